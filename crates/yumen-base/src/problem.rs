@@ -1,0 +1,75 @@
+//! A finding about configuration: which object, where in it, what is wrong, what to do.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How much a problem matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The object is in force, but not wholly as written.
+    Warning,
+    /// The object is quarantined: its last good version, or a refusal, is in force instead.
+    Error,
+}
+
+/// One configuration finding. Traffic failures are faults, not problems.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// How much it matters.
+    pub level: Level,
+    /// The object as `kind/id`, such as `routes/1`; `file` where no object could be told.
+    pub object: String,
+    /// Dotted path inside the object, empty for the whole of it.
+    pub path: String,
+    /// What was found and what is allowed.
+    pub message: String,
+    /// What to do about it, where that is known.
+    pub hint: Option<String>,
+}
+
+/// All findings of one compilation.
+pub type Problems = Vec<Problem>;
+
+impl Problem {
+    /// A problem that puts its object into quarantine.
+    pub fn error(object: impl Into<String>, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Problem {
+            level: Level::Error,
+            object: object.into(),
+            path: path.into(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// A problem that leaves its object in force.
+    pub fn warning(object: impl Into<String>, path: impl Into<String>, message: impl Into<String>) -> Self {
+        Problem { level: Level::Warning, ..Problem::error(object, path, message) }
+    }
+
+    /// The same problem with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Warning => "warning",
+            Level::Error => "error",
+        };
+        write!(f, "{level}: {}", self.object)?;
+        if !self.path.is_empty() {
+            write!(f, " at {}", self.path)?;
+        }
+        write!(f, ": {}", self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
