@@ -1,0 +1,129 @@
+//! Character classes of RFC 9110 §5.6.2 and RFC 9112 §3, as tables.
+
+const TOKEN: u8 = 1;
+const TARGET: u8 = 2;
+const VALUE: u8 = 4;
+const HOST: u8 = 8;
+
+static CLASS: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0u8; 256];
+    let mut byte = 0usize;
+    while byte < 256 {
+        let b = byte as u8;
+        let mut class = 0;
+        if b.is_ascii_alphanumeric() || contains(b"!#$%&'*+-.^_`|~", b) {
+            class |= TOKEN;
+        }
+        if (b > 0x20 && b != 0x7f) && b != b'#' {
+            class |= TARGET;
+        }
+        if b == b'\t' || (b >= 0x20 && b != 0x7f) {
+            class |= VALUE;
+        }
+        if b.is_ascii_alphanumeric() || contains(b"-._~%!$&'()*+,;=", b) {
+            class |= HOST;
+        }
+        table[byte] = class;
+        byte += 1;
+    }
+    table
+}
+
+const fn contains(set: &[u8], byte: u8) -> bool {
+    let mut at = 0;
+    while at < set.len() {
+        if set[at] == byte {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+fn all(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().all(|byte| CLASS[*byte as usize] & class != 0)
+}
+
+/// Whether `bytes` is a token: a method, a field name, a transfer coding.
+pub(crate) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && all(bytes, TOKEN)
+}
+
+/// Whether `bytes` may stand as a request target. Bytes past ASCII pass, as they do elsewhere.
+pub(crate) fn is_target(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && all(bytes, TARGET)
+}
+
+/// Whether `bytes` may stand as a host's name or IPv4 address, and if so whether it has capitals.
+pub(crate) fn host_name(bytes: &[u8]) -> Option<bool> {
+    let (mut shared, mut has_capitals) = (HOST, false);
+    for byte in bytes {
+        shared &= CLASS[*byte as usize];
+        has_capitals |= byte.is_ascii_uppercase();
+    }
+    (shared != 0 && !bytes.is_empty()).then_some(has_capitals)
+}
+
+/// Where the first colon is. Field names are short: a call into a vectorised search costs more than it
+/// saves.
+pub(crate) fn find_colon(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let other = u64::from_le_bytes(*word) ^ (ONES * b':' as u64);
+        let found = other.wrapping_sub(ONES) & !other & HIGH;
+        if found != 0 {
+            return Some(at * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    Some(words.len() * 8 + rest.iter().position(|byte| *byte == b':')?)
+}
+
+/// Whether `bytes` may stand as a field value: no control character but the tab.
+pub(crate) fn is_value(bytes: &[u8]) -> bool {
+    value_len(bytes) == bytes.len()
+}
+
+/// How many bytes of a field value stand at the front of `bytes`.
+///
+/// Eight bytes at a time: values are the bulk of a head. Blocks of 32 before that cost more than they
+/// save, as most values are short.
+pub(crate) fn value_len(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let is_good = |byte: &&u8| CLASS[**byte as usize] & VALUE != 0;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, bytes) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*bytes);
+        let below_space = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
+        let delete = word ^ (ONES * 0x7f);
+        let is_delete = delete.wrapping_sub(ONES) & !delete & HIGH;
+        let marks = below_space | is_delete;
+        if marks != 0 {
+            // A borrow can mark too much, but never below the first true mark; tabs are marked too.
+            let first = marks.trailing_zeros() as usize / 8;
+            let good = first + bytes[first..].iter().take_while(is_good).count();
+            if good < 8 {
+                return at * 8 + good;
+            }
+        }
+    }
+    words.len() * 8 + rest.iter().take_while(is_good).count()
+}
+
+/// Without the spaces and tabs around it (OWS, RFC 9110 §5.6.3).
+pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,393 @@
+//! Header fields as spans of one block of bytes.
+//!
+//! Received bytes are copied into the block once; edits append to the same block. Nothing is
+//! allocated per field, and untouched lines leave in one copy.
+
+/// A range of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    pub(crate) fn new(start: usize, end: usize) -> Span {
+        Span { start: start as u32, end: end as u32 }
+    }
+
+    pub(crate) fn of<'a>(&self, block: &'a [u8]) -> &'a [u8] {
+        &block[self.start as usize..self.end as usize]
+    }
+
+    /// Whether it covers no byte.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
+
+macro_rules! known {
+    ($($variant:ident = $name:literal),* $(,)?) => {
+        /// A field name the gateway itself looks at, recognised once while parsing.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        #[allow(missing_docs)]
+        pub enum Known { Other, $($variant),* }
+
+        impl Known {
+            /// The name in lower case; empty for [`Known::Other`].
+            pub fn name(self) -> &'static str {
+                match self { Known::Other => "", $(Known::$variant => $name),* }
+            }
+
+            const NAMES: &[&str] = &[$($name),*];
+            const ALL: &[Known] = &[$(Known::$variant),*];
+        }
+    };
+}
+
+known! {
+    Te = "te",
+    Host = "host", Date = "date", Vary = "vary",
+    Range = "range",
+    Accept = "accept", Cookie = "cookie", Expect = "expect", Origin = "origin", Server = "server",
+    ApiKey = "apikey",
+    Referer = "referer", Trailer = "trailer", Upgrade = "upgrade",
+    Forwarded = "forwarded", XRealIp = "x-real-ip",
+    Connection = "connection", KeepAlive = "keep-alive", SetCookie = "set-cookie",
+    UserAgent = "user-agent",
+    ContentType = "content-type", XRequestId = "x-request-id",
+    Authorization = "authorization", ContentLength = "content-length",
+    AcceptEncoding = "accept-encoding", XForwardedFor = "x-forwarded-for",
+    ContentEncoding = "content-encoding", ProxyConnection = "proxy-connection",
+    XForwardedHost = "x-forwarded-host", XForwardedPort = "x-forwarded-port",
+    WwwAuthenticate = "www-authenticate",
+    XForwardedProto = "x-forwarded-proto", TransferEncoding = "transfer-encoding",
+    ProxyAuthenticate = "proxy-authenticate", ProxyAuthorization = "proxy-authorization",
+}
+
+/// Whether `name` is `known`, which is in lower case, in any case of its own. A word at a time; the last
+/// word overlaps the one before.
+fn is_folded(name: &[u8], known: &[u8]) -> bool {
+    if name.len() != known.len() {
+        return false;
+    }
+    if let (Some(last), Some(known_last)) = (name.last_chunk::<8>(), known.last_chunk::<8>()) {
+        let words = name.as_chunks::<8>().0.iter().zip(known.as_chunks::<8>().0);
+        return is_same_word(last, known_last) && words.take(name.len() / 8).all(|(a, b)| is_same_word(a, b));
+    }
+    if let (Some(first), Some(known_first)) = (name.first_chunk::<4>(), known.first_chunk::<4>())
+        && let (Some(last), Some(known_last)) = (name.last_chunk::<4>(), known.last_chunk::<4>())
+    {
+        let wide = |a: &[u8; 4], b: &[u8; 4]| {
+            (u64::from(u32::from_ne_bytes(*a)) << 32) | u64::from(u32::from_ne_bytes(*b))
+        };
+        return is_same(wide(first, last), wide(known_first, known_last));
+    }
+    name.iter().zip(known).all(|(a, b)| a | (b & 0x40) >> 1 == *b)
+}
+
+fn is_same_word(name: &[u8; 8], known: &[u8; 8]) -> bool {
+    is_same(u64::from_ne_bytes(*name), u64::from_ne_bytes(*known))
+}
+
+/// Letters have the masked bit and dashes do not; half of it is what tells the cases apart.
+fn is_same(name: u64, known: u64) -> bool {
+    name | (known & 0x4040_4040_4040_4040) >> 1 == known
+}
+
+/// Where a name may stand in the table: its length, its first byte and its last but one tell all known
+/// names apart. Letters of both cases fall together.
+const fn slot_of(name: &[u8]) -> usize {
+    let (first, late) = (name[0] | 0x20, name[name.len() - 2] | 0x20);
+    (name.len() + first as usize * 3 + late as usize * 33) % SLOTS
+}
+
+const SLOTS: usize = 128;
+
+/// The known name of each slot, by its place in the list; 255 where there is none.
+static SLOT: [u8; SLOTS] = slots();
+
+const fn slots() -> [u8; SLOTS] {
+    let mut slots = [255; SLOTS];
+    let mut at = 0;
+    while at < Known::NAMES.len() {
+        let slot = slot_of(Known::NAMES[at].as_bytes());
+        assert!(slots[slot] == 255, "two known names share a slot: choose other factors");
+        slots[slot] = at as u8;
+        let name = Known::NAMES[at].as_bytes();
+        let mut byte = 0;
+        while byte < name.len() {
+            assert!(name[byte].is_ascii_lowercase() || name[byte] == b'-', "is_folded knows only these");
+            byte += 1;
+        }
+        at += 1;
+    }
+    slots
+}
+
+impl Known {
+    /// The known name equal to `name` in any case.
+    pub fn of(name: &[u8]) -> Known {
+        if name.len() < 2 {
+            return Known::Other;
+        }
+        let at = SLOT[slot_of(name)] as usize;
+        match Known::NAMES.get(at) {
+            Some(known) if is_folded(name, known.as_bytes()) => Known::ALL[at],
+            _ => Known::Other,
+        }
+    }
+
+    /// A bit of its own, for sets of known names.
+    pub(crate) const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+/// A field that may stand once stands more often.
+pub(crate) struct Repeated;
+
+/// One field line.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    name: Span,
+    value: Span,
+    /// End of the received line, CRLF included; 0 for a field that was set here.
+    line_end: u32,
+    known: Known,
+}
+
+impl Field {
+    /// The recognised name.
+    pub fn known(&self) -> Known {
+        self.known
+    }
+
+    /// Whether it stands as the peer sent it.
+    pub(crate) fn is_received(&self) -> bool {
+        self.line_end != 0
+    }
+}
+
+/// An ordered list of header fields over one block.
+#[derive(Debug, Default, Clone)]
+pub struct Fields {
+    pub(crate) block: Vec<u8>,
+    pub(crate) list: Vec<Field>,
+    /// Known names that were ever in the list, a bit each: most questions are about absent ones.
+    seen: u64,
+    /// Those of them that were received more than once.
+    repeated: u64,
+}
+
+impl Fields {
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Forgets everything and keeps the memory, unless it grew past `keep_bytes`.
+    pub fn clear(&mut self, keep_bytes: usize) {
+        self.list.clear();
+        (self.seen, self.repeated) = (0, 0);
+        self.block.clear();
+        if self.block.capacity() > keep_bytes {
+            self.block = Vec::new();
+        }
+        if self.list.capacity() > 256 {
+            self.list = Vec::new();
+        }
+    }
+
+    /// Bytes of memory held.
+    pub fn capacity(&self) -> usize {
+        self.block.capacity() + self.list.capacity() * size_of::<Field>()
+    }
+
+    /// All fields in order, as name and value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.list.iter().map(|field| (self.name(field), self.value(field)))
+    }
+
+    /// The name of a field of this list, in the case it was received or set in.
+    pub fn name(&self, field: &Field) -> &[u8] {
+        field.name.of(&self.block)
+    }
+
+    /// The value of a field of this list.
+    pub fn value(&self, field: &Field) -> &[u8] {
+        field.value.of(&self.block)
+    }
+
+    /// The first value under a known name.
+    #[inline]
+    pub fn known(&self, known: Known) -> Option<&[u8]> {
+        if !self.ever_had(known) {
+            return None;
+        }
+        let field = self.list.iter().find(|field| field.known == known)?;
+        Some(self.value(field))
+    }
+
+    /// Whether a field of a known name was ever added; false means there is none.
+    pub(crate) fn ever_had(&self, known: Known) -> bool {
+        self.seen & known.bit() != 0
+    }
+
+    /// The only field of a known name as it was received: its value and where that stands. `Err` if there
+    /// were several.
+    pub(crate) fn only(&self, known: Known) -> Result<Option<(&[u8], Span)>, Repeated> {
+        if self.repeated & known.bit() != 0 {
+            return Err(Repeated);
+        }
+        if !self.ever_had(known) {
+            return Ok(None);
+        }
+        let field = self.list.iter().find(|field| field.known == known);
+        Ok(field.map(|field| (self.value(field), field.value)))
+    }
+
+    /// All values under a known name, in order.
+    pub fn all_known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+        self.list.iter().filter(move |field| field.known == known).map(|field| self.value(field))
+    }
+
+    /// The first value under `name`, whose case does not matter.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let known = Known::of(name.as_bytes());
+        let field = self.list.iter().find(|field| self.is(field, known, name))?;
+        Some(self.value(field))
+    }
+
+    /// All values under `name`, in order.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        let known = Known::of(name.as_bytes());
+        self.list.iter().filter(move |field| self.is(field, known, name)).map(|field| self.value(field))
+    }
+
+    fn is(&self, field: &Field, known: Known, name: &str) -> bool {
+        match known {
+            Known::Other => {
+                field.known == Known::Other && self.name(field).eq_ignore_ascii_case(name.as_bytes())
+            }
+            known => field.known == known,
+        }
+    }
+
+    /// Whether a field of this name is present.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Adds a field behind all others. Line breaks and other controls in the value become spaces,
+    /// so that no value can start a line of its own. A field whose name is not a token (RFC 9110
+    /// §5.1) is left out for the same reason.
+    pub fn add(&mut self, name: &str, value: &[u8]) {
+        if !crate::ascii::is_token(name.as_bytes()) {
+            return;
+        }
+        let known = Known::of(name.as_bytes());
+        let name = self.append(name.as_bytes());
+        let value = self.append_value(value);
+        self.seen |= known.bit();
+        self.list.push(Field { name, value, line_end: 0, known });
+    }
+
+    /// Makes `value` the only value under `name`, in the place of the first there was. Names and
+    /// values are those [`Fields::add`] takes.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        let known = Known::of(name.as_bytes());
+        let Some(first) = self.list.iter().position(|field| self.is(field, known, name)) else {
+            return self.add(name, value);
+        };
+        let name_span = self.append(name.as_bytes());
+        let value = self.append_value(value);
+        self.list[first] = Field { name: name_span, value, line_end: 0, known };
+        self.remove_from(first + 1, known, name);
+    }
+
+    /// Removes every field under `name`; says whether there was one.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let known = Known::of(name.as_bytes());
+        self.remove_from(0, known, name)
+    }
+
+    fn remove_from(&mut self, from: usize, known: Known, name: &str) -> bool {
+        let before = self.list.len();
+        let mut kept = from;
+        for at in from..before {
+            if !self.is(&self.list[at], known, name) {
+                self.list[kept] = self.list[at];
+                kept += 1;
+            }
+        }
+        self.list.truncate(kept);
+        kept < before
+    }
+
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Span {
+        let start = self.block.len();
+        self.block.extend_from_slice(bytes);
+        Span::new(start, self.block.len())
+    }
+
+    fn append_value(&mut self, value: &[u8]) -> Span {
+        let span = self.append(crate::ascii::trim(value));
+        if !crate::ascii::is_value(span.of(&self.block)) {
+            for byte in &mut self.block[span.start as usize..span.end as usize] {
+                if (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f {
+                    *byte = b' ';
+                }
+            }
+        }
+        span
+    }
+
+    pub(crate) fn push_received(&mut self, name: Span, value: Span, line_end: usize, known: Known) {
+        self.repeated |= self.seen & known.bit();
+        self.seen |= known.bit();
+        self.list.push(Field { name, value, line_end: line_end as u32, known });
+    }
+
+    /// Writes the lines of all fields that `keep` admits. Neighbouring lines that stand in the
+    /// block as they were received leave in one copy.
+    pub fn write(&self, out: &mut Vec<u8>, mut keep: impl FnMut(&Field) -> bool) {
+        let mut run = Span::default();
+        for field in &self.list {
+            if !keep(field) {
+                continue;
+            }
+            if field.line_end != 0 && field.name.start == run.end {
+                run.end = field.line_end;
+                continue;
+            }
+            out.extend_from_slice(run.of(&self.block));
+            run = Span::default();
+            if field.line_end != 0 {
+                run = Span { start: field.name.start, end: field.line_end };
+            } else {
+                write_line(out, self.name(field), self.value(field));
+            }
+        }
+        out.extend_from_slice(run.of(&self.block));
+    }
+}
+
+/// Writes one field line.
+pub fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests;

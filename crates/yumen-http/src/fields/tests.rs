@@ -1,0 +1,180 @@
+//! Field lists: recognised names, edits, and what is written of them.
+
+use super::{Fields, Known};
+use crate::head::{RequestHead, is_hop_by_hop};
+use crate::parse::{HeadLimits, request};
+
+fn received(lines: &str) -> RequestHead {
+    let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", lines.replace('\n', "\r\n"));
+    let mut head = RequestHead::default();
+    request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect("a well-formed head");
+    head
+}
+
+fn written(fields: &Fields) -> String {
+    let mut out = Vec::new();
+    fields.write(&mut out, |_| true);
+    String::from_utf8(out).unwrap().replace("\r\n", "|")
+}
+
+const KNOWN: [&str; 35] = [
+    "te",
+    "host",
+    "date",
+    "vary",
+    "range",
+    "accept",
+    "cookie",
+    "expect",
+    "origin",
+    "server",
+    "apikey",
+    "referer",
+    "trailer",
+    "upgrade",
+    "forwarded",
+    "x-real-ip",
+    "connection",
+    "keep-alive",
+    "set-cookie",
+    "user-agent",
+    "content-type",
+    "x-request-id",
+    "authorization",
+    "content-length",
+    "accept-encoding",
+    "x-forwarded-for",
+    "content-encoding",
+    "proxy-connection",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "www-authenticate",
+    "x-forwarded-proto",
+    "transfer-encoding",
+    "proxy-authenticate",
+    "proxy-authorization",
+];
+
+#[test]
+fn known_names_are_recognised_in_any_case_and_nothing_else_is() {
+    for name in KNOWN {
+        let known = Known::of(name.as_bytes());
+        assert_eq!(known.name(), name);
+        assert_eq!(Known::of(name.to_uppercase().as_bytes()), known, "{name}");
+        assert_eq!(Known::of(&name.as_bytes()[1..]), Known::Other, "{name} without its first letter");
+        assert_eq!(Known::of(name.replace('-', "_").as_bytes()) == known, !name.contains('-'), "{name}");
+        assert_eq!(Known::of(format!("{name}x").as_bytes()), Known::Other, "{name}");
+    }
+    assert_eq!(Known::of(b""), Known::Other);
+    assert_eq!(Known::of(&[b'a'; 300]), Known::Other);
+}
+
+#[test]
+fn fields_are_found_whatever_their_case() {
+    let head = received("X-A: 1\nx-a: 2\nCookie: c\nX-Ab: 3\n");
+    let fields = &head.fields;
+    assert_eq!(fields.get("x-A"), Some(&b"1"[..]));
+    assert_eq!(fields.all("X-A").collect::<Vec<_>>(), [b"1", b"2"]);
+    assert_eq!(fields.get("COOKIE"), Some(&b"c"[..]));
+    assert_eq!(fields.known(Known::Cookie), Some(&b"c"[..]));
+    assert_eq!(fields.get("X"), None);
+    assert!(fields.has("host") && !fields.has("origin"));
+    assert_eq!(fields.len(), 5);
+}
+
+#[test]
+fn edits_keep_the_order_and_leave_other_lines_as_they_came() {
+    let check = |edit: fn(&mut Fields), expected: &str| {
+        let mut fields = received("A:1\nb:  2 \nA: 3\nCookie: c\n").fields;
+        edit(&mut fields);
+        assert_eq!(written(&fields), expected);
+    };
+    check(|_| {}, "Host: a|A:1|b:  2 |A: 3|Cookie: c|");
+    check(|fields| fields.set("a", b"x"), "Host: a|a: x|b:  2 |Cookie: c|");
+    check(|fields| fields.set("COOKIE", b"d"), "Host: a|A:1|b:  2 |A: 3|COOKIE: d|");
+    check(|fields| fields.set("New", b"n"), "Host: a|A:1|b:  2 |A: 3|Cookie: c|New: n|");
+    check(|fields| fields.add("A", b" 4 "), "Host: a|A:1|b:  2 |A: 3|Cookie: c|A: 4|");
+    check(|fields| assert!(fields.remove("a")), "Host: a|b:  2 |Cookie: c|");
+    check(|fields| assert!(!fields.remove("z")), "Host: a|A:1|b:  2 |A: 3|Cookie: c|");
+    check(|fields| assert!(fields.remove("host")), "A:1|b:  2 |A: 3|Cookie: c|");
+    check(
+        |fields| {
+            fields.set("b", b"x");
+            fields.set("b", b"y");
+            fields.remove("cookie");
+            fields.add("cookie", b"");
+        },
+        "Host: a|A:1|b: y|A: 3|cookie: |",
+    );
+}
+
+#[test]
+fn no_value_can_start_a_line_of_its_own() {
+    let mut fields = Fields::default();
+    fields.add("A", b"x\r\nB: y\0\x7f\tz");
+    fields.set("A2", b"\r\n\r\n");
+    assert_eq!(written(&fields), "A: x  B: y  \tz|A2:     |");
+}
+
+#[test]
+fn a_name_that_is_not_a_token_is_not_written() {
+    let mut fields = Fields::default();
+    fields.add("A", b"1");
+    for name in ["", "X Y", "X:", "X\r\nB: y", "X\n", "é", "X\0"] {
+        fields.add(name, b"forged");
+        fields.set(name, b"forged");
+    }
+    assert_eq!(written(&fields), "A: 1|");
+}
+
+#[test]
+fn a_method_that_is_not_a_token_is_ignored() {
+    let mut head = received("");
+    for method in ["", "GE T", "GET / HTTP/1.1\r\nA: b\r\n\r\nGET", "GET\n"] {
+        head.set_method(method);
+        assert_eq!((head.method(), head.method_name()), (crate::Method::Get, &b"GET"[..]), "{method:?}");
+    }
+    head.set_method("PURGE");
+    assert_eq!((head.method(), head.method_name()), (crate::Method::Purge, &b"PURGE"[..]));
+}
+
+#[test]
+fn clearing_keeps_modest_memory_only() {
+    let mut fields = Fields::default();
+    fields.add("A", &[b'x'; 10_000]);
+    fields.clear(4096);
+    assert!(fields.is_empty() && fields.capacity() < 1000);
+    fields.add("A", b"x");
+    fields.clear(4096);
+    assert!(fields.is_empty() && fields.capacity() > 0);
+}
+
+fn forwarded(head: &RequestHead) -> String {
+    let mut out = Vec::new();
+    head.fields.write(&mut out, |field| !is_hop_by_hop(&head.fields, field, head.options));
+    String::from_utf8(out).unwrap().replace("\r\n", "|")
+}
+
+#[test]
+fn fields_of_one_connection_are_not_forwarded() {
+    let head = received(
+        "Connection: close\nKeep-Alive: 5\nProxy-Connection: x\nTE: trailers\nUpgrade: h2c\nX: y\n\
+         Proxy-Authorization: p\nproxy-authenticate: q\nTransfer-Encoding: chunked\n",
+    );
+    assert_eq!(forwarded(&head), "Host: a|X: y|");
+}
+
+#[test]
+fn nominated_fields_are_not_forwarded_but_for_those_the_message_depends_on() {
+    let head = received("Connection: x-a, Host,content-length\nX-A: 1\nX-B: 2\nContent-Length: 0\nx-a: 3\n");
+    assert_eq!(forwarded(&head), "Host: a|X-B: 2|Content-Length: 0|");
+    let head = received("Connection: keep-alive\nConnection: X-B\nX-A: 1\nX-B: 2\n");
+    assert_eq!(forwarded(&head), "Host: a|X-A: 1|");
+}
+
+#[test]
+fn a_client_cannot_nominate_away_what_the_gateway_set() {
+    let mut head = received("Connection: X-Consumer-Username\nX-Consumer-Username: forged\n");
+    head.fields.set("X-Consumer-Username", b"jack");
+    assert_eq!(forwarded(&head), "Host: a|X-Consumer-Username: jack|");
+}

@@ -1,0 +1,395 @@
+//! Request and response heads, and the framing of the body that follows them.
+
+use crate::fields::{Field, Fields, Known, Span};
+use crate::uri::{self, BadPath, HostPart};
+
+/// A request method (RFC 9110 §9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub enum Method {
+    #[default]
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Connect,
+    Options,
+    Trace,
+    Patch,
+    Purge,
+    /// Any other token; its bytes are in the head.
+    Other,
+}
+
+impl Method {
+    /// The method of this exact name.
+    pub fn of(name: &[u8]) -> Method {
+        match name {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            b"POST" => Method::Post,
+            b"PUT" => Method::Put,
+            b"DELETE" => Method::Delete,
+            b"CONNECT" => Method::Connect,
+            b"OPTIONS" => Method::Options,
+            b"TRACE" => Method::Trace,
+            b"PATCH" => Method::Patch,
+            b"PURGE" => Method::Purge,
+            _ => Method::Other,
+        }
+    }
+
+    /// Its name; empty for [`Method::Other`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            Method::Connect => "CONNECT",
+            Method::Options => "OPTIONS",
+            Method::Trace => "TRACE",
+            Method::Patch => "PATCH",
+            Method::Purge => "PURGE",
+            Method::Other => "",
+        }
+    }
+
+    /// A bit of its own, for sets of methods.
+    pub fn bit(self) -> u16 {
+        1 << self as u16
+    }
+
+    /// Whether repeating the request has the effect of making it once (RFC 9110 §9.2.2).
+    pub fn is_idempotent(self) -> bool {
+        !matches!(self, Method::Post | Method::Patch | Method::Connect | Method::Other)
+    }
+}
+
+/// The minor version of HTTP/1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub enum Version {
+    Http10,
+    #[default]
+    Http11,
+}
+
+/// How the end of a body is told (RFC 9112 §6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Framing {
+    /// There is no body.
+    #[default]
+    None,
+    /// So many bytes follow.
+    Length(u64),
+    /// Chunks follow.
+    Chunked,
+    /// Everything until the peer closes; responses only.
+    Close,
+}
+
+/// What the `Connection` field says, read once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConnectionOptions {
+    /// `close` was among the options.
+    pub close: bool,
+    /// `keep-alive` was among the options.
+    pub keep_alive: bool,
+    /// `upgrade` was among the options.
+    pub upgrade: bool,
+    /// Other fields were nominated as hop-by-hop.
+    pub nominates: bool,
+}
+
+impl ConnectionOptions {
+    pub(crate) fn read(fields: &Fields) -> ConnectionOptions {
+        let mut options = ConnectionOptions::default();
+        for token in fields.all_known(Known::Connection).flat_map(tokens) {
+            if token.eq_ignore_ascii_case(b"close") {
+                options.close = true;
+            } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                options.keep_alive = true;
+            } else if token.eq_ignore_ascii_case(b"upgrade") {
+                options.upgrade = true;
+            } else {
+                options.nominates = true;
+            }
+        }
+        options
+    }
+
+    /// Whether the connection may carry another message (RFC 9112 §9.3).
+    pub fn persistent(self, version: Version) -> bool {
+        match version {
+            Version::Http11 => !self.close,
+            Version::Http10 => self.keep_alive && !self.close,
+        }
+    }
+}
+
+/// The comma-separated tokens of a field value, trimmed, empty ones left out.
+pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(crate::ascii::trim).filter(|token| !token.is_empty())
+}
+
+/// Whether a field belongs to one connection and is not forwarded (RFC 9110 §7.6.1).
+pub fn is_hop_by_hop(fields: &Fields, field: &Field, options: ConnectionOptions) -> bool {
+    HOP_BY_HOP & field.known().bit() != 0 || (options.nominates && is_nominated(fields, field))
+}
+
+const HOP_BY_HOP: u64 = Known::Connection.bit()
+    | Known::KeepAlive.bit()
+    | Known::ProxyConnection.bit()
+    | Known::ProxyAuthenticate.bit()
+    | Known::ProxyAuthorization.bit()
+    | Known::Te.bit()
+    | Known::TransferEncoding.bit()
+    | Known::Upgrade.bit();
+
+/// A peer cannot nominate away what the message's end or route depends on, nor what was set here, such
+/// as who the consumer is.
+#[cold]
+fn is_nominated(fields: &Fields, field: &Field) -> bool {
+    if matches!(field.known(), Known::Host | Known::ContentLength) || !field.is_received() {
+        return false;
+    }
+    let name = fields.name(field);
+    fields.all_known(Known::Connection).flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
+}
+
+/// The head of a request: who asks for what, and how its body ends.
+#[derive(Debug, Default, Clone)]
+pub struct RequestHead {
+    /// Header fields; edits made here go to the upstream.
+    pub fields: Fields,
+    /// Protocol version of the client.
+    pub version: Version,
+    /// How the body ends.
+    pub framing: Framing,
+    /// What the client said of its connection.
+    pub options: ConnectionOptions,
+    pub(crate) method: Method,
+    pub(crate) method_span: Span,
+    /// The target as received.
+    pub(crate) target: Span,
+    /// The normalized path, without the query.
+    pub(crate) path: Span,
+    /// The query, without its question mark; `None` where the target had none.
+    pub(crate) query: Option<Span>,
+    /// Where the path and query stand in the target as received.
+    pub(crate) origin_form: Span,
+    /// Lower-case host without port; empty where the request named none.
+    pub(crate) host: Span,
+    /// Host and port as the client wrote them.
+    pub(crate) authority: Span,
+    /// What the upstream will be asked for, once a plugin changed it.
+    pub(crate) rewritten: Option<Span>,
+    pub(crate) received_bytes: u32,
+}
+
+/// A head keeps at most this much memory when its connection has nothing more to read.
+const KEEP_BYTES: usize = 4096;
+
+impl RequestHead {
+    /// Forgets the request and keeps modest memory for the next.
+    pub fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear(KEEP_BYTES);
+        *self = RequestHead { fields, ..RequestHead::default() };
+    }
+
+    /// Bytes the head was received in; 0 for one made here.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.into()
+    }
+
+    /// The method.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The method's name as received.
+    pub fn method_name(&self) -> &[u8] {
+        self.method_span.of(&self.fields.block)
+    }
+
+    /// Changes the method that goes upstream. A name that is not a token (RFC 9110 §9.1) is ignored,
+    /// since it could end the request line.
+    pub fn set_method(&mut self, name: &str) {
+        if !crate::ascii::is_token(name.as_bytes()) {
+            return;
+        }
+        self.method = Method::of(name.as_bytes());
+        self.method_span = self.fields.append(name.as_bytes());
+    }
+
+    /// The target as received: `request_uri` of NGINX.
+    pub fn target(&self) -> &[u8] {
+        self.target.of(&self.fields.block)
+    }
+
+    /// The path that routing and plugins see: decoded, slashes merged, dot segments resolved.
+    /// `uri` of NGINX.
+    pub fn path(&self) -> &[u8] {
+        self.path.of(&self.fields.block)
+    }
+
+    /// The query without its question mark, as received.
+    pub fn query(&self) -> Option<&[u8]> {
+        self.query.map(|span| span.of(&self.fields.block))
+    }
+
+    /// The host in lower case without port and trailing dot; empty where none was named.
+    pub fn host(&self) -> &[u8] {
+        self.host.of(&self.fields.block)
+    }
+
+    /// Host and port as the client wrote them.
+    pub fn authority(&self) -> &[u8] {
+        self.authority.of(&self.fields.block)
+    }
+
+    /// Path and query the upstream is asked for: what came, unless a plugin changed it.
+    pub fn upstream_target(&self) -> &[u8] {
+        self.rewritten.unwrap_or(self.origin_form).of(&self.fields.block)
+    }
+
+    /// Whether a plugin changed the path or query that goes upstream.
+    pub fn is_rewritten(&self) -> bool {
+        self.rewritten.is_some()
+    }
+
+    /// Changes path and query that go upstream; spaces and controls are percent-encoded, so that
+    /// no rewrite can break the request line. Routing is not repeated.
+    ///
+    /// `%` and `?` stay as they are. Whoever makes a target of decoded text, such as
+    /// [`RequestHead::path`], encodes it with [`uri::encode_path`] first: its `%` would be decoded
+    /// again, its `?` would begin a query.
+    pub fn set_upstream_target(&mut self, target: &[u8]) {
+        let start = self.fields.block.len();
+        if !target.starts_with(b"/") && target != b"*" {
+            self.fields.block.push(b'/');
+        }
+        for byte in target {
+            if crate::ascii::is_target(std::slice::from_ref(byte)) {
+                self.fields.block.push(*byte);
+            } else {
+                uri::escape(*byte, &mut self.fields.block);
+            }
+        }
+        self.rewritten = Some(Span::new(start, self.fields.block.len()));
+    }
+
+    /// Whether the client wants the connection to carry another request.
+    pub fn persistent(&self) -> bool {
+        self.options.persistent(self.version)
+    }
+
+    /// Whether the client waits for leave to send its body (RFC 9110 §10.1.1).
+    pub fn expects_continue(&self) -> bool {
+        self.version == Version::Http11
+            && self.framing != Framing::None
+            && self
+                .fields
+                .known(Known::Expect)
+                .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+    }
+
+    /// The value of a cookie, as it stands in the `Cookie` fields.
+    pub fn cookie<'a>(&'a self, name: &[u8]) -> Option<&'a [u8]> {
+        self.fields.all_known(Known::Cookie).find_map(|line| {
+            line.split(|byte| *byte == b';').map(crate::ascii::trim).find_map(|pair| {
+                let equals = memchr::memchr(b'=', pair)?;
+                (&pair[..equals] == name).then(|| &pair[equals + 1..])
+            })
+        })
+    }
+
+    /// Takes path and query out of `origin`, a span of the block, and normalizes the path.
+    pub(crate) fn set_origin_form(&mut self, origin: Span) -> Result<(), BadPath> {
+        let bytes = origin.of(&self.fields.block);
+        let question = memchr::memchr(b'?', bytes);
+        let path_end = question.unwrap_or(bytes.len());
+        let start = origin.start as usize;
+        self.origin_form = origin;
+        self.query = question.map(|at| Span::new(start + at + 1, origin.end as usize));
+        self.path = Span::new(start, start + path_end);
+        if !uri::is_normal(self.path.of(&self.fields.block)) {
+            let mut normal = Vec::with_capacity(path_end);
+            uri::normalize(self.path.of(&self.fields.block), &mut normal)?;
+            self.path = self.fields.append(&normal);
+        }
+        Ok(())
+    }
+
+    /// Notes the host the request is for, in lower case and without its port.
+    pub(crate) fn set_authority(&mut self, authority: Span, part: HostPart) {
+        self.authority = authority;
+        let host = &authority.of(&self.fields.block)[..part.end];
+        // The root's dot is no part of the name.
+        let end = part.end - usize::from(host.ends_with(b"."));
+        let host = &host[..end];
+        let start = authority.start as usize;
+        if part.has_capitals {
+            let lower = host.to_ascii_lowercase();
+            self.host = self.fields.append(&lower);
+        } else {
+            self.host = Span::new(start, start + end);
+        }
+    }
+}
+
+/// The head of a response.
+#[derive(Debug, Default, Clone)]
+pub struct ResponseHead {
+    /// Header fields; edits made here go to the client.
+    pub fields: Fields,
+    /// Protocol version of the upstream.
+    pub version: Version,
+    /// Status code, 100 to 599 or whatever three digits the upstream sent.
+    pub status: u16,
+    /// How the body ends. Whoever changes the body calls [`ResponseHead::body_changes`].
+    pub framing: Framing,
+    /// What the upstream said of its connection.
+    pub options: ConnectionOptions,
+    pub(crate) reason: Span,
+}
+
+impl ResponseHead {
+    /// Forgets the response and keeps modest memory for the next.
+    pub fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear(KEEP_BYTES);
+        *self = ResponseHead { fields, ..ResponseHead::default() };
+    }
+
+    /// The reason phrase as received; empty for a response made here.
+    pub fn reason(&self) -> &[u8] {
+        self.reason.of(&self.fields.block)
+    }
+
+    /// Changes the status; the reason phrase becomes the standard one.
+    pub fn set_status(&mut self, status: u16) {
+        self.status = status;
+        self.reason = Span::default();
+    }
+
+    /// Tells that the body will not be the one the upstream announced: its length, if `length`
+    /// tells none, is then marked by chunks or by closing.
+    pub fn body_changes(&mut self, length: Option<u64>) {
+        self.fields.remove("content-length");
+        self.framing = match length {
+            Some(0) => Framing::Length(0),
+            Some(length) => Framing::Length(length),
+            None => Framing::Chunked,
+        };
+    }
+
+    /// Whether the upstream's connection may carry another request.
+    pub fn persistent(&self) -> bool {
+        self.framing != Framing::Close && self.options.persistent(self.version)
+    }
+}

@@ -1,0 +1,17 @@
+//! HTTP/1 heads, bodies and their rules (RFC 9110, RFC 9112): bytes in, structures out.
+//!
+//! Owns no socket, clock or configuration. A peer's bytes never panic it: they become a
+//! [`HeadError`] or a [`BodyError`].
+
+mod ascii;
+pub mod body;
+pub mod encode;
+pub mod fields;
+pub mod head;
+pub mod parse;
+pub mod uri;
+
+pub use body::{BodyError, Chunked, Decoded};
+pub use fields::{Field, Fields, Known, Span};
+pub use head::{Framing, Method, RequestHead, ResponseHead, Version};
+pub use parse::{HeadError, HeadLimits, Parsed};

@@ -1,0 +1,458 @@
+//! Reading request and response heads (RFC 9112 §2 to §6), strictly.
+//!
+//! What two readers could understand differently is refused: bare line feeds, folded lines, spaces
+//! before colons, doubled or contradicting lengths, codings other than `chunked`.
+
+use std::sync::OnceLock;
+
+use memchr::memchr;
+use memchr::memmem::Finder;
+
+use crate::ascii;
+use crate::fields::{Known, Span};
+use crate::head::{ConnectionOptions, Framing, Method, RequestHead, ResponseHead, Version, tokens};
+use crate::uri::{self, HostPart};
+
+/// Bounds of a head.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadLimits {
+    /// The whole head, its empty line included.
+    pub head_bytes_max: usize,
+    /// The request target.
+    pub target_bytes_max: usize,
+    /// Field lines.
+    pub fields_max: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        HeadLimits { head_bytes_max: 64 * 1024, target_bytes_max: 8 * 1024, fields_max: 100 }
+    }
+}
+
+/// Why a head was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    /// 400 from a client, 502 from an upstream.
+    #[error("{0}")]
+    Malformed(&'static str),
+    /// 414.
+    #[error("the request target is longer than allowed")]
+    TargetTooLong,
+    /// 431 from a client, 502 from an upstream.
+    #[error("the head is larger than allowed")]
+    TooLarge,
+    /// 431 from a client, 502 from an upstream.
+    #[error("the head has more fields than allowed")]
+    TooManyFields,
+    /// 501.
+    #[error("the transfer coding is not supported")]
+    UnknownCoding,
+    /// 505.
+    #[error("the protocol version is not supported")]
+    UnknownVersion,
+}
+
+/// What a look at the received bytes gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parsed {
+    /// The head has not ended yet.
+    Partial,
+    /// The head was so many bytes long; what follows is body.
+    Head(usize),
+}
+
+/// Where the head ends in `bytes`, its empty line included; `scanned` bytes were looked at before.
+///
+/// A bare line feed counts as a line end here, so that a head of them is refused at once rather
+/// than waited for.
+pub fn head_end(bytes: &[u8], scanned: usize) -> Option<usize> {
+    static END: OnceLock<Finder<'static>> = OnceLock::new();
+    let mut from = scanned.saturating_sub(3);
+    // One search where all is in order; only a head without such an end is looked at line by line.
+    if let Some(found) = END.get_or_init(|| Finder::new(b"\r\n\r\n")).find(&bytes[from..]) {
+        return Some(from + found + 4);
+    }
+    while let Some(found) = memchr(b'\n', &bytes[from..]) {
+        let at = from + found;
+        let after = &bytes[at + 1..];
+        match after {
+            [b'\n', ..] => return Some(at + 2),
+            [b'\r', b'\n', ..] => return Some(at + 3),
+            _ => from = at + 1,
+        }
+    }
+    None
+}
+
+/// Skips the empty lines a client may send before its request (RFC 9112 §2.2), at most a few.
+fn leading_empty_lines(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while at < 8 && bytes[at..].starts_with(b"\r\n") {
+        at += 2;
+    }
+    at
+}
+
+/// Reads a request head from the start of `bytes` into `head`, which is clear.
+///
+/// `scanned` says how many bytes an earlier call found no end in.
+pub fn request(
+    bytes: &[u8],
+    scanned: usize,
+    limits: &HeadLimits,
+    head: &mut RequestHead,
+) -> Result<Parsed, HeadError> {
+    let skip = leading_empty_lines(bytes);
+    let bytes = &bytes[skip..];
+    if scanned > skip && head_end(bytes, scanned - skip).is_none() {
+        return partial(bytes, limits, true);
+    }
+    let lines =
+        request_line(bytes, head, limits).and_then(|at| field_lines(bytes, at, &mut head.fields, limits));
+    let end = match lines {
+        Ok(end) if end <= limits.head_bytes_max => end,
+        // Nearly every head comes whole, so its end is looked for only where reading it failed.
+        failed => {
+            head.clear();
+            let Some(end) = head_end(bytes, 0) else { return partial(bytes, limits, true) };
+            let is_large = end > limits.head_bytes_max;
+            return Err(failed.err().filter(|_| !is_large).unwrap_or_else(|| too_large(bytes, limits)));
+        }
+    };
+    head.fields.block.extend_from_slice(&bytes[..end]);
+    head.received_bytes = (skip + end) as u32;
+    request_rules(head)?;
+    Ok(Parsed::Head(skip + end))
+}
+
+fn partial(bytes: &[u8], limits: &HeadLimits, is_request: bool) -> Result<Parsed, HeadError> {
+    if bytes.len() < limits.head_bytes_max {
+        // A target that is already too long need not be read to its end.
+        if is_request && bytes.len() > limits.target_bytes_max + 32 && memchr(b'\n', bytes).is_none() {
+            return Err(HeadError::TargetTooLong);
+        }
+        return Ok(Parsed::Partial);
+    }
+    Err(if is_request { too_large(bytes, limits) } else { HeadError::TooLarge })
+}
+
+fn too_large(bytes: &[u8], limits: &HeadLimits) -> HeadError {
+    match memchr(b'\n', bytes) {
+        Some(end) if end <= limits.target_bytes_max + 32 => HeadError::TooLarge,
+        _ => HeadError::TargetTooLong,
+    }
+}
+
+/// Takes the line that starts at `start` off the block: its end without CRLF, and where the next begins.
+fn line(block: &[u8], start: usize) -> Result<(usize, usize), HeadError> {
+    let feed = start + memchr(b'\n', &block[start..]).ok_or(HeadError::Malformed("the head has no end"))?;
+    if feed == start || block[feed - 1] != b'\r' {
+        return Err(HeadError::Malformed("a line ends without a carriage return"));
+    }
+    Ok((feed - 1, feed + 1))
+}
+
+fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<usize, HeadError> {
+    let (end, next) = line(block, 0)?;
+    let first = memchr(b' ', &block[..end]).ok_or(HeadError::Malformed("the request line has no target"))?;
+    let last = block[..end]
+        .iter()
+        .rposition(|byte| *byte == b' ')
+        .filter(|last| *last > first)
+        .ok_or(HeadError::Malformed("the request line has no version"))?;
+    head.version = version(&block[last + 1..end])?;
+    if !ascii::is_token(&block[..first]) {
+        return Err(HeadError::Malformed("the method is not a token"));
+    }
+    head.method = Method::of(&block[..first]);
+    head.method_span = Span::new(0, first);
+    head.target = Span::new(first + 1, last);
+    let target = &block[first + 1..last];
+    if target.len() > limits.target_bytes_max {
+        return Err(HeadError::TargetTooLong);
+    }
+    if !ascii::is_target(target) {
+        return Err(HeadError::Malformed("the target has a character that is not allowed"));
+    }
+    Ok(next)
+}
+
+fn version(bytes: &[u8]) -> Result<Version, HeadError> {
+    match bytes {
+        b"HTTP/1.1" => Ok(Version::Http11),
+        b"HTTP/1.0" => Ok(Version::Http10),
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            // A higher minor version is read as the highest known (RFC 9110 §2.5).
+            if *major == b'1' { Ok(Version::Http11) } else { Err(HeadError::UnknownVersion) }
+        }
+        _ => Err(HeadError::Malformed("the version is not HTTP/1.x")),
+    }
+}
+
+/// Reads field lines from `start` to the empty line, and says where that ends.
+fn field_lines(
+    block: &[u8],
+    start: usize,
+    fields: &mut crate::fields::Fields,
+    limits: &HeadLimits,
+) -> Result<usize, HeadError> {
+    let mut at = start;
+    loop {
+        let rest = &block[at..];
+        if rest.starts_with(b"\r\n") {
+            return Ok(at + 2);
+        }
+        let Some((line, known)) = field_line(rest) else { return Err(refusal(block, at)) };
+        if fields.list.len() == limits.fields_max {
+            return Err(HeadError::TooManyFields);
+        }
+        let name = Span::new(at, at + line.name_end);
+        let value = Span::new(at + line.value_start, at + line.value_end);
+        at += line.end;
+        fields.push_received(name, value, at, known);
+    }
+}
+
+/// Where the parts of a field line stand.
+struct Line {
+    name_end: usize,
+    value_start: usize,
+    value_end: usize,
+    /// Behind the CRLF.
+    end: usize,
+}
+
+/// The field line at the front of `rest`, in one pass over its bytes.
+fn field_line(rest: &[u8]) -> Option<(Line, Known)> {
+    let name_end = ascii::find_colon(rest)?;
+    let known = Known::of(&rest[..name_end]);
+    if known == Known::Other && !ascii::is_token(&rest[..name_end]) {
+        return None;
+    }
+    let mut value_start = name_end + 1;
+    while matches!(rest.get(value_start), Some(b' ' | b'\t')) {
+        value_start += 1;
+    }
+    let line_end = value_start + ascii::value_len(&rest[value_start..]);
+    if !rest[line_end..].starts_with(b"\r\n") {
+        return None;
+    }
+    let mut value_end = line_end;
+    while value_end > value_start && matches!(rest[value_end - 1], b' ' | b'\t') {
+        value_end -= 1;
+    }
+    Some((Line { name_end, value_start, value_end, end: line_end + 2 }, known))
+}
+
+/// What is wrong with the line at `at`, which is no field line.
+#[cold]
+fn refusal(block: &[u8], at: usize) -> HeadError {
+    let text = match line(block, at) {
+        Ok((end, _)) => &block[at..end],
+        Err(error) => return error,
+    };
+    HeadError::Malformed(match memchr(b':', text) {
+        None => "a field line has no colon",
+        Some(colon) if !ascii::is_token(&text[..colon]) => "a field name is not a token",
+        Some(_) => "a field value has a control character",
+    })
+}
+
+fn request_rules(head: &mut RequestHead) -> Result<(), HeadError> {
+    if head.fields.ever_had(Known::Connection) {
+        head.options = ConnectionOptions::read(&head.fields);
+    }
+    let authority = host_field(head)?;
+    request_target(head, authority)?;
+    head.framing = match body_fields(&head.fields, head.version)? {
+        // A request without either has no body (RFC 9112 §6.3).
+        None => Framing::None,
+        Some(Framing::Length(0)) => Framing::None,
+        Some(framing) => framing,
+    };
+    Ok(())
+}
+
+/// The Host, and its name.
+fn host_field(head: &RequestHead) -> Result<Option<(Span, HostPart)>, HeadError> {
+    let only = head.fields.only(Known::Host);
+    match only.map_err(|_| HeadError::Malformed("there is more than one Host"))? {
+        None if head.version == Version::Http11 => Err(HeadError::Malformed("there is no Host")),
+        None => Ok(None),
+        Some(([], span)) => Ok(Some((span, HostPart::default()))),
+        Some((value, span)) => {
+            let part = uri::host_part(value).ok_or(HeadError::Malformed("the Host is not a host"))?;
+            Ok(Some((span, part)))
+        }
+    }
+}
+
+/// Reads the four forms of a target (RFC 9112 §3.2).
+fn request_target(head: &mut RequestHead, host: Option<(Span, HostPart)>) -> Result<(), HeadError> {
+    let target = head.target();
+    let span = head.target;
+    if target.starts_with(b"/") {
+        let (host, part) = host.unwrap_or_default();
+        head.set_authority(host, part);
+        return head.set_origin_form(span).map_err(|bad| HeadError::Malformed(bad.0));
+    }
+    if target == b"*" && head.method == Method::Options {
+        let (host, part) = host.unwrap_or_default();
+        head.set_authority(host, part);
+        head.origin_form = span;
+        head.path = span;
+        return Ok(());
+    }
+    if head.method == Method::Connect {
+        let part = uri::host_part(target).ok_or(HeadError::Malformed("the target is not host and port"))?;
+        head.origin_form = span;
+        head.path = span;
+        head.set_authority(span, part);
+        return Ok(());
+    }
+    let scheme = [&b"http://"[..], b"https://"]
+        .into_iter()
+        .find(|scheme| target.len() > scheme.len() && target[..scheme.len()].eq_ignore_ascii_case(scheme))
+        .ok_or(HeadError::Malformed("the target is neither a path nor an http URL"))?;
+    absolute_form(head, scheme.len())
+}
+
+/// The authority of the target replaces the Host (RFC 9112 §3.2.2).
+fn absolute_form(head: &mut RequestHead, scheme_len: usize) -> Result<(), HeadError> {
+    let target = head.target();
+    let start = head.target.start as usize;
+    let rest = &target[scheme_len..];
+    let authority_len = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    let authority = &rest[..authority_len];
+    let part = uri::host_part(authority).ok_or(HeadError::Malformed("the target has no valid host"))?;
+    let authority_start = start + scheme_len;
+    let path_start = authority_start + authority_len;
+    let target_end = head.target.end as usize;
+    let after = rest.get(authority_len);
+    let has_path = after == Some(&b'/');
+    // Without path and query, OPTIONS asks of the server as a whole (RFC 9112 §3.2.4).
+    let is_server = after.is_none() && head.method == Method::Options;
+    let host = authority.to_vec();
+    head.fields.set("Host", &host);
+    head.set_authority(Span::new(authority_start, path_start), part);
+    if is_server {
+        let star = head.fields.append(b"*");
+        head.origin_form = star;
+        head.path = star;
+        return Ok(());
+    }
+    let origin = if has_path {
+        Span::new(path_start, target_end)
+    } else {
+        let query = head.fields.block[path_start..target_end].to_vec();
+        let slash = head.fields.append(b"/");
+        Span { start: slash.start, end: head.fields.append(&query).end }
+    };
+    head.set_origin_form(origin).map_err(|bad| HeadError::Malformed(bad.0))
+}
+
+/// What `Transfer-Encoding` and `Content-Length` say of the body; both together are refused.
+fn body_fields(fields: &crate::fields::Fields, version: Version) -> Result<Option<Framing>, HeadError> {
+    let length = fields.only(Known::ContentLength);
+    let length = length.map_err(|_| HeadError::Malformed("there is more than one Content-Length"))?;
+    if !fields.ever_had(Known::TransferEncoding) {
+        return length.map(|(value, _)| content_length(value).map(Framing::Length)).transpose();
+    }
+    if length.is_some() {
+        return Err(HeadError::Malformed("there are both Content-Length and Transfer-Encoding"));
+    }
+    if version == Version::Http10 {
+        return Err(HeadError::Malformed("HTTP/1.0 has no Transfer-Encoding"));
+    }
+    let mut seen = 0;
+    for coding in fields.all_known(Known::TransferEncoding).flat_map(tokens) {
+        if !coding.eq_ignore_ascii_case(b"chunked") {
+            return Err(HeadError::UnknownCoding);
+        }
+        seen += 1;
+    }
+    match seen {
+        1 => Ok(Some(Framing::Chunked)),
+        _ => Err(HeadError::Malformed("the Transfer-Encoding is not one chunked")),
+    }
+}
+
+/// A decimal length; signs, lists and spaces are refused.
+fn content_length(value: &[u8]) -> Result<u64, HeadError> {
+    const BAD: HeadError = HeadError::Malformed("the Content-Length is not a number");
+    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+        return Err(BAD);
+    }
+    Ok(value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
+/// Reads a response head from the start of `bytes` into `head`, which is clear. `asked` is the
+/// method of the request it answers, which decides whether a body follows.
+pub fn response(
+    bytes: &[u8],
+    scanned: usize,
+    limits: &HeadLimits,
+    asked: Method,
+    head: &mut ResponseHead,
+) -> Result<Parsed, HeadError> {
+    if scanned > 0 && head_end(bytes, scanned).is_none() {
+        return partial(bytes, limits, false);
+    }
+    let lines = status_line(bytes, head).and_then(|at| field_lines(bytes, at, &mut head.fields, limits));
+    let end = match lines {
+        Ok(end) if end <= limits.head_bytes_max => end,
+        failed => {
+            head.clear();
+            let Some(end) = head_end(bytes, 0) else { return partial(bytes, limits, false) };
+            let is_large = end > limits.head_bytes_max;
+            return Err(failed.err().filter(|_| !is_large).unwrap_or(HeadError::TooLarge));
+        }
+    };
+    head.fields.block.extend_from_slice(&bytes[..end]);
+    if head.fields.ever_had(Known::Connection) {
+        head.options = ConnectionOptions::read(&head.fields);
+    }
+    head.framing = response_framing(head, asked)?;
+    Ok(Parsed::Head(end))
+}
+
+fn status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError> {
+    let (end, next) = line(block, 0)?;
+    let text = &block[..end];
+    if text.len() < 12 || text[8] != b' ' {
+        return Err(HeadError::Malformed("the status line is too short"));
+    }
+    head.version = version(&text[..8])?;
+    let digits = &text[9..12];
+    if !digits.iter().all(u8::is_ascii_digit) || digits[0] == b'0' {
+        return Err(HeadError::Malformed("the status is not three digits"));
+    }
+    let status = digits.iter().fold(0u16, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    let reason = match text.get(12) {
+        None => Span::default(),
+        Some(b' ') => Span::new(13, end),
+        Some(_) => return Err(HeadError::Malformed("the status is not three digits")),
+    };
+    if !ascii::is_value(reason.of(block)) {
+        return Err(HeadError::Malformed("the reason phrase has a control character"));
+    }
+    head.status = status;
+    head.reason = reason;
+    Ok(next)
+}
+
+/// RFC 9112 §6.3, in its order.
+fn response_framing(head: &ResponseHead, asked: Method) -> Result<Framing, HeadError> {
+    let fields = body_fields(&head.fields, head.version)?;
+    let bodyless = asked == Method::Head || matches!(head.status, 100..=199 | 204 | 304);
+    if bodyless || (asked == Method::Connect && (200..300).contains(&head.status)) {
+        return Ok(Framing::None);
+    }
+    Ok(fields.unwrap_or(Framing::Close))
+}
+
+#[cfg(test)]
+mod tests;
