@@ -1,0 +1,206 @@
+//! Cases for documents: what comes out, and that nothing brings the reader down.
+
+use serde_json::{Value, json};
+
+use super::{parse, to_yaml};
+use crate::resource::{Kind, Resource};
+
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "PORT" => Some("1980".into()),
+        "HOST" => Some("example.com".into()),
+        _ => None,
+    }
+}
+
+fn read(text: &str) -> (Vec<(String, Value)>, Vec<String>) {
+    let (resources, problems) = parse(text, &environment);
+    let resources = resources
+        .iter()
+        .map(|resource| (resource.to_string(), serde_json::from_str(&resource.json).expect("compact JSON")))
+        .collect();
+    (resources, problems.iter().map(ToString::to_string).collect())
+}
+
+fn check(text: &str, resources: &[(&str, Value)], problems: &[&str]) {
+    let (found, found_problems) = read(text);
+    let expected: Vec<_> = resources.iter().map(|(id, value)| ((*id).to_owned(), value.clone())).collect();
+    assert_eq!(found, expected, "{text}");
+    assert_eq!(found_problems, problems, "{text}");
+}
+
+#[test]
+fn yaml_and_json_give_the_same_resources() {
+    let expected = [
+        ("routes/1", json!({"id": 1, "uri": "/a", "upstream": {"nodes": {"127.0.0.1:80": 1}}})),
+        ("consumers/jack", json!({"username": "jack"})),
+    ];
+    let yaml = "routes:\n- id: 1\n  uri: /a\n  upstream: {nodes: {\"127.0.0.1:80\": 1}}\nconsumers:\n- username: jack\n#END\n";
+    check(yaml, &expected, &[]);
+    let json = r#" {"routes": [{"id": 1, "uri": "/a", "upstream": {"nodes": {"127.0.0.1:80": 1}}}],
+        "consumers": [{"username": "jack"}]}"#;
+    check(json, &expected, &[]);
+}
+
+#[test]
+fn yaml_scalars_keep_their_types() {
+    let yaml =
+        "routes:\n- id: \"1\"\n  a: 1\n  b: true\n  c: null\n  d: \"1\"\n  e: 1.5\n  f: no\n  g: ~\n  1: x\n";
+    let value =
+        json!({"id": "1", "a": 1, "b": true, "c": null, "d": "1", "e": 1.5, "f": "no", "g": null, "1": "x"});
+    check(yaml, &[("routes/1", value)], &[]);
+}
+
+#[test]
+fn anchors_and_merge_keys_are_followed() {
+    let yaml = "upstreams:\n- &u\n  id: a\n  type: chash\n- <<: *u\n  id: b\n";
+    let expected = [
+        ("upstreams/a", json!({"id": "a", "type": "chash"})),
+        ("upstreams/b", json!({"id": "b", "type": "chash"})),
+    ];
+    check(yaml, &expected, &[]);
+}
+
+#[test]
+fn aliases_cannot_explode() {
+    let mut yaml = String::from("x:\n- &a0 [1,1,1,1,1,1,1,1,1,1]\n");
+    for i in 1..12 {
+        yaml.push_str(&format!("- &a{i} [{}]\n", vec![format!("*a{}", i - 1); 10].join(",")));
+    }
+    yaml.push_str("routes:\n- id: 1\n  vars: *a11\n");
+    let (resources, problems) = read(&yaml);
+    assert!(resources.is_empty());
+    assert!(problems[0].contains("repetition limit"), "{problems:?}");
+}
+
+#[test]
+fn nesting_without_end_is_a_problem() {
+    let deep = "[".repeat(20_000) + &"]".repeat(20_000);
+    for text in [format!("routes:\n- id: 1\n  vars: {deep}\n"), format!("{{\"routes\": [{deep}]}}")] {
+        let (resources, problems) = read(&text);
+        assert!(resources.is_empty());
+        assert!(problems[0].contains("recursion limit"), "{problems:?}");
+    }
+}
+
+#[test]
+fn the_end_marker_hides_what_follows() {
+    check("routes:\n- id: 1\n#END\n- id: 2\n", &[("routes/1", json!({"id": 1}))], &[]);
+    check("routes:\n- id: 1", &[("routes/1", json!({"id": 1}))], &[]);
+    for nothing in ["", "#END\n", "# only\n\n", "routes:\n", "routes: []\n", "{}", "{\"routes\": {}}", "~"] {
+        check(nothing, &[], &[]);
+    }
+}
+
+#[test]
+fn variables_are_replaced_and_typed() {
+    let yaml = "routes:\n- id: 1\n  port: ${{PORT}}\n  url: \"http://${{ HOST }}:${{PORT}}/\"\n  off: ${{NONE:=false}}\n  \"${{HOST}}\": 1\n  open: \"${{\"\n";
+    let value = json!({"id": 1, "port": 1980, "url": "http://example.com:1980/", "off": false, "example.com": 1, "open": "${{"});
+    check(yaml, &[("routes/1", value)], &[]);
+    let yaml = "routes:\n- id: 1\n  plugins: {a: {key: [\"${{MISSING}}\"]}}\n- id: 2\n";
+    let problem = "error: routes/1 at plugins.a.key[0]: the environment variable \"MISSING\" is not set\n  hint: set it, or write ${{MISSING:=default}}";
+    check(yaml, &[("routes/2", json!({"id": 2}))], &[problem]);
+}
+
+#[test]
+fn one_bad_item_never_blocks_another() {
+    let yaml = "routes:\n- 5\n- uri: /a\n- id: \"a/b\"\n- id: [1]\n- id: 1\n- id: \"1\"\n- id: 2\nservices: 7\nconsumers:\n- plugins: {}\n";
+    let expected = [("routes/1", json!({"id": 1})), ("routes/2", json!({"id": 2}))];
+    let problems = [
+        "error: routes[0]: an item must be an object",
+        "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
+        "error: routes[2] at id: \"a/b\" is no valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
+        "error: routes[3] at id: [1] is no valid id\n  hint: an id is text or an integer from 1",
+        "error: routes/1 at id: this id was used before; the first one is kept",
+        "error: file at services: \"services\" must be a list\n  hint: each item starts with \"- \" in YAML",
+        "error: consumers[0] at username: property \"username\" is required\n  hint: a consumer is known by its username",
+    ];
+    check(yaml, &expected, &problems);
+}
+
+#[test]
+fn credentials_and_special_ids_are_understood() {
+    let yaml = "consumers:\n- username: jack\n- id: jack/credentials/one\n  plugins: {}\ncredentials:\n- id: two\n  username: jack\n- id: three\nsecrets:\n- id: vault/1\nplugin_metadata:\n- id: http-logger\n  modifiedIndex: 3\nplugins:\n- name: x\nroutes_conf_version: 4\n";
+    let expected = [
+        ("consumers/jack", json!({"username": "jack"})),
+        ("credentials/jack/credentials/one", json!({"id": "jack/credentials/one", "plugins": {}})),
+        ("credentials/jack/credentials/two", json!({"id": "two"})),
+        ("secrets/vault/1", json!({"id": "vault/1"})),
+        ("plugin_metadata/http-logger", json!({"id": "http-logger"})),
+    ];
+    let problem = "error: credentials[1] at username: property \"username\" is required\n  hint: or write the id as user/credentials/id";
+    check(yaml, &expected, &[problem]);
+}
+
+#[test]
+fn unknown_sections_are_told_with_a_hint() {
+    let near =
+        "warning: file at route: unknown section \"route\" is ignored\n  hint: did you mean \"routes\"?";
+    check("route: [{id: 1}]\nroutes: [{id: 2}]\n", &[("routes/2", json!({"id": 2}))], &[near]);
+    check("whatever: 1\n", &[], &["warning: file at whatever: unknown section \"whatever\" is ignored"]);
+}
+
+#[test]
+fn a_text_that_cannot_be_parsed_is_one_problem_with_its_place() {
+    for text in
+        ["routes:\n- id: 1\n  uri: [\n", "{\"routes\": [\n{\"id\": 1},\n]}", "{} x", "- 1\n", "routes: 'a"]
+    {
+        let (resources, problems) = read(text);
+        assert!(resources.is_empty(), "{text}");
+        assert_eq!(problems.len(), 1, "{text}");
+        assert!(problems[0].starts_with("error: file: "), "{problems:?}");
+    }
+    for text in ["routes:\n- id: 1\n  uri: [\n", "{\"routes\": [\n{\"id\": 1},\n]}"] {
+        assert!(read(text).1[0].contains("line ") && read(text).1[0].contains("column "), "{text}");
+    }
+}
+
+#[test]
+fn what_is_exported_reads_back_the_same() {
+    let resources = [
+        Resource::new(Kind::Routes, "1", &json!({"id": "1", "uri": "/a", "n": 1, "t": "true", "s": "#END"})),
+        Resource::new(Kind::Consumers, "jack", &json!({"username": "jack"})),
+        Resource::new(Kind::Credentials, "jack/credentials/a", &json!({"id": "jack/credentials/a"})),
+    ];
+    let yaml = to_yaml(&resources);
+    assert_eq!(parse(&yaml, &|_| None), (resources.to_vec(), Vec::new()), "{yaml}");
+}
+
+/// A reproducible stream of numbers: pure crates have no randomness.
+fn next(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*state >> 33) as usize
+}
+
+#[test]
+fn mutated_documents_never_bring_the_reader_down() {
+    let seeds = [
+        "routes:\n- &a\n  id: 1\n  uri: \"/${{PORT}}\"\n  plugins: {x: [1, 2.5, true, ~]}\n- <<: *a\n  id: 2\nconsumers:\n- username: jack\n#END\n",
+        r#"{"routes":[{"id":1,"uri":"/a","host":"${{HOST:=é}}"}],"secrets":[{"id":"vault/1"}],"x":null}"#,
+    ];
+    let mut state = 7;
+    for round in 0..4000 {
+        let mut bytes = seeds[round % 2].as_bytes().to_vec();
+        for _ in 0..=next(&mut state) % 6 {
+            let at = next(&mut state) % bytes.len().max(1);
+            if bytes.is_empty() {
+                break;
+            }
+            match next(&mut state) % 4 {
+                0 => drop(bytes.remove(at)),
+                1 => bytes.insert(at, b"{}[]:-#&*$\"'\n ~<>|!%@\t\0"[next(&mut state) % 23]),
+                2 => bytes[at] = (next(&mut state) % 256) as u8,
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let (resources, problems) = parse(&text, &environment);
+        for resource in &resources {
+            assert!(serde_json::from_str::<Value>(&resource.json).is_ok(), "{text}");
+            let value = serde_json::from_str(&resource.json).expect("just parsed");
+            // Whatever it says, judging it must end too.
+            let _ = crate::resource::check(resource.kind, value);
+        }
+        assert!(problems.iter().all(|problem| !problem.message.is_empty()), "{text}");
+    }
+}

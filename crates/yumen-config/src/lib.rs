@@ -1,0 +1,14 @@
+//! Resources as users write them: schema, defaults, validation, problem paths.
+//!
+//! Knows neither HTTP nor any runtime.
+
+pub mod document;
+mod hint;
+pub mod node;
+pub mod resource;
+pub mod schema;
+
+pub use hint::closest;
+pub use node::NodeConfig;
+pub use resource::{Kind, Resource, ResourceType, decode};
+pub use schema::Invalid;

@@ -1,0 +1,178 @@
+//! The node's own configuration, `yumen.yaml`: what cannot change with a resource.
+//!
+//! Knows neither files nor the environment: text comes in, settings and problems go out.
+
+mod reference;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use yumen_base::{IpSet, Problem};
+
+use crate::hint::closest;
+use crate::schema;
+
+pub use reference::reference;
+pub use sections::{
+    AccessLog, AccessLogFormat, Admin, CpuAffinity, CpuMode, Listen, LogFormat, LogLevel, Logs, Status,
+    Store, StoreKind, Workers,
+};
+pub use traffic::{Dns, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
+
+/// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Where clients connect.
+    #[schemars(length(min = 1))]
+    pub listen: Vec<Listen>,
+    /// The threads that serve traffic.
+    pub workers: Workers,
+    /// The admin listener. The Admin API is not built yet: it tells tools who answers, and nothing more.
+    pub admin: Admin,
+    /// Health, metrics and other things to read.
+    pub status: Status,
+    /// Where resources live.
+    pub store: Store,
+    /// What is written about the node and its traffic.
+    pub logs: Logs,
+    /// How much one client may ask for.
+    pub limits: Limits,
+    /// How long to wait.
+    pub timeouts: Timeouts,
+    /// Idle connections to upstreams that set no `keepalive_pool`.
+    pub upstream_keepalive: UpstreamKeepalive,
+    /// How routes are matched.
+    pub router: Router,
+    /// Names of endpoints.
+    pub dns: Dns,
+    /// TLS towards clients.
+    pub tls: Tls,
+    /// What answers say in their `Server` field; empty passes the upstream's.
+    pub server_header: String,
+    /// Peers whose `X-Forwarded-*` fields are believed: addresses and networks such as `10.0.0.0/8`.
+    pub trusted_addresses: Vec<String>,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        NodeConfig {
+            listen: vec![
+                Listen::default(),
+                Listen { address: "127.0.0.1:9443".into(), tls: true, ..Listen::default() },
+            ],
+            workers: Workers::default(),
+            admin: Admin::default(),
+            status: Status::default(),
+            store: Store::default(),
+            logs: Logs::default(),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            upstream_keepalive: UpstreamKeepalive::default(),
+            router: Router::default(),
+            dns: Dns::default(),
+            tls: Tls::default(),
+            server_header: "yumen".into(),
+            trusted_addresses: Vec::new(),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Reads `yumen.yaml`. An empty text gives the defaults; problems are of the object `yumen.yaml`.
+    pub fn parse(yaml: &str) -> Result<NodeConfig, Vec<Problem>> {
+        let mut value: Value = match serde_yaml_ng::from_str(yaml) {
+            Ok(Value::Null) => Value::Object(Default::default()),
+            Ok(value) => value,
+            Err(error) => return Err(vec![problem("", error.to_string())]),
+        };
+        let schema = schema::of::<NodeConfig>();
+        let mut problems = Vec::new();
+        drop_empty_sections(&schema, &mut value);
+        take_unknown(&schema, &mut value, "", &mut problems);
+        if let Err(invalid) = schema::validate(&schema, &mut value) {
+            problems.push(problem(&invalid.path, invalid.message));
+            return Err(problems);
+        }
+        let config: NodeConfig = match serde_json::from_value(value) {
+            Ok(config) => config,
+            Err(error) => {
+                problems.push(problem("", error.to_string()));
+                return Err(problems);
+            }
+        };
+        config.check(&mut problems);
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// What a schema cannot say: addresses must be addresses.
+    fn check(&self, problems: &mut Vec<Problem>) {
+        let listeners =
+            self.listen.iter().enumerate().map(|(i, l)| (format!("listen[{i}].address"), &l.address));
+        let doors = [("admin.listen", &self.admin.listen), ("status.listen", &self.status.listen)];
+        let doors = doors.into_iter().filter(|(_, address)| !address.is_empty());
+        for (path, address) in listeners.chain(doors.map(|(path, address)| (path.to_owned(), address))) {
+            if address.parse::<SocketAddr>().is_err() {
+                let found = format!("\"{address}\" is no address with a port");
+                problems.push(problem(&path, found).hint("such as 0.0.0.0:9080 or [::]:9080"));
+            }
+        }
+        for (i, network) in self.trusted_addresses.iter().enumerate() {
+            if IpSet::parse([network.as_str()]).is_err() {
+                let found = format!("\"{network}\" is neither an address nor a network");
+                problems.push(problem(&format!("trusted_addresses[{i}]"), found).hint("such as 10.0.0.0/8"));
+            }
+        }
+    }
+}
+
+fn problem(path: &str, message: impl Into<String>) -> Problem {
+    Problem::error("yumen.yaml", path, message)
+}
+
+/// A section whose lines are all commented out is written `section:`, which YAML reads as null.
+fn drop_empty_sections(schema: &Value, value: &mut Value) {
+    let (Some(properties), Some(members)) = (schema["properties"].as_object(), value.as_object_mut()) else {
+        return;
+    };
+    members.retain(|name, member| !(member.is_null() && properties.contains_key(name)));
+    for (name, member) in members {
+        drop_empty_sections(&properties.get(name).cloned().unwrap_or_default(), member);
+    }
+}
+
+/// Takes out all unknown fields, so that each is told and none hides another fault.
+fn take_unknown(schema: &Value, value: &mut Value, path: &str, problems: &mut Vec<Problem>) {
+    if let (Some(items), Some(schema)) = (value.as_array_mut(), schema.get("items")) {
+        for (i, item) in items.iter_mut().enumerate() {
+            take_unknown(schema, item, &format!("{path}[{i}]"), problems);
+        }
+    }
+    let (Some(properties), Some(members)) = (schema["properties"].as_object(), value.as_object_mut()) else {
+        return;
+    };
+    let path_of = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    members.retain(|name, _| {
+        if properties.contains_key(name) {
+            return true;
+        }
+        let unknown = problem(&path_of(name), format!("unknown field \"{name}\""));
+        problems.push(match closest(name, properties.keys().map(String::as_str)) {
+            Some(known) => unknown.hint(format!("did you mean \"{known}\"?")),
+            None => {
+                let known: Vec<&str> = properties.keys().map(String::as_str).collect();
+                unknown.hint(format!("known here: {}", known.join(", ")))
+            }
+        });
+        false
+    });
+    for (name, member) in members.iter_mut() {
+        take_unknown(&properties[name], member, &path_of(name), problems);
+    }
+}

@@ -1,0 +1,206 @@
+//! Doors, threads, store and logs of a node.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One listening socket.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Listen {
+    /// Address and port; `[::]:9080` takes IPv4 too where the system allows it.
+    pub address: String,
+    /// Whether clients speak TLS.
+    pub tls: bool,
+    /// How many connections may wait to be accepted; the system clamps it.
+    #[schemars(range(min = 1))]
+    pub backlog: u32,
+    /// Whether a worker hears of a connection only when the client has sent something, or after some
+    /// seven seconds.
+    pub defer_accept: bool,
+    /// Whether each worker has a socket of its own and the system spreads connections; otherwise they share
+    /// one.
+    pub reuse_port: bool,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Listen {
+            address: "127.0.0.1:9080".into(),
+            tls: false,
+            backlog: 65535,
+            defer_accept: true,
+            reuse_port: true,
+        }
+    }
+}
+
+/// The threads that serve traffic.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workers {
+    /// How many; 0 means one per CPU.
+    #[schemars(range(max = 1024))]
+    pub count: u32,
+    /// Which CPU each runs on: `none` leaves it to the system, `auto` gives worker i the i-th CPU, a list
+    /// of CPU numbers gives worker i the i-th of them.
+    pub cpu_affinity: CpuAffinity,
+    /// Their nice value; below 0 needs a privilege.
+    #[schemars(range(min = -20, max = 19))]
+    pub nice: i8,
+}
+
+/// Which CPU each worker runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum CpuAffinity {
+    /// By rule.
+    Mode(CpuMode),
+    /// By number; worker i has the i-th, starting over at the end.
+    Cpus(#[schemars(length(min = 1))] Vec<u32>),
+}
+
+impl Default for CpuAffinity {
+    fn default() -> Self {
+        CpuAffinity::Mode(CpuMode::None)
+    }
+}
+
+/// A rule for pinning workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CpuMode {
+    /// The i-th CPU the process may use.
+    Auto,
+    /// Wherever the system puts it.
+    None,
+}
+
+/// The admin listener. The Admin API is not built yet: it tells tools who answers, and nothing more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admin {
+    /// Address and port; empty switches it off.
+    pub listen: String,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Admin { listen: "127.0.0.1:9180".into() }
+    }
+}
+
+/// Health, metrics and other things to read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Status {
+    /// Address and port; empty switches it off.
+    pub listen: String,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Status { listen: "127.0.0.1:9091".into() }
+    }
+}
+
+/// Where resources live.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// `embedded` reads them from `routes.yaml` in `data_dir`, and writes a first one where there is none;
+    /// `file` reads them from `file`. Both are watched.
+    pub kind: StoreKind,
+    /// The document of the kind `file`, YAML or JSON.
+    pub file: String,
+    /// The directory of the node's own files.
+    #[schemars(length(min = 1))]
+    pub data_dir: String,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Store { kind: StoreKind::Embedded, file: "apisix.yaml".into(), data_dir: "data".into() }
+    }
+}
+
+/// A kind of store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// In the node itself.
+    Embedded,
+    /// A document on disk.
+    File,
+}
+
+/// What is written about the node and its traffic.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Logs {
+    /// The least that is written.
+    pub level: LogLevel,
+    /// How the node's own log is written.
+    pub format: LogFormat,
+    /// One line per request.
+    pub access: AccessLog,
+}
+
+/// How much a message matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Everything.
+    Trace,
+    /// For finding faults.
+    Debug,
+    /// What happens.
+    #[default]
+    Info,
+    /// What should not happen.
+    Warn,
+    /// What failed.
+    Error,
+}
+
+/// How the node's own log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One object per line.
+    Json,
+}
+
+/// One line per request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessLog {
+    /// Whether it is written.
+    pub enabled: bool,
+    /// The file; `-` is standard output.
+    #[schemars(length(min = 1))]
+    pub path: String,
+    /// How a line looks.
+    pub format: AccessLogFormat,
+    /// How many lines may wait for the disk; beyond that they are dropped and counted.
+    #[schemars(range(min = 1))]
+    pub queue_lines: u32,
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        AccessLog { enabled: false, path: "-".into(), format: AccessLogFormat::Json, queue_lines: 65536 }
+    }
+}
+
+/// How a line of the access log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLogFormat {
+    /// One object per line.
+    Json,
+    /// The combined format of web servers.
+    Combined,
+}

@@ -1,0 +1,99 @@
+//! Cases for the node configuration.
+
+use super::{CpuAffinity, CpuMode, NodeConfig, StoreKind, reference};
+
+fn check(yaml: &str, problems: &[&str]) {
+    let found: Vec<String> = match NodeConfig::parse(yaml) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+    };
+    assert_eq!(found, problems, "{yaml}");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_path_and_hint() {
+    let table: [(&str, &[&str]); 9] = [
+        (
+            "lisen: []\n",
+            &["error: yumen.yaml at lisen: unknown field \"lisen\"\n  hint: did you mean \"listen\"?"],
+        ),
+        (
+            "workers: {cuont: 1, count: x}\n",
+            &[
+                "error: yumen.yaml at workers.cuont: unknown field \"cuont\"\n  hint: did you mean \"count\"?",
+                "error: yumen.yaml at workers.count: property \"workers\" validation failed: property \"count\" validation failed: wrong type: expected integer, got string",
+            ],
+        ),
+        (
+            "router: {zzzzzz: 1}\n",
+            &[
+                "error: yumen.yaml at router.zzzzzz: unknown field \"zzzzzz\"\n  hint: known here: path_parameters",
+            ],
+        ),
+        (
+            "listen:\n- address: nowhere\n",
+            &[
+                "error: yumen.yaml at listen[0].address: \"nowhere\" is no address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
+            ],
+        ),
+        (
+            "listen:\n- adress: \"0.0.0.0:1\"\n",
+            &[
+                "error: yumen.yaml at listen[0].adress: unknown field \"adress\"\n  hint: did you mean \"address\"?",
+            ],
+        ),
+        (
+            "workers: {nice: -21}\n",
+            &[
+                "error: yumen.yaml at workers.nice: property \"workers\" validation failed: property \"nice\" validation failed: expected -21 to be at least -20",
+            ],
+        ),
+        (
+            "store: {kind: etcd}\n",
+            &[
+                "error: yumen.yaml at store.kind: property \"store\" validation failed: property \"kind\" validation failed: matches none of the enum values",
+            ],
+        ),
+        (
+            "trusted_addresses: [10.0.0.0/33]\n",
+            &[
+                "error: yumen.yaml at trusted_addresses[0]: \"10.0.0.0/33\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
+            ],
+        ),
+        ("- 1\n", &["error: yumen.yaml: wrong type: expected object, got table"]),
+    ];
+    for (yaml, problems) in table {
+        check(yaml, problems);
+    }
+    assert!(NodeConfig::parse("a: [").expect_err("unclosed")[0].message.contains("line"));
+}
+
+#[test]
+fn nothing_written_gives_the_defaults() {
+    for yaml in ["", "# nothing\n", "workers:\nlogs:\n", "workers: {}\n"] {
+        assert_eq!(NodeConfig::parse(yaml), Ok(NodeConfig::default()), "{yaml}");
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let yaml = "listen:\n- address: \"[::]:9443\"\n  tls: true\nworkers:\n  count: 2\n  cpu_affinity: [0, 2]\nstore: {kind: file, file: a.yaml}\nadmin: {listen: \"\"}\ntimeouts: {idle_ms: 5}\n";
+    let config = NodeConfig::parse(yaml).expect("valid");
+    assert_eq!((config.listen.len(), config.listen[0].tls, config.listen[0].backlog), (1, true, 65535));
+    assert_eq!(config.workers.cpu_affinity, CpuAffinity::Cpus(vec![0, 2]));
+    assert_eq!((config.store.kind, config.store.file.as_str()), (StoreKind::File, "a.yaml"));
+    assert_eq!((config.timeouts.idle_ms, config.timeouts.head_ms), (5, 60_000));
+    let auto = NodeConfig::parse("workers: {cpu_affinity: auto}").expect("valid");
+    assert_eq!(auto.workers.cpu_affinity, CpuAffinity::Mode(CpuMode::Auto));
+}
+
+#[test]
+fn the_reference_is_a_valid_file_of_all_defaults_and_every_field_is_documented() {
+    let text = reference();
+    assert_eq!(NodeConfig::parse(&text), Ok(NodeConfig::default()), "{text}");
+    let mut commented = false;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "-") {
+        assert!(commented || line.starts_with('#'), "no comment above: {line}");
+        commented = line.starts_with('#');
+    }
+}

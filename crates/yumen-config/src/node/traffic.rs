@@ -1,0 +1,186 @@
+//! Limits, timeouts and protocols of a node.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How much one client may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The longest request head, in bytes; a longer one is answered 431.
+    #[schemars(range(min = 1024, max = 65536))]
+    pub head_bytes: u32,
+    /// The longest request target, in bytes; a longer one is answered 414.
+    #[schemars(range(min = 64, max = 65536))]
+    pub target_bytes: u32,
+    /// The most fields of a request; more are answered 431.
+    #[schemars(range(min = 1, max = 10000))]
+    pub fields: u32,
+    /// The longest request body, in bytes; a longer one is answered 413. 0 means no limit.
+    pub body_bytes: u64,
+    /// The most client connections of one worker; more are closed at once.
+    #[schemars(range(min = 1))]
+    pub connections_per_worker: u32,
+    /// The longest response head an upstream may send, in bytes; a longer one is answered 502.
+    #[schemars(range(min = 1024, max = 65536))]
+    pub response_head_bytes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            head_bytes: 65536,
+            target_bytes: 8192,
+            fields: 100,
+            body_bytes: 0,
+            connections_per_worker: 65536,
+            response_head_bytes: 65536,
+        }
+    }
+}
+
+/// How long to wait, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// For a whole request head, from its first byte.
+    #[schemars(range(min = 1))]
+    pub head_ms: u64,
+    /// Between two pieces of a request body.
+    #[schemars(range(min = 1))]
+    pub body_ms: u64,
+    /// Between two requests of one connection.
+    #[schemars(range(min = 1))]
+    pub idle_ms: u64,
+    /// For a client to take what was sent.
+    #[schemars(range(min = 1))]
+    pub send_ms: u64,
+    /// For running exchanges when the node stops.
+    pub drain_ms: u64,
+    /// To connect to an endpoint, where neither route nor upstream says.
+    #[schemars(range(min = 1))]
+    pub upstream_connect_ms: u64,
+    /// Between two sends to an endpoint, where neither route nor upstream says.
+    #[schemars(range(min = 1))]
+    pub upstream_send_ms: u64,
+    /// Between two reads from an endpoint, where neither route nor upstream says.
+    #[schemars(range(min = 1))]
+    pub upstream_read_ms: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            head_ms: 60_000,
+            body_ms: 60_000,
+            idle_ms: 60_000,
+            send_ms: 60_000,
+            drain_ms: 30_000,
+            upstream_connect_ms: 60_000,
+            upstream_send_ms: 60_000,
+            upstream_read_ms: 60_000,
+        }
+    }
+}
+
+/// Idle connections to upstreams that set no `keepalive_pool`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UpstreamKeepalive {
+    /// The most kept per worker and upstream; 0 keeps none.
+    pub size: u32,
+    /// How long one is kept, in milliseconds.
+    #[schemars(range(min = 1))]
+    pub idle_ms: u64,
+    /// How many requests one carries at most.
+    #[schemars(range(min = 1))]
+    pub requests: u32,
+}
+
+impl Default for UpstreamKeepalive {
+    fn default() -> Self {
+        UpstreamKeepalive { size: 320, idle_ms: 60_000, requests: 1000 }
+    }
+}
+
+/// How routes are matched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Router {
+    /// Whether `:name` in a path matches any one segment.
+    pub path_parameters: bool,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Router { path_parameters: true }
+    }
+}
+
+/// Names of endpoints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dns {
+    /// The resolvers to ask, such as `10.0.0.2:53`; none means the system's.
+    pub servers: Vec<String>,
+    /// How long an answer is kept at least, in milliseconds, whatever its own time to live.
+    pub ttl_min_ms: u64,
+    /// How long an answer is kept at most, in milliseconds.
+    pub ttl_max_ms: u64,
+    /// Names without a time to live, as the system's resolver gives them, are asked again after so many
+    /// milliseconds.
+    #[schemars(range(min = 100))]
+    pub refresh_ms: u64,
+    /// How long to wait for an answer, in milliseconds.
+    #[schemars(range(min = 1))]
+    pub timeout_ms: u64,
+}
+
+impl Default for Dns {
+    fn default() -> Self {
+        Dns {
+            servers: Vec::new(),
+            ttl_min_ms: 1000,
+            ttl_max_ms: 300_000,
+            refresh_ms: 10_000,
+            timeout_ms: 5000,
+        }
+    }
+}
+
+/// TLS towards clients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// The oldest version spoken, where the certificate does not say.
+    pub version_min: TlsVersion,
+    /// Whether clients may resume with tickets.
+    pub session_tickets: bool,
+    /// How many sessions each worker remembers for clients without tickets; 0 remembers none.
+    pub session_entries: u32,
+    /// How long a handshake may take, in milliseconds.
+    #[schemars(range(min = 1))]
+    pub handshake_ms: u64,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Tls {
+            version_min: TlsVersion::V1_2,
+            session_tickets: true,
+            session_entries: 4096,
+            handshake_ms: 10_000,
+        }
+    }
+}
+
+/// A TLS version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    #[serde(rename = "1.2")]
+    V1_2,
+    /// RFC 8446.
+    #[serde(rename = "1.3")]
+    V1_3,
+}

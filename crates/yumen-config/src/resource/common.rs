@@ -1,0 +1,174 @@
+//! What several resources share: ids, labels, plugins, timeouts, methods.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// Settings by plugin name, unparsed; the order is the user's.
+pub type Plugins = Map<String, Value>;
+
+/// Free labels.
+pub type Labels = BTreeMap<String, String>;
+
+/// The id of a resource: a string of 1-64 of `a-zA-Z0-9-_.`, or an integer from 1, kept as text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Id(pub Arc<str>);
+
+impl Id {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Id {
+    fn from(text: &str) -> Id {
+        Id(text.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written<'a> {
+            Number(u64),
+            #[serde(borrow)]
+            Text(Cow<'a, str>),
+        }
+        Ok(match Written::deserialize(deserializer)? {
+            Written::Number(number) => Id(number.to_string().into()),
+            Written::Text(text) => Id(text.as_ref().into()),
+        })
+    }
+}
+
+impl JsonSchema for Id {
+    fn schema_name() -> Cow<'static, str> {
+        "Id".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-zA-Z0-9-_.]+$" },
+                { "type": "integer", "minimum": 1 },
+            ]
+        })
+    }
+}
+
+/// How long an attempt may take, in seconds, fractions allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Timeout {
+    /// To connect, TLS handshake included.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub connect: f64,
+    /// Between two sends.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub send: f64,
+    /// Between two reads.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub read: f64,
+}
+
+/// A request method a route may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[allow(missing_docs, reason = "the names are the methods")]
+pub enum Method {
+    Get,
+    Post,
+    Put,
+    Delete,
+    Patch,
+    Head,
+    Options,
+    Connect,
+    Trace,
+    Purge,
+}
+
+impl Method {
+    /// The method as it stands in a request line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            Method::Patch => "PATCH",
+            Method::Head => "HEAD",
+            Method::Options => "OPTIONS",
+            Method::Connect => "CONNECT",
+            Method::Trace => "TRACE",
+            Method::Purge => "PURGE",
+        }
+    }
+}
+
+/// The values of a pair of fields of which a user writes one, such as `uri` and `uris`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OneOrMany<'a> {
+    one: Option<&'a str>,
+    many: Option<&'a [String]>,
+}
+
+impl<'a> OneOrMany<'a> {
+    pub(super) fn new(one: &'a Option<String>, many: &'a Option<Vec<String>>) -> OneOrMany<'a> {
+        OneOrMany { one: one.as_deref(), many: many.as_deref() }
+    }
+
+    /// All values, in the order written.
+    pub fn iter(self) -> impl Iterator<Item = &'a str> {
+        self.one.into_iter().chain(self.many.unwrap_or_default().iter().map(String::as_str))
+    }
+
+    /// Whether neither was written.
+    pub fn is_empty(self) -> bool {
+        self.one.is_none() && self.many.is_none_or(<[String]>::is_empty)
+    }
+}
+
+/// `status`: in force or switched off. APISIX writes 1 and 0.
+pub(super) fn status_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer", "enum": [1, 0], "default": 1 })
+}
+
+pub(super) fn labels_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "patternProperties": {
+            ".*": { "type": "string", "pattern": "^\\S+$", "minLength": 1, "maxLength": 256 }
+        }
+    })
+}
+
+pub(super) fn plugins_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object" })
+}
+
+pub(super) fn one() -> u8 {
+    1
+}
+
+pub(super) fn yes() -> bool {
+    true
+}

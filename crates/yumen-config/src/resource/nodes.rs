@@ -1,0 +1,132 @@
+//! The nodes of an upstream: both ways to write them, one way to read them.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use super::upstream::Scheme;
+use crate::schema::Invalid;
+
+/// One endpoint as configured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// A name or an address; an IPv6 address stands in brackets.
+    pub host: String,
+    /// The port; after decoding never 0.
+    #[serde(default)]
+    pub port: u16,
+    /// Its share of requests; 0 takes it out of use.
+    pub weight: u32,
+    /// Nodes of a lower priority are used only when all of the higher ones failed.
+    #[serde(default)]
+    pub priority: i32,
+    /// Whatever service discovery knows of it.
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// All nodes, in the order written.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(transparent)]
+pub struct Nodes(pub Vec<Node>);
+
+impl Nodes {
+    /// Fills in ports by scheme and brackets around IPv6 hosts.
+    pub(super) fn settle(&mut self, scheme: Scheme) -> Result<(), Invalid> {
+        for (i, node) in self.0.iter_mut().enumerate() {
+            if node.host.parse::<std::net::Ipv6Addr>().is_ok() {
+                node.host = format!("[{}]", node.host);
+            }
+            if node.port == 0 {
+                let Some(port) = scheme.default_port() else {
+                    return Err(Invalid::at(format!("nodes[{i}].port"), "property \"port\" is required"));
+                };
+                node.port = port;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Nodes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Nodes, D::Error> {
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = Nodes;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of weights by address, or an array of nodes")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Nodes, A::Error> {
+                let mut nodes = Vec::with_capacity(map.size_hint().unwrap_or(0));
+                while let Some((address, weight)) = map.next_entry::<Cow<'de, str>, u32>()? {
+                    nodes.push(from_address(&address, weight).map_err(A::Error::custom)?);
+                }
+                Ok(Nodes(nodes))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Nodes, A::Error> {
+                let mut nodes = Vec::with_capacity(seq.size_hint().unwrap_or(0));
+                while let Some(node) = seq.next_element()? {
+                    nodes.push(node);
+                }
+                Ok(Nodes(nodes))
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
+/// `host`, `host:port`, `[v6]:port`, or a bare IPv6 address.
+fn from_address(address: &str, weight: u32) -> Result<Node, String> {
+    let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if !bare_v6 && !port.ends_with(']') => (host, Some(port)),
+        _ => (address, None),
+    };
+    let port = match port {
+        None => 0,
+        Some(text) => match text.parse::<u16>() {
+            Ok(port) if port > 0 => port,
+            _ => return Err(format!("invalid port {text}")),
+        },
+    };
+    if host.is_empty() {
+        return Err(format!("invalid node address \"{address}\""));
+    }
+    Ok(Node { host: host.to_owned(), port, weight, priority: 0, metadata: None })
+}
+
+impl JsonSchema for Nodes {
+    fn schema_name() -> Cow<'static, str> {
+        "Nodes".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                {
+                    "type": "object",
+                    "patternProperties": { ".*": { "type": "integer", "minimum": 0 } }
+                },
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "host": { "type": "string", "pattern": "^\\*$|^\\*?[0-9a-zA-Z-._\\[\\]:]+$" },
+                            "port": { "type": "integer", "minimum": 1, "maximum": 65535 },
+                            "weight": { "type": "integer", "minimum": 0 },
+                            "priority": { "type": "integer", "default": 0 },
+                            "metadata": { "type": "object" }
+                        },
+                        "required": ["host", "weight"]
+                    }
+                }
+            ]
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! Plugins on their own: shared sets, global rules, and settings common to all uses of a plugin.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::common::{self, Id, Labels, Plugins};
+use super::{Kind, resource_type};
+
+/// Declares a resource that is nothing but named plugins.
+macro_rules! plugin_set {
+    ($(#[$doc:meta])* $name:ident, $kind:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            /// Its id.
+            pub id: Option<Id>,
+            /// A name for people.
+            #[schemars(length(min = 1, max = 256))]
+            pub name: Option<String>,
+            /// A description for people.
+            #[schemars(length(max = 256))]
+            pub desc: Option<String>,
+            /// Free labels.
+            #[serde(default)]
+            #[schemars(schema_with = "common::labels_schema")]
+            pub labels: Option<Labels>,
+            /// Settings by plugin name.
+            #[schemars(schema_with = "common::plugins_schema")]
+            pub plugins: Plugins,
+            /// When it was made, in seconds since 1970.
+            pub create_time: Option<i64>,
+            /// When it was last changed, in seconds since 1970.
+            pub update_time: Option<i64>,
+        }
+
+        resource_type!($name, $kind);
+    };
+}
+
+plugin_set!(
+    /// Plugins shared by the routes that name the set.
+    PluginConfig,
+    Kind::PluginConfigs
+);
+
+plugin_set!(
+    /// Plugins that run for every request.
+    GlobalRule,
+    Kind::GlobalRules
+);
+
+plugin_set!(
+    /// Plugins shared by the consumers that name the group.
+    ConsumerGroup,
+    Kind::ConsumerGroups
+);
+
+/// Settings common to all uses of a plugin; the id is the plugin's name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PluginMetadata {
+    /// The plugin's name.
+    pub id: Option<Id>,
+    /// When it was made, in seconds since 1970.
+    pub create_time: Option<i64>,
+    /// When it was last changed, in seconds since 1970.
+    pub update_time: Option<i64>,
+    /// Everything else: for the plugin's own metadata schema to judge.
+    #[serde(flatten)]
+    pub settings: Map<String, Value>,
+}
+
+resource_type!(PluginMetadata, Kind::PluginMetadata);

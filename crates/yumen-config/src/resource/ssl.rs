@@ -1,0 +1,147 @@
+//! Certificates by server name.
+
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::common::{self, Id, Labels, OneOrMany};
+use super::{Kind, resource_type};
+use crate::schema::Invalid;
+
+const SNI: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
+
+/// A certificate: for clients that name one of its `snis`, or shown to upstreams.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(transform = rules)]
+pub struct Ssl {
+    /// Its id.
+    pub id: Option<Id>,
+    /// A name for people.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: Option<String>,
+    /// A description for people.
+    #[schemars(length(max = 256))]
+    pub desc: Option<String>,
+    /// Free labels.
+    #[serde(default)]
+    #[schemars(schema_with = "common::labels_schema")]
+    pub labels: Option<Labels>,
+    /// Whom it is shown to.
+    #[serde(default, rename = "type")]
+    pub kind: SslType,
+    /// The name it is for; `*.example.com` is one label deep.
+    #[schemars(regex(pattern = SNI))]
+    pub sni: Option<String>,
+    /// Several such names.
+    #[schemars(inner(regex(pattern = SNI)), length(min = 1))]
+    pub snis: Option<Vec<String>>,
+    /// The chain, PEM, or a `$secret://` or `$env://` reference.
+    #[schemars(schema_with = "pem")]
+    pub cert: String,
+    /// Its key, PEM, or a reference.
+    #[schemars(schema_with = "pem")]
+    pub key: String,
+    /// Further chains, such as of another algorithm.
+    #[serde(default)]
+    #[schemars(schema_with = "pems")]
+    pub certs: Option<Vec<String>>,
+    /// Their keys, in the same order.
+    #[serde(default)]
+    #[schemars(schema_with = "pems")]
+    pub keys: Option<Vec<String>>,
+    /// What clients must show.
+    pub client: Option<SslClient>,
+    /// The versions allowed; absent means the node's.
+    #[schemars(length(max = 3), extend("uniqueItems" = true))]
+    pub ssl_protocols: Option<Vec<SslProtocol>>,
+    /// 1 in force, 0 switched off.
+    #[serde(default = "common::one")]
+    #[schemars(schema_with = "common::status_schema")]
+    pub status: u8,
+    /// Accepted from older tools; not used.
+    pub validity_start: Option<i64>,
+    /// Accepted from older tools; not used.
+    pub validity_end: Option<i64>,
+    /// When it was made, in seconds since 1970.
+    pub create_time: Option<i64>,
+    /// When it was last changed, in seconds since 1970.
+    pub update_time: Option<i64>,
+}
+
+impl Ssl {
+    /// `sni` or `snis`.
+    pub fn snis(&self) -> OneOrMany<'_> {
+        OneOrMany::new(&self.sni, &self.snis)
+    }
+}
+
+/// Whom a certificate is shown to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SslType {
+    /// Clients, by server name.
+    #[default]
+    Server,
+    /// Upstreams, by `tls.client_cert_id`.
+    Client,
+}
+
+/// What clients must show.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SslClient {
+    /// The authorities of client certificates, PEM.
+    #[schemars(schema_with = "pem")]
+    pub ca: String,
+    /// How many intermediates a client's chain may have.
+    #[serde(default = "common::one")]
+    pub depth: u8,
+    /// Targets for which no certificate is asked.
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
+    pub skip_mtls_uri_regex: Option<Vec<String>>,
+}
+
+/// A TLS version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum SslProtocol {
+    /// TLS 1.1.
+    #[serde(rename = "TLSv1.1")]
+    Tls11,
+    /// TLS 1.2.
+    #[serde(rename = "TLSv1.2")]
+    Tls12,
+    /// TLS 1.3.
+    #[serde(rename = "TLSv1.3")]
+    Tls13,
+}
+
+fn pem(_: &mut schemars::SchemaGenerator) -> Schema {
+    schemars::json_schema!({
+        "oneOf": [
+            { "type": "string", "minLength": 128, "maxLength": 65536 },
+            { "type": "string", "pattern": "^\\$(secret|env|ENV)://" },
+        ]
+    })
+}
+
+fn pems(generator: &mut schemars::SchemaGenerator) -> Schema {
+    let items = pem(generator);
+    schemars::json_schema!({ "type": "array", "items": items })
+}
+
+fn rules(schema: &mut Schema) {
+    schema.insert("if".into(), json!({ "properties": { "type": { "enum": ["server"] } } }));
+    schema.insert("then".into(), json!({ "oneOf": [{ "required": ["sni"] }, { "required": ["snis"] }] }));
+}
+
+fn settle(ssl: &mut Ssl) -> Result<(), Invalid> {
+    let certs = ssl.certs.as_ref().map_or(0, Vec::len);
+    let keys = ssl.keys.as_ref().map_or(0, Vec::len);
+    if certs != keys {
+        return Err(Invalid::at("keys", "mismatched number of certs and keys"));
+    }
+    Ok(())
+}
+
+resource_type!(Ssl, Kind::Ssls, settle = settle);

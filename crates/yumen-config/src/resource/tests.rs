@@ -1,0 +1,252 @@
+//! Cases for typed decoding: rules, messages, paths, normal forms.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn refused(kind: Kind, value: Value, path: &str, message: &str) {
+    let given = value.to_string();
+    let expected = if message.is_empty() { Ok(()) } else { Err(Invalid::at(path, message)) };
+    assert_eq!(check(kind, value), expected, "{given}");
+}
+
+#[test]
+fn route_rules_are_told_as_apisix_tells_them() {
+    let uri = "property \"uri\" validation failed: ";
+    let needs = concat!(
+        r#"object matches none of the required: ["plugins","uri"] or ["upstream","uri"] or ["upstream_id","uri"]"#,
+        r#" or ["service_id","uri"] or ["plugins","uris"] or ["upstream","uris"] or ["upstream_id","uris"]"#,
+        r#" or ["service_id","uris"] or ["script","uri"] or ["script","uris"]"#,
+    );
+    let table = [
+        (json!({"uri": "/", "plugins": {}}), "", String::new()),
+        (json!({"id": 7, "uris": ["/a"], "service_id": "s", "methods": ["GET"]}), "", String::new()),
+        (json!({"uri": "/"}), "", needs.to_owned()),
+        (
+            json!({"plugins": {}}),
+            "",
+            "allOf 1 failed: value should match only one schema, but matches none".to_owned(),
+        ),
+        (
+            json!({"uri": "/", "uris": ["/"], "plugins": {}}),
+            "",
+            "allOf 1 failed: value should match only one schema, but matches both schemas 1 and 2".to_owned(),
+        ),
+        (
+            json!({"uri": "/", "host": "a", "hosts": ["b"], "plugins": {}}),
+            "",
+            "allOf 2 failed: value should match only one schema, but matches both schemas 2 and 3".to_owned(),
+        ),
+        (
+            json!({"uri": "/", "remote_addr": "1.1.1.1", "remote_addrs": ["1.1.1.1"], "plugins": {}}),
+            "",
+            "allOf 3 failed: value should match only one schema, but matches both schemas 2 and 3".to_owned(),
+        ),
+        (
+            json!({"uri": "/", "script": "return 1 + 1", "plugins": {}}),
+            "",
+            "value wasn't supposed to match schema".to_owned(),
+        ),
+        (json!({"uri": 1, "plugins": {}}), "uri", format!("{uri}wrong type: expected string, got number")),
+        (
+            json!({"uri": "/", "plugins": {}, "methods": ["GOT"]}),
+            "methods[0]",
+            "property \"methods\" validation failed: failed to validate item 1: matches none of the enum values"
+                .to_owned(),
+        ),
+        (
+            json!({"id": "a b", "uri": "/", "plugins": {}}),
+            "id",
+            "property \"id\" validation failed: object matches none of the required".to_owned(),
+        ),
+        (
+            json!({"uri": "/", "plugins": {}, "hots": "x"}),
+            "hots",
+            "additional properties forbidden, found hots".to_owned(),
+        ),
+        (
+            json!({"uri": "/", "plugins": {}, "timeout": {"connect": 0, "send": 1, "read": 1}}),
+            "timeout.connect",
+            "property \"timeout\" validation failed: property \"connect\" validation failed: expected 0 to be greater than 0"
+                .to_owned(),
+        ),
+        (
+            json!({"uri": "/", "upstream": {"type": "chash", "nodes": {}}}),
+            "upstream.key",
+            "missing key".to_owned(),
+        ),
+    ];
+    for (value, path, message) in table {
+        refused(Kind::Routes, value, path, &message);
+    }
+}
+
+#[test]
+fn upstream_rules_are_told_as_apisix_tells_them() {
+    let none = "value should match only one schema, but matches none";
+    let table = [
+        (json!({}), "", none),
+        (
+            json!({"nodes": {}, "service_name": "a", "discovery_type": "dns"}),
+            "",
+            "value should match only one schema, but matches both schemas 1 and 2",
+        ),
+        (json!({"service_name": "a", "discovery_type": "dns"}), "", ""),
+        (
+            json!({"nodes": [{"host": "a", "port": 65536, "weight": 1}]}),
+            "nodes",
+            "property \"nodes\" validation failed: object matches none of the required",
+        ),
+        (json!({"nodes": {"a:65536": 1}}), "", "invalid port 65536"),
+        (
+            json!({"nodes": {"a": 1}, "pass_host": "rewrite"}),
+            "upstream_host",
+            "`upstream_host` can't be empty when `pass_host` is `rewrite`",
+        ),
+        (json!({"nodes": {"a": 1}, "scheme": "tcp"}), "nodes[0].port", "property \"port\" is required"),
+        (json!({"nodes": {"a": 1}, "type": "chash", "hash_on": "consumer"}), "", ""),
+        (json!({"nodes": {"a": 1}, "type": "chash", "key": "remote_addr"}), "", ""),
+        (
+            json!({"nodes": {"a": 1}, "type": "chash", "hash_on": "header", "key": "a b"}),
+            "key",
+            "invalid configuration: failed to match pattern \"^[a-zA-Z0-9-_]+$\" with \"a b\"",
+        ),
+        (
+            json!({"nodes": {"a": 1}, "checks": {}}),
+            "checks",
+            "property \"checks\" validation failed: object matches none of the required: [\"active\"] or [\"active\",\"passive\"]",
+        ),
+        (
+            json!({"nodes": {"a": 1}, "tls": {"client_cert": "x"}}),
+            "tls.client_cert",
+            "property \"tls\" validation failed: property \"client_cert\" validation failed: string too short, expected at least 128, got 1",
+        ),
+    ];
+    for (value, path, message) in table {
+        refused(Kind::Upstreams, value, path, message);
+    }
+}
+
+#[test]
+fn other_kinds_have_their_rules() {
+    let pem = "x".repeat(128);
+    let table = [
+        (Kind::Consumers, json!({"username": "a_b-c"}), "", ""),
+        (Kind::Consumers, json!({}), "username", "property \"username\" is required"),
+        (
+            Kind::Consumers,
+            json!({"username": "a b"}),
+            "username",
+            r#"property "username" validation failed: failed to match pattern "^[a-zA-Z0-9_\\-]+$" with "a b""#,
+        ),
+        (Kind::Credentials, json!({"plugins": {"key-auth": {"key": "a"}}}), "", ""),
+        (
+            Kind::Credentials,
+            json!({"plugins": {"a": {}, "b": {}}}),
+            "plugins",
+            "property \"plugins\" validation failed: expect object to have at most 1 properties",
+        ),
+        (Kind::ConsumerGroups, json!({}), "plugins", "property \"plugins\" is required"),
+        (
+            Kind::PluginConfigs,
+            json!({"plugins": {}, "labels": {"a": "b c"}}),
+            "labels.a",
+            "property \"labels\" validation failed: failed to validate a (matching \".*\"): failed to match pattern \"^\\\\S+$\" with \"b c\"",
+        ),
+        (Kind::GlobalRules, json!({"id": "1", "plugins": {}}), "", ""),
+        (Kind::PluginMetadata, json!({"id": "x", "log_format": {}}), "", ""),
+        (
+            Kind::Services,
+            json!({"hosts": ["a b"]}),
+            "hosts[0]",
+            r#"property "hosts" validation failed: failed to validate item 1: failed to match pattern "^\\*$|^\\*?[0-9a-zA-Z-._\\[\\]:]+$" with "a b""#,
+        ),
+        (Kind::Ssls, json!({"cert": pem, "key": "$env://KEY", "sni": "a.com"}), "", ""),
+        (Kind::Ssls, json!({"cert": pem, "key": pem}), "", "then clause did not match"),
+        (Kind::Ssls, json!({"cert": pem, "key": pem, "type": "client"}), "", ""),
+        (
+            Kind::Ssls,
+            json!({"cert": pem, "key": pem, "sni": "a", "certs": [pem]}),
+            "keys",
+            "mismatched number of certs and keys",
+        ),
+        (Kind::Protos, json!({"content": "x"}), "", ""),
+        (
+            Kind::StreamRoutes,
+            json!({"server_port": 9100, "upstream": {"scheme": "tcp", "nodes": {"a:1": 1}}}),
+            "",
+            "",
+        ),
+        (Kind::Secrets, json!({"id": "vault/1", "uri": "http://a"}), "", ""),
+    ];
+    for (kind, value, path, message) in table {
+        refused(kind, value, path, message);
+    }
+}
+
+fn nodes(upstream: Value) -> Vec<(String, u16, u32)> {
+    let upstream: Upstream = decode(&upstream.to_string()).expect("valid");
+    upstream.nodes.unwrap_or_default().0.into_iter().map(|n| (n.host, n.port, n.weight)).collect()
+}
+
+#[test]
+fn nodes_have_one_form_however_written() {
+    let table = [
+        (json!({"nodes": {"a:81": 2, "b": 0}}), vec![("a", 81, 2), ("b", 80, 0)]),
+        (json!({"nodes": {"a": 1}, "scheme": "https"}), vec![("a", 443, 1)]),
+        (
+            json!({"nodes": {"[::1]:8080": 1, "::1": 1, "[::2]": 1}}),
+            vec![("[::1]", 8080, 1), ("[::1]", 80, 1), ("[::2]", 80, 1)],
+        ),
+        (json!({"nodes": [{"host": "::1", "weight": 1.0}]}), vec![("[::1]", 80, 1)]),
+        (json!({"nodes": []}), vec![]),
+        (json!({"nodes": {}}), vec![]),
+    ];
+    for (written, expected) in table {
+        let expected: Vec<_> =
+            expected.into_iter().map(|(host, port, weight)| (host.to_owned(), port, weight)).collect();
+        assert_eq!(nodes(written.clone()), expected, "{written}");
+    }
+}
+
+#[test]
+fn defaults_are_apisixs() {
+    let route: Route = decode(r#"{"id": 3, "uri": "/", "upstream": {"nodes": {"a": 1}, "checks": {"active": {"healthy": {"interval": 2}}}, "keepalive_pool": {"size": 4}}}"#).expect("valid");
+    assert_eq!((route.id, route.priority, route.status), (Some(Id::from("3")), 0, 1));
+    let upstream = route.upstream.expect("written");
+    assert_eq!(
+        (upstream.balance, upstream.hash_on, upstream.scheme, upstream.pass_host),
+        (Balance::Roundrobin, HashOn::Vars, Scheme::Http, PassHost::Pass)
+    );
+    let checks = upstream.checks.expect("written");
+    assert_eq!((checks.active.healthy.interval, checks.active.healthy.http_statuses), (2, vec![200, 302]));
+    assert_eq!(
+        (checks.active.unhealthy, checks.active.http_path.as_str()),
+        (ActiveUnhealthy::default(), "/")
+    );
+    assert!(checks.passive.is_none());
+    let pool = upstream.keepalive_pool.expect("written");
+    assert_eq!((pool.size, pool.idle_timeout, pool.requests), (4, 60.0, 1000));
+}
+
+#[test]
+fn every_kind_has_a_name_and_a_plain_schema() {
+    for kind in Kind::ALL {
+        assert_eq!(Kind::from_name(kind.name()), Some(kind));
+        let schema = schema_of(kind);
+        assert_eq!(schema["type"], "object", "{}", kind.name());
+        let text = schema.to_string();
+        for noise in [
+            "\"$ref\"",
+            "\"null\"",
+            "\"title\"",
+            "\"$schema\"",
+            "\"format\":\"int",
+            "\"format\":\"uint",
+            "\"default\":null",
+        ] {
+            assert!(!text.contains(noise), "{noise} in {text}");
+        }
+    }
+    assert_eq!(Kind::from_name("route"), None);
+}

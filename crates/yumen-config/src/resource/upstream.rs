@@ -1,0 +1,274 @@
+//! Upstreams: named groups of endpoints and how requests are spread over them.
+
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::checks::Checks;
+use super::common::{self, Id, Labels, Timeout};
+use super::nodes::Nodes;
+use super::{Kind, resource_type};
+use crate::schema::{self, Invalid};
+
+/// An upstream. Needs `nodes`, or `service_name` and `discovery_type`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(transform = rules)]
+pub struct Upstream {
+    /// Its id.
+    pub id: Option<Id>,
+    /// A name for people.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: Option<String>,
+    /// A description for people.
+    #[schemars(length(max = 256))]
+    pub desc: Option<String>,
+    /// Free labels.
+    #[serde(default)]
+    #[schemars(schema_with = "common::labels_schema")]
+    pub labels: Option<Labels>,
+    /// Its endpoints.
+    pub nodes: Option<Nodes>,
+    /// What to ask service discovery for.
+    #[schemars(length(min = 1, max = 256))]
+    pub service_name: Option<String>,
+    /// Which service discovery to ask.
+    #[schemars(length(min = 1, max = 256))]
+    pub discovery_type: Option<String>,
+    /// Settings of that service discovery.
+    #[serde(default)]
+    #[schemars(schema_with = "common::plugins_schema")]
+    pub discovery_args: Option<Value>,
+    /// How endpoints are chosen.
+    #[serde(default, rename = "type")]
+    pub balance: Balance,
+    /// Where `chash` takes its key from.
+    #[serde(default)]
+    pub hash_on: HashOn,
+    /// What `chash` hashes: a variable, field or cookie name.
+    pub key: Option<String>,
+    /// How many further endpoints are tried after a failure; absent means all others.
+    #[schemars(range(min = 0))]
+    pub retries: Option<u32>,
+    /// When to stop retrying, in seconds from the first attempt; 0 means never.
+    #[schemars(range(min = 0))]
+    pub retry_timeout: Option<f64>,
+    /// How long an attempt may take.
+    pub timeout: Option<Timeout>,
+    /// What is spoken to the endpoints.
+    #[serde(default)]
+    pub scheme: Scheme,
+    /// Which host the endpoints are told.
+    #[serde(default)]
+    pub pass_host: PassHost,
+    /// The host of `pass_host: rewrite`.
+    #[schemars(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$"))]
+    pub upstream_host: Option<String>,
+    /// Idle connections kept open to the endpoints.
+    pub keepalive_pool: Option<KeepalivePool>,
+    /// TLS towards the endpoints.
+    pub tls: Option<UpstreamTls>,
+    /// Health checks.
+    pub checks: Option<Checks>,
+    /// When it was made, in seconds since 1970.
+    pub create_time: Option<i64>,
+    /// When it was last changed, in seconds since 1970.
+    pub update_time: Option<i64>,
+}
+
+/// How endpoints are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    /// In turn, by weight.
+    #[default]
+    Roundrobin,
+    /// By consistent hash of a key.
+    Chash,
+    /// The one with the fewest running requests, by weight.
+    LeastConn,
+    /// The one that answered fastest lately.
+    Ewma,
+}
+
+/// Where `chash` takes its key from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HashOn {
+    /// A variable.
+    #[default]
+    Vars,
+    /// A request field.
+    Header,
+    /// A cookie.
+    Cookie,
+    /// The consumer's name.
+    Consumer,
+    /// A text with several `$variables`.
+    VarsCombinations,
+}
+
+/// What is spoken to endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheme {
+    /// HTTP/1.1.
+    #[default]
+    Http,
+    /// HTTP/1.1 over TLS.
+    Https,
+    /// HTTP/2 without TLS.
+    Grpc,
+    /// HTTP/2 over TLS.
+    Grpcs,
+    /// Bytes, for stream routes.
+    Tcp,
+    /// Bytes over TLS, for stream routes.
+    Tls,
+    /// Datagrams, for stream routes.
+    Udp,
+    /// Kafka, for publish and subscribe.
+    Kafka,
+}
+
+impl Scheme {
+    /// Whether the connection is TLS.
+    pub fn is_tls(self) -> bool {
+        matches!(self, Scheme::Https | Scheme::Grpcs | Scheme::Tls)
+    }
+
+    /// The port of nodes that name none; `None` where the scheme has no usual one.
+    pub fn default_port(self) -> Option<u16> {
+        match self {
+            Scheme::Http | Scheme::Grpc => Some(80),
+            Scheme::Https | Scheme::Grpcs => Some(443),
+            Scheme::Tcp | Scheme::Tls | Scheme::Udp | Scheme::Kafka => None,
+        }
+    }
+}
+
+/// Which host the endpoints are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PassHost {
+    /// The client's.
+    #[default]
+    Pass,
+    /// The endpoint's own.
+    Node,
+    /// `upstream_host`.
+    Rewrite,
+}
+
+/// Idle connections kept open, per worker and endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeepalivePool {
+    /// The most that are kept.
+    #[serde(default = "KeepalivePool::size")]
+    #[schemars(range(min = 1))]
+    pub size: u32,
+    /// How long one is kept, in seconds; 0 means for ever.
+    #[serde(default = "KeepalivePool::idle_timeout")]
+    #[schemars(range(min = 0))]
+    pub idle_timeout: f64,
+    /// How many requests one carries at most.
+    #[serde(default = "KeepalivePool::requests")]
+    #[schemars(range(min = 1))]
+    pub requests: u32,
+}
+
+impl KeepalivePool {
+    fn size() -> u32 {
+        320
+    }
+
+    fn idle_timeout() -> f64 {
+        60.0
+    }
+
+    fn requests() -> u32 {
+        1000
+    }
+}
+
+impl Default for KeepalivePool {
+    fn default() -> Self {
+        KeepalivePool { size: Self::size(), idle_timeout: Self::idle_timeout(), requests: Self::requests() }
+    }
+}
+
+/// TLS towards the endpoints.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(transform = tls_rules)]
+pub struct UpstreamTls {
+    /// The `ssls` resource whose certificate is shown to endpoints.
+    pub client_cert_id: Option<Id>,
+    /// The certificate shown to endpoints, PEM.
+    #[schemars(length(min = 128, max = 65536))]
+    pub client_cert: Option<String>,
+    /// Its key, PEM.
+    #[schemars(length(min = 128, max = 65536))]
+    pub client_key: Option<String>,
+    /// Whether the endpoint's certificate must be valid for its name.
+    #[serde(default)]
+    pub verify: bool,
+    /// The authorities to trust instead of the system's, PEM. Beyond APISIX.
+    #[schemars(length(min = 128, max = 1048576))]
+    pub ca: Option<String>,
+}
+
+fn rules(schema: &mut Schema) {
+    schema.insert(
+        "oneOf".into(),
+        json!([{ "required": ["nodes"] }, { "required": ["service_name", "discovery_type"] }]),
+    );
+}
+
+fn tls_rules(schema: &mut Schema) {
+    let not_by_id = json!({ "not": { "required": ["client_cert_id"] } });
+    let mut with_key = not_by_id.clone();
+    with_key["required"] = json!(["client_key"]);
+    let mut with_cert = not_by_id;
+    with_cert["required"] = json!(["client_cert"]);
+    schema.insert("dependencies".into(), json!({ "client_cert": with_key, "client_key": with_cert }));
+}
+
+/// The rules beyond the schema, and ports by scheme.
+pub(super) fn settle(upstream: &mut Upstream) -> Result<(), Invalid> {
+    if upstream.pass_host == PassHost::Rewrite && upstream.upstream_host.as_deref().unwrap_or("").is_empty() {
+        return Err(Invalid::at(
+            "upstream_host",
+            "`upstream_host` can't be empty when `pass_host` is `rewrite`",
+        ));
+    }
+    if upstream.balance == Balance::Chash {
+        check_hash_key(upstream)?;
+    }
+    if let Some(nodes) = &mut upstream.nodes {
+        nodes.settle(upstream.scheme)?;
+    }
+    Ok(())
+}
+
+fn check_hash_key(upstream: &Upstream) -> Result<(), Invalid> {
+    let pattern = match upstream.hash_on {
+        HashOn::Consumer => return Ok(()),
+        HashOn::VarsCombinations => None,
+        HashOn::Vars => Some(concat!(
+            "^((uri|server_name|server_addr|request_uri|remote_port|remote_addr|query_string|host|hostname",
+            "|mqtt_client_id)|arg_[0-9a-zA-z_-]+)$"
+        )),
+        HashOn::Header | HashOn::Cookie => Some("^[a-zA-Z0-9-_]+$"),
+    };
+    let Some(key) = &upstream.key else {
+        return Err(Invalid::at("key", "missing key"));
+    };
+    let Some(pattern) = pattern else { return Ok(()) };
+    let mut key = Value::String(key.clone());
+    schema::validate(&json!({ "type": "string", "pattern": pattern }), &mut key)
+        .map_err(|invalid| Invalid::at("key", format!("invalid configuration: {}", invalid.message)))
+}
+
+resource_type!(Upstream, Kind::Upstreams, settle = settle);

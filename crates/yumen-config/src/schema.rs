@@ -1,0 +1,72 @@
+//! JSON Schema as the APISIX tools know it: derived from Rust types, checked with their messages.
+//!
+//! Knows nothing of any particular resource or plugin. The messages are a contract: tools and tests
+//! read them literally.
+
+mod compound;
+mod derive;
+mod evaluate;
+mod object;
+mod patterns;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+/// Settings that were refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// Dotted path of the innermost fault, such as `nodes[0].port`; empty for the whole.
+    pub path: String,
+    /// What was found and what is allowed, told from the outermost object inwards.
+    pub message: String,
+}
+
+impl Invalid {
+    /// Refuses what stands at `path`.
+    pub fn at(path: impl Into<String>, message: impl Into<String>) -> Invalid {
+        Invalid { path: path.into(), message: message.into() }
+    }
+
+    /// Refuses the whole.
+    pub fn new(message: impl Into<String>) -> Invalid {
+        Invalid::at("", message)
+    }
+
+    /// The same fault, seen from the object that holds this one at `path`.
+    pub fn under(mut self, path: &str) -> Invalid {
+        self.path = match self.path.as_str() {
+            "" => path.to_owned(),
+            inner if inner.starts_with('[') => format!("{path}{inner}"),
+            inner => format!("{path}.{inner}"),
+        };
+        self
+    }
+
+    /// What serde found wrong; the schema should have caught it.
+    pub fn from_serde(error: serde_json::Error) -> Invalid {
+        Invalid::new(error.to_string())
+    }
+}
+
+/// The schema of `T`: JSON Schema draft-07 without references. An `Option` is an optional property.
+pub fn of<T: JsonSchema>() -> Value {
+    let settings = schemars::generate::SchemaSettings::draft07().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    derive::simplify(&mut schema);
+    schema
+}
+
+/// Checks `instance` and fills in defaults.
+///
+/// Along the way values are brought into the form typed decoding expects: `2.0` where an integer is
+/// asked becomes `2`, and an empty object where an array is asked becomes `[]` (to the tools they are
+/// the same empty table). Nesting beyond 128 levels is refused.
+pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
+    evaluate::Evaluator::new().check(schema, instance)
+}

@@ -1,0 +1,159 @@
+//! Arrays, and schemas made of schemas.
+//!
+//! A branch is first only tried; the one that holds then completes the instance. So defaults of a
+//! branch that lost never leak into the settings.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::Invalid;
+use super::evaluate::{Evaluator, Keywords};
+use super::scalar;
+
+/// Up to so many items comparing all pairs is cheaper than writing each down.
+const PAIRS_MAX: usize = 32;
+
+/// Judges an array.
+pub(super) fn array(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+    let Some(items) = instance.as_array_mut() else { return Ok(()) };
+    match k.items {
+        Some(Value::Array(tuple)) => check_tuple(ev, k, tuple, items)?,
+        Some(schema) => {
+            for (i, item) in items.iter_mut().enumerate() {
+                check_item(ev, schema, i, item)?;
+            }
+        }
+        None => {}
+    }
+    let count = items.len() as u64;
+    if let Some(min) = k.items_min.filter(|min| count < *min) {
+        return ev.refuse(|| format!("expect array to have at least {min} items"));
+    }
+    if let Some(max) = k.items_max.filter(|max| count > *max) {
+        return ev.refuse(|| format!("expect array to have at most {max} items"));
+    }
+    if k.unique_items
+        && let Some((first, second)) = equal_pair(items)
+    {
+        return ev.refuse_at(&format!("[{second}]"), || {
+            format!("expected unique items but items {} and {} are equal", first + 1, second + 1)
+        });
+    }
+    Ok(())
+}
+
+fn check_item(ev: Evaluator, schema: &Value, i: usize, item: &mut Value) -> Result<(), Invalid> {
+    let inner = ev.check(schema, item);
+    ev.wrap(inner, || format!("[{i}]"), |inner| format!("failed to validate item {}: {inner}", i + 1))
+}
+
+fn check_tuple(ev: Evaluator, k: &Keywords<'_>, tuple: &[Value], items: &mut [Value]) -> Result<(), Invalid> {
+    for (i, item) in items.iter_mut().enumerate() {
+        match (tuple.get(i), k.additional_items) {
+            (Some(schema), _) => check_item(ev, schema, i, item)?,
+            (None, Some(Value::Bool(false))) => {
+                return ev.refuse_at(&format!("[{i}]"), || "found unexpected extra items in array".into());
+            }
+            (None, Some(schema)) => check_item(ev, schema, i, item)?,
+            (None, None) => break,
+        }
+    }
+    Ok(())
+}
+
+fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
+    if items.len() > PAIRS_MAX {
+        let mut seen = HashMap::with_capacity(items.len());
+        return items
+            .iter()
+            .enumerate()
+            .find_map(|(i, item)| seen.insert(item.to_string(), i).map(|first| (first, i)));
+    }
+    (1..items.len())
+        .flat_map(|second| (0..second).map(move |first| (first, second)))
+        .find(|(first, second)| scalar::equal(&items[*first], &items[*second]))
+}
+
+/// `allOf`, `anyOf`, `oneOf`, `if`, `not`, in that order.
+pub(super) fn combinators(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+    for (i, schema) in k.all_of.unwrap_or_default().iter().enumerate() {
+        let inner = ev.check(schema, instance);
+        ev.wrap(inner, String::new, |inner| format!("allOf {} failed: {inner}", i + 1))?;
+    }
+    if let Some(branches) = k.any_of {
+        any_of(ev, branches, instance)?;
+    }
+    if let Some(branches) = k.one_of {
+        one_of(ev, branches, instance)?;
+    }
+    if let Some(condition) = k.condition {
+        conditional(ev, condition, k, instance)?;
+    }
+    match k.not {
+        Some(schema) if ev.trying().check(schema, instance).is_ok() => {
+            ev.refuse(|| "value wasn't supposed to match schema".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn any_of(ev: Evaluator, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
+    match branches.iter().find(|branch| ev.trying().check(branch, instance).is_ok()) {
+        Some(branch) => complete(ev, branch, instance),
+        None => ev.refuse(|| {
+            let sets: Vec<String> =
+                branches.iter().filter_map(|branch| branch.get("required").map(Value::to_string)).collect();
+            match sets.is_empty() {
+                true => "object matches none of the required".into(),
+                false => format!("object matches none of the required: {}", sets.join(" or ")),
+            }
+        }),
+    }
+}
+
+fn one_of(ev: Evaluator, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
+    let mut matched = None;
+    for (i, branch) in branches.iter().enumerate() {
+        if ev.trying().check(branch, instance).is_err() {
+            continue;
+        }
+        if let Some(first) = matched.replace(i) {
+            return ev.refuse(|| {
+                let (first, second) = (first + 1, i + 1);
+                format!("value should match only one schema, but matches both schemas {first} and {second}")
+            });
+        }
+    }
+    match matched {
+        Some(i) => complete(ev, &branches[i], instance),
+        None => ev.refuse(|| "value should match only one schema, but matches none".into()),
+    }
+}
+
+fn complete(ev: Evaluator, branch: &Value, instance: &mut Value) -> Result<(), Invalid> {
+    if ev.complete { ev.check(branch, instance) } else { Ok(()) }
+}
+
+fn conditional(
+    ev: Evaluator,
+    condition: &Value,
+    k: &Keywords<'_>,
+    instance: &mut Value,
+) -> Result<(), Invalid> {
+    let (clause, name) = match ev.trying().check(condition, instance).is_ok() {
+        true => (k.then, "then"),
+        false => (k.otherwise, "else"),
+    };
+    let Some(clause) = clause else { return Ok(()) };
+    // The path still leads to the innermost fault, though the message by contract does not tell it.
+    let inner = ev.check(clause, instance);
+    ev.wrap(inner, String::new, |_| format!("{name} clause did not match"))
+}
+
+/// At least one item must fit.
+pub(super) fn contains(ev: Evaluator, schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
+    let Value::Array(items) = instance else { return Ok(()) };
+    let fits = items.iter_mut().any(|item| ev.trying().check(schema, item).is_ok());
+    if fits { Ok(()) } else { ev.refuse(|| "array does not contain any valid item".into()) }
+}

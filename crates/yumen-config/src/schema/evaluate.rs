@@ -1,0 +1,187 @@
+//! One schema node against one value: keywords are gathered in one pass, then judged in a fixed order.
+
+use serde_json::{Map, Value};
+
+use super::{Invalid, compound, object, scalar};
+
+const DEPTH_MAX: u16 = 128;
+
+/// How a value is judged.
+#[derive(Clone, Copy)]
+pub(super) struct Evaluator {
+    /// Whether the instance is completed; not while branches are only tried.
+    pub(super) complete: bool,
+    /// Whether anyone reads the message.
+    pub(super) tell: bool,
+    depth: u16,
+}
+
+/// What a node says, in the order of judgement.
+#[derive(Default)]
+pub(super) struct Keywords<'a> {
+    pub(super) types: Option<&'a Value>,
+    pub(super) properties: Option<&'a Map<String, Value>>,
+    pub(super) required: Option<&'a [Value]>,
+    pub(super) dependencies: Option<&'a Map<String, Value>>,
+    pub(super) pattern_properties: Option<&'a Map<String, Value>>,
+    pub(super) additional_properties: Option<&'a Value>,
+    pub(super) properties_min: Option<u64>,
+    pub(super) properties_max: Option<u64>,
+    pub(super) items: Option<&'a Value>,
+    pub(super) additional_items: Option<&'a Value>,
+    pub(super) items_min: Option<u64>,
+    pub(super) items_max: Option<u64>,
+    pub(super) unique_items: bool,
+    pub(super) length_min: Option<u64>,
+    pub(super) length_max: Option<u64>,
+    pub(super) pattern: Option<&'a str>,
+    pub(super) minimum: Option<&'a Value>,
+    pub(super) maximum: Option<&'a Value>,
+    pub(super) exclusive_minimum: Option<&'a Value>,
+    pub(super) exclusive_maximum: Option<&'a Value>,
+    pub(super) multiple_of: Option<&'a Value>,
+    pub(super) values: Option<&'a [Value]>,
+    pub(super) all_of: Option<&'a [Value]>,
+    pub(super) any_of: Option<&'a [Value]>,
+    pub(super) one_of: Option<&'a [Value]>,
+    pub(super) condition: Option<&'a Value>,
+    pub(super) then: Option<&'a Value>,
+    pub(super) otherwise: Option<&'a Value>,
+    pub(super) not: Option<&'a Value>,
+    pub(super) format: Option<&'a str>,
+    pub(super) constant: Option<&'a Value>,
+    pub(super) contains: Option<&'a Value>,
+}
+
+impl<'a> Keywords<'a> {
+    fn gather(node: &'a Map<String, Value>) -> Keywords<'a> {
+        let mut k = Keywords::default();
+        for (keyword, value) in node {
+            match keyword.as_str() {
+                "type" => k.types = Some(value),
+                "properties" => k.properties = value.as_object(),
+                "required" => k.required = list(value),
+                "dependencies" => k.dependencies = value.as_object(),
+                "patternProperties" => k.pattern_properties = value.as_object(),
+                "additionalProperties" => k.additional_properties = Some(value),
+                "minProperties" => k.properties_min = value.as_u64(),
+                "maxProperties" => k.properties_max = value.as_u64(),
+                "items" => k.items = Some(value),
+                "additionalItems" => k.additional_items = Some(value),
+                "minItems" => k.items_min = value.as_u64(),
+                "maxItems" => k.items_max = value.as_u64(),
+                "uniqueItems" => k.unique_items = value == &Value::Bool(true),
+                "minLength" => k.length_min = value.as_u64(),
+                "maxLength" => k.length_max = value.as_u64(),
+                "pattern" => k.pattern = value.as_str(),
+                "minimum" => k.minimum = Some(value),
+                "maximum" => k.maximum = Some(value),
+                "exclusiveMinimum" => k.exclusive_minimum = Some(value),
+                "exclusiveMaximum" => k.exclusive_maximum = Some(value),
+                "multipleOf" => k.multiple_of = Some(value),
+                "enum" => k.values = list(value),
+                "allOf" => k.all_of = list(value),
+                "anyOf" => k.any_of = list(value),
+                "oneOf" => k.one_of = list(value),
+                "if" => k.condition = Some(value),
+                "then" => k.then = Some(value),
+                "else" => k.otherwise = Some(value),
+                "not" => k.not = Some(value),
+                "format" => k.format = value.as_str(),
+                "const" => k.constant = Some(value),
+                "contains" => k.contains = Some(value),
+                _ => {}
+            }
+        }
+        k
+    }
+}
+
+fn list(value: &Value) -> Option<&[Value]> {
+    value.as_array().map(Vec::as_slice)
+}
+
+impl Evaluator {
+    pub(super) fn new() -> Evaluator {
+        Evaluator { complete: true, tell: true, depth: 0 }
+    }
+
+    /// The same, but only trying: nothing is completed, nobody reads messages.
+    pub(super) fn trying(self) -> Evaluator {
+        Evaluator { complete: false, tell: false, ..self }
+    }
+
+    /// A refusal of the value itself.
+    pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), Invalid> {
+        Err(Invalid::new(if self.tell { message() } else { String::new() }))
+    }
+
+    /// A refusal of what the value holds at `path`.
+    pub(super) fn refuse_at(self, path: &str, message: impl FnOnce() -> String) -> Result<(), Invalid> {
+        if !self.tell {
+            return Err(Invalid::new(""));
+        }
+        Err(Invalid::at(path, message()))
+    }
+
+    /// A refusal of an inner value, told from this one.
+    pub(super) fn wrap(
+        self,
+        inner: Result<(), Invalid>,
+        path: impl FnOnce() -> String,
+        message: impl FnOnce(&str) -> String,
+    ) -> Result<(), Invalid> {
+        match inner {
+            Ok(()) => Ok(()),
+            Err(invalid) if !self.tell => Err(invalid),
+            Err(invalid) => {
+                let message = message(&invalid.message);
+                let path = path();
+                let outer = if path.is_empty() { invalid } else { invalid.under(&path) };
+                Err(Invalid { message, ..outer })
+            }
+        }
+    }
+
+    /// Judges `instance` by `schema`.
+    pub(super) fn check(self, schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
+        let node = match schema {
+            Value::Object(node) => node,
+            Value::Bool(false) => return self.refuse(|| "value wasn't supposed to match schema".into()),
+            _ => return Ok(()),
+        };
+        if self.depth >= DEPTH_MAX {
+            return self.refuse(|| "too deeply nested".into());
+        }
+        let inner = Evaluator { depth: self.depth + 1, ..self };
+        let keywords = Keywords::gather(node);
+        if let Some(types) = keywords.types {
+            scalar::types(inner, types, instance)?;
+        }
+        match instance {
+            Value::Object(_) => object::check(inner, &keywords, instance)?,
+            Value::Array(_) => compound::array(inner, &keywords, instance)?,
+            Value::String(text) => scalar::string(inner, &keywords, text)?,
+            Value::Number(number) => scalar::number(inner, &keywords, number)?,
+            Value::Null | Value::Bool(_) => {}
+        }
+        if let Some(values) = keywords.values
+            && !values.iter().any(|value| scalar::equal(value, instance))
+        {
+            return self.refuse(|| "matches none of the enum values".into());
+        }
+        compound::combinators(inner, &keywords, instance)?;
+        if let (Some(format), Value::String(text)) = (keywords.format, &*instance) {
+            scalar::format(inner, format, text)?;
+        }
+        if let Some(constant) = keywords.constant
+            && !scalar::equal(constant, instance)
+        {
+            return self.refuse(|| "failed to check const value".into());
+        }
+        match keywords.contains {
+            Some(contains) => compound::contains(inner, contains, instance),
+            None => Ok(()),
+        }
+    }
+}

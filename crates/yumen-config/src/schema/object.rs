@@ -1,0 +1,128 @@
+//! Objects: properties, what is required, what is allowed besides, defaults.
+
+use serde_json::{Map, Value};
+
+use super::Invalid;
+use super::evaluate::{Evaluator, Keywords};
+use super::patterns;
+
+/// Judges an object and fills in its defaults.
+pub(super) fn check(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+    if let (Some(properties), Some(members)) = (k.properties, instance.as_object_mut()) {
+        check_properties(ev, k, properties, members)?;
+    }
+    if let (Some(required), Some(members)) = (k.required, instance.as_object()) {
+        for name in required.iter().filter_map(Value::as_str) {
+            let defaulted = || k.properties.and_then(|p| p.get(name)).and_then(default_of).is_some();
+            if !members.contains_key(name) && !defaulted() {
+                return ev.refuse_at(name, || format!("property \"{name}\" is required"));
+            }
+        }
+    }
+    if let Some(dependencies) = k.dependencies {
+        check_dependencies(ev, dependencies, instance)?;
+    }
+    let Some(members) = instance.as_object_mut() else { return Ok(()) };
+    if k.pattern_properties.is_some() || k.additional_properties.is_some() {
+        check_others(ev, k, members)?;
+    }
+    let count = members.len() as u64;
+    if let Some(min) = k.properties_min.filter(|min| count < *min) {
+        return ev.refuse(|| format!("expect object to have at least {min} properties"));
+    }
+    if let Some(max) = k.properties_max.filter(|max| count > *max) {
+        return ev.refuse(|| format!("expect object to have at most {max} properties"));
+    }
+    Ok(())
+}
+
+fn check_properties(
+    ev: Evaluator,
+    k: &Keywords<'_>,
+    properties: &Map<String, Value>,
+    members: &mut Map<String, Value>,
+) -> Result<(), Invalid> {
+    for (name, schema) in properties {
+        if let Some(member) = members.get_mut(name) {
+            let inner = ev.check(schema, member);
+            ev.wrap(
+                inner,
+                || name.clone(),
+                |inner| format!("property \"{name}\" validation failed: {inner}"),
+            )?;
+        } else if let Some(default) = default_of(schema) {
+            if ev.complete {
+                members.insert(name.clone(), default.clone());
+            }
+        } else if k.required.is_some_and(|required| required.iter().any(|other| other == name)) {
+            return ev.refuse_at(name, || format!("property \"{name}\" is required"));
+        }
+    }
+    Ok(())
+}
+
+/// Schemas are short: looking at each keyword is quicker than hashing one.
+fn default_of(schema: &Value) -> Option<&Value> {
+    schema.as_object()?.iter().find(|(keyword, _)| *keyword == "default").map(|(_, default)| default)
+}
+
+fn check_dependencies(
+    ev: Evaluator,
+    dependencies: &Map<String, Value>,
+    instance: &mut Value,
+) -> Result<(), Invalid> {
+    for (name, needed) in dependencies {
+        if instance.get(name).is_none() {
+            continue;
+        }
+        let Value::Array(needed) = needed else {
+            let inner = ev.check(needed, instance);
+            ev.wrap(inner, String::new, |inner| {
+                format!("failed to validate dependent schema for \"{name}\": {inner}")
+            })?;
+            continue;
+        };
+        for other in needed.iter().filter_map(Value::as_str) {
+            if instance.get(other).is_none() {
+                return ev
+                    .refuse_at(other, || format!("property \"{other}\" is required when \"{name}\" is set"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `patternProperties`, and `additionalProperties` for what neither a name nor a pattern covers.
+fn check_others(ev: Evaluator, k: &Keywords<'_>, members: &mut Map<String, Value>) -> Result<(), Invalid> {
+    for (name, member) in members.iter_mut() {
+        let mut covered = k.properties.is_some_and(|properties| properties.contains_key(name));
+        for (pattern, schema) in k.pattern_properties.into_iter().flatten() {
+            if pattern != ".*" && !patterns::compiled(pattern).is_some_and(|regex| regex.is_match(name)) {
+                continue;
+            }
+            covered = true;
+            let inner = ev.check(schema, member);
+            ev.wrap(
+                inner,
+                || name.clone(),
+                |inner| format!("failed to validate {name} (matching \"{pattern}\"): {inner}"),
+            )?;
+        }
+        match k.additional_properties {
+            None | Some(Value::Bool(true)) => {}
+            _ if covered => {}
+            Some(Value::Bool(false)) => {
+                return ev.refuse_at(name, || format!("additional properties forbidden, found {name}"));
+            }
+            Some(schema) => {
+                let inner = ev.check(schema, member);
+                ev.wrap(
+                    inner,
+                    || name.clone(),
+                    |inner| format!("failed to validate additional property {name}: {inner}"),
+                )?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Cases for the evaluator's messages and for derived schemas.
+
+use schemars::JsonSchema;
+use serde_json::{Value, json};
+
+use super::{Invalid, of, validate};
+
+fn check(schema: Value, mut instance: Value, path: &str, message: &str) {
+    let expected = match message {
+        "" => Ok(()),
+        _ => Err(Invalid::at(path, message)),
+    };
+    let given = instance.to_string();
+    assert_eq!(validate(&schema, &mut instance), expected, "{given} by {schema}");
+}
+
+#[test]
+fn messages_about_types_and_objects_are_exact() {
+    let table = [
+        (json!({"type": "string"}), json!(1), "", "wrong type: expected string, got number"),
+        (json!({"type": "integer"}), json!(1.5), "", "wrong type: expected integer, got number"),
+        (json!({"type": "object"}), json!(null), "", "wrong type: expected object, got userdata"),
+        (
+            json!({"type": ["string", "integer"]}),
+            json!({"a": 1}),
+            "",
+            "wrong type: expected one of string, integer, got table",
+        ),
+        (
+            json!({"properties": {"x": {"properties": {"y": {"type": "string"}}}}}),
+            json!({"x": {"y": true}}),
+            "x.y",
+            "property \"x\" validation failed: property \"y\" validation failed: wrong type: expected string, got boolean",
+        ),
+        (json!({"required": ["x"]}), json!({}), "x", "property \"x\" is required"),
+        (json!({"properties": {"x": {}}, "required": ["x"]}), json!({}), "x", "property \"x\" is required"),
+        (
+            json!({"dependencies": {"x": ["y"]}}),
+            json!({"x": 1}),
+            "y",
+            "property \"y\" is required when \"x\" is set",
+        ),
+        (
+            json!({"dependencies": {"x": {"required": ["y"]}}}),
+            json!({"x": 1}),
+            "y",
+            "failed to validate dependent schema for \"x\": property \"y\" is required",
+        ),
+        (
+            json!({"additionalProperties": false}),
+            json!({"x": 1}),
+            "x",
+            "additional properties forbidden, found x",
+        ),
+        (
+            json!({"additionalProperties": {"type": "string"}}),
+            json!({"x": 1}),
+            "x",
+            "failed to validate additional property x: wrong type: expected string, got number",
+        ),
+        (
+            json!({"patternProperties": {"^x": {"type": "string"}}, "additionalProperties": false}),
+            json!({"xy": 1}),
+            "xy",
+            "failed to validate xy (matching \"^x\"): wrong type: expected string, got number",
+        ),
+        (json!({"minProperties": 1}), json!({}), "", "expect object to have at least 1 properties"),
+        (
+            json!({"maxProperties": 1}),
+            json!({"a": 1, "b": 1}),
+            "",
+            "expect object to have at most 1 properties",
+        ),
+    ];
+    for (schema, instance, path, message) in table {
+        check(schema, instance, path, message);
+    }
+}
+
+#[test]
+fn messages_about_arrays_strings_and_numbers_are_exact() {
+    let table = [
+        (json!({"minItems": 2}), json!([1]), "", "expect array to have at least 2 items"),
+        (json!({"maxItems": 1}), json!([1, 2]), "", "expect array to have at most 1 items"),
+        (
+            json!({"items": {"type": "string"}}),
+            json!(["a", 1]),
+            "[1]",
+            "failed to validate item 2: wrong type: expected string, got number",
+        ),
+        (
+            json!({"uniqueItems": true}),
+            json!([1, 1]),
+            "[1]",
+            "expected unique items but items 1 and 2 are equal",
+        ),
+        (
+            json!({"items": [{}], "additionalItems": false}),
+            json!([1, 2]),
+            "[1]",
+            "found unexpected extra items in array",
+        ),
+        (json!({"minLength": 1}), json!(""), "", "string too short, expected at least 1, got 0"),
+        (json!({"maxLength": 2}), json!("äöü"), "", "string too long, expected at most 2, got 3"),
+        (json!({"pattern": "^a$"}), json!("b"), "", "failed to match pattern \"^a$\" with \"b\""),
+        (
+            json!({"pattern": "^\\*?[a-z]+$"}),
+            json!("a\"b"),
+            "",
+            r#"failed to match pattern "^\\*?[a-z]+$" with "a\"b""#,
+        ),
+        (json!({"format": "ipv4"}), json!("x"), "", "expect valid ipv4 format but got: x"),
+        (json!({"format": "ipv6"}), json!("1.2.3.4"), "", "expect valid ipv6 format but got: 1.2.3.4"),
+        (json!({"minimum": 1}), json!(0), "", "expected 0 to be at least 1"),
+        (json!({"maximum": 9}), json!(10), "", "expected 10 to be at most 9"),
+        (json!({"exclusiveMinimum": 0}), json!(0), "", "expected 0 to be greater than 0"),
+        (json!({"minimum": 0, "exclusiveMinimum": true}), json!(0), "", "expected 0 to be greater than 0"),
+        (json!({"exclusiveMaximum": 1}), json!(1), "", "expected 1 to be smaller than 1"),
+        (json!({"multipleOf": 2}), json!(5), "", "expected 5 to be a multiple of 2"),
+    ];
+    for (schema, instance, path, message) in table {
+        check(schema, instance, path, message);
+    }
+}
+
+#[test]
+fn messages_about_choices_and_combinations_are_exact() {
+    let table = [
+        (json!({"enum": ["a"]}), json!("b"), "", "matches none of the enum values"),
+        (json!({"const": 1}), json!(2), "", "failed to check const value"),
+        (
+            json!({"allOf": [{"required": ["x"]}]}),
+            json!({}),
+            "x",
+            "allOf 1 failed: property \"x\" is required",
+        ),
+        (
+            json!({"anyOf": [{"required": ["a"]}, {"required": ["b", "c"]}]}),
+            json!({}),
+            "",
+            "object matches none of the required: [\"a\"] or [\"b\",\"c\"]",
+        ),
+        (
+            json!({"anyOf": [{"type": "string"}, {"type": "number"}]}),
+            json!(true),
+            "",
+            "object matches none of the required",
+        ),
+        (
+            json!({"oneOf": [{"type": "string"}]}),
+            json!(1),
+            "",
+            "value should match only one schema, but matches none",
+        ),
+        (
+            json!({"oneOf": [{"type": "number"}, {"type": "integer"}]}),
+            json!(1),
+            "",
+            "value should match only one schema, but matches both schemas 1 and 2",
+        ),
+        (
+            json!({"if": {"required": ["a"]}, "then": {"required": ["b"]}}),
+            json!({"a": 1}),
+            "b",
+            "then clause did not match",
+        ),
+        (
+            json!({"if": {"required": ["a"]}, "else": {"required": ["b"]}}),
+            json!({}),
+            "b",
+            "else clause did not match",
+        ),
+        (json!({"not": {"type": "string"}}), json!("a"), "", "value wasn't supposed to match schema"),
+    ];
+    for (schema, instance, path, message) in table {
+        check(schema, instance, path, message);
+    }
+}
+
+#[test]
+fn what_fits_is_accepted() {
+    let table = [
+        (json!({"type": "integer"}), json!(2.0)),
+        (json!({"type": "array"}), json!({})),
+        (json!({"type": "object"}), json!([])),
+        (json!({"type": "number"}), json!(1)),
+        (json!({"enum": [1]}), json!(1.0)),
+        (json!({"multipleOf": 0.5}), json!(1.5)),
+        (json!({"properties": {"x": {"default": 1}}, "required": ["x"]}), json!({})),
+        (json!({"pattern": "^[a-zA-Z0-9-_.]+$"}), json!("a-b_c.d")),
+        (json!({"contains": {"const": 1}}), json!([2, 1])),
+        (json!({"if": {"required": ["a"]}, "then": {"required": ["b"]}}), json!({})),
+        (json!(true), json!(1)),
+    ];
+    for (schema, instance) in table {
+        check(schema, instance, "", "");
+    }
+}
+
+#[test]
+fn the_first_fault_in_the_order_of_judgement_is_told() {
+    let schema = json!({
+        "type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"],
+        "additionalProperties": false, "minProperties": 9, "anyOf": [{"required": ["z"]}]
+    });
+    let a = "property \"a\" validation failed: wrong type: expected string, got number";
+    check(schema.clone(), json!({"a": 1, "c": 1}), "a", a);
+    check(schema.clone(), json!({"c": 1}), "b", "property \"b\" is required");
+    check(schema.clone(), json!({"b": 1, "c": 1}), "b", "additional properties forbidden, found b");
+    check(schema, json!([]), "b", "property \"b\" is required");
+}
+
+#[test]
+fn defaults_are_filled_in_but_not_those_of_a_branch_that_lost() {
+    let schema = json!({
+        "properties": {
+            "a": {"default": 1},
+            "inner": {"properties": {"b": {"default": "x"}}},
+            "list": {"type": "array", "items": {"properties": {"c": {"default": true}}}},
+            "n": {"type": "integer"}
+        },
+        "oneOf": [
+            {"properties": {"d": {"default": 4}, "kind": {"const": 1}}},
+            {"properties": {"e": {"default": 5}, "kind": {"const": 2}}}
+        ]
+    });
+    let mut instance = json!({"kind": 2, "inner": {}, "list": [{}], "n": 3.0});
+    assert_eq!(validate(&schema, &mut instance), Ok(()));
+    let expected = json!({"kind": 2, "inner": {"b": "x"}, "list": [{"c": true}], "n": 3, "a": 1, "e": 5});
+    assert_eq!(instance, expected);
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    let mut schema = json!({"type": "string"});
+    for _ in 0..200 {
+        schema = json!({"allOf": [schema]});
+    }
+    let refused = validate(&schema, &mut json!("a")).expect_err("200 levels");
+    assert!(refused.message.ends_with("too deeply nested"), "{}", refused.message);
+}
+
+/// Documented.
+#[derive(JsonSchema, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)]
+struct Sample {
+    /// Counted.
+    #[schemars(range(min = 1))]
+    count: u32,
+    title: Option<String>,
+    mode: Option<Mode>,
+    #[serde(default)]
+    flag: bool,
+    inner: Option<Inner>,
+}
+
+#[derive(JsonSchema, serde::Serialize, serde::Deserialize)]
+#[allow(dead_code)]
+struct Inner {
+    rate: Option<f64>,
+}
+
+#[derive(JsonSchema, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(dead_code)]
+enum Mode {
+    /// The one.
+    One,
+    /// The other.
+    Two,
+}
+
+#[test]
+fn derived_schemas_are_plain() {
+    let expected = json!({
+        "description": "Documented.",
+        "type": "object",
+        "properties": {
+            "count": {"description": "Counted.", "type": "integer", "minimum": 1},
+            "title": {"type": "string"},
+            "mode": {"type": "string", "enum": ["one", "two"]},
+            "flag": {"type": "boolean", "default": false},
+            "inner": {"type": "object", "properties": {"rate": {"type": "number"}}}
+        },
+        "additionalProperties": false,
+        "required": ["count"]
+    });
+    assert_eq!(of::<Sample>(), expected);
+}
