@@ -1,0 +1,190 @@
+//! The ordered plugins of a route, flattened per phase when the configuration is compiled.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{Expr, Phases, Plugin, Response};
+
+/// The object a plugin's settings stand in, as `kind/id`: `routes/1`, `services/a`, `consumers/bob`.
+pub type Origin = Arc<str>;
+
+/// The `_meta` of a plugin's settings, common to all plugins.
+#[derive(Debug, Default)]
+pub struct Meta {
+    /// Run only where this holds.
+    pub filter: Option<Expr>,
+    /// Replaces the body of the plugin's own answers.
+    pub error_response: Option<Value>,
+    /// Replaces the plugin's own priority.
+    pub priority: Option<i32>,
+}
+
+/// One configured plugin with its place in the order.
+pub struct Instance {
+    /// The plugin.
+    pub plugin: Arc<dyn Plugin>,
+    /// Its name.
+    pub name: &'static str,
+    /// Higher runs first.
+    pub priority: i32,
+    /// The phases it takes part in.
+    pub phases: Phases,
+    /// Its `_meta`.
+    pub meta: Meta,
+    /// Where its settings stand.
+    pub origin: Origin,
+    /// Whether it finds out who the consumer is; such plugins of a consumer hold keys and do not run.
+    pub is_auth: bool,
+    /// Whether an instance on the route makes the one of a global rule step back.
+    pub prefers_route: bool,
+}
+
+impl Instance {
+    /// The plugin's answer with the body `_meta.error_response` asks for.
+    pub fn dress(&self, response: Response) -> Response {
+        match &self.meta.error_response {
+            None => response,
+            Some(Value::String(text)) => {
+                let mut body = text.clone().into_bytes();
+                body.push(b'\n');
+                response.body(body)
+            }
+            Some(value) => {
+                let mut body = value.to_string().into_bytes();
+                body.push(b'\n');
+                response.body(body)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance")
+            .field("name", &self.name)
+            .field("priority", &self.priority)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What running a phase came to.
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// Answer this.
+    Respond(Response),
+}
+
+type List = Box<[Arc<Instance>]>;
+
+/// Plugins in order, and for each phase just those that take part. An empty phase costs nothing.
+#[derive(Debug, Default)]
+pub struct Chain {
+    all: List,
+    rewrite: List,
+    rewrite_in_consumer: List,
+    access: List,
+    upstream_request: List,
+    response_head: List,
+    response_body: List,
+    log: List,
+}
+
+impl Chain {
+    /// A chain of these plugins, ordered by priority; equal priorities by name.
+    pub fn new(instances: impl IntoIterator<Item = Arc<Instance>>) -> Chain {
+        let mut all: Vec<Arc<Instance>> = instances.into_iter().collect();
+        all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
+        Chain::of_sorted(all, Box::default())
+    }
+
+    /// Chains one after another, each keeping its own order: how several global rules run.
+    pub fn concat(instances: Vec<Arc<Instance>>) -> Chain {
+        Chain::of_sorted(instances, Box::default())
+    }
+
+    fn of_sorted(all: Vec<Arc<Instance>>, rewrite_in_consumer: List) -> Chain {
+        let in_phase =
+            |phase| -> List { all.iter().filter(|instance| instance.phases.has(phase)).cloned().collect() };
+        Chain {
+            rewrite: in_phase(Phases::REWRITE),
+            rewrite_in_consumer,
+            access: in_phase(Phases::ACCESS),
+            upstream_request: in_phase(Phases::UPSTREAM_REQUEST),
+            response_head: in_phase(Phases::RESPONSE_HEAD),
+            response_body: in_phase(Phases::RESPONSE_BODY),
+            log: in_phase(Phases::LOG),
+            all: all.into_boxed_slice(),
+        }
+    }
+
+    /// This chain with a consumer's plugins, which win by name. Those the route does not have also
+    /// run their rewrite phase, late: [`Chain::rewrite_in_consumer`].
+    pub fn with_consumer(&self, plugins: &[Arc<Instance>]) -> Chain {
+        let absent = |instance: &Arc<Instance>| !self.has(instance.name);
+        let late: List = plugins
+            .iter()
+            .filter(|instance| absent(instance) && instance.phases.has(Phases::REWRITE))
+            .cloned()
+            .collect();
+        let kept = self.all.iter().filter(|own| !plugins.iter().any(|theirs| theirs.name == own.name));
+        let mut all: Vec<Arc<Instance>> = kept.chain(plugins).cloned().collect();
+        all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
+        Chain::of_sorted(all, late)
+    }
+
+    /// Whether there is no plugin.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether a plugin of this name is in the chain.
+    pub fn has(&self, name: &str) -> bool {
+        self.all.iter().any(|instance| instance.name == name)
+    }
+
+    /// All plugins, in order.
+    pub fn all(&self) -> &[Arc<Instance>] {
+        &self.all
+    }
+
+    /// Those of the rewrite phase.
+    pub fn rewrite(&self) -> &[Arc<Instance>] {
+        &self.rewrite
+    }
+
+    /// Those only the consumer has, for their rewrite phase.
+    pub fn rewrite_in_consumer(&self) -> &[Arc<Instance>] {
+        &self.rewrite_in_consumer
+    }
+
+    /// Those of the access phase.
+    pub fn access(&self) -> &[Arc<Instance>] {
+        &self.access
+    }
+
+    /// Those of the upstream request phase.
+    pub fn upstream_request(&self) -> &[Arc<Instance>] {
+        &self.upstream_request
+    }
+
+    /// Those of the response head phase.
+    pub fn response_head(&self) -> &[Arc<Instance>] {
+        &self.response_head
+    }
+
+    /// Those of the response body phase.
+    pub fn response_body(&self) -> &[Arc<Instance>] {
+        &self.response_body
+    }
+
+    /// Those of the log phase.
+    pub fn log(&self) -> &[Arc<Instance>] {
+        &self.log
+    }
+}
+
+#[cfg(test)]
+mod tests;

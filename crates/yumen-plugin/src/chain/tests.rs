@@ -1,0 +1,121 @@
+//! The order of plugins, the phases they run in, and what a consumer changes of both.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{Chain, Instance, Meta};
+use crate::test_exchange::with_exchange;
+use crate::{Expr, Phases, Plugin, Response};
+
+struct Idle(Phases);
+
+impl Plugin for Idle {
+    fn phases(&self) -> Phases {
+        self.0
+    }
+}
+
+fn instance(name: &'static str, priority: i32, phases: Phases, origin: &str) -> Arc<Instance> {
+    Arc::new(Instance {
+        plugin: Arc::new(Idle(phases)),
+        name,
+        priority,
+        phases,
+        meta: Meta::default(),
+        origin: origin.into(),
+        is_auth: false,
+        prefers_route: false,
+    })
+}
+
+fn names(list: &[Arc<Instance>]) -> Vec<&'static str> {
+    list.iter().map(|instance| instance.name).collect()
+}
+
+#[test]
+fn higher_priorities_come_first_and_equal_ones_by_name() {
+    let phases = Phases::ACCESS;
+    let plugins = [("low", -5), ("b", 10), ("a", 10), ("high", 99)];
+    let chain = Chain::new(plugins.map(|(name, priority)| instance(name, priority, phases, "routes/1")));
+    assert_eq!(names(chain.all()), ["high", "a", "b", "low"]);
+    assert_eq!(names(chain.access()), ["high", "a", "b", "low"]);
+    assert!(chain.has("low") && !chain.has("lo") && !chain.is_empty());
+    assert!(Chain::default().is_empty());
+}
+
+#[test]
+fn each_phase_has_just_those_that_take_part() {
+    let all = [
+        ("rewrite", Phases::REWRITE),
+        ("access", Phases::ACCESS),
+        ("upstream", Phases::UPSTREAM_REQUEST),
+        ("head", Phases::RESPONSE_HEAD),
+        ("body", Phases::RESPONSE_BODY),
+        ("log", Phases::LOG),
+        ("both", Phases::REWRITE | Phases::LOG),
+        ("none", Phases::NONE),
+    ];
+    let chain = Chain::new(all.map(|(name, phases)| instance(name, 0, phases, "routes/1")));
+    assert_eq!(names(chain.rewrite()), ["both", "rewrite"]);
+    assert_eq!(names(chain.access()), ["access"]);
+    assert_eq!(names(chain.upstream_request()), ["upstream"]);
+    assert_eq!(names(chain.response_head()), ["head"]);
+    assert_eq!(names(chain.response_body()), ["body"]);
+    assert_eq!(names(chain.log()), ["both", "log"]);
+    assert_eq!(chain.all().len(), 8);
+}
+
+#[test]
+fn chains_behind_one_another_keep_their_own_order() {
+    let phases = Phases::ACCESS;
+    let chain = Chain::concat(vec![
+        instance("first", 1, phases, "global_rules/1"),
+        instance("second", 100, phases, "global_rules/2"),
+    ]);
+    assert_eq!(names(chain.access()), ["first", "second"]);
+}
+
+#[test]
+fn a_consumers_plugin_wins_by_name_and_a_new_one_rewrites_late() {
+    let phases = Phases::REWRITE | Phases::ACCESS;
+    let route =
+        Chain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);
+    let merged = route.with_consumer(&[
+        instance("new", 4, phases, "consumers/jack"),
+        instance("access-only", 1, Phases::ACCESS, "consumers/jack"),
+        instance("shared", 5, phases, "consumers/jack"),
+    ]);
+    assert_eq!(names(merged.access()), ["shared", "new", "own", "access-only"]);
+    assert_eq!(&*merged.access()[0].origin, "consumers/jack");
+    assert_eq!(names(merged.rewrite_in_consumer()), ["new"]);
+    assert_eq!(&*route.access()[0].origin, "routes/1", "the route's chain is as it was");
+    assert!(route.rewrite_in_consumer().is_empty());
+}
+
+#[test]
+fn answers_are_dressed_as_the_settings_ask() {
+    let check = |error_response, expected: &str| {
+        let mut plugin = Arc::into_inner(instance("a", 0, Phases::NONE, "routes/1")).unwrap();
+        plugin.meta.error_response = error_response;
+        let response = plugin.dress(Response::message(403, "no"));
+        assert_eq!(response.status, 403);
+        assert_eq!(std::str::from_utf8(&response.body).unwrap(), expected);
+    };
+    check(None, "{\"message\":\"no\"}\n");
+    check(Some(json!("Go away")), "Go away\n");
+    check(Some(json!({"code": 1})), "{\"code\":1}\n");
+}
+
+#[test]
+fn a_filter_is_asked_once_for_each_plugin() {
+    let mut filtered = Arc::into_inner(instance("a", 0, Phases::ACCESS, "routes/1")).unwrap();
+    filtered.meta.filter = Some(Expr::parse(&json!([["http_x_run", "==", "yes"]])).unwrap());
+    let always = instance("b", 0, Phases::ACCESS, "routes/1");
+    with_exchange(false, "GET / HTTP/1.0\nX-Run: yes", |ex| {
+        assert!(ex.admits(&filtered) && ex.admits(&always));
+        ex.request.fields.remove("x-run");
+        assert!(ex.admits(&filtered), "the first verdict stands for the whole exchange");
+    });
+    with_exchange(false, "GET / HTTP/1.0", |ex| assert!(!ex.admits(&filtered) && ex.admits(&always)));
+}

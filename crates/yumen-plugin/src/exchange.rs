@@ -1,0 +1,212 @@
+//! One request and its response, as plugins see it.
+
+use std::any::Any;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use yumen_base::Now;
+use yumen_http::{Fields, RequestHead};
+
+use crate::plugin::LocalFuture;
+use crate::{Consumer, Consumers, Identity, Instance};
+
+/// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
+pub trait Host {
+    /// Done after `delay`.
+    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
+    /// A random number, different each time.
+    fn random(&self) -> u64;
+    /// The worker's number, from 0 up.
+    fn worker(&self) -> usize;
+    /// The exact time now, for plugins that measure; others use [`Exchange::now`].
+    fn clock(&self) -> Now;
+}
+
+/// What TLS told about a client.
+#[derive(Debug, Clone, Default)]
+pub struct TlsInfo {
+    /// The server name it asked for.
+    pub sni: Option<Box<str>>,
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub version: &'static str,
+    /// The cipher suite's IANA name.
+    pub cipher: &'static str,
+}
+
+/// Who is at the other end of the connection.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// The listener's address, as the client reached it.
+    pub local: SocketAddr,
+    /// What TLS told; `None` on a plain connection.
+    pub tls: Option<TlsInfo>,
+    /// Number of the connection in this process.
+    pub connection: u64,
+}
+
+impl Client {
+    /// `https` or `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// What plugins and logs may know of the route that matched.
+#[derive(Debug, Clone, Default)]
+pub struct RouteInfo {
+    /// Its id.
+    pub id: Box<str>,
+    /// Its name, empty where it has none.
+    pub name: Box<str>,
+    /// Its service's id, empty where it has none.
+    pub service_id: Box<str>,
+    /// Its service's name, empty where it has none.
+    pub service_name: Box<str>,
+}
+
+/// What plugins decided about the way to the upstream.
+#[derive(Debug, Clone, Default)]
+pub struct UpstreamChoice {
+    /// The `Host` to send, instead of what the upstream's `pass_host` says.
+    pub host: Option<Box<[u8]>>,
+    /// `http` or `https`, instead of the upstream's scheme.
+    pub scheme: Option<&'static str>,
+}
+
+/// One request and its response.
+///
+/// `'s` is the life of the snapshot it runs under: routes, consumers and plugins are borrowed from
+/// it, so an exchange never sees two configurations and counts no references.
+pub struct Exchange<'s> {
+    /// The request; edits go upstream. Boxed, because heads are handed on and kept for the next request.
+    pub request: Box<RequestHead>,
+    /// Who asks.
+    pub client: &'s Client,
+    /// The client's address as rules see it.
+    pub remote_ip: IpAddr,
+    /// When the request's head was complete.
+    pub now: Now,
+    /// What the worker can do for a plugin.
+    pub host: &'s dyn Host,
+    /// The snapshot's consumers.
+    pub consumers: &'s Consumers,
+    /// The route that matched, if any did.
+    pub route: Option<&'s RouteInfo>,
+    /// The path pattern that matched, empty if none did.
+    pub matched_uri: &'s str,
+    /// The host pattern that matched, empty if none did.
+    pub matched_host: &'s str,
+    /// Path parameters: name and the range of [`RequestHead::path`] they matched.
+    pub path_params: Vec<(&'s str, std::ops::Range<usize>)>,
+    /// The consumer an authentication plugin found.
+    pub consumer: Option<&'s Consumer>,
+    /// The id of the credential that led to it; empty where it has none.
+    pub credential_id: &'s str,
+    /// What plugins decided about the way to the upstream.
+    pub upstream: UpstreamChoice,
+    /// The endpoint chosen, once one was.
+    pub endpoint: Option<SocketAddr>,
+    /// The request body, once a plugin asked for it.
+    pub body: Option<Vec<u8>>,
+    /// Fields that go into the answer, whoever makes it: set in any phase before the response head.
+    pub response_fields: Fields,
+    /// Status of the answer, once known; 0 before.
+    pub status: u16,
+    /// Status the endpoint gave, once known; 0 before.
+    pub upstream_status: u16,
+    notes: Vec<Box<dyn Any>>,
+    /// Verdicts of `_meta.filter`, reached once per plugin.
+    filtered: Vec<(*const Instance, bool)>,
+}
+
+impl<'s> Exchange<'s> {
+    /// An exchange at its beginning, before a route was looked for.
+    pub fn new(
+        request: impl Into<Box<RequestHead>>,
+        client: &'s Client,
+        now: Now,
+        host: &'s dyn Host,
+        consumers: &'s Consumers,
+    ) -> Exchange<'s> {
+        Exchange {
+            request: request.into(),
+            client,
+            remote_ip: client.peer.ip().to_canonical(),
+            now,
+            host,
+            consumers,
+            route: None,
+            matched_uri: "",
+            matched_host: "",
+            path_params: Vec::new(),
+            consumer: None,
+            credential_id: "",
+            upstream: UpstreamChoice::default(),
+            endpoint: None,
+            body: None,
+            response_fields: Fields::default(),
+            status: 0,
+            upstream_status: 0,
+            notes: Vec::new(),
+            filtered: Vec::new(),
+        }
+    }
+
+    /// Says who the client is and tells the upstream, as APISIX does: `X-Consumer-Username`,
+    /// `X-Credential-Identifier`, `X-Consumer-Custom-ID`.
+    pub fn identify(&mut self, consumer: &'s Consumer, credential_id: Option<&'s str>) {
+        self.consumer = Some(consumer);
+        self.credential_id = credential_id.unwrap_or("");
+        let fields = &mut self.request.fields;
+        fields.set("X-Consumer-Username", consumer.username.as_bytes());
+        match credential_id {
+            Some(id) => fields.set("X-Credential-Identifier", id.as_bytes()),
+            None => drop(fields.remove("X-Credential-Identifier")),
+        }
+        match &consumer.custom_id {
+            Some(id) => fields.set("X-Consumer-Custom-ID", id.as_bytes()),
+            None => drop(fields.remove("X-Consumer-Custom-ID")),
+        }
+    }
+
+    /// [`Exchange::identify`] with what a key led to.
+    pub fn identify_as(&mut self, identity: &'s Identity) {
+        self.identify(&identity.consumer, identity.credential_id.as_deref());
+    }
+
+    /// Leaves a value for a later phase of the same plugin; it is dropped with the exchange, however
+    /// that ends, so a guard releases what it holds.
+    pub fn leave<T: 'static>(&mut self, note: T) {
+        self.notes.push(Box::new(note));
+    }
+
+    /// The last value of type `T` that was left.
+    pub fn note<T: 'static>(&self) -> Option<&T> {
+        self.notes.iter().rev().find_map(|note| note.downcast_ref())
+    }
+
+    /// The last value of type `T` that was left, for changing.
+    pub fn note_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        self.notes.iter_mut().rev().find_map(|note| note.downcast_mut())
+    }
+
+    /// Takes the last value of type `T` that was left.
+    pub fn take_note<T: 'static>(&mut self) -> Option<T> {
+        let at = self.notes.iter().rposition(|note| note.is::<T>())?;
+        self.notes.remove(at).downcast().ok().map(|note| *note)
+    }
+
+    /// Whether `_meta.filter` lets the plugin run in this exchange; asked once, then remembered.
+    pub fn admits(&mut self, instance: &Instance) -> bool {
+        let Some(filter) = &instance.meta.filter else { return true };
+        let key: *const Instance = instance;
+        if let Some((_, verdict)) = self.filtered.iter().find(|(known, _)| *known == key) {
+            return *verdict;
+        }
+        let verdict = filter.eval(self);
+        self.filtered.push((key, verdict));
+        verdict
+    }
+}

@@ -1,0 +1,146 @@
+//! Conditions over variables: the `vars` of routes, plugins and `_meta.filter`.
+//!
+//! The language of lua-resty-expr, compiled once. Knows what operators mean, not where values come from.
+
+use serde_json::Value;
+
+use crate::{Exchange, Var};
+
+mod operator;
+
+use operator::Test;
+
+/// A condition, understood once.
+#[derive(Debug, Clone)]
+pub struct Expr {
+    source: Value,
+    root: Node,
+}
+
+#[derive(Debug, Clone)]
+enum Node {
+    Rule { var: Var, negated: bool, test: Test },
+    All { nodes: Box<[Node]>, negated: bool },
+    Any { nodes: Box<[Node]>, negated: bool },
+}
+
+impl Expr {
+    /// Reads `[[var, op, value], ...]`, where `op` may have a `!` before it and the list, or any rule
+    /// in it, may begin with `AND`, `OR`, `!AND` or `!OR`. An empty list holds always.
+    ///
+    /// The messages are those of lua-resty-expr where it has one.
+    pub fn parse(value: &Value) -> Result<Expr, String> {
+        let root = match value {
+            Value::Null => return Err("missing argument rule".to_owned()),
+            Value::Array(rules) if rules.is_empty() => always(),
+            // An empty list as Lua's encoder writes it.
+            Value::Object(members) if members.is_empty() => always(),
+            Value::Array(rules) if rules[0].is_array() || logic(&rules[0]).is_some() => node(value)?,
+            _ => return Err("rule should be wrapped inside brackets".to_owned()),
+        };
+        Ok(Expr { source: value.clone(), root })
+    }
+
+    /// Whether it holds in this exchange.
+    pub fn eval(&self, ex: &Exchange<'_>) -> bool {
+        self.root.eval(ex)
+    }
+
+    /// Whether it looks into the request body.
+    pub fn needs_body(&self) -> bool {
+        self.root.needs_body()
+    }
+}
+
+/// Two are equal where they were written alike.
+impl PartialEq for Expr {
+    fn eq(&self, other: &Expr) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Node {
+    fn eval(&self, ex: &Exchange<'_>) -> bool {
+        match self {
+            Node::Rule { var, negated, test } => test.holds(var, ex) != *negated,
+            Node::All { nodes, negated } => nodes.iter().all(|node| node.eval(ex)) != *negated,
+            Node::Any { nodes, negated } => nodes.iter().any(|node| node.eval(ex)) != *negated,
+        }
+    }
+
+    fn needs_body(&self) -> bool {
+        match self {
+            Node::Rule { var, .. } => var.needs_body(),
+            Node::All { nodes, .. } | Node::Any { nodes, .. } => nodes.iter().any(Node::needs_body),
+        }
+    }
+}
+
+fn always() -> Node {
+    Node::All { nodes: Box::default(), negated: false }
+}
+
+/// A word that joins rules: whether it asks for all of them, and whether it turns the verdict around.
+fn logic(word: &Value) -> Option<(bool, bool)> {
+    let word = word.as_str()?;
+    let (negated, word) = match word.strip_prefix('!') {
+        Some(word) => (true, word),
+        None => (false, word),
+    };
+    if word.eq_ignore_ascii_case("and") {
+        Some((true, negated))
+    } else if word.eq_ignore_ascii_case("or") {
+        Some((false, negated))
+    } else {
+        None
+    }
+}
+
+fn node(value: &Value) -> Result<Node, String> {
+    let Value::Array(rules) = value else {
+        return Err("rule should be wrapped inside brackets".to_owned());
+    };
+    let Some(first) = rules.first() else { return Err("rule too short".to_owned()) };
+    if first.is_array() {
+        return Ok(Node::All { nodes: nodes(rules)?, negated: false });
+    }
+    let Some((all, negated)) = logic(first) else { return rule(rules) };
+    if rules.len() <= 2 {
+        return Err("rule too short".to_owned());
+    }
+    let nodes = nodes(&rules[1..])?;
+    Ok(if all { Node::All { nodes, negated } } else { Node::Any { nodes, negated } })
+}
+
+fn nodes(rules: &[Value]) -> Result<Box<[Node]>, String> {
+    rules.iter().map(node).collect()
+}
+
+fn rule(parts: &[Value]) -> Result<Node, String> {
+    let (name, negated, operator, constant) = match parts {
+        [name, not, operator, constant] => {
+            if not.as_str() != Some("!") {
+                return Err("bad 'not' expression".to_owned());
+            }
+            (name, true, Some(operator), Some(constant))
+        }
+        [name, rest @ ..] => (name, false, rest.first(), rest.get(1)),
+        [] => return Err("rule too short".to_owned()),
+    };
+    let Some(name) = name.as_str() else { return Err("invalid expression".to_owned()) };
+    let operator = match operator {
+        None | Some(Value::Null) => return Err("invalid expression".to_owned()),
+        Some(Value::String(text)) => text.to_lowercase(),
+        Some(other) => other.to_string(),
+    };
+    let test = match constant {
+        Some(constant) => Test::parse(&operator, constant)?,
+        None if Test::is_operator(&operator) => Test::parse(&operator, &Value::Null)?,
+        // Two parts without an operator are an equality, the older way to write one.
+        None => Test::parse("==", &Value::String(operator))?,
+    };
+    Ok(Node::Rule { var: Var::parse(name), negated, test })
+}
+
+#[cfg(test)]
+mod tests;

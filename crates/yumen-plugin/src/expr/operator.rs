@@ -1,0 +1,197 @@
+//! What each operator asks of a variable's value, following Lua's notions of equality and number.
+
+use regex::bytes::{Regex, RegexBuilder};
+use serde_json::Value;
+use yumen_base::IpSet;
+
+use crate::vars::VarValue;
+use crate::{Exchange, Var};
+
+/// An operator with its right side.
+#[derive(Debug, Clone)]
+pub(super) enum Test {
+    Equal(Constant),
+    NotEqual(Constant),
+    /// Compares as numbers; without a number on the right it never holds.
+    Compare(Order, Option<f64>),
+    Matches(Regex),
+    In(Box<[Constant]>),
+    Has(Constant),
+    InNetwork(IpSet),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Order {
+    Greater,
+    GreaterOrEqual,
+    Less,
+    LessOrEqual,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Constant {
+    Nil,
+    Text(Box<[u8]>),
+    Number(f64),
+    Bool(bool),
+    /// A list or an object, which no value is the same as.
+    Table,
+}
+
+impl Test {
+    pub(super) fn is_operator(name: &str) -> bool {
+        matches!(name, "==" | "~=" | ">" | ">=" | "<" | "<=" | "~~" | "~*" | "in" | "has" | "ipmatch")
+    }
+
+    pub(super) fn parse(operator: &str, right: &Value) -> Result<Test, String> {
+        let compare = |order| Ok(Test::Compare(order, Constant::of(right).number()));
+        match operator {
+            "==" => Ok(Test::Equal(Constant::of(right))),
+            "~=" => Ok(Test::NotEqual(Constant::of(right))),
+            ">" => compare(Order::Greater),
+            ">=" => compare(Order::GreaterOrEqual),
+            "<" => compare(Order::Less),
+            "<=" => compare(Order::LessOrEqual),
+            "~~" => regex(right, false).map(Test::Matches),
+            "~*" => regex(right, true).map(Test::Matches),
+            // Membership of what is no list never holds.
+            "in" => Ok(Test::In(right.as_array().into_iter().flatten().map(Constant::of).collect())),
+            "has" => Ok(Test::Has(Constant::of(right))),
+            "ipmatch" => networks(right).map(Test::InNetwork),
+            unknown => Err(format!("invalid operator '{unknown}'")),
+        }
+    }
+
+    pub(super) fn holds(&self, var: &Var, ex: &Exchange<'_>) -> bool {
+        match self {
+            Test::InNetwork(set) => var.ip(ex).is_some_and(|ip| set.contains(ip)),
+            Test::Equal(constant) => constant.is(var.value(ex).as_ref()),
+            Test::NotEqual(constant) => !constant.is(var.value(ex).as_ref()),
+            Test::Compare(order, right) => {
+                let left = var.value(ex).as_ref().and_then(number_of);
+                left.zip(*right).is_some_and(|(left, right)| order.holds(left, right))
+            }
+            Test::Matches(regex) => match var.value(ex) {
+                None | Some(VarValue::List(_)) => false,
+                Some(value) => regex.is_match(&value.into_text()),
+            },
+            Test::In(constants) => {
+                let value = var.value(ex);
+                value.is_some_and(|value| constants.iter().any(|constant| constant.is_same(&value)))
+            }
+            Test::Has(constant) => match var.value(ex) {
+                Some(VarValue::List(items)) => items.iter().any(|item| constant.is_same(item)),
+                _ => false,
+            },
+        }
+    }
+}
+
+impl Order {
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Order::Greater => left > right,
+            Order::GreaterOrEqual => left >= right,
+            Order::Less => left < right,
+            Order::LessOrEqual => left <= right,
+        }
+    }
+}
+
+impl Constant {
+    fn of(value: &Value) -> Constant {
+        match value {
+            Value::Null => Constant::Nil,
+            Value::Bool(truth) => Constant::Bool(*truth),
+            Value::Number(number) => number.as_f64().map_or(Constant::Table, Constant::Number),
+            Value::String(text) => Constant::Text(text.as_bytes().into()),
+            Value::Array(_) | Value::Object(_) => Constant::Table,
+        }
+    }
+
+    fn number(&self) -> Option<f64> {
+        match self {
+            Constant::Number(number) => Some(*number),
+            Constant::Text(text) => number(text),
+            _ => None,
+        }
+    }
+
+    /// Equality as `==` has it: a number on the right makes the left a number if it can be one.
+    fn is(&self, value: Option<&VarValue<'_>>) -> bool {
+        match (self, value) {
+            (Constant::Nil, None) => true,
+            (Constant::Number(right), Some(left)) => number_of(left) == Some(*right),
+            (_, Some(left)) => self.is_same(left),
+            (_, None) => false,
+        }
+    }
+
+    /// Equality of Lua, which converts nothing: a text is never a number.
+    fn is_same(&self, value: &VarValue<'_>) -> bool {
+        match (self, value) {
+            (Constant::Text(right), VarValue::Text(left)) => **right == **left,
+            (Constant::Number(right), VarValue::Number(left)) => right == left,
+            (Constant::Bool(right), VarValue::Bool(left)) => right == left,
+            _ => false,
+        }
+    }
+}
+
+fn number_of(value: &VarValue<'_>) -> Option<f64> {
+    match value {
+        VarValue::Number(number) => Some(*number),
+        VarValue::Text(text) => number(text),
+        VarValue::Bool(_) | VarValue::List(_) => None,
+    }
+}
+
+/// The number a text stands for in Lua: decimal or hexadecimal, with white space around it.
+fn number(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let size = match hex {
+        Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            u64::from_str_radix(hex, 16).ok()? as f64
+        }
+        Some(_) => return None,
+        // Rust would read the words for infinity and for no number too, and a second sign.
+        None if digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') => digits.parse().ok()?,
+        None => return None,
+    };
+    Some(if negative { -size } else { size })
+}
+
+/// Bytes are matched as bytes, as PCRE does without its UTF flag; a pattern that only means something
+/// in Unicode, such as `\p{Greek}`, is matched so.
+fn regex(pattern: &Value, ignore_case: bool) -> Result<Regex, String> {
+    let text = match pattern {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return Err("a regular expression has to be a string".to_owned()),
+    };
+    let build = |unicode| RegexBuilder::new(&text).case_insensitive(ignore_case).unicode(unicode).build();
+    build(false).or_else(|_| build(true)).map_err(|error| {
+        format!(
+            "invalid or unsupported regular expression '{text}' \
+             (there is no look-around, backreference or possessive quantifier): {error}"
+        )
+    })
+}
+
+fn networks(right: &Value) -> Result<IpSet, String> {
+    let text = |value: &Value| match value.as_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(format!("invalid ip address: {value}")),
+    };
+    let texts: Vec<String> = match right {
+        Value::Array(values) => values.iter().map(text).collect::<Result<_, String>>()?,
+        value => vec![text(value)?],
+    };
+    IpSet::parse(texts.iter().map(String::as_str))
+}

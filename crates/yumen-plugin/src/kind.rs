@@ -1,0 +1,212 @@
+//! How a plugin announces itself: name, priority, settings and how to build it from them.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use yumen_config::schema::{self, Invalid};
+
+use crate::{Carry, Plugin};
+
+/// A plugin that can be built from settings.
+pub trait Configure: Plugin + Sized {
+    /// Its name in configuration.
+    const NAME: &'static str;
+    /// Its place in the order; higher runs first.
+    const PRIORITY: i32;
+    /// Its version, shown by the plugin list.
+    const VERSION: &'static str = "0.1";
+    /// Whether it finds out who the consumer is.
+    const IS_AUTH: bool = false;
+    /// Whether an instance on the route makes the one of a global rule step back.
+    const PREFERS_ROUTE: bool = false;
+    /// Its settings. Their schema is the plugin's schema: validation, defaults and reference follow.
+    type Config: DeserializeOwned + JsonSchema;
+
+    /// Puts what the schema found into words of its own, where the contract asks for them.
+    fn reword(refusal: Invalid, _settings: &Value) -> Invalid {
+        refusal
+    }
+
+    /// Builds it. A message may name the path inside the settings.
+    fn build(config: Self::Config, setup: &Setup<'_>) -> Result<Self, Invalid>;
+}
+
+/// An authentication plugin: consumers and credentials hold settings of it, found by a key.
+pub trait ConsumerAuth: Configure {
+    /// What a consumer or credential holds.
+    type Consumer: DeserializeOwned + JsonSchema + Send + Sync + 'static;
+    /// The setting that must differ between all consumers: `key`, `username`.
+    const KEY_FIELD: &'static str;
+
+    /// The value of that setting.
+    fn key(consumer: &Self::Consumer) -> &str;
+}
+
+/// What building a plugin may use.
+pub struct Setup<'a> {
+    /// State that outlives snapshots, such as counters.
+    pub carry: &'a Carry,
+    /// The object the settings stand in, as `kind/id`: names what is carried.
+    pub owner: &'a str,
+    /// The plugin's metadata object, if there is one; already validated.
+    pub metadata: Option<&'a Value>,
+    /// Facts about the node.
+    pub node: &'a NodeFacts,
+}
+
+/// Facts about the node that plugins depend on.
+#[derive(Debug, Clone, Default)]
+pub struct NodeFacts {
+    /// How many workers serve.
+    pub workers: usize,
+    /// Ports of the TLS listeners, in order.
+    pub tls_ports: Vec<u16>,
+}
+
+type BuildFn = fn(Value, &Setup<'_>) -> Result<Arc<dyn Plugin>, Invalid>;
+/// The key and the settings of one consumer or credential.
+pub type ConsumerKey = (Box<[u8]>, Arc<dyn Any + Send + Sync>);
+
+/// The consumer's side of an authentication plugin.
+#[derive(Clone, Copy)]
+pub struct ConsumerKind {
+    /// The setting that must differ between all consumers.
+    pub key_field: &'static str,
+    schema: fn() -> Value,
+    parse: fn(Value) -> Result<ConsumerKey, Invalid>,
+}
+
+/// A plugin that can be configured.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// Its place in the order.
+    pub priority: i32,
+    /// Its version.
+    pub version: &'static str,
+    /// Whether it finds out who the consumer is.
+    pub is_auth: bool,
+    /// Whether an instance on the route makes the one of a global rule step back.
+    pub prefers_route: bool,
+    /// The consumer's side, for authentication plugins.
+    pub consumer: Option<ConsumerKind>,
+    schema: fn() -> Value,
+    metadata_schema: Option<fn() -> Value>,
+    reword: fn(Invalid, &Value) -> Invalid,
+    build: BuildFn,
+}
+
+impl Kind {
+    /// The kind of plugin `T`.
+    pub const fn of<T: Configure>() -> Kind {
+        Kind {
+            name: T::NAME,
+            priority: T::PRIORITY,
+            version: T::VERSION,
+            is_auth: T::IS_AUTH,
+            prefers_route: T::PREFERS_ROUTE,
+            consumer: None,
+            schema: schema::of::<T::Config>,
+            metadata_schema: None,
+            reword: T::reword,
+            build: |settings, setup| {
+                let config = serde_json::from_value(settings).map_err(Invalid::from_serde)?;
+                Ok(Arc::new(T::build(config, setup)?))
+            },
+        }
+    }
+
+    /// The kind of authentication plugin `T`.
+    pub const fn of_auth<T: ConsumerAuth>() -> Kind {
+        let mut kind = Kind::of::<T>();
+        kind.consumer = Some(ConsumerKind {
+            key_field: T::KEY_FIELD,
+            schema: schema::of::<T::Consumer>,
+            parse: |settings| {
+                let consumer: T::Consumer = serde_json::from_value(settings).map_err(Invalid::from_serde)?;
+                let key = T::key(&consumer).as_bytes().into();
+                Ok((key, Arc::new(consumer)))
+            },
+        });
+        kind
+    }
+
+    /// The same kind, with a metadata object of shape `M`.
+    pub const fn with_metadata<M: JsonSchema>(mut self) -> Kind {
+        self.metadata_schema = Some(schema::of::<M>);
+        self
+    }
+}
+
+/// A kind with its schemas at hand.
+pub struct Registered {
+    /// The kind.
+    pub kind: Kind,
+    schema: OnceLock<Value>,
+    consumer_schema: OnceLock<Value>,
+}
+
+impl Registered {
+    /// The JSON schema of its settings.
+    pub fn schema(&self) -> &Value {
+        self.schema.get_or_init(self.kind.schema)
+    }
+
+    /// The JSON schema of what a consumer holds of it.
+    pub fn consumer_schema(&self) -> Option<&Value> {
+        let consumer = self.kind.consumer.as_ref()?;
+        Some(self.consumer_schema.get_or_init(consumer.schema))
+    }
+
+    /// The JSON schema of its metadata.
+    pub fn metadata_schema(&self) -> Option<Value> {
+        self.kind.metadata_schema.map(|schema| schema())
+    }
+
+    /// Validates settings, fills in defaults and builds the plugin. `_meta` was taken out before.
+    pub fn build(&self, mut settings: Value, setup: &Setup<'_>) -> Result<Arc<dyn Plugin>, Invalid> {
+        if let Err(refusal) = schema::validate(self.schema(), &mut settings) {
+            return Err((self.kind.reword)(refusal, &settings));
+        }
+        (self.kind.build)(settings, setup)
+    }
+
+    /// Validates what a consumer holds of it and takes the key out; `None` where the plugin is not
+    /// an authentication plugin.
+    pub fn consumer_key(&self, mut settings: Value) -> Option<Result<ConsumerKey, Invalid>> {
+        let consumer = self.kind.consumer?;
+        let schema = self.consumer_schema()?;
+        Some(schema::validate(schema, &mut settings).and_then(|()| (consumer.parse)(settings)))
+    }
+}
+
+/// All plugins there are, by name.
+pub struct Registry {
+    kinds: BTreeMap<&'static str, Registered>,
+}
+
+impl Registry {
+    /// A registry of these kinds.
+    pub fn new(kinds: &[Kind]) -> Registry {
+        let registered = |kind: &Kind| {
+            let entry = Registered { kind: *kind, schema: OnceLock::new(), consumer_schema: OnceLock::new() };
+            (kind.name, entry)
+        };
+        Registry { kinds: kinds.iter().map(registered).collect() }
+    }
+
+    /// The plugin of this name.
+    pub fn get(&self, name: &str) -> Option<&Registered> {
+        self.kinds.get(name)
+    }
+
+    /// All plugins, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Registered> {
+        self.kinds.values()
+    }
+}

@@ -1,0 +1,30 @@
+//! What a plugin is, what it sees of an exchange, and the chain that runs plugins in order.
+//!
+//! Knows no concrete plugin, no socket, no store. Time, randomness and delays come in with the
+//! exchange.
+
+pub mod carry;
+pub mod chain;
+pub mod consumer;
+pub mod exchange;
+pub mod expr;
+pub mod kind;
+pub mod outcome;
+pub mod plugin;
+pub mod response;
+#[cfg(test)]
+mod test_exchange;
+pub mod vars;
+
+pub use carry::Carry;
+pub use chain::{Chain, Instance, Meta, Origin, Verdict};
+pub use consumer::{Consumer, Consumers, Identity};
+pub use exchange::{Client, Exchange, Host, RouteInfo, TlsInfo, UpstreamChoice};
+pub use expr::Expr;
+pub use kind::{Configure, ConsumerAuth, Kind, Registry, Setup};
+pub use outcome::{Outcome, Source};
+pub use plugin::{Chunk, Phases, Plugin, Step};
+pub use response::Response;
+pub use vars::{Template, Var};
+pub use yumen_base::{Now, Problem};
+pub use yumen_http::{Fields, Known, Method, RequestHead, ResponseHead};

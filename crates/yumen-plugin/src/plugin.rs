@@ -1,0 +1,100 @@
+//! The plugin trait: few phases, each given just its state.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use yumen_http::ResponseHead;
+
+use crate::{Exchange, Outcome, Response};
+
+/// A future that stays on its worker.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A configured plugin. All workers share it: state of one request lives in the exchange.
+pub trait Plugin: Send + Sync + 'static {
+    /// The phases the chain calls this plugin in; it is skipped in all others.
+    fn phases(&self) -> Phases;
+
+    /// Before the consumer's own plugins are known: authenticate, rewrite, redirect.
+    fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
+        Step::Continue
+    }
+
+    /// After the consumer's plugins were merged in: admit or refuse.
+    fn access<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
+        Step::Continue
+    }
+
+    /// Once per attempt, just before the request head goes to an endpoint.
+    fn upstream_request(&self, _ex: &mut Exchange<'_>) {}
+
+    /// When the head of the answer is known, the upstream's or the gateway's own.
+    fn response_head(&self, _ex: &mut Exchange<'_>, _head: &mut ResponseHead) {}
+
+    /// For each piece of the answer's body.
+    fn response_body(&self, _ex: &mut Exchange<'_>, chunk: Chunk) -> Chunk {
+        chunk
+    }
+
+    /// When all is over.
+    fn log(&self, _ex: &Exchange<'_>, _outcome: &Outcome<'_>) {}
+}
+
+/// What the chain does after a plugin has run.
+pub enum Step<'a> {
+    /// Go on with the next plugin.
+    Continue,
+    /// Answer the client now. The response phases still run, the upstream ones do not.
+    Respond(Response),
+    /// Buffer the request body up to so many bytes and call this plugin again; a longer body is
+    /// answered 413.
+    NeedBody {
+        /// The most this plugin reads.
+        bytes_max: usize,
+    },
+    /// Resume when the future is done. Only plugins that wait pay for the box.
+    Wait(LocalFuture<'a, Step<'a>>),
+}
+
+/// A piece of a response body.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// The bytes, which may be none.
+    pub data: Vec<u8>,
+    /// Whether nothing follows.
+    pub last: bool,
+}
+
+/// A set of phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Phases(u8);
+
+impl Phases {
+    /// [`Plugin::rewrite`].
+    pub const REWRITE: Phases = Phases(1);
+    /// [`Plugin::access`].
+    pub const ACCESS: Phases = Phases(2);
+    /// [`Plugin::upstream_request`].
+    pub const UPSTREAM_REQUEST: Phases = Phases(4);
+    /// [`Plugin::response_head`].
+    pub const RESPONSE_HEAD: Phases = Phases(8);
+    /// [`Plugin::response_body`].
+    pub const RESPONSE_BODY: Phases = Phases(16);
+    /// [`Plugin::log`].
+    pub const LOG: Phases = Phases(32);
+    /// None.
+    pub const NONE: Phases = Phases(0);
+
+    /// Whether all of `other` are in this set.
+    pub fn has(self, other: Phases) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for Phases {
+    type Output = Phases;
+
+    fn bitor(self, other: Phases) -> Phases {
+        Phases(self.0 | other.0)
+    }
+}

@@ -1,0 +1,64 @@
+//! An answer the gateway gives itself.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+/// A local answer: status, fields, body. A clone shares the bytes, so an answer that never changes
+/// is made once, when its plugin is built.
+#[derive(Debug, Clone, Default)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    /// Fields, in order; the length is written by the encoder.
+    pub fields: Vec<(Cow<'static, str>, Bytes)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Response {
+    /// An answer without a body.
+    pub fn status(status: u16) -> Response {
+        Response { status, ..Response::default() }
+    }
+
+    /// An answer whose body is this JSON document, with a line end as tools expect.
+    pub fn json(status: u16, body: &serde_json::Value) -> Response {
+        let mut bytes = body.to_string().into_bytes();
+        bytes.push(b'\n');
+        Response::status(status).field("Content-Type", "application/json").body(bytes)
+    }
+
+    /// `{"message": message}`: how authentication and restriction plugins refuse.
+    pub fn message(status: u16, message: &str) -> Response {
+        Response::json(status, &serde_json::json!({ "message": message }))
+    }
+
+    /// `{"error_msg": message}`: how routing and limits refuse.
+    pub fn error_msg(status: u16, message: &str) -> Response {
+        Response::json(status, &serde_json::json!({ "error_msg": message }))
+    }
+
+    /// The same answer with one field more.
+    pub fn field(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Response {
+        let value = match value.into() {
+            Cow::Borrowed(value) => Bytes::from_static(value.as_bytes()),
+            Cow::Owned(value) => Bytes::from(value),
+        };
+        self.fields.push((name.into(), value));
+        self
+    }
+
+    /// The same answer with this body.
+    pub fn body(mut self, body: impl Into<Bytes>) -> Response {
+        self.body = body.into();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

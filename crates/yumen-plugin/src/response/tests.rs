@@ -1,0 +1,29 @@
+//! Answers the gateway gives itself.
+
+use serde_json::json;
+
+use super::Response;
+
+fn check(response: &Response, status: u16, body: &str) {
+    assert_eq!(response.status, status);
+    assert_eq!(std::str::from_utf8(&response.body).unwrap(), body);
+    let fields: Vec<_> = response.fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+    assert_eq!(fields, [("Content-Type", &b"application/json"[..])]);
+}
+
+#[test]
+fn json_answers_end_with_a_line_end_and_say_what_they_are() {
+    check(&Response::message(401, "Missing \"key\""), 401, "{\"message\":\"Missing \\\"key\\\"\"}\n");
+    check(&Response::error_msg(404, "404 Route Not Found"), 404, "{\"error_msg\":\"404 Route Not Found\"}\n");
+    check(&Response::json(200, &json!({"b": 1, "a": [2]})), 200, "{\"b\":1,\"a\":[2]}\n");
+}
+
+#[test]
+fn fields_keep_their_order_and_the_body_can_be_replaced() {
+    let response = Response::status(429).field("A", "1").field("B", String::from("2")).field("A", "3");
+    let names: Vec<&str> = response.fields.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["A", "B", "A"]);
+    assert!(response.body.is_empty());
+    let response = response.body(&b"x"[..]).body(b"yz".to_vec());
+    assert_eq!((&*response.body, response.status), (&b"yz"[..], 429));
+}

@@ -1,0 +1,57 @@
+//! Exchanges for the tests of this crate: a request text, fixed addresses, a fixed time.
+
+use std::time::Duration;
+
+use yumen_base::Now;
+use yumen_http::{HeadLimits, RequestHead, parse};
+
+use crate::plugin::LocalFuture;
+use crate::{Client, Consumers, Exchange, Host, TlsInfo};
+
+struct NoHost;
+
+impl Host for NoHost {
+    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+pub(crate) fn client(tls: bool) -> Client {
+    Client {
+        peer: "192.0.2.7:4711".parse().unwrap(),
+        local: "198.51.100.1:8443".parse().unwrap(),
+        tls: tls.then(|| TlsInfo {
+            sni: Some("shop.example".into()),
+            version: "TLSv1.3",
+            cipher: "TLS_AES_128_GCM_SHA256",
+        }),
+        connection: 12,
+    }
+}
+
+/// Runs `look` on the exchange of a request written with plain line ends.
+pub(crate) fn with_exchange<T>(tls: bool, text: &str, look: impl FnOnce(&mut Exchange<'_>) -> T) -> T {
+    let (head_text, body) = text.split_once("\n\n").unwrap_or((text.trim_end(), ""));
+    let bytes = format!("{}\r\n\r\n", head_text.replace('\n', "\r\n"));
+    let mut head = RequestHead::default();
+    parse::request(bytes.as_bytes(), 0, &HeadLimits::default(), &mut head).expect("a well-formed request");
+    let (client, consumers) = (client(tls), Consumers::default());
+    let now = Now { mono_us: 0, unix_ms: 1_732_105_994_042 };
+    let mut ex = Exchange::new(head, &client, now, &NoHost, &consumers);
+    if !body.is_empty() {
+        ex.body = Some(body.as_bytes().to_vec());
+    }
+    look(&mut ex)
+}

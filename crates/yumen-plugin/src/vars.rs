@@ -1,0 +1,374 @@
+//! Variables of an exchange by the names NGINX and APISIX give them.
+//!
+//! Names are understood once, when configuration is compiled; knows nothing of who asks for values.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::net::IpAddr;
+
+use yumen_http::{Fields, Framing, Version};
+
+use crate::Exchange;
+
+mod date;
+mod graphql;
+mod post;
+mod template;
+
+pub use template::Template;
+
+/// A variable, its name understood once.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Var {
+    /// A name without a part of its own, such as `remote_addr`.
+    Fixed(Fixed),
+    /// `http_x`: the request fields of this name, joined.
+    RequestField(Box<str>),
+    /// `sent_http_x`: the fields the answer will have, as far as they are known.
+    ResponseField(Box<str>),
+    /// `arg_x`: the first query argument of exactly this name, both decoded.
+    Argument(Box<[u8]>),
+    /// `cookie_x`.
+    Cookie(Box<[u8]>),
+    /// `uri_param_x`: what a parameter of the route's path matched.
+    PathParam(Box<str>),
+    /// `post_arg_x` and `post_arg.a.b`: a field of a form or a place in a JSON body.
+    PostArgument(Box<str>),
+    /// No variable is called this; it never has a value.
+    Unknown(Box<str>),
+}
+
+macro_rules! fixed {
+    ($($variant:ident = $($name:literal)|+),* $(,)?) => {
+        /// A variable without a part of its own.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub enum Fixed { $($variant),* }
+
+        impl Fixed {
+            /// The variable of this exact name.
+            pub fn of(name: &str) -> Option<Fixed> {
+                match name {
+                    $($($name)|+ => Some(Fixed::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+fixed! {
+    Uri = "uri" | "document_uri",
+    RequestUri = "request_uri",
+    Args = "args" | "query_string",
+    IsArgs = "is_args",
+    Host = "host",
+    RemoteAddr = "remote_addr",
+    RemotePort = "remote_port" | "realip_remote_port",
+    BinaryRemoteAddr = "binary_remote_addr",
+    PeerAddr = "realip_remote_addr",
+    ServerAddr = "server_addr",
+    ServerPort = "server_port",
+    ServerName = "server_name",
+    ServerProtocol = "server_protocol",
+    Scheme = "scheme",
+    Https = "https",
+    RequestMethod = "request_method" | "method",
+    RequestLine = "request",
+    RequestLength = "request_length",
+    ContentLength = "content_length",
+    ContentType = "content_type",
+    Connection = "connection",
+    Msec = "msec",
+    TimeIso8601 = "time_iso8601",
+    TimeLocal = "time_local",
+    Status = "status",
+    UpstreamStatus = "upstream_status",
+    UpstreamAddr = "upstream_addr",
+    SslServerName = "ssl_server_name",
+    SslProtocol = "ssl_protocol",
+    SslCipher = "ssl_cipher",
+    RequestId = "request_id",
+    GraphqlOperation = "graphql_operation",
+    GraphqlName = "graphql_name",
+    GraphqlRootFields = "graphql_root_fields",
+    ConsumerName = "consumer_name" | "consumer_id",
+    ConsumerGroupId = "consumer_group_id",
+    RouteId = "route_id",
+    RouteName = "route_name",
+    ServiceId = "service_id",
+    ServiceName = "service_name",
+    BalancerIp = "balancer_ip",
+    BalancerPort = "balancer_port",
+    MatchedUri = "matched_uri",
+    MatchedHost = "matched_host",
+}
+
+/// A value with the type it has where it comes from: JSON and GraphQL know more than text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum VarValue<'a> {
+    Text(Cow<'a, [u8]>),
+    Number(f64),
+    Bool(bool),
+    List(Vec<VarValue<'a>>),
+}
+
+impl Var {
+    /// The variable of this name, without its dollar sign.
+    pub fn parse(name: &str) -> Var {
+        if let Some(fixed) = Fixed::of(name) {
+            return Var::Fixed(fixed);
+        }
+        let field = |name: &str| name.to_ascii_lowercase().replace('_', "-").into_boxed_str();
+        if let Some(name) = name.strip_prefix("http_") {
+            Var::RequestField(field(name))
+        } else if let Some(name) = name.strip_prefix("sent_http_") {
+            Var::ResponseField(field(name))
+        } else if let Some(name) = name.strip_prefix("arg_") {
+            Var::Argument(name.as_bytes().into())
+        } else if let Some(name) = name.strip_prefix("cookie_") {
+            Var::Cookie(name.as_bytes().into())
+        } else if let Some(name) = name.strip_prefix("uri_param_") {
+            Var::PathParam(name.into())
+        } else if name.starts_with("post_arg_") || name.starts_with("post_arg.") {
+            Var::PostArgument(name["post_arg_".len()..].into())
+        } else {
+            Var::Unknown(name.into())
+        }
+    }
+
+    /// Its value; `None` where the exchange has none. What stands in the request is borrowed;
+    /// addresses, numbers and times are formatted into a new text.
+    pub fn get<'a>(&self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
+        match self {
+            Var::Fixed(fixed) => fixed.get(ex),
+            Var::RequestField(name) => joined(&ex.request.fields, name),
+            Var::ResponseField(name) => joined(&ex.response_fields, name),
+            Var::Argument(name) => argument(ex.request.query()?, name),
+            Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
+            Var::PathParam(name) => {
+                let (_, range) = ex.path_params.iter().find(|(param, _)| **param == **name)?;
+                ex.request.path().get(range.clone()).map(Cow::Borrowed)
+            }
+            Var::PostArgument(name) => post::argument(ex, name).map(VarValue::into_text),
+            Var::Unknown(_) => None,
+        }
+    }
+
+    /// Its value with its type, for conditions.
+    pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
+        match self {
+            Var::Fixed(Fixed::GraphqlRootFields) => {
+                let fields = graphql::operation(ex)?.root_fields.into_iter();
+                let texts = fields.map(|field| VarValue::Text(Cow::Owned(field.into_bytes())));
+                Some(VarValue::List(texts.collect()))
+            }
+            Var::PostArgument(name) => post::argument(ex, name),
+            _ => self.get(ex).map(VarValue::Text),
+        }
+    }
+
+    /// Its value as an address, without going through text where it is one.
+    pub(crate) fn ip(&self, ex: &Exchange<'_>) -> Option<IpAddr> {
+        match self {
+            Var::Fixed(Fixed::RemoteAddr) => Some(ex.remote_ip),
+            Var::Fixed(Fixed::PeerAddr) => Some(ex.client.peer.ip().to_canonical()),
+            _ => std::str::from_utf8(&self.get(ex)?).ok()?.trim().parse().ok(),
+        }
+    }
+
+    /// Appends its value; says whether there was one.
+    pub(crate) fn append(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
+        if let Var::Fixed(fixed) = self
+            && fixed.format(ex, out)
+        {
+            return true;
+        }
+        let value = self.get(ex);
+        out.extend_from_slice(value.as_deref().unwrap_or_default());
+        value.is_some()
+    }
+
+    /// Whether its value is in the request body.
+    pub fn needs_body(&self) -> bool {
+        use Fixed::{GraphqlName, GraphqlOperation, GraphqlRootFields};
+        matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
+    }
+}
+
+impl Fixed {
+    fn get<'a>(self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
+        if let Some(bytes) = self.borrowed(ex) {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let operation = || graphql::operation(ex);
+        match self {
+            Fixed::ContentType => joined(&ex.request.fields, "content-type"),
+            Fixed::GraphqlOperation => operation().map(|found| Cow::Borrowed(found.kind.as_bytes())),
+            Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.into_bytes())),
+            Fixed::GraphqlRootFields => {
+                operation().map(|found| Cow::Owned(found.root_fields.join(",").into_bytes()))
+            }
+            _ => {
+                let mut out = Vec::new();
+                self.format(ex, &mut out).then_some(Cow::Owned(out))
+            }
+        }
+    }
+
+    /// The value where it stands in the exchange as bytes.
+    fn borrowed<'a>(self, ex: &'a Exchange<'_>) -> Option<&'a [u8]> {
+        let present = |text: &'a str| (!text.is_empty()).then_some(text.as_bytes());
+        let request = &ex.request;
+        match self {
+            Fixed::Uri => Some(request.path()),
+            Fixed::RequestUri => Some(request.target()),
+            Fixed::Args => request.query(),
+            Fixed::IsArgs => {
+                Some(if request.query().is_some_and(|query| !query.is_empty()) { b"?" } else { b"" })
+            }
+            Fixed::Host => Some(request.host()).filter(|host| !host.is_empty()),
+            Fixed::ServerName => Some(b"_"),
+            Fixed::ServerProtocol => Some(protocol(request.version)),
+            Fixed::Scheme => Some(ex.client.scheme().as_bytes()),
+            Fixed::Https => Some(if ex.client.tls.is_some() { b"on" } else { b"" }),
+            Fixed::RequestMethod => Some(request.method_name()),
+            Fixed::ContentLength => request.fields.known(yumen_http::Known::ContentLength),
+            Fixed::RequestId => request.fields.known(yumen_http::Known::XRequestId),
+            Fixed::SslServerName => present(ex.client.tls.as_ref()?.sni.as_deref()?),
+            Fixed::SslProtocol => present(ex.client.tls.as_ref()?.version),
+            Fixed::SslCipher => present(ex.client.tls.as_ref()?.cipher),
+            Fixed::ConsumerName => present(&ex.consumer?.username),
+            Fixed::ConsumerGroupId => present(ex.consumer?.group_id.as_deref()?),
+            Fixed::RouteId => present(&ex.route?.id),
+            Fixed::RouteName => present(&ex.route?.name),
+            Fixed::ServiceId => present(&ex.route?.service_id),
+            Fixed::ServiceName => present(&ex.route?.service_name),
+            Fixed::MatchedUri => present(ex.matched_uri),
+            Fixed::MatchedHost => present(ex.matched_host),
+            _ => None,
+        }
+    }
+
+    /// Appends a value that has to be formatted; `false` where there is none, or it needs no formatting.
+    fn format(self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
+        let peer = ex.client.peer;
+        match self {
+            Fixed::RemoteAddr => text(out, ex.remote_ip),
+            Fixed::RemotePort => number(out, peer.port().into()),
+            Fixed::BinaryRemoteAddr => match ex.remote_ip {
+                IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+                IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+            },
+            Fixed::PeerAddr => text(out, peer.ip().to_canonical()),
+            Fixed::ServerAddr => text(out, ex.client.local.ip().to_canonical()),
+            Fixed::ServerPort => number(out, ex.client.local.port().into()),
+            Fixed::RequestLine => request_line(ex, out),
+            Fixed::RequestLength => number(out, request_length(ex)),
+            Fixed::Connection => number(out, ex.client.connection),
+            Fixed::Msec => {
+                number(out, ex.now.unix_s());
+                text(out, format_args!(".{:03}", ex.now.unix_ms % 1000));
+            }
+            Fixed::TimeIso8601 => date::iso8601(out, ex.now.unix_s()),
+            Fixed::TimeLocal => date::log_time(out, ex.now.unix_s()),
+            Fixed::Status if ex.status != 0 => number(out, ex.status.into()),
+            Fixed::UpstreamStatus if ex.upstream_status != 0 => number(out, ex.upstream_status.into()),
+            Fixed::UpstreamAddr | Fixed::BalancerIp | Fixed::BalancerPort => {
+                let Some(endpoint) = ex.endpoint else { return false };
+                match self {
+                    Fixed::BalancerIp => text(out, endpoint.ip()),
+                    Fixed::BalancerPort => number(out, endpoint.port().into()),
+                    _ => text(out, endpoint),
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl<'a> VarValue<'a> {
+    pub(crate) fn into_text(self) -> Cow<'a, [u8]> {
+        match self {
+            VarValue::Text(text) => text,
+            VarValue::Number(number) => Cow::Owned(number.to_string().into_bytes()),
+            VarValue::Bool(true) => Cow::Borrowed(b"true"),
+            VarValue::Bool(false) => Cow::Borrowed(b"false"),
+            VarValue::List(items) => {
+                let texts: Vec<Cow<'a, [u8]>> = items.into_iter().map(VarValue::into_text).collect();
+                Cow::Owned(texts.join(&b","[..]))
+            }
+        }
+    }
+}
+
+fn protocol(version: Version) -> &'static [u8] {
+    match version {
+        Version::Http10 => b"HTTP/1.0",
+        Version::Http11 => b"HTTP/1.1",
+    }
+}
+
+fn text(out: &mut Vec<u8>, value: impl std::fmt::Display) {
+    write!(out, "{value}").expect("a vector takes every write");
+}
+
+fn number(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn request_line(ex: &Exchange<'_>, out: &mut Vec<u8>) {
+    let request = &ex.request;
+    out.extend_from_slice(request.method_name());
+    out.push(b' ');
+    out.extend_from_slice(request.target());
+    out.push(b' ');
+    out.extend_from_slice(protocol(request.version));
+}
+
+/// The head as it would be written without edits of white space, and the announced body.
+fn request_length(ex: &Exchange<'_>) -> u64 {
+    let request = &ex.request;
+    let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
+    let fields: usize = request.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let body = match (request.framing, &ex.body) {
+        (Framing::Length(length), _) => length,
+        (_, Some(body)) => body.len() as u64,
+        _ => 0,
+    };
+    (line + fields + 2) as u64 + body
+}
+
+/// All values under `name`: cookies joined as cookies are, the rest as lists are (RFC 9110 §5.3).
+fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
+    let first = fields.get(name)?;
+    let mut rest = fields.all(name).skip(1).peekable();
+    if rest.peek().is_none() {
+        return Some(Cow::Borrowed(first));
+    }
+    let separator: &[u8] = if name == "cookie" { b"; " } else { b", " };
+    let mut value = first.to_vec();
+    for next in rest {
+        value.extend_from_slice(separator);
+        value.extend_from_slice(next);
+    }
+    Some(Cow::Owned(value))
+}
+
+/// The first argument whose decoded name is `name`; one without an equals sign is `true`, as APISIX
+/// has it. What holds no escape is borrowed.
+fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let equals = memchr::memchr(b'=', pair);
+        let key = &pair[..equals.unwrap_or(pair.len())];
+        // Decoding never makes a name longer.
+        if key.len() < name.len() || post::form_decode(key).as_ref() != name {
+            return None;
+        }
+        Some(equals.map_or(Cow::Borrowed(&b"true"[..]), |equals| post::form_decode(&pair[equals + 1..])))
+    })
+}
+
+#[cfg(test)]
+mod tests;

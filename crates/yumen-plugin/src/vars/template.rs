@@ -1,0 +1,100 @@
+//! Text with variables in it. Knows how a template is written, not what a variable is worth.
+
+use super::Var;
+use crate::Exchange;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Text(Box<[u8]>),
+    Var { var: Var, default: Option<Box<[u8]>> },
+}
+
+/// Text with `$name`, `${name}` and `${name ?? default}` in it.
+///
+/// As in APISIX a dollar sign behind a backslash starts no variable, and the backslash stays. A bare
+/// name goes on over dots only where it is a `post_arg.`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    parts: Box<[Part]>,
+}
+
+impl Template {
+    /// Understands the names in `text` once.
+    pub fn parse(text: &str) -> Template {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(dollar) = rest.find('$') {
+            let escaped = rest[..dollar].ends_with('\\');
+            let after = &rest[dollar + 1..];
+            let variable = if escaped { None } else { braced(after).or_else(|| bare(after)) };
+            let Some((part, used)) = variable else {
+                literal.push_str(&rest[..=dollar]);
+                rest = after;
+                continue;
+            };
+            literal.push_str(&rest[..dollar]);
+            push_text(&mut parts, &mut literal);
+            parts.push(part);
+            rest = &after[used..];
+        }
+        literal.push_str(rest);
+        push_text(&mut parts, &mut literal);
+        Template { parts: parts.into_boxed_slice() }
+    }
+
+    /// Appends the text with every variable in place; one without a value leaves nothing. Says how many
+    /// variables had a value; a default counts as one.
+    pub fn render(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> usize {
+        let mut resolved = 0;
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Var { var, default } => {
+                    if var.append(ex, out) {
+                        resolved += 1;
+                    } else if let Some(default) = default {
+                        out.extend_from_slice(default);
+                        resolved += 1;
+                    }
+                }
+            }
+        }
+        resolved
+    }
+
+    /// Whether there is no variable in it, so that it renders to the same text always.
+    pub fn is_constant(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+    }
+
+    /// Whether one of its variables is in the request body.
+    pub fn needs_body(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Var { var, .. } if var.needs_body()))
+    }
+}
+
+fn push_text(parts: &mut Vec<Part>, literal: &mut String) {
+    if !literal.is_empty() {
+        parts.push(Part::Text(std::mem::take(literal).into_bytes().into_boxed_slice()));
+    }
+}
+
+fn braced(after: &str) -> Option<(Part, usize)> {
+    let inside = after.strip_prefix('{')?;
+    let end = inside.find('}')?;
+    let (name, default) = match inside[..end].split_once("??") {
+        Some((name, default)) => (name, Some(default.trim().as_bytes().into())),
+        None => (&inside[..end], None),
+    };
+    let name = name.trim();
+    (!name.is_empty()).then(|| (Part::Var { var: Var::parse(name), default }, end + 2))
+}
+
+fn bare(after: &str) -> Option<(Part, usize)> {
+    let dotted = after.starts_with("post_arg.");
+    let in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || (dotted && c == '.');
+    let end = after.find(|c| !in_name(c)).unwrap_or(after.len());
+    let name = after[..end].trim_end_matches('.');
+    (!name.is_empty()).then(|| (Part::Var { var: Var::parse(name), default: None }, name.len()))
+}

@@ -1,0 +1,291 @@
+//! Every variable on one request, templates in a table, and the three body formats.
+
+use std::borrow::Cow;
+
+use super::{Template, Var};
+use crate::test_exchange::with_exchange;
+use crate::{Consumer, Exchange, RouteInfo};
+
+const REQUEST: &str = "\
+GET /a//b/%63?Name=J%20D&name=second&flag&x.y=1 HTTP/1.1
+Host: Shop.Example:8443
+Cookie: sid=abc; theme=dark
+X-Foo-Bar: one
+X-Foo-Bar: two
+Cookie: late=1
+Content-Type: text/plain
+Content-Length: 3
+X-Request-Id: r-1";
+
+fn value(name: &str, ex: &Exchange<'_>) -> Option<String> {
+    Var::parse(name).get(ex).map(Cow::into_owned).map(|value| String::from_utf8(value).unwrap())
+}
+
+fn check(name: &str, expected: impl Into<Option<&'static str>>) {
+    let found = with_exchange(true, REQUEST, |ex| value(name, ex));
+    assert_eq!(found.as_deref(), expected.into(), "${name}");
+}
+
+#[test]
+fn variables_of_the_request_have_the_values_nginx_gives() {
+    check("uri", "/a/b/c");
+    check("document_uri", "/a/b/c");
+    check("request_uri", "/a//b/%63?Name=J%20D&name=second&flag&x.y=1");
+    check("args", "Name=J%20D&name=second&flag&x.y=1");
+    check("query_string", "Name=J%20D&name=second&flag&x.y=1");
+    check("is_args", "?");
+    check("host", "shop.example");
+    check("http_host", "Shop.Example:8443");
+    check("http_x_foo_bar", "one, two");
+    check("http_X-Foo-Bar", "one, two");
+    check("http_cookie", "sid=abc; theme=dark; late=1");
+    check("http_none", None);
+    check("arg_name", "second");
+    check("arg_Name", "J D");
+    check("arg_NAME", None);
+    check("arg_flag", "true");
+    check("arg_x.y", "1");
+    check("cookie_theme", "dark");
+    check("cookie_late", "1");
+    check("cookie_them", None);
+    check("request_method", "GET");
+    check("server_protocol", "HTTP/1.1");
+    check("request", "GET /a//b/%63?Name=J%20D&name=second&flag&x.y=1 HTTP/1.1");
+    check("content_length", "3");
+    check("content_type", "text/plain");
+    check("request_id", "r-1");
+    check("no_such", None);
+    check("uri_param_id", None);
+}
+
+#[test]
+fn arguments_are_the_first_of_their_name_decoded() {
+    let check = |query: &str, expected: Option<&str>| {
+        let found =
+            with_exchange(false, &format!("GET /?{query} HTTP/1.1\nHost: a"), |ex| value("arg_a b", ex));
+        assert_eq!(found.as_deref(), expected, "{query}");
+    };
+    check("a+b=1%2B2+3&a%20b=4", Some("1+2 3"));
+    check("a%20b=4&a+b", Some("4"));
+    check("x&a+b&a+b=1", Some("true"));
+    check("a+b=", Some(""));
+    check("a+b=c=d", Some("c=d"));
+    check("a+b=%zz%4", Some("%zz%4"));
+    check("A+b=1&aab=1&a+bc=1&=1", None);
+    with_exchange(false, "GET /?plain=v%41&a=plain HTTP/1.1\nHost: a", |ex| {
+        assert!(matches!(Var::parse("arg_a").get(ex), Some(Cow::Borrowed(b"plain"))));
+    });
+}
+
+#[test]
+fn the_request_length_counts_head_and_body() {
+    let bytes = REQUEST.replace('\n', "\r\n").len() + 4 + 3;
+    let found = with_exchange(true, REQUEST, |ex| value("request_length", ex));
+    assert_eq!(found, Some(bytes.to_string()));
+}
+
+#[test]
+fn variables_of_the_connection() {
+    check("remote_addr", "192.0.2.7");
+    check("realip_remote_addr", "192.0.2.7");
+    check("remote_port", "4711");
+    check("server_addr", "198.51.100.1");
+    check("server_port", "8443");
+    check("scheme", "https");
+    check("https", "on");
+    check("connection", "12");
+    check("ssl_server_name", "shop.example");
+    check("ssl_protocol", "TLSv1.3");
+    check("ssl_cipher", "TLS_AES_128_GCM_SHA256");
+    with_exchange(false, "GET / HTTP/1.0", |ex| {
+        assert_eq!(value("https", ex).as_deref(), Some(""));
+        assert_eq!(value("scheme", ex).as_deref(), Some("http"));
+        assert_eq!(value("ssl_protocol", ex), None);
+        assert_eq!(value("args", ex), None);
+        assert_eq!(value("is_args", ex).as_deref(), Some(""));
+        assert_eq!(value("host", ex), None);
+        ex.remote_ip = "10.0.0.1".parse().unwrap();
+        assert_eq!(value("remote_addr", ex).as_deref(), Some("10.0.0.1"));
+        assert_eq!(value("realip_remote_addr", ex).as_deref(), Some("192.0.2.7"));
+        assert_eq!(Var::parse("binary_remote_addr").get(ex).unwrap().as_ref(), [10, 0, 0, 1]);
+    });
+}
+
+#[test]
+fn times_are_those_of_the_exchange() {
+    check("msec", "1732105994.042");
+    check("time_iso8601", "2024-11-20T12:33:14+00:00");
+    check("time_local", "20/Nov/2024:12:33:14 +0000");
+}
+
+#[test]
+fn dates_hold_on_leap_days_and_at_turns_of_years() {
+    let date = |unix_s| {
+        let mut out = Vec::new();
+        super::date::iso8601(&mut out, unix_s);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(date(0), "1970-01-01T00:00:00+00:00");
+    assert_eq!(date(951_782_400), "2000-02-29T00:00:00+00:00");
+    assert_eq!(date(951_868_799), "2000-02-29T23:59:59+00:00");
+    assert_eq!(date(1_704_067_199), "2023-12-31T23:59:59+00:00");
+    assert_eq!(date(1_709_164_800), "2024-02-29T00:00:00+00:00");
+    assert_eq!(date(4_107_542_400), "2100-03-01T00:00:00+00:00");
+}
+
+#[test]
+fn variables_of_the_configuration_are_absent_until_known() {
+    let consumer = Consumer {
+        username: "jack".into(),
+        group_id: Some("gold".into()),
+        custom_id: None,
+        labels: Box::default(),
+        plugins: Box::default(),
+    };
+    let route = RouteInfo { id: "1".into(), name: "cart".into(), ..RouteInfo::default() };
+    let names = ["consumer_name", "consumer_group_id", "route_id", "route_name", "service_id", "status"];
+    let unknown = with_exchange(true, REQUEST, |ex| names.map(|name| value(name, ex)));
+    assert_eq!(unknown, [const { None }; 6]);
+    let mut head = crate::RequestHead::default();
+    let text = b"GET /users/42 HTTP/1.1\r\nHost: a\r\n\r\n";
+    yumen_http::parse::request(text, 0, &Default::default(), &mut head).unwrap();
+    with_exchange(true, REQUEST, |outer| {
+        let mut ex = Exchange::new(head, outer.client, outer.now, outer.host, outer.consumers);
+        ex.consumer = Some(&consumer);
+        ex.route = Some(&route);
+        ex.matched_uri = "/users/:id";
+        ex.path_params.push(("id", 7..9));
+        ex.endpoint = Some("10.0.0.9:80".parse().unwrap());
+        ex.status = 201;
+        ex.upstream_status = 503;
+        ex.response_fields.add("X-Cache", b"HIT");
+        let expected = [
+            ("consumer_name", Some("jack")),
+            ("consumer_group_id", Some("gold")),
+            ("route_id", Some("1")),
+            ("route_name", Some("cart")),
+            ("service_id", None),
+            ("service_name", None),
+            ("matched_uri", Some("/users/:id")),
+            ("matched_host", None),
+            ("uri_param_id", Some("42")),
+            ("upstream_addr", Some("10.0.0.9:80")),
+            ("balancer_ip", Some("10.0.0.9")),
+            ("balancer_port", Some("80")),
+            ("status", Some("201")),
+            ("upstream_status", Some("503")),
+            ("sent_http_x_cache", Some("HIT")),
+        ];
+        for (name, expected) in expected {
+            assert_eq!(value(name, &ex).as_deref(), expected, "${name}");
+        }
+    });
+}
+
+fn check_template(text: &str, expected: &str, resolved: usize) {
+    let template = Template::parse(text);
+    let mut out = b">".to_vec();
+    let found = with_exchange(true, REQUEST, |ex| template.render(ex, &mut out));
+    assert_eq!(String::from_utf8(out).unwrap(), format!(">{expected}"), "{text}");
+    assert_eq!(found, resolved, "{text}");
+}
+
+#[test]
+fn templates_put_values_in_place() {
+    check_template("plain", "plain", 0);
+    check_template("", "", 0);
+    check_template("$host", "shop.example", 1);
+    check_template("${host}", "shop.example", 1);
+    check_template("${ host }x", "shop.examplex", 1);
+    check_template("$scheme://$host$uri!", "https://shop.example/a/b/c!", 3);
+    check_template("a${remote_addr}:$remote_port-z", "a192.0.2.7:4711-z", 2);
+    check_template("$host.internal", "shop.example.internal", 1);
+    check_template("$none|${none}", "|", 0);
+    check_template("${none ?? anon}", "anon", 1);
+    check_template("${host ?? anon}", "shop.example", 1);
+    check_template("$$host", "$shop.example", 1);
+    check_template("cost: 5$", "cost: 5$", 0);
+    check_template("$ {host} ${} ${open", "$ {host} ${} ${open", 0);
+    check_template(r"\$host $host", r"\$host shop.example", 1);
+    check_template("é$hosté", "éshop.exampleé", 1);
+    check_template("$post_arg.a.b.", ".", 0);
+}
+
+#[test]
+fn templates_know_what_they_depend_on() {
+    assert!(Template::parse("a \\$b $").is_constant());
+    assert!(!Template::parse("a $b").is_constant());
+    assert!(Template::parse("x ${post_arg.a[0].b}").needs_body());
+    assert!(!Template::parse("x $arg_a").needs_body());
+}
+
+fn check_body(content_type: &str, body: &str, name: &str, expected: Option<&str>) {
+    let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: {content_type}\n\n");
+    with_exchange(false, &request, |ex| {
+        assert_eq!(value(name, ex), None, "without a body");
+        ex.body = Some(body.as_bytes().to_vec());
+        assert_eq!(value(name, ex).as_deref(), expected, "{name} in {body}");
+    });
+}
+
+#[test]
+fn forms_are_decoded() {
+    let form = "application/x-www-form-urlencoded; charset=utf-8";
+    check_body(form, "a=1+2%2B3&b&a=4", "post_arg_a", Some("1 2+3"));
+    check_body(form, "a=1&b&a=4", "post_arg_b", Some(""));
+    check_body(form, "a=1&b&a=4", "post_arg.a", Some("1"));
+    check_body(form, "a=1&b&a=4", "post_arg_c", None);
+    check_body("text/plain", "a=1", "post_arg_a", None);
+}
+
+#[test]
+fn json_places_are_found_by_their_path() {
+    let json = "application/json";
+    let body = r#"{"a":{"b":"x","n":1.5,"t":true,"z":null,"o":{"k":1}},"l":[{"v":"first"},"s"]}"#;
+    check_body(json, body, "post_arg.a.b", Some("x"));
+    check_body(json, body, "post_arg.a.n", Some("1.5"));
+    check_body(json, body, "post_arg.a.t", Some("true"));
+    check_body(json, body, "post_arg.a.z", None);
+    check_body(json, body, "post_arg.a.o", Some(r#"{"k":1}"#));
+    check_body(json, body, "post_arg.l[0].v", Some("first"));
+    check_body(json, body, "post_arg.l.1", Some("s"));
+    check_body(json, body, "post_arg.l.9", None);
+    check_body(json, "{", "post_arg.a", None);
+    check_body("application/vnd.x+json", body, "post_arg.a.b", Some("x"));
+}
+
+#[test]
+fn multipart_fields_are_found_by_their_name() {
+    let body = "preamble\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\none\r\n--B\r\n\
+        content-disposition: form-data; name=\"f\"; filename=\"x\"\r\nContent-Type: text/plain\r\n\r\n\
+        two\r\nlines\r\n--B--\r\n";
+    let kind = "multipart/form-data; boundary=\"B\"";
+    check_body(kind, body, "post_arg_a", Some("one"));
+    check_body(kind, body, "post_arg.f", Some("two\r\nlines"));
+    check_body(kind, body, "post_arg_g", None);
+    check_body(kind, &body["preamble\r\n".len()..], "post_arg_a", Some("one"));
+    check_body("multipart/form-data", body, "post_arg_a", None);
+    check_body(kind, "--B\r\n\r\nno end", "post_arg_a", None);
+    check_body(kind, "--B", "post_arg_a", None);
+}
+
+#[test]
+fn graphql_operations_are_understood_in_three_carriers() {
+    let document = "mutation Buy($n: Int!) { cart(n: $n) { id } alias: pay ...F } fragment F on M { x }";
+    let check = |content_type: &str, body: &str, expected: [Option<&str>; 3]| {
+        let names = ["graphql_operation", "graphql_name", "graphql_root_fields"];
+        for (name, expected) in names.into_iter().zip(expected) {
+            check_body(content_type, body, name, expected);
+        }
+    };
+    let buy = [Some("mutation"), Some("Buy"), Some("cart,pay")];
+    check("application/graphql", document, buy);
+    check("application/json", &serde_json::json!({ "query": document }).to_string(), buy);
+    check("application/graphql", "{ shop }", [Some("query"), Some(""), Some("shop")]);
+    check("application/graphql", "subscription S { s }", [Some("subscription"), Some("S"), Some("s")]);
+    check("application/graphql", "query {", [None; 3]);
+    check("application/json", "{}", [None; 3]);
+    check("application/graphql", &"{a".repeat(10_000), [None; 3]);
+    let get = "GET /?query=query+Q%7Bshop%7D HTTP/1.1\nHost: a";
+    assert_eq!(with_exchange(false, get, |ex| value("graphql_name", ex)).as_deref(), Some("Q"));
+}
