@@ -1,0 +1,22 @@
+//! What authentication plugins have in common: the refusal and the anonymous consumer.
+
+use yumen_plugin::{Exchange, Response};
+
+/// 401 with a message and the challenge `WWW-Authenticate: <scheme> realm="<realm>"` (RFC 9110 §11.6.1).
+pub(crate) fn refuse(message: &str, challenge: &str) -> Response {
+    Response::message(401, message).field("WWW-Authenticate", challenge.to_owned())
+}
+
+/// Makes the client the consumer of this name. The error is the message for the client.
+pub(crate) fn identify_anonymous(ex: &mut Exchange<'_>, username: &str) -> Result<(), &'static str> {
+    let consumers = ex.consumers;
+    let consumer = consumers.named(username).ok_or("Invalid user authorization")?;
+    ex.identify(consumer, None);
+    Ok(())
+}
+
+/// Compares secrets in a time that tells nothing but their lengths.
+pub(crate) fn same_secret(left: &[u8], right: &[u8]) -> bool {
+    let differing = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
+    left.len() == right.len() && std::hint::black_box(differing) == 0
+}

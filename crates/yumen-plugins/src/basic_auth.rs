@@ -1,0 +1,151 @@
+//! `basic-auth`: the client is the consumer whose name and password it shows (RFC 7617).
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, ConsumerAuth, Exchange, Phases, Plugin, Setup, Step};
+
+use crate::auth::{identify_anonymous, refuse, same_secret};
+
+#[cfg(test)]
+mod tests;
+
+/// Settings of `basic-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "work with route or service object")]
+pub(crate) struct Config {
+    /// Whether the `Authorization` field is kept from the upstream.
+    #[serde(default)]
+    pub hide_credentials: bool,
+    /// Realm of the challenge.
+    #[serde(default = "realm")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[ -!#-[\]-~]+$"))]
+    pub realm: String,
+    /// Who the client is that shows no valid password, instead of being refused.
+    #[schemars(length(min = 1))]
+    pub anonymous_consumer: Option<String>,
+}
+
+fn realm() -> String {
+    "basic".to_owned()
+}
+
+/// What a consumer or credential holds of `basic-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "work with consumer object", extend("encrypt_fields" = ["password"]))]
+pub(crate) struct ConsumerConfig {
+    /// The name the client shows.
+    pub username: String,
+    /// The password.
+    pub password: String,
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct BasicAuth {
+    config: Config,
+    challenge: Box<str>,
+}
+
+impl Configure for BasicAuth {
+    const NAME: &'static str = "basic-auth";
+    const PRIORITY: i32 = 2520;
+    const IS_AUTH: bool = true;
+    type Config = Config;
+
+    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let challenge = format!("Basic realm=\"{}\"", config.realm).into();
+        Ok(BasicAuth { config, challenge })
+    }
+}
+
+impl ConsumerAuth for BasicAuth {
+    type Consumer = ConsumerConfig;
+    const KEY_FIELD: &'static str = "username";
+
+    fn key(consumer: &ConsumerConfig) -> &str {
+        &consumer.username
+    }
+}
+
+impl Plugin for BasicAuth {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let identified = identify(ex).or_else(|message| match &self.config.anonymous_consumer {
+            Some(username) => identify_anonymous(ex, username),
+            None => Err(message),
+        });
+        if let Err(message) = identified {
+            return Step::Respond(refuse(message, &self.challenge));
+        }
+        if self.config.hide_credentials {
+            ex.request.fields.remove("Authorization");
+        }
+        Step::Continue
+    }
+}
+
+fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
+    const MALFORMED: &str = "Invalid authorization in request";
+    const WRONG: &str = "Invalid user authorization";
+    let header = ex.request.fields.get("Authorization").ok_or("Missing authorization in request")?;
+    let encoded = basic_credentials(header).ok_or(MALFORMED)?;
+    let mut buffer = [0; 256];
+    let mut long = Vec::new();
+    let decoded = decode(encoded, &mut buffer, &mut long).ok_or(MALFORMED)?;
+    let (username, password) = split(decoded).ok_or(MALFORMED)?;
+    let consumers = ex.consumers;
+    let identity = consumers.find(BasicAuth::NAME, username).ok_or(WRONG)?;
+    let held = identity.auth.downcast_ref::<ConsumerConfig>().ok_or(WRONG)?;
+    if !same_secret(held.password.as_bytes(), password) {
+        return Err(WRONG);
+    }
+    ex.identify_as(identity);
+    Ok(())
+}
+
+/// What follows the scheme, whose case does not matter, and one space.
+fn basic_credentials(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = header.split_at_checked(5)?;
+    let is_basic = scheme.eq_ignore_ascii_case(b"basic") && matches!(rest.first()?, b' ' | b'\t');
+    (is_basic && rest.len() > 1).then(|| &rest[1..])
+}
+
+/// Decodes into `buffer`, or into `long` what does not fit. Padding may be missing.
+fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Option<&'a mut [u8]> {
+    const TOLERANT: GeneralPurpose = GeneralPurpose::new(
+        &STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    let buffer = if base64::decoded_len_estimate(encoded.len()) <= buffer.len() {
+        buffer
+    } else {
+        long.resize(base64::decoded_len_estimate(encoded.len()), 0);
+        long.as_mut_slice()
+    };
+    let length = TOLERANT.decode_slice(encoded, buffer).ok()?;
+    Some(&mut buffer[..length])
+}
+
+/// Name and password, both without white space: clients often send a line end with them. The
+/// password is all behind the first colon (RFC 7617 §2) and not empty.
+fn split(decoded: &mut [u8]) -> Option<(&[u8], &[u8])> {
+    let mut length = 0;
+    for at in 0..decoded.len() {
+        if !decoded[at].is_ascii_whitespace() && decoded[at] != 0x0b {
+            decoded[length] = decoded[at];
+            length += 1;
+        }
+    }
+    let packed = &decoded[..length];
+    let colon = packed.iter().position(|byte| *byte == b':')?;
+    (colon + 1 < length).then(|| (&packed[..colon], &packed[colon + 1..]))
+}

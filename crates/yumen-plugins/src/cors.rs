@@ -1,0 +1,243 @@
+//! `cors`: tells browsers which origins may read answers, and answers their preflight requests.
+
+use std::collections::BTreeMap;
+
+use regex::bytes::Regex;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Known, Method, Phases, Plugin, Response, ResponseHead, Setup, Step};
+
+use crate::pattern;
+
+/// The settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Origins that may read answers: a list, `*` without credentials, `**` for whoever asks.
+    #[serde(default = "star")]
+    #[schemars(regex(pattern = r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"))]
+    allow_origins: String,
+    /// Methods they may use: a list, `*` without credentials, `**` for all.
+    #[serde(default = "star")]
+    allow_methods: String,
+    /// Fields they may send: a list, `*` without credentials, `**` for those they ask for.
+    #[serde(default = "star")]
+    allow_headers: String,
+    /// Fields they may read.
+    expose_headers: Option<String>,
+    /// Seconds a browser may remember this.
+    #[serde(default = "five")]
+    max_age: i64,
+    /// Whether requests may carry credentials; `*` is not allowed then.
+    #[serde(default)]
+    allow_credential: bool,
+    /// Patterns of origins that may read answers; the list of origins does not count then.
+    #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
+    allow_origins_by_regex: Option<Vec<String>>,
+    /// Names of origin lists in the metadata.
+    #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
+    allow_origins_by_metadata: Option<Vec<String>>,
+    /// Origins that may read timings.
+    #[schemars(regex(pattern = r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"))]
+    timing_allow_origins: Option<String>,
+    /// Patterns of origins that may read timings.
+    #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
+    timing_allow_origins_by_regex: Option<Vec<String>>,
+}
+
+fn star() -> String {
+    "*".to_owned()
+}
+
+fn five() -> i64 {
+    5
+}
+
+/// What all `cors` plugins share.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct Metadata {
+    /// Lists of origins by name.
+    #[serde(default)]
+    #[schemars(extend("additionalProperties" = {
+        "type": "string", "pattern": r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"
+    }))]
+    allow_origins: BTreeMap<String, String>,
+}
+
+/// A rule over origins, and what it lets through is what the client is told.
+enum Origins {
+    /// Whoever asks.
+    Asking,
+    /// This text, whatever was asked.
+    One(Box<[u8]>),
+    Many(Box<[Box<[u8]>]>),
+    Matching(Regex),
+}
+
+impl Origins {
+    fn list(text: &str) -> Origins {
+        match text {
+            "**" => Origins::Asking,
+            list if list.contains(',') => Origins::Many(
+                list.split(',').filter(|one| !one.is_empty()).map(|one| one.as_bytes().into()).collect(),
+            ),
+            one => Origins::One(one.as_bytes().into()),
+        }
+    }
+
+    fn matching(patterns: &[String], path: &str) -> Result<Origins, Invalid> {
+        for (at, one) in patterns.iter().enumerate() {
+            pattern::compile(one, &format!("{path}.{at}"))?;
+        }
+        let joined = patterns.iter().map(|one| format!("(?:{one})")).collect::<Vec<_>>().join("|");
+        Ok(Origins::Matching(pattern::compile(&joined, path)?))
+    }
+
+    /// What to tell a client of this origin, which may still be another origin.
+    fn told<'a>(&'a self, origin: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        match self {
+            Origins::Asking => Some(origin.unwrap_or(b"*")),
+            Origins::One(one) => Some(one),
+            Origins::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
+            Origins::Matching(regex) => origin.filter(|asking| regex.is_match(asking)),
+        }
+    }
+
+    /// [`Origins::told`] where that admits the client.
+    fn admits<'a>(&'a self, origin: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        self.told(origin).filter(|told| *told == b"*" || origin == Some(*told))
+    }
+}
+
+/// Tells browsers.
+pub(crate) struct Cors {
+    /// `None` where only the metadata counts.
+    origins: Option<Origins>,
+    named: Vec<Origins>,
+    varies: bool,
+    /// `None` where the client is told the fields it asks for.
+    headers: Option<String>,
+    methods: String,
+    expose: Option<String>,
+    max_age: String,
+    credentials: bool,
+    timing: Option<Origins>,
+}
+
+/// The origin as it came: later plugins may change what goes upstream.
+struct AskingOrigin(Box<[u8]>);
+
+impl Configure for Cors {
+    const NAME: &'static str = "cors";
+    const PRIORITY: i32 = 4000;
+    type Config = Config;
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let expose = config.expose_headers.filter(|list| !list.is_empty());
+        let stars = [&config.allow_origins, &config.allow_methods, &config.allow_headers];
+        let more = [&expose, &config.timing_allow_origins];
+        let any_star = stars.into_iter().chain(more.into_iter().flatten()).any(|text| text == "*");
+        if config.allow_credential && any_star {
+            let message = "you can not set '*' for other option when 'allow_credential' is true";
+            return Err(Invalid::new(message));
+        }
+        let is_star = config.allow_origins == "*";
+        let by_regex = config.allow_origins_by_regex.as_deref();
+        let origins = match by_regex {
+            Some(patterns) => Origins::matching(patterns, "allow_origins_by_regex")?,
+            None => Origins::list(&config.allow_origins),
+        };
+        let timing = match (&config.timing_allow_origins_by_regex, &config.timing_allow_origins) {
+            (Some(patterns), _) => Some(Origins::matching(patterns, "timing_allow_origins_by_regex")?),
+            (None, list) => list.as_deref().map(Origins::list),
+        };
+        // The default origins step back behind named ones; origins that were written do not.
+        let counts = config.allow_origins_by_metadata.is_none() || !is_star;
+        let methods = match config.allow_methods.as_str() {
+            "**" => "GET,POST,PUT,DELETE,PATCH,HEAD,OPTIONS,CONNECT,TRACE".to_owned(),
+            _ => config.allow_methods,
+        };
+        Ok(Cors {
+            origins: counts.then_some(origins),
+            named: named(config.allow_origins_by_metadata.as_deref().unwrap_or(&[]), setup)?,
+            varies: !is_star,
+            headers: Some(config.allow_headers).filter(|list| list != "**"),
+            methods,
+            expose,
+            max_age: config.max_age.to_string(),
+            credentials: config.allow_credential,
+            timing,
+        })
+    }
+}
+
+/// The lists of the metadata under these names; a name without a list admits nobody.
+fn named(names: &[String], setup: &Setup<'_>) -> Result<Vec<Origins>, Invalid> {
+    let metadata = match setup.metadata {
+        Some(value) => Metadata::deserialize(value).map_err(Invalid::from_serde)?,
+        None => Metadata::default(),
+    };
+    Ok(names
+        .iter()
+        .filter_map(|name| metadata.allow_origins.get(name))
+        .map(|list| Origins::list(list))
+        .collect())
+}
+
+impl Cors {
+    fn told<'a>(&'a self, origin: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        // A named list admits by telling the client its own origin, even where the list says `*`.
+        let by_name = || self.named.iter().find_map(|list| list.admits(origin)).and(origin);
+        by_name().or_else(|| self.origins.as_ref()?.admits(origin))
+    }
+
+    fn tell(&self, ex: &Exchange<'_>, head: &mut ResponseHead, told: &[u8]) {
+        let fields = &mut head.fields;
+        fields.set("Access-Control-Allow-Origin", told);
+        fields.set("Access-Control-Allow-Methods", self.methods.as_bytes());
+        fields.set("Access-Control-Max-Age", self.max_age.as_bytes());
+        if let Some(expose) = &self.expose {
+            fields.set("Access-Control-Expose-Headers", expose.as_bytes());
+        }
+        let asked = || ex.request.fields.get("Access-Control-Request-Headers");
+        match self.headers.as_ref().map(String::as_bytes).or_else(asked) {
+            Some(headers) => fields.set("Access-Control-Allow-Headers", headers),
+            None => drop(fields.remove("Access-Control-Allow-Headers")),
+        }
+        if self.credentials {
+            fields.set("Access-Control-Allow-Credentials", b"true");
+        }
+    }
+}
+
+impl Plugin for Cors {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE | Phases::RESPONSE_HEAD
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if let Some(origin) = ex.request.fields.known(Known::Origin).map(Box::from) {
+            ex.leave(AskingOrigin(origin));
+        }
+        if ex.request.method() == Method::Options {
+            return Step::Respond(Response::status(200));
+        }
+        Step::Continue
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+        let origin = ex.note::<AskingOrigin>().map(|asking| &*asking.0);
+        if self.varies {
+            head.fields.add("Vary", b"Origin");
+        }
+        if let Some(told) = self.told(origin) {
+            self.tell(ex, head, told);
+        }
+        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin)) {
+            head.fields.set("Timing-Allow-Origin", told);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

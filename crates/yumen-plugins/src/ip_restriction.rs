@@ -1,0 +1,106 @@
+//! `ip-restriction`: admits or refuses clients by their address.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_base::IpSet;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+
+#[cfg(test)]
+mod tests;
+
+/// Settings of `ip-restriction`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("oneOf" = [{"required": ["whitelist"]}, {"required": ["blacklist"]}]))]
+pub(crate) struct Config {
+    /// The only addresses and CIDR blocks that are admitted.
+    #[schemars(length(min = 1))]
+    pub whitelist: Option<Vec<Entry>>,
+    /// Addresses and CIDR blocks that are refused.
+    #[schemars(length(min = 1))]
+    pub blacklist: Option<Vec<Entry>>,
+    /// What a refused client is told.
+    #[serde(default = "message")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub message: String,
+    /// Status of the refusal.
+    #[serde(default = "response_code")]
+    #[schemars(range(min = 403, max = 404))]
+    pub response_code: u16,
+}
+
+fn message() -> String {
+    "Your IP address is not allowed".to_owned()
+}
+
+fn response_code() -> u16 {
+    403
+}
+
+const OCTET: &str = r"([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])";
+
+/// An address or a CIDR block.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Entry(String);
+
+impl JsonSchema for Entry {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Entry".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let v4_block = format!(r"^{OCTET}\.{OCTET}\.{OCTET}\.{OCTET}/([12]?[0-9]|3[0-2])$");
+        let v6_block = r"^([a-fA-F0-9]{0,4}:){1,8}(:[a-fA-F0-9]{0,4}){0,8}([a-fA-F0-9]{0,4})?/[0-9]{1,3}$";
+        schemars::json_schema!({"anyOf": [
+            {"title": "IPv4", "type": "string", "format": "ipv4"},
+            {"title": "IPv4/CIDR", "type": "string", "pattern": v4_block},
+            {"title": "IPv6", "type": "string", "format": "ipv6"},
+            {"title": "IPv6/CIDR", "type": "string", "pattern": v6_block},
+        ]})
+    }
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct IpRestriction {
+    addresses: IpSet,
+    /// Whether the addresses are the ones refused.
+    refuses: bool,
+    message: Box<str>,
+    response_code: u16,
+}
+
+impl Configure for IpRestriction {
+    const NAME: &'static str = "ip-restriction";
+    const PRIORITY: i32 = 3000;
+    type Config = Config;
+
+    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let (list, refuses) = match (&config.whitelist, &config.blacklist) {
+            (Some(list), None) => (list, false),
+            (None, Some(list)) => (list, true),
+            _ => return Err(Invalid::new("exactly one of whitelist and blacklist is needed")),
+        };
+        let addresses = IpSet::parse(list.iter().map(|entry| entry.0.as_str())).map_err(Invalid::new)?;
+        let message = config.message.into();
+        Ok(IpRestriction { addresses, refuses, message, response_code: config.response_code })
+    }
+}
+
+impl Plugin for IpRestriction {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if self.addresses.contains(ex.remote_ip) != self.refuses {
+            return Step::Continue;
+        }
+        Step::Respond(Response::message(self.response_code, &self.message))
+    }
+}

@@ -1,0 +1,133 @@
+//! `key-auth`: the client is the consumer whose key it shows in a header or a query argument.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, ConsumerAuth, Exchange, Phases, Plugin, Setup, Step};
+
+use crate::auth::{identify_anonymous, refuse};
+use crate::query::{Argument, argument, without_argument};
+
+#[cfg(test)]
+mod tests;
+
+/// Settings of `key-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Header the key is in.
+    #[serde(default = "apikey")]
+    pub header: String,
+    /// Query argument the key is in, where the header is absent.
+    #[serde(default = "apikey")]
+    pub query: String,
+    /// Realm of the challenge.
+    #[serde(default = "realm")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[ -!#-[\]-~]+$"))]
+    pub realm: String,
+    /// Whether the key is kept from the upstream.
+    #[serde(default)]
+    pub hide_credentials: bool,
+    /// Who the client is that shows no valid key, instead of being refused.
+    #[schemars(length(min = 1))]
+    pub anonymous_consumer: Option<String>,
+}
+
+fn apikey() -> String {
+    "apikey".to_owned()
+}
+
+fn realm() -> String {
+    "key".to_owned()
+}
+
+/// What a consumer or credential holds of `key-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("encrypt_fields" = ["key"]))]
+pub(crate) struct ConsumerConfig {
+    /// The key.
+    pub key: String,
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct KeyAuth {
+    config: Config,
+    challenge: Box<str>,
+}
+
+impl Configure for KeyAuth {
+    const NAME: &'static str = "key-auth";
+    const PRIORITY: i32 = 2500;
+    const IS_AUTH: bool = true;
+    type Config = Config;
+
+    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let challenge = format!("apikey realm=\"{}\"", config.realm).into();
+        Ok(KeyAuth { config, challenge })
+    }
+}
+
+impl ConsumerAuth for KeyAuth {
+    type Consumer = ConsumerConfig;
+    const KEY_FIELD: &'static str = "key";
+
+    fn key(consumer: &ConsumerConfig) -> &str {
+        &consumer.key
+    }
+}
+
+impl Plugin for KeyAuth {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Err(message) = self.identify(ex) else { return Step::Continue };
+        let Some(anonymous) = &self.config.anonymous_consumer else {
+            return Step::Respond(refuse(message, &self.challenge));
+        };
+        if self.config.hide_credentials {
+            // An invalid key may be a mistyped valid one: it stays here too.
+            ex.request.fields.remove(&self.config.header);
+            self.hide_argument(ex);
+        }
+        match identify_anonymous(ex, anonymous) {
+            Ok(()) => Step::Continue,
+            Err(message) => Step::Respond(refuse(message, &self.challenge)),
+        }
+    }
+}
+
+impl KeyAuth {
+    fn identify(&self, ex: &mut Exchange<'_>) -> Result<(), &'static str> {
+        const INVALID: &str = "Invalid API key in request";
+        let consumers = ex.consumers;
+        let find = |key: &[u8]| consumers.find(Self::NAME, key).ok_or(INVALID);
+        if let Some(key) = ex.request.fields.get(&self.config.header) {
+            let identity = find(key)?;
+            if self.config.hide_credentials {
+                ex.request.fields.remove(&self.config.header);
+            }
+            ex.identify_as(identity);
+            return Ok(());
+        }
+        let query = ex.request.query().unwrap_or_default();
+        let identity = match argument(query, self.config.query.as_bytes()) {
+            Argument::Absent => return Err("Missing API key in request"),
+            Argument::One(key) => find(&key)?,
+            Argument::Other => return Err(INVALID),
+        };
+        if self.config.hide_credentials {
+            self.hide_argument(ex);
+        }
+        ex.identify_as(identity);
+        Ok(())
+    }
+
+    fn hide_argument(&self, ex: &mut Exchange<'_>) {
+        let target = ex.request.upstream_target();
+        if let Some(rest) = without_argument(target, self.config.query.as_bytes()) {
+            ex.request.set_upstream_target(&rest);
+        }
+    }
+}

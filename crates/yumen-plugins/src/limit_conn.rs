@@ -1,0 +1,205 @@
+//! `limit-conn`: so many exchanges at a time per key. Those above the limit wait, those above the
+//! burst are refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+
+use crate::limits::table::{Share, Slot, share};
+use crate::limits::{
+    Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, wait, with_scratch,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// One of several limits.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct RuleConfig {
+    /// Exchanges at a time.
+    pub conn: Amount<1>,
+    /// Exchanges that may wait.
+    pub burst: Amount<0>,
+    /// A text with variables; the rule does not apply where none of them has a value.
+    pub key: String,
+}
+
+/// Settings of `limit-conn`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(
+    extend("oneOf" = [
+        {"required": ["conn", "burst", "default_conn_delay", "key"]},
+        {"required": ["default_conn_delay", "rules"]}
+    ]),
+    extend("encrypt_fields" = ["redis_password"]),
+    transform = schema::redis_with_ttl
+)]
+pub(crate) struct Config {
+    /// Exchanges at a time.
+    pub conn: Option<Amount<1>>,
+    /// Exchanges that may wait.
+    pub burst: Option<Amount<0>>,
+    /// Seconds that an exchange above the limit waits.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub default_conn_delay: Option<f64>,
+    /// Whether waiting is told by `default_conn_delay` alone, which it always is.
+    #[serde(default)]
+    #[allow(dead_code, reason = "settings that other gateways took are accepted")]
+    pub only_use_default_delay: bool,
+    /// What exchanges are told apart by.
+    pub key: Option<String>,
+    /// How the key is understood.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::key_type")]
+    pub key_type: KeyType,
+    /// Where the counters are kept; only `local` is built yet.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::policy")]
+    pub policy: Policy,
+    /// Status of the refusal.
+    #[serde(default = "rejected_code")]
+    #[schemars(range(min = 200, max = 599))]
+    pub rejected_code: u16,
+    /// What a refused client is told.
+    #[schemars(length(min = 1))]
+    pub rejected_msg: Option<String>,
+    /// Whether requests pass where the limit cannot be told.
+    #[serde(default)]
+    pub allow_degradation: bool,
+    /// Several limits instead of one.
+    pub rules: Option<Vec<RuleConfig>>,
+}
+
+/// How many exchanges of a key there are.
+#[derive(Debug, Default)]
+pub(crate) struct Running(Arc<AtomicU64>);
+
+impl Slot for Running {
+    fn useless_at_ms(&self) -> Option<u64> {
+        // A guard holds the counter too; nobody can make one while the table is being changed.
+        (Arc::strong_count(&self.0) == 1).then_some(0)
+    }
+}
+
+/// One exchange that is counted until it is over, however that comes.
+struct Guard(Arc<AtomicU64>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Running {
+    /// Counts one more unless there are `most`; says how many there are then.
+    fn enter(&self, most: u64) -> Option<(Guard, u64)> {
+        let more = |running: u64| (running < most).then_some(running + 1);
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some((Guard(self.0.clone()), before + 1))
+    }
+}
+
+struct Rule {
+    key: Key,
+    conn: Quantity<1>,
+    burst: Quantity<0>,
+}
+
+/// The plugin.
+pub(crate) struct LimitConn {
+    rules: Box<[Rule]>,
+    /// Whether a rule whose key has no value does not apply.
+    is_ruled: bool,
+    delay_s: f64,
+    rejected: Response,
+    allow_degradation: bool,
+    running: Arc<Share<Running>>,
+}
+
+impl Configure for LimitConn {
+    const NAME: &'static str = "limit-conn";
+    const PRIORITY: i32 = 1003;
+    type Config = Config;
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        config.policy.require_local()?;
+        let name = format!("{}/{config:?}", setup.owner);
+        Ok(LimitConn {
+            rules: rules(&config)?,
+            is_ruled: config.rules.is_some(),
+            delay_s: config.default_conn_delay.ok_or_else(|| Invalid::new("default_conn_delay is needed"))?,
+            rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
+            allow_degradation: config.allow_degradation,
+            running: share(setup, Self::NAME, &name),
+        })
+    }
+}
+
+fn rules(config: &Config) -> Result<Box<[Rule]>, Invalid> {
+    if let Some(rules) = &config.rules {
+        let rule = |rule: &RuleConfig| Rule {
+            key: Key::new(&rule.key, KeyType::VarCombination),
+            conn: Quantity::new(&rule.conn),
+            burst: Quantity::new(&rule.burst),
+        };
+        return Ok(rules.iter().map(rule).collect());
+    }
+    let (Some(conn), Some(burst), Some(key)) = (&config.conn, &config.burst, &config.key) else {
+        return Err(Invalid::new("conn, burst and key, or rules, are needed"));
+    };
+    let key = Key::new(key, config.key_type);
+    Ok(Box::new([Rule { key, conn: Quantity::new(conn), burst: Quantity::new(burst) }]))
+}
+
+impl Plugin for LimitConn {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        match with_scratch(|scratch| self.enter(ex, scratch)) {
+            Ok(delay_s) => wait(ex, delay_s),
+            Err(response) => Step::Respond(response),
+        }
+    }
+}
+
+impl LimitConn {
+    /// Counts the exchange under every rule that applies; says how many seconds it waits in all.
+    fn enter(&self, ex: &mut Exchange<'_>, scratch: &mut Vec<u8>) -> Result<f64, Response> {
+        let mut applying = 0;
+        let mut delay_s = 0.0;
+        for rule in &self.rules {
+            scratch.clear();
+            self.running.begin(scratch);
+            let has_key = rule.key.write(ex, scratch);
+            let (conn, burst) = (rule.conn.get(ex, scratch), rule.burst.get(ex, scratch));
+            let (Some(conn), Some(burst), true) = (conn, burst, has_key || !self.is_ruled) else {
+                continue;
+            };
+            applying += 1;
+            let most = conn.saturating_add(burst);
+            let Some((guard, running)) = self.count(ex, scratch, most) else {
+                return Err(self.rejected.clone());
+            };
+            ex.leave(guard);
+            delay_s += self.delay_s * ((running - 1) / conn) as f64;
+        }
+        if applying == 0 && !self.allow_degradation {
+            return Err(Response::status(500));
+        }
+        Ok(delay_s)
+    }
+
+    fn count(&self, ex: &Exchange<'_>, key: &[u8], most: u64) -> Option<(Guard, u64)> {
+        let table = self.running.table();
+        table
+            .look(key, |running| Some(running.enter(most)))
+            .unwrap_or_else(|| table.change(key, ex.now.mono_ms(), |running| running.enter(most)))
+    }
+}

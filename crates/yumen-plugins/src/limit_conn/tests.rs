@@ -1,0 +1,96 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yumen_plugin::{Exchange, Plugin, Response};
+
+use crate::testing::Bench;
+
+/// Starts an exchange that stays until it is dropped.
+fn start<'b>(bench: &'b Bench, plugin: &Arc<dyn Plugin>, request: &str) -> (Exchange<'b>, Option<Response>) {
+    let mut ex = bench.exchange(request);
+    let answer = bench.admit(std::slice::from_ref(plugin), &mut ex, request);
+    (ex, answer)
+}
+
+/// Exchanges that begin one after another and stay: the fields they bring, and the status (0 for
+/// passing) and milliseconds they wait.
+#[track_caller]
+fn check(settings: Value, cases: &[(&str, u16, u64)]) {
+    let bench = Bench::new();
+    let plugin = bench.plugin("limit-conn", settings);
+    let mut running = Vec::new();
+    for (number, (fields, status, waited_ms)) in cases.iter().enumerate() {
+        let (ex, answer) = start(&bench, &plugin, &format!("GET / HTTP/1.1{fields}"));
+        let waited = bench.host.take_slept().iter().map(|slept| slept.as_millis() as u64).sum::<u64>();
+        let found = (answer.as_ref().map_or(0, |response| response.status), waited);
+        assert_eq!(found, (*status, *waited_ms), "exchange {number} {fields:?}");
+        if answer.is_none() {
+            running.push(ex);
+        }
+    }
+    drop(running);
+    let (_ex, answer) = start(&bench, &plugin, &format!("GET / HTTP/1.1{}", cases[0].0));
+    assert!(answer.is_none(), "ended exchanges no longer count");
+}
+
+#[test]
+fn exchanges_above_the_limit_wait_and_those_above_the_burst_are_refused() {
+    let settings = json!({"conn": 2, "burst": 3, "default_conn_delay": 0.1, "key": "remote_addr"});
+    check(settings, &[("", 0, 0), ("", 0, 0), ("", 0, 100), ("", 0, 100), ("", 0, 200), ("", 503, 0)]);
+    let settings =
+        json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr", "rejected_code": 429});
+    check(settings, &[("", 0, 0), ("", 429, 0), ("", 429, 0)]);
+}
+
+#[test]
+fn an_exchange_that_ends_makes_room_for_another() {
+    let bench = Bench::new();
+    let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr", "rejected_msg": "busy"});
+    let plugin = bench.plugin("limit-conn", settings);
+    for _ in 0..3 {
+        let (first, answer) = start(&bench, &plugin, "GET / HTTP/1.1");
+        assert!(answer.is_none());
+        let (_, answer) = start(&bench, &plugin, "GET / HTTP/1.1");
+        assert_eq!(answer.expect("it is refused").body.as_ref(), b"{\"error_msg\":\"busy\"}\n");
+        drop(first);
+    }
+}
+
+#[test]
+fn keys_are_told_apart() {
+    let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "http_a"});
+    check(settings, &[("\na: 1", 0, 0), ("\na: 2", 0, 0), ("\na: 1", 503, 0), ("", 0, 0), ("", 503, 0)]);
+}
+
+#[test]
+fn limits_may_come_from_variables() {
+    let limits = |conn: &str, burst: &str| json!({"conn": conn, "burst": burst, "default_conn_delay": 0.1, "key": "remote_addr"});
+    check(
+        limits("$http_n", "0"),
+        &[("\nn: 2", 0, 0), ("\nn: 2", 0, 0), ("\nn: 2", 503, 0), ("\nn: 3", 0, 0)],
+    );
+    check(limits("${http_n ?? 1}", "1"), &[("", 0, 0), ("", 0, 100), ("", 503, 0)]);
+    check(limits("$http_n", "0"), &[("\nn: 1", 0, 0), ("\nn: x", 500, 0), ("\nn: 0", 500, 0), ("", 500, 0)]);
+}
+
+#[test]
+fn rules_apply_where_their_keys_have_values() {
+    let rules = json!([
+        {"conn": 1, "burst": 0, "key": "$http_user"},
+        {"conn": 2, "burst": 1, "key": "$http_team"}
+    ]);
+    let settings = json!({"default_conn_delay": 0.1, "rules": rules});
+    let cases = [
+        ("\nuser: a", 0, 0),
+        ("\nuser: a", 503, 0),
+        ("\nuser: b\nteam: t", 0, 0),
+        ("\nteam: t", 0, 0),
+        ("\nteam: t", 0, 100),
+        ("\nteam: t", 503, 0),
+        ("", 500, 0),
+    ];
+    check(settings.clone(), &cases);
+    let mut degrading = settings;
+    degrading["allow_degradation"] = json!(true);
+    check(degrading, &[("", 0, 0), ("", 0, 0), ("", 0, 0)]);
+}

@@ -1,0 +1,296 @@
+//! `limit-count`: so many requests per window of time and key.
+//!
+//! A limit of N admits exactly N however many workers serve: a window turns only while nobody
+//! counts in it, see [`crate::limits::table`].
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+
+use crate::limits::table::{Share, share};
+use crate::limits::{Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, with_scratch};
+
+mod headers;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub(crate) use headers::Metadata;
+use headers::Names;
+use window::{Verdict, Window};
+
+/// How windows follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WindowType {
+    /// A window begins with the first request and ends for good.
+    #[default]
+    Fixed,
+    /// Windows begin at round times, and the one before counts by the part still in view.
+    Sliding,
+}
+
+fn window_type_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "string", "enum": ["fixed", "sliding"], "default": "fixed"})
+}
+
+/// One of several limits.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct RuleConfig {
+    /// Requests per window.
+    pub count: Amount<1>,
+    /// Seconds.
+    pub time_window: Amount<1>,
+    /// A text with variables; the rule does not apply where none of them has a value.
+    pub key: String,
+    /// prefix for rate limit headers
+    pub header_prefix: Option<String>,
+}
+
+/// Settings of `limit-count`.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[schemars(
+    extend("oneOf" = [{"required": ["count", "time_window"]}, {"required": ["rules"]}]),
+    extend("encrypt_fields" = ["redis_password", "sentinel_password"]),
+    transform = schema::redis_with_sentinel
+)]
+pub(crate) struct Config {
+    /// Requests per window.
+    pub count: Option<Amount<1>>,
+    /// Seconds.
+    pub time_window: Option<Amount<1>>,
+    /// How windows follow each other.
+    #[serde(default)]
+    #[schemars(schema_with = "window_type_schema")]
+    pub window_type: WindowType,
+    /// Several limits instead of one.
+    pub rules: Option<Vec<RuleConfig>>,
+    /// Counters are shared by all that name this group.
+    pub group: Option<String>,
+    /// What requests are told apart by.
+    #[serde(default = "remote_addr")]
+    pub key: String,
+    /// How the key is understood.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::key_type_or_constant")]
+    pub key_type: KeyType,
+    /// Status of the refusal.
+    #[serde(default = "rejected_code")]
+    #[schemars(range(min = 200, max = 599))]
+    pub rejected_code: u16,
+    /// What a refused client is told.
+    #[schemars(length(min = 1))]
+    pub rejected_msg: Option<String>,
+    /// Where counters are kept; only `local` is built yet.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::policy_or_sentinel")]
+    pub policy: Policy,
+    /// Whether requests pass where the limit cannot be told.
+    #[serde(default)]
+    pub allow_degradation: bool,
+    /// Whether clients are told their quota.
+    #[serde(default = "yes")]
+    pub show_limit_quota_header: bool,
+    /// Seconds between exchanges with Redis, -1 for at once; not used by `local`.
+    #[serde(default = "at_once")]
+    pub sync_interval: f64,
+}
+
+fn remote_addr() -> String {
+    "remote_addr".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn at_once() -> f64 {
+    -1.0
+}
+
+struct Rule {
+    key: Key,
+    count: Quantity<1>,
+    time_window_s: Quantity<1>,
+    names: Names,
+}
+
+/// The plugin.
+pub(crate) struct LimitCount {
+    rules: Box<[Rule]>,
+    /// Whether a rule whose key has no value does not apply.
+    is_ruled: bool,
+    window_type: WindowType,
+    counters: Arc<Share<Window>>,
+    /// Keeps the settings of the group in force as long as one of it is.
+    _group: Option<Arc<Config>>,
+    rejected: Response,
+    allow_degradation: bool,
+    shows_quota: bool,
+}
+
+impl Configure for LimitCount {
+    const NAME: &'static str = "limit-count";
+    const PRIORITY: i32 = 1002;
+    const VERSION: &'static str = "0.5";
+    type Config = Config;
+
+    fn reword(refusal: Invalid, settings: &Value) -> Invalid {
+        let has = |name| settings.get(name).is_some();
+        let has_both = (has("count") || has("time_window")) && has("rules");
+        if has_both && refusal.message.contains("value should match only one schema") {
+            return Invalid::at(refusal.path, BOTH);
+        }
+        refusal
+    }
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        check(&config)?;
+        let group = config.group.as_deref().map(|name| join_group(&config, name, setup)).transpose()?;
+        config.policy.require_local()?;
+        let name = match &config.group {
+            Some(name) => format!("group/{name}"),
+            // New settings begin new counters; other changes of the object do not.
+            None => format!("{}/{config:?}", setup.owner),
+        };
+        Ok(LimitCount {
+            rules: rules(&config, &Metadata::of(setup)?)?,
+            is_ruled: config.rules.is_some(),
+            window_type: config.window_type,
+            counters: share(setup, Self::NAME, &name),
+            _group: group,
+            rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
+            allow_degradation: config.allow_degradation,
+            shows_quota: config.show_limit_quota_header,
+        })
+    }
+}
+
+const BOTH: &str = "count/time_window and rules cannot be specified at the same time";
+
+fn check(config: &Config) -> Result<(), Invalid> {
+    let Some(rules) = &config.rules else { return Ok(()) };
+    if config.count.is_some() || config.time_window.is_some() {
+        return Err(Invalid::new(BOTH));
+    }
+    if config.group.is_some() {
+        return Err(Invalid::new("group and rules cannot be specified at the same time"));
+    }
+    let seen_before = |at: &usize| rules[..*at].iter().any(|rule| rule.key == rules[*at].key);
+    match (1..rules.len()).find(seen_before) {
+        Some(at) => Err(Invalid::new(format!("duplicate key '{}' in rules", rules[at].key))),
+        None => Ok(()),
+    }
+}
+
+/// All of a group must agree, or their counters would mean different things.
+fn join_group(config: &Config, name: &str, setup: &Setup<'_>) -> Result<Arc<Config>, Invalid> {
+    let first = setup.carry.keep(&format!("limit-count/group/{name}"), || config.clone());
+    if *first == *config { Ok(first) } else { Err(Invalid::new("group conf mismatched")) }
+}
+
+fn rules(config: &Config, metadata: &Metadata) -> Result<Box<[Rule]>, Invalid> {
+    let Some(rules) = &config.rules else {
+        let (Some(count), Some(time_window)) = (&config.count, &config.time_window) else {
+            return Err(Invalid::new("count and time_window, or rules, are needed"));
+        };
+        return Ok(Box::new([Rule {
+            key: Key::new(&config.key, config.key_type),
+            count: Quantity::new(count),
+            time_window_s: Quantity::new(time_window),
+            names: metadata.names(None),
+        }]));
+    };
+    let rule = |(at, rule): (usize, &RuleConfig)| Rule {
+        key: Key::new(&rule.key, KeyType::VarCombination),
+        count: Quantity::new(&rule.count),
+        time_window_s: Quantity::new(&rule.time_window),
+        names: metadata.names(Some(rule.header_prefix.as_deref().unwrap_or(&(at + 1).to_string()))),
+    };
+    Ok(rules.iter().enumerate().map(rule).collect())
+}
+
+impl Plugin for LimitCount {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        match with_scratch(|scratch| self.admit(ex, scratch)) {
+            Ok(()) => Step::Continue,
+            Err(response) => Step::Respond(response),
+        }
+    }
+}
+
+impl LimitCount {
+    fn admit(&self, ex: &mut Exchange<'_>, scratch: &mut Vec<u8>) -> Result<(), Response> {
+        // Rules count one after another, so all must be known to be sound before the first does.
+        if self.is_ruled && !self.rules_are_sound(ex, scratch) {
+            return self.degrade();
+        }
+        for rule in &self.rules {
+            scratch.clear();
+            self.counters.begin(scratch);
+            if !rule.key.write(ex, scratch) && self.is_ruled {
+                continue;
+            }
+            let count = rule.count.get(ex, scratch);
+            let time_window_s = rule.time_window_s.get(ex, scratch);
+            let (Some(count), Some(time_window_s)) = (count, time_window_s) else {
+                return self.degrade();
+            };
+            let verdict = self.count(ex, scratch, count, time_window_s.saturating_mul(1000));
+            if self.shows_quota {
+                rule.names.set(&mut ex.response_fields, count, &verdict);
+            }
+            if !verdict.admitted {
+                return Err(self.rejected.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some rule applies and all that do have numbers to go by.
+    fn rules_are_sound(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> bool {
+        let mut applying = 0;
+        for rule in &self.rules {
+            scratch.clear();
+            if !rule.key.write(ex, scratch) {
+                continue;
+            }
+            if rule.count.get(ex, scratch).is_none() || rule.time_window_s.get(ex, scratch).is_none() {
+                return false;
+            }
+            applying += 1;
+        }
+        applying > 0
+    }
+
+    fn degrade(&self) -> Result<(), Response> {
+        if self.allow_degradation { Ok(()) } else { Err(Response::status(500)) }
+    }
+
+    fn count(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> Verdict {
+        let (table, now) = (self.counters.table(), ex.now);
+        let in_window = |window: &Window| match self.window_type {
+            WindowType::Fixed => window.count_fixed(limit, now),
+            WindowType::Sliding => window.count_sliding(limit, window_ms, now),
+        };
+        // A turned window counts at once; it could only have ended again by a leap of the clock.
+        loop {
+            if let Some(verdict) = table.look(key, in_window) {
+                return verdict;
+            }
+            table.change(key, now.mono_ms(), |window| match self.window_type {
+                WindowType::Fixed => window.turn_fixed(window_ms, now),
+                WindowType::Sliding => window.turn_sliding(window_ms, now),
+            });
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The fields that tell a client its quota.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Fields, Setup};
+
+use super::window::Verdict;
+
+/// Metadata of `limit-count`: names of the fields.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Metadata {
+    /// Names the field with the limit.
+    #[schemars(extend("default" = "X-RateLimit-Limit"))]
+    pub limit_header: String,
+    /// Names the field with what is left of it.
+    #[schemars(extend("default" = "X-RateLimit-Remaining"))]
+    pub remaining_header: String,
+    /// Names the field with the seconds until the window ends.
+    #[schemars(extend("default" = "X-RateLimit-Reset"))]
+    pub reset_header: String,
+}
+
+impl Default for Metadata {
+    fn default() -> Self {
+        Metadata {
+            limit_header: "X-RateLimit-Limit".to_owned(),
+            remaining_header: "X-RateLimit-Remaining".to_owned(),
+            reset_header: "X-RateLimit-Reset".to_owned(),
+        }
+    }
+}
+
+impl Metadata {
+    /// The metadata in force.
+    pub(crate) fn of(setup: &Setup<'_>) -> Result<Metadata, Invalid> {
+        match setup.metadata {
+            Some(value) => serde_json::from_value(value.clone()).map_err(Invalid::from_serde),
+            None => Ok(Metadata::default()),
+        }
+    }
+
+    /// The names, with a rule's prefix where there is one.
+    pub(crate) fn names(&self, prefix: Option<&str>) -> Names {
+        let name = |name: &str| -> Box<str> {
+            let name = match prefix {
+                Some(prefix) => name.replacen("RateLimit-", &format!("{prefix}-RateLimit-"), 1),
+                None => name.to_owned(),
+            };
+            // A name may come from settings: what cannot stand in a field name becomes a dash.
+            let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+            name.chars().map(|c| if is_token(c) { c } else { '-' }).collect()
+        };
+        Names {
+            limit: name(&self.limit_header),
+            remaining: name(&self.remaining_header),
+            reset: name(&self.reset_header),
+        }
+    }
+}
+
+/// Names of the three fields.
+#[derive(Debug)]
+pub(crate) struct Names {
+    limit: Box<str>,
+    remaining: Box<str>,
+    reset: Box<str>,
+}
+
+impl Names {
+    /// Tells the client its quota, whoever will answer.
+    pub(crate) fn set(&self, fields: &mut Fields, limit: u64, verdict: &Verdict) {
+        let mut digits = itoa::Buffer::new();
+        fields.set(&self.limit, digits.format(limit).as_bytes());
+        fields.set(&self.remaining, digits.format(verdict.remaining).as_bytes());
+        let mut text = [0; 24];
+        fields.set(&self.reset, seconds(verdict.reset_cs, &mut text));
+    }
+}
+
+/// Hundredths of a second as seconds, without needless zeros: `60`, `59.9`, `0.05`.
+fn seconds(hundredths: u64, text: &mut [u8; 24]) -> &[u8] {
+    let mut digits = itoa::Buffer::new();
+    let whole = digits.format(hundredths / 100).as_bytes();
+    let (tenths, rest) = (hundredths / 10 % 10, hundredths % 10);
+    let mut length = whole.len();
+    text[..length].copy_from_slice(whole);
+    if tenths + rest > 0 {
+        text[length] = b'.';
+        text[length + 1] = b'0' + tenths as u8;
+        text[length + 2] = b'0' + rest as u8;
+        length += if rest > 0 { 3 } else { 2 };
+    }
+    &text[..length]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_have_no_needless_zeros() {
+        for (hundredths, expected) in [(6000, "60"), (5990, "59.9"), (5, "0.05"), (0, "0"), (123, "1.23")] {
+            assert_eq!(seconds(hundredths, &mut [0; 24]), expected.as_bytes());
+        }
+        assert_eq!(seconds(u64::MAX, &mut [0; 24]), b"184467440737095516.15");
+    }
+}

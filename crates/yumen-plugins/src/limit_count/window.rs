@@ -1,0 +1,112 @@
+//! One key's windows of time. Counting needs no more than a shared reference; turning needs the
+//! window alone.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use yumen_plugin::Now;
+
+use crate::limits::table::Slot;
+
+/// What counting came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Whether the request is within the limit.
+    pub(crate) admitted: bool,
+    /// How many more are.
+    pub(crate) remaining: u64,
+    /// Hundredths of a second until more are.
+    pub(crate) reset_cs: u64,
+}
+
+/// A key's window, and what must be known of the one before.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// Requests counted in it; beyond the limit it goes on counting where the window is fixed.
+    count: AtomicU64,
+    /// When it tells nothing any more, in milliseconds of the monotonic clock. A fixed window has
+    /// ended then.
+    useless_at_ms: u64,
+    /// Which of the round times it began at, in windows since the epoch. Sliding only.
+    number: u64,
+    /// Its length, 0 before the first. Sliding only.
+    length_ms: u64,
+    /// Requests admitted in the one before. Sliding only.
+    before: u64,
+}
+
+impl Slot for Window {
+    fn useless_at_ms(&self) -> Option<u64> {
+        Some(self.useless_at_ms)
+    }
+}
+
+impl Window {
+    /// Counts a request; `None` where the window has ended.
+    pub(crate) fn count_fixed(&self, limit: u64, now: Now) -> Option<Verdict> {
+        let left_ms = self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)?;
+        let count = self.count.fetch_add(1, Relaxed) + 1;
+        let remaining = limit.checked_sub(count);
+        Some(Verdict {
+            admitted: remaining.is_some(),
+            remaining: remaining.unwrap_or(0),
+            reset_cs: left_ms / 10,
+        })
+    }
+
+    /// Begins a window if none is open.
+    pub(crate) fn turn_fixed(&mut self, length_ms: u64, now: Now) {
+        if self.useless_at_ms <= now.mono_ms() {
+            self.useless_at_ms = now.mono_ms().saturating_add(length_ms);
+            *self.count.get_mut() = 0;
+        }
+    }
+
+    /// Counts a request if it is within the limit; `None` where the window is not the one of `now`.
+    /// The window before counts by the part of it that the last `length_ms` still cover.
+    pub(crate) fn count_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<Verdict> {
+        if !self.holds(length_ms, now) {
+            return None;
+        }
+        let left_ms = length_ms - now.unix_ms % length_ms;
+        let before = self.before.min(limit) as f64;
+        let still_counts = before / length_ms as f64 * left_ms as f64;
+        let within = |count: u64| count < limit && still_counts + (count as f64) < limit as f64;
+        let counted = self.count.fetch_update(Relaxed, Relaxed, |count| within(count).then_some(count + 1));
+        Some(match counted {
+            Ok(earlier) => Verdict {
+                admitted: true,
+                remaining: (limit as f64 - (earlier + 1) as f64 - still_counts).floor().max(0.0) as u64,
+                reset_cs: left_ms.div_ceil(10),
+            },
+            Err(count) if count >= limit => refused(left_ms as f64),
+            // Until so much of the window before is out of view that one more fits in.
+            Err(count) => refused(left_ms as f64 - (limit - count) as f64 * length_ms as f64 / before),
+        })
+    }
+
+    /// Begins the window of `now` if it is not open.
+    pub(crate) fn turn_sliding(&mut self, length_ms: u64, now: Now) {
+        if self.holds(length_ms, now) {
+            return;
+        }
+        let number = now.unix_ms / length_ms;
+        let follows = self.length_ms == length_ms && self.number + 1 == number;
+        let count = std::mem::take(self.count.get_mut());
+        self.before = if follows { count } else { 0 };
+        self.number = number;
+        self.length_ms = length_ms;
+        let left_ms = length_ms - now.unix_ms % length_ms;
+        self.useless_at_ms = now.mono_ms().saturating_add(left_ms).saturating_add(length_ms);
+    }
+
+    /// Whether the window is the one of `now`, or the next: clocks of workers differ by a little, and
+    /// the one behind must not turn it back.
+    fn holds(&self, length_ms: u64, now: Now) -> bool {
+        let number = now.unix_ms / length_ms;
+        self.length_ms == length_ms && (self.number == number || self.number == number + 1)
+    }
+}
+
+fn refused(wait_ms: f64) -> Verdict {
+    Verdict { admitted: false, remaining: 0, reset_cs: (wait_ms / 10.0).ceil().max(0.0) as u64 }
+}

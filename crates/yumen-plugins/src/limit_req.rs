@@ -1,0 +1,143 @@
+//! `limit-req`: a leaky bucket per key. Requests above the rate wait, those above the burst are
+//! refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Now, Phases, Plugin, Response, Setup, Step};
+
+use crate::limits::table::{Share, Slot, share};
+use crate::limits::{Key, KeyType, Policy, refusal, rejected_code, schema, wait, with_scratch};
+
+#[cfg(test)]
+mod tests;
+
+/// Settings of `limit-req`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("encrypt_fields" = ["redis_password"]), transform = schema::redis)]
+pub(crate) struct Config {
+    /// Requests per second.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub rate: f64,
+    /// Requests that may wait.
+    #[schemars(range(min = 0))]
+    pub burst: f64,
+    /// What requests are told apart by.
+    pub key: String,
+    /// How the key is understood.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::key_type")]
+    pub key_type: KeyType,
+    /// Where the buckets are kept; only `local` is built yet.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::policy")]
+    pub policy: Policy,
+    /// Status of the refusal.
+    #[serde(default = "rejected_code")]
+    #[schemars(range(min = 200, max = 599))]
+    pub rejected_code: u16,
+    /// What a refused client is told.
+    #[schemars(length(min = 1))]
+    pub rejected_msg: Option<String>,
+    /// Whether requests within the burst pass without waiting.
+    #[serde(default)]
+    pub nodelay: bool,
+    /// Whether requests pass where the limit cannot be told; never so with local buckets.
+    #[serde(default)]
+    #[allow(dead_code, reason = "local buckets cannot fail")]
+    pub allow_degradation: bool,
+}
+
+/// The level of a bucket, kept as the moment at which a request would find it empty, in
+/// nanoseconds of the monotonic clock: one word, so that concurrent requests cannot tear it.
+#[derive(Debug, Default)]
+pub(crate) struct Bucket {
+    empty_at_ns: AtomicU64,
+}
+
+impl Slot for Bucket {
+    fn useless_at_ms(&self) -> Option<u64> {
+        Some(self.empty_at_ns.load(Relaxed).div_ceil(1_000_000))
+    }
+}
+
+impl Bucket {
+    /// Thousandths of requests above the rate once this one is in; `None` if that is above the burst.
+    fn pour(&self, pace: &Pace, now: Now) -> Option<u64> {
+        let now_ns = now.mono_us.saturating_mul(1000);
+        let excess = |empty_at_ns: u64| (empty_at_ns.saturating_sub(now_ns) as f64 / 1e6 * pace.rate) as u64;
+        let pour = |empty_at_ns: u64| {
+            let fits = excess(empty_at_ns) as f64 <= pace.burst * 1000.0;
+            fits.then(|| empty_at_ns.max(now_ns).saturating_add(pace.request_ns))
+        };
+        self.empty_at_ns.fetch_update(Relaxed, Relaxed, pour).ok().map(excess)
+    }
+}
+
+#[derive(Debug)]
+struct Pace {
+    /// Requests per second.
+    rate: f64,
+    /// Requests.
+    burst: f64,
+    /// Time in which one request leaks out.
+    request_ns: u64,
+}
+
+/// The plugin.
+pub(crate) struct LimitReq {
+    key: Key,
+    pace: Pace,
+    waits: bool,
+    rejected: Response,
+    buckets: Arc<Share<Bucket>>,
+}
+
+impl Configure for LimitReq {
+    const NAME: &'static str = "limit-req";
+    const PRIORITY: i32 = 1001;
+    type Config = Config;
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        config.policy.require_local()?;
+        let name = format!("{}/{config:?}", setup.owner);
+        Ok(LimitReq {
+            key: Key::new(&config.key, config.key_type),
+            pace: Pace { rate: config.rate, burst: config.burst, request_ns: (1e9 / config.rate) as u64 },
+            waits: !config.nodelay,
+            rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
+            buckets: share(setup, Self::NAME, &name),
+        })
+    }
+}
+
+impl Plugin for LimitReq {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Some(excess) = with_scratch(|scratch| self.pour(ex, scratch)) else {
+            return Step::Respond(self.rejected.clone());
+        };
+        if !self.waits {
+            return Step::Continue;
+        }
+        wait(ex, excess as f64 / 1000.0 / self.pace.rate)
+    }
+}
+
+impl LimitReq {
+    fn pour(&self, ex: &Exchange<'_>, key: &mut Vec<u8>) -> Option<u64> {
+        self.buckets.begin(key);
+        self.key.write(ex, key);
+        let table = self.buckets.table();
+        let pour = |bucket: &Bucket| bucket.pour(&self.pace, ex.now);
+        table
+            .look(key, |bucket| Some(pour(bucket)))
+            .unwrap_or_else(|| table.change(key, ex.now.mono_ms(), |bucket| pour(bucket)))
+    }
+}

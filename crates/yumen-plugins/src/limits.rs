@@ -1,0 +1,244 @@
+//! What the limit plugins have in common: whom a request counts for, numbers that may come from
+//! variables, and the table of counters. Knows none of the plugins.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Exchange, Response, Step, Template, Var};
+
+pub(crate) mod schema;
+pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+
+/// How a key is understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KeyType {
+    /// The name of a variable.
+    #[default]
+    Var,
+    /// A text with variables in it.
+    VarCombination,
+    /// A text as it stands.
+    Constant,
+}
+
+/// Whom a request counts for.
+#[derive(Debug)]
+pub(crate) enum Key {
+    /// The client's address.
+    Address,
+    /// A variable; the client's address where it has no value.
+    Var(Var),
+    /// A text; the client's address where none of its variables has a value.
+    Template(Template),
+    /// Everybody.
+    Constant(Box<str>),
+}
+
+impl Key {
+    /// Understands a key once.
+    pub(crate) fn new(key: &str, key_type: KeyType) -> Key {
+        match key_type {
+            // The most usual key, for which no text need be made.
+            KeyType::Var if key == "remote_addr" => Key::Address,
+            KeyType::Var => Key::Var(Var::parse(key)),
+            KeyType::VarCombination => Key::Template(Template::parse(key)),
+            KeyType::Constant => Key::Constant(key.into()),
+        }
+    }
+
+    /// Appends whom the request counts for; says whether the key itself had a value.
+    pub(crate) fn write(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
+        out.push(b'=');
+        let found = match self {
+            Key::Address => false,
+            Key::Var(var) => match var.get(ex) {
+                Some(value) => {
+                    out.extend_from_slice(&value);
+                    true
+                }
+                None => false,
+            },
+            Key::Template(template) => {
+                let start = out.len();
+                let found = template.render(ex, out) > 0;
+                if !found {
+                    out.truncate(start);
+                }
+                found
+            }
+            Key::Constant(text) => {
+                out.extend_from_slice(text.as_bytes());
+                true
+            }
+        };
+        if !found {
+            out.pop();
+            out.push(b'@');
+            match ex.remote_ip {
+                std::net::IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+                std::net::IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+            }
+        }
+        found
+    }
+}
+
+/// A number, or a text that gives one once its variables are in place.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Amount<const MIN: u64> {
+    /// A number.
+    Number(u64),
+    /// A text with variables in it.
+    Text(String),
+}
+
+impl<const MIN: u64> JsonSchema for Amount<MIN> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("Amount{MIN}").into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let number = if MIN == 1 {
+            serde_json::json!({"type": "integer", "exclusiveMinimum": 0})
+        } else {
+            serde_json::json!({"type": "integer", "minimum": MIN})
+        };
+        schemars::json_schema!({"oneOf": [number, {"type": "string"}]})
+    }
+}
+
+/// The largest number that APISIX counts exactly.
+const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// An [`Amount`], understood once.
+#[derive(Debug)]
+pub(crate) enum Quantity<const MIN: u64> {
+    /// Always this.
+    Fixed(u64),
+    /// What the text gives.
+    Varying(Template),
+    /// A text without variables that is no number of the kind asked for.
+    Wrong,
+}
+
+impl<const MIN: u64> Quantity<MIN> {
+    /// Understands an amount once.
+    pub(crate) fn new(amount: &Amount<MIN>) -> Quantity<MIN> {
+        match amount {
+            Amount::Number(number) => Quantity::Fixed(*number),
+            Amount::Text(text) if text.contains('$') => Quantity::Varying(Template::parse(text)),
+            Amount::Text(text) => number::<MIN>(text.as_bytes()).map_or(Quantity::Wrong, Quantity::Fixed),
+        }
+    }
+
+    /// The number for this exchange; `None` where the text gives no whole number of at least `MIN`.
+    pub(crate) fn get(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<u64> {
+        match self {
+            Quantity::Fixed(number) => Some(*number),
+            Quantity::Varying(template) => {
+                let start = scratch.len();
+                template.render(ex, scratch);
+                let found = number::<MIN>(&scratch[start..]);
+                scratch.truncate(start);
+                found
+            }
+            Quantity::Wrong => None,
+        }
+    }
+}
+
+/// A whole number as people write it: `10`, ` 10 `, `1e3`, `10.0`.
+fn number<const MIN: u64>(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    let found = match text.parse::<u64>() {
+        Ok(found) => found,
+        Err(_) => {
+            let found = text.parse::<f64>().ok()?;
+            let whole = found.fract() == 0.0 && (0.0..=NUMBER_MAX as f64).contains(&found);
+            whole.then_some(found as u64)?
+        }
+    };
+    (MIN..=NUMBER_MAX).contains(&found).then_some(found)
+}
+
+/// Where counters are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Policy {
+    /// In this node.
+    #[default]
+    Local,
+    /// In a Redis server.
+    Redis,
+    /// In a Redis cluster.
+    RedisCluster,
+    /// In a Redis server found through sentinels.
+    RedisSentinel,
+}
+
+impl Policy {
+    /// Refuses policies that this version cannot serve.
+    pub(crate) fn require_local(self) -> Result<(), Invalid> {
+        let name = match self {
+            Policy::Local => return Ok(()),
+            Policy::Redis => "redis",
+            Policy::RedisCluster => "redis-cluster",
+            Policy::RedisSentinel => "redis-sentinel",
+        };
+        let message = format!("policy \"{name}\" is not supported yet; this version has \"local\" only");
+        Err(Invalid::at("policy", message))
+    }
+}
+
+/// Status of a refusal where none is written.
+pub(crate) fn rejected_code() -> u16 {
+    503
+}
+
+/// What a refused client gets.
+pub(crate) fn refusal(status: u16, message: Option<&str>) -> Response {
+    match message {
+        Some(message) => Response::error_msg(status, message),
+        None => Response::status(status),
+    }
+}
+
+/// Holds an exchange back for so many seconds: not at all for less than a millisecond, nor for longer
+/// than a day, whatever the burst allows.
+pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
+    const DELAY_S_MAX: f64 = 86_400.0;
+    let delay = Duration::from_secs_f64(delay_s.min(DELAY_S_MAX));
+    if delay < Duration::from_millis(1) {
+        return Step::Continue;
+    }
+    let sleep = ex.host.sleep(delay);
+    Step::Wait(Box::pin(async move {
+        sleep.await;
+        Step::Continue
+    }))
+}
+
+/// Runs with memory that the next call on this thread uses again.
+pub(crate) fn with_scratch<R>(run: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    thread_local! {
+        static SCRATCH: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.clear();
+        if scratch.capacity() > 16 * 1024 {
+            *scratch = Vec::new();
+        }
+        run(scratch)
+    })
+}

@@ -1,0 +1,249 @@
+//! `mocking`: answers with an example, or with random values of a schema's shape.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Host, Phases, Plugin, Response, Setup, Step};
+
+use crate::text::{HeaderMap, Text, header_map_schema};
+
+/// The settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("anyOf" = [{"required": ["response_example"]}, {"required": ["response_schema"]}]))]
+pub(crate) struct Config {
+    /// Seconds to wait before the answer.
+    #[serde(default)]
+    delay: i64,
+    /// Status of the answer.
+    #[serde(default = "ok")]
+    #[schemars(range(min = 100))]
+    response_status: u16,
+    /// Type of the body: JSON, XML, plain text or HTML.
+    #[serde(default = "json_type")]
+    content_type: String,
+    /// The body; variables are filled in.
+    response_example: Option<String>,
+    /// A JSON schema that a body is made up from.
+    response_schema: Option<Map<String, Value>>,
+    /// Whether the answer says that it is mocked.
+    #[serde(default = "yes")]
+    with_mock_header: bool,
+    /// Further fields of the answer.
+    #[serde(default)]
+    #[schemars(schema_with = "header_map_schema")]
+    response_headers: Option<HeaderMap>,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn json_type() -> String {
+    JSON.to_owned()
+}
+
+const JSON: &str = "application/json;charset=utf8";
+
+/// How a made-up body is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Format {
+    Json,
+    Xml,
+    Nothing,
+}
+
+impl Format {
+    fn of(content_type: &str) -> Option<Format> {
+        match content_type.rsplit_once(';').map_or(content_type, |(bare, _)| bare) {
+            "application/json" | "text/plain" => Some(Format::Json),
+            "application/xml" | "text/xml" => Some(Format::Xml),
+            "text/html" => Some(Format::Nothing),
+            _ => None,
+        }
+    }
+}
+
+enum Body {
+    /// Stands in the prepared answer.
+    Fixed,
+    Text(Text),
+    Shape(Map<String, Value>, Format),
+}
+
+/// Answers itself.
+pub(crate) struct Mocking {
+    /// The answer as far as it is the same for every request.
+    prepared: Response,
+    fields: Vec<(String, Text)>,
+    body: Body,
+    delay: Option<Duration>,
+}
+
+impl Configure for Mocking {
+    const NAME: &'static str = "mocking";
+    const PRIORITY: i32 = 10900;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let format =
+            Format::of(&config.content_type).ok_or_else(|| Invalid::new("unsupported content type!"))?;
+        let mut prepared = Response::status(config.response_status);
+        prepared = if config.content_type == JSON {
+            prepared.field("Content-Type", JSON)
+        } else {
+            prepared.field("Content-Type", config.content_type)
+        };
+        if config.with_mock_header {
+            prepared = prepared.field("x-mock-by", crate::MODEL);
+        }
+        let mut fields = Vec::new();
+        for (name, values) in config.response_headers.unwrap_or_default().0 {
+            for value in values {
+                let text = Text::parse(&value);
+                match text.as_plain() {
+                    Some(_) if fields.is_empty() => prepared = prepared.field(name.clone(), value),
+                    _ => fields.push((name.clone(), text)),
+                }
+            }
+        }
+        let body = match (config.response_example, config.response_schema) {
+            (Some(example), _) => {
+                let text = Text::parse(&example);
+                match text.as_plain() {
+                    Some(_) => {
+                        prepared = prepared.body(example);
+                        Body::Fixed
+                    }
+                    None => Body::Text(text),
+                }
+            }
+            (None, Some(schema)) => Body::Shape(schema, format),
+            (None, None) => {
+                return Err(Invalid::new("one of response_example and response_schema is required"));
+            }
+        };
+        let delay = u64::try_from(config.delay).ok().filter(|s| *s > 0).map(Duration::from_secs);
+        Ok(Mocking { prepared, fields, body, delay })
+    }
+}
+
+impl Mocking {
+    fn answer(&self, ex: &Exchange<'_>) -> Response {
+        let mut response = self.prepared.clone();
+        for (name, value) in &self.fields {
+            let mut out = Vec::new();
+            value.render(ex, &mut out);
+            response.fields.push((name.clone().into(), out.into()));
+        }
+        match &self.body {
+            Body::Fixed => {}
+            Body::Text(text) => {
+                let mut out = Vec::new();
+                text.render(ex, &mut out);
+                response.body = out.into();
+            }
+            Body::Shape(schema, format) => {
+                let value = object(schema, ex.host, 0);
+                response.body = match format {
+                    Format::Json => value.to_string().into(),
+                    Format::Xml => {
+                        let mut out = String::new();
+                        xml(&mut out, "data", &value);
+                        out.into()
+                    }
+                    Format::Nothing => bytes::Bytes::new(),
+                };
+            }
+        }
+        response
+    }
+}
+
+impl Plugin for Mocking {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Some(delay) = self.delay else { return Step::Respond(self.answer(ex)) };
+        Step::Wait(Box::pin(async move {
+            ex.host.sleep(delay).await;
+            Step::Respond(self.answer(ex))
+        }))
+    }
+}
+
+/// Schemas nest no deeper than this in a made-up body.
+const DEPTH_MAX: usize = 32;
+
+fn object(schema: &Map<String, Value>, host: &dyn Host, depth: usize) -> Value {
+    let Some(Value::Object(properties)) = schema.get("properties") else {
+        return Value::Object(Map::new());
+    };
+    let made = |(name, property): (&String, &Value)| Some((name.clone(), make(property, host, depth + 1)?));
+    Value::Object(properties.iter().filter_map(made).collect())
+}
+
+/// A value a schema describes; its example where it has one of the right type.
+fn make(schema: &Value, host: &dyn Host, depth: usize) -> Option<Value> {
+    let schema = schema.as_object().filter(|_| depth <= DEPTH_MAX)?;
+    let example = schema.get("example");
+    let between = |low: u64, high: u64| low + host.random() % (high - low + 1);
+    match schema.get("type")?.as_str()?.to_ascii_lowercase().as_str() {
+        "object" => Some(object(schema, host, depth)),
+        "array" => {
+            let items = schema.get("items")?;
+            Some((0..between(1, 3)).filter_map(|_| make(items, host, depth + 1)).collect())
+        }
+        "string" => match example {
+            Some(Value::String(text)) => Some(text.clone().into()),
+            _ => {
+                let letter = |_| char::from(b'a' + between(0, 25) as u8);
+                Some((0..between(1, 10)).map(letter).collect::<String>().into())
+            }
+        },
+        "number" => match example {
+            Some(Value::Number(number)) => Some(number.clone().into()),
+            _ => Some(((host.random() >> 11) as f64 / (1u64 << 53) as f64 * 10_000.0).into()),
+        },
+        "integer" => match example.and_then(Value::as_f64) {
+            Some(number) => Some((number.floor() as i64).into()),
+            None => Some(between(1, 10_000).into()),
+        },
+        "boolean" => match example {
+            Some(Value::Bool(given)) => Some((*given).into()),
+            _ => Some((between(0, 1) == 1).into()),
+        },
+        _ => None,
+    }
+}
+
+fn xml(out: &mut String, name: &str, value: &Value) {
+    let open = |out: &mut String| out.extend(["<", name, ">"]);
+    match value {
+        Value::Array(items) => return items.iter().for_each(|item| xml(out, name, item)),
+        Value::Object(members) => {
+            open(out);
+            members.iter().for_each(|(name, member)| xml(out, name, member));
+        }
+        Value::String(text) => {
+            open(out);
+            out.push_str(&text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"));
+        }
+        other => {
+            open(out);
+            out.push_str(&other.to_string());
+        }
+    }
+    out.extend(["</", name, ">"]);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Series on their way out: workers added up, under the names and labels dashboards know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_base::Histogram;
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+
+use super::series::{Metrics, Series};
+
+/// Labels to leave empty, by metric. Metrics that do not exist here are let through.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Disabled {
+    /// Those of `apisix_http_status`.
+    #[serde(default)]
+    http_status: BTreeSet<String>,
+    /// Those of `apisix_http_latency`.
+    #[serde(default)]
+    http_latency: BTreeSet<String>,
+    /// Those of `apisix_bandwidth`.
+    #[serde(default)]
+    bandwidth: BTreeSet<String>,
+}
+
+type Row = Vec<(&'static str, String)>;
+
+/// Labels every metric ends with: kinds of AI traffic, of which there is none here.
+fn tail() -> [(&'static str, String); 3] {
+    [
+        ("request_type", "traditional_http".to_owned()),
+        ("request_llm_model", String::new()),
+        ("llm_model", String::new()),
+    ]
+}
+
+fn node(series: &Series) -> String {
+    series.node.map_or_else(String::new, |ip| ip.to_string())
+}
+
+fn status_row(series: &Series) -> Row {
+    let mut row = vec![
+        ("code", series.status.to_string()),
+        ("route", series.route.to_string()),
+        ("matched_uri", series.matched_uri.to_string()),
+        ("matched_host", series.matched_host.to_string()),
+        ("service", series.service.to_string()),
+        ("consumer", series.consumer.to_string()),
+        ("node", node(series)),
+    ];
+    row.extend(tail());
+    row.push(("response_source", series.source.to_owned()));
+    row
+}
+
+fn typed_row(kind: &str, series: &Series) -> Row {
+    let mut row = vec![
+        ("type", kind.to_owned()),
+        ("route", series.route.to_string()),
+        ("service", series.service.to_string()),
+        ("consumer", series.consumer.to_string()),
+        ("node", node(series)),
+    ];
+    row.extend(tail());
+    row
+}
+
+fn blank(mut row: Row, disabled: &BTreeSet<String>) -> Row {
+    row.iter_mut().filter(|(name, _)| disabled.contains(*name)).for_each(|(_, value)| value.clear());
+    row
+}
+
+/// A histogram of several workers.
+#[derive(Default)]
+struct Sum {
+    counts: Vec<u64>,
+    total_us: u64,
+    bounds_us: &'static [u64],
+}
+
+impl Sum {
+    fn add(&mut self, histogram: &Histogram) {
+        self.bounds_us = histogram.bounds();
+        self.counts.resize(self.bounds_us.len() + 1, 0);
+        self.counts.iter_mut().zip(histogram.counts()).for_each(|(sum, count)| *sum += count);
+        self.total_us += histogram.sum();
+    }
+
+    fn value(&self) -> Value {
+        let mut below = 0;
+        let mut cumulated = |count: &u64| {
+            below += count;
+            below
+        };
+        let bound_ms = |bound_us: &u64| *bound_us as f64 / 1000.0;
+        let buckets = self
+            .bounds_us
+            .iter()
+            .zip(&self.counts)
+            .map(|(b, count)| (bound_ms(b), cumulated(count)))
+            .collect();
+        let count = self.counts.iter().sum();
+        Value::Buckets { buckets, sum: self.total_us as f64 / 1000.0, count }
+    }
+}
+
+fn family(name: &'static str, help: &'static str, kind: MetricKind, samples: Vec<Sample>) -> Family {
+    Family { name: name.into(), help: help.into(), kind, samples }
+}
+
+fn numbers(sums: BTreeMap<Row, u64>) -> Vec<Sample> {
+    sums.into_iter().map(|(labels, sum)| Sample { labels, value: Value::Number(sum as f64) }).collect()
+}
+
+impl Gather for Metrics {
+    fn gather(&self, out: &mut Vec<Family>) {
+        let disabled = self.disabled();
+        let mut status: BTreeMap<Row, u64> = BTreeMap::new();
+        let mut bandwidth: BTreeMap<Row, u64> = BTreeMap::new();
+        let mut latency: BTreeMap<Row, Sum> = BTreeMap::new();
+        for series in self.all() {
+            let row = blank(status_row(&series), &disabled.http_status);
+            *status.entry(row).or_default() += series.requests.get();
+            for (kind, bytes) in [("ingress", &series.received_bytes), ("egress", &series.sent_bytes)] {
+                let row = blank(typed_row(kind, &series), &disabled.bandwidth);
+                *bandwidth.entry(row).or_default() += bytes.get();
+            }
+            for (kind, histogram) in ["request", "upstream", "apisix"].iter().zip(&series.latency_us) {
+                if histogram.counts().any(|count| count > 0) {
+                    let row = blank(typed_row(kind, &series), &disabled.http_latency);
+                    latency.entry(row).or_default().add(histogram);
+                }
+            }
+        }
+        let latency =
+            latency.into_iter().map(|(labels, sum)| Sample { labels, value: sum.value() }).collect();
+        let help = "Answers by status code and what they were for.";
+        out.push(family("apisix_http_status", help, MetricKind::Counter, numbers(status)));
+        let help = "Milliseconds of requests: as a whole, at the upstream, in the gateway.";
+        out.push(family("apisix_http_latency", help, MetricKind::Histogram, latency));
+        let help = "Bytes received from clients and sent to them.";
+        out.push(family("apisix_bandwidth", help, MetricKind::Counter, numbers(bandwidth)));
+    }
+}

@@ -1,0 +1,278 @@
+//! Series: who writes them, how they are found, when they are forgotten.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::{FixedState, RandomState};
+use yumen_base::{Counter, Histogram};
+use yumen_plugin::Outcome;
+
+use super::export::Disabled;
+
+/// Series per worker; what is beyond is counted under labels that say `other`.
+pub(super) const SERIES_MAX: usize = 20_000;
+
+/// The word for labels that were folded.
+const OTHER: &str = "other";
+
+/// Upper bounds of latency buckets in microseconds: APISIX's, 1 ms to 60 s.
+const BOUNDS_US: &[u64] = &[
+    1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000,
+    10_000_000, 30_000_000, 60_000_000,
+];
+
+/// What one exchange is counted under. No endpoint stands for none chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Labels<'a> {
+    pub(super) status: u16,
+    pub(super) source: &'static str,
+    pub(super) route: &'a str,
+    pub(super) service: &'a str,
+    pub(super) matched_uri: &'a str,
+    pub(super) matched_host: &'a str,
+    pub(super) consumer: &'a str,
+    pub(super) node: Option<IpAddr>,
+}
+
+impl Labels<'_> {
+    fn hash(&self) -> u64 {
+        let mut hasher = FixedState::default().build_hasher();
+        hasher.write_u32(u32::from(self.status) << 8 | self.source.len() as u32);
+        match self.node {
+            None => hasher.write_u8(0),
+            Some(IpAddr::V4(ip)) => hasher.write_u32(ip.to_bits()),
+            Some(IpAddr::V6(ip)) => hasher.write_u128(ip.to_bits()),
+        }
+        for text in [self.route, self.service, self.matched_uri, self.matched_host, self.consumer] {
+            hasher.write(text.as_bytes());
+        }
+        hasher.finish()
+    }
+
+    fn folded(&self) -> Labels<'static> {
+        Labels {
+            status: self.status,
+            source: self.source,
+            route: OTHER,
+            service: OTHER,
+            matched_uri: OTHER,
+            matched_host: OTHER,
+            consumer: OTHER,
+            node: None,
+        }
+    }
+}
+
+/// What one worker counted under one set of labels.
+pub(super) struct Series {
+    pub(super) status: u16,
+    pub(super) source: &'static str,
+    pub(super) route: Box<str>,
+    pub(super) service: Box<str>,
+    pub(super) matched_uri: Box<str>,
+    pub(super) matched_host: Box<str>,
+    pub(super) consumer: Box<str>,
+    pub(super) node: Option<IpAddr>,
+    pub(super) requests: Counter,
+    pub(super) received_bytes: Counter,
+    pub(super) sent_bytes: Counter,
+    /// Latencies in microseconds: of the request, of the upstream, of the rest.
+    pub(super) latency_us: [Histogram; 3],
+    /// When it was last written, in seconds since the epoch.
+    used_s: AtomicU64,
+    /// It is not exported any more; its worker makes a new one when it needs it again.
+    retired: AtomicBool,
+}
+
+impl Series {
+    fn new(labels: &Labels<'_>) -> Series {
+        Series {
+            status: labels.status,
+            source: labels.source,
+            route: labels.route.into(),
+            service: labels.service.into(),
+            matched_uri: labels.matched_uri.into(),
+            matched_host: labels.matched_host.into(),
+            consumer: labels.consumer.into(),
+            node: labels.node,
+            requests: Counter::default(),
+            received_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
+            latency_us: std::array::from_fn(|_| Histogram::new(BOUNDS_US)),
+            used_s: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    fn labels(&self) -> Labels<'_> {
+        Labels {
+            status: self.status,
+            source: self.source,
+            route: &self.route,
+            service: &self.service,
+            matched_uri: &self.matched_uri,
+            matched_host: &self.matched_host,
+            consumer: &self.consumer,
+            node: self.node,
+        }
+    }
+
+    fn is(&self, labels: &Labels<'_>) -> bool {
+        self.status == labels.status
+            && self.source == labels.source
+            && self.node == labels.node
+            && *self.route == *labels.route
+            && *self.service == *labels.service
+            && *self.matched_uri == *labels.matched_uri
+            && *self.matched_host == *labels.matched_host
+            && *self.consumer == *labels.consumer
+    }
+
+    fn record(&self, outcome: &Outcome<'_>, now_s: u64) {
+        self.requests.add(1);
+        self.received_bytes.add(outcome.received_bytes);
+        self.sent_bytes.add(outcome.sent_bytes);
+        let [request, upstream, rest] = &self.latency_us;
+        request.observe(outcome.duration_us);
+        if let Some(upstream_us) = outcome.upstream_us {
+            upstream.observe(upstream_us);
+        }
+        rest.observe(outcome.duration_us.saturating_sub(outcome.upstream_us.unwrap_or(0)));
+        self.used_s.store(now_s, Relaxed);
+    }
+}
+
+/// A worker's own table. A series stands under the hash of its labels, or under the next free number.
+struct Table {
+    metrics: u64,
+    series: HashMap<u64, Arc<Series>, RandomState>,
+    retirements_seen: u64,
+}
+
+thread_local! {
+    static TABLE: RefCell<Option<Table>> = const { RefCell::new(None) };
+}
+
+/// What all workers counted.
+pub struct Metrics {
+    /// Tells these metrics from earlier ones that a worker may still have a table of.
+    id: u64,
+    all: Mutex<Vec<Arc<Series>>>,
+    retirements: AtomicU64,
+    disabled: Mutex<Arc<Disabled>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Metrics {
+            id: NEXT.fetch_add(1, Relaxed),
+            all: Mutex::default(),
+            retirements: AtomicU64::new(0),
+            disabled: Mutex::default(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Metrics {
+    /// Counts one exchange on the worker this runs on.
+    pub(super) fn record(&self, labels: &Labels<'_>, outcome: &Outcome<'_>, now_s: u64) {
+        TABLE.with_borrow_mut(|slot| {
+            if slot.as_ref().is_none_or(|table| table.metrics != self.id) {
+                *slot = Some(Table { metrics: self.id, series: HashMap::default(), retirements_seen: 0 });
+            }
+            let table = slot.as_mut().expect("it was just put there");
+            table.find(self, labels).record(outcome, now_s);
+        });
+    }
+
+    /// Drops series that were not written since `before_s`, in seconds since the epoch: those of routes that
+    /// are gone. Says how many. A series that comes back starts from zero, as after a restart.
+    pub fn retire(&self, before_s: u64) -> usize {
+        let mut all = lock(&self.all);
+        let before = all.len();
+        all.retain(|series| {
+            let stays = series.used_s.load(Relaxed) >= before_s;
+            series.retired.store(!stays, Relaxed);
+            stays
+        });
+        let retired = before - all.len();
+        self.retirements.fetch_add(retired as u64, Relaxed);
+        retired
+    }
+
+    pub(super) fn disable(&self, labels: Disabled) {
+        *lock(&self.disabled) = Arc::new(labels);
+    }
+
+    pub(super) fn disabled(&self) -> Arc<Disabled> {
+        lock(&self.disabled).clone()
+    }
+
+    /// All series; what is done with them does not hold workers up.
+    pub(super) fn all(&self) -> Vec<Arc<Series>> {
+        lock(&self.all).clone()
+    }
+}
+
+impl Table {
+    fn find(&mut self, metrics: &Metrics, labels: &Labels<'_>) -> &Series {
+        let key = match self.seek(labels) {
+            (key, true) => key,
+            (key, false) => self.add(metrics, labels, key),
+        };
+        &self.series[&key]
+    }
+
+    /// Where a series of these labels stands or would stand, and whether it does.
+    fn seek(&self, labels: &Labels<'_>) -> (u64, bool) {
+        let mut key = labels.hash();
+        loop {
+            match self.series.get(&key) {
+                None => return (key, false),
+                Some(series) if series.is(labels) => return (key, !series.retired.load(Relaxed)),
+                Some(_) => key = key.wrapping_add(1),
+            }
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, metrics: &Metrics, labels: &Labels<'_>, mut key: u64) -> u64 {
+        let retirements = metrics.retirements.load(Relaxed);
+        if self.retirements_seen != retirements {
+            self.retirements_seen = retirements;
+            self.drop_retired();
+            key = self.seek(labels).0;
+        }
+        let mut labels = *labels;
+        if self.series.len() >= SERIES_MAX {
+            labels = labels.folded();
+            let (folded, found) = self.seek(&labels);
+            if found {
+                return folded;
+            }
+            key = folded;
+        }
+        let series = Arc::new(Series::new(&labels));
+        lock(&metrics.all).push(series.clone());
+        self.series.insert(key, series);
+        key
+    }
+
+    fn drop_retired(&mut self) {
+        for (_, series) in std::mem::take(&mut self.series) {
+            if !series.retired.load(Relaxed) {
+                let key = self.seek(&series.labels()).0;
+                self.series.insert(key, series);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Outcomes and the series they end up in.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use yumen_base::metric::{Family, Gather, Sample, Value};
+use yumen_plugin::{Outcome, Source};
+
+use super::metrics;
+use super::series::SERIES_MAX;
+use crate::testing::Bench;
+
+const PROXIED: Outcome<'static> = Outcome {
+    status: 200,
+    source: Source::Upstream,
+    received_bytes: 100,
+    sent_bytes: 250,
+    duration_us: 3_500,
+    upstream_us: Some(2_000),
+    endpoint: None,
+    upstream_status: Some(200),
+    attempts: 1,
+    fault: "",
+};
+
+fn log(bench: &Bench, settings: Json, outcome: &Outcome<'_>) {
+    let plugin = bench.plugin("prometheus", settings);
+    let endpoint = Some("10.0.0.1:80".parse().expect("an address"));
+    plugin.log(&bench.exchange("GET / HTTP/1.1"), &Outcome { endpoint, ..*outcome });
+}
+
+fn gather(bench: &Bench) -> Vec<Family> {
+    let mut families = Vec::new();
+    metrics(&bench.carry).gather(&mut families);
+    families
+}
+
+fn family<'a>(families: &'a [Family], name: &str) -> &'a [Sample] {
+    &families.iter().find(|family| family.name == name).expect(name).samples
+}
+
+fn labels(sample: &Sample) -> String {
+    let given = sample.labels.iter().filter(|(_, value)| !value.is_empty());
+    given.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+fn lines(families: &[Family], name: &str) -> Vec<String> {
+    let value = |sample: &Sample| match &sample.value {
+        Value::Number(number) => number.to_string(),
+        Value::Buckets { sum, count, buckets } => {
+            let below: Vec<String> = buckets.iter().take(4).map(|(b, n)| format!("{b}:{n}")).collect();
+            format!("{count} of {sum} {}", below.join(" "))
+        }
+    };
+    family(families, name).iter().map(|sample| format!("{} {}", labels(sample), value(sample))).collect()
+}
+
+/// The metrics live as long as someone holds them.
+fn held(bench: &Bench) -> Arc<super::Metrics> {
+    metrics(&bench.carry)
+}
+
+#[test]
+fn an_exchange_is_counted_under_its_labels() {
+    let bench = Bench::new();
+    let _held = held(&bench);
+    log(&bench, json!({}), &PROXIED);
+    log(&bench, json!({}), &PROXIED);
+    let families = gather(&bench);
+    let ai = "request_type=traditional_http";
+    assert_eq!(
+        lines(&families, "apisix_http_status"),
+        [format!("code=200 route=1 matched_uri=/* service=s1 node=10.0.0.1 {ai} response_source=upstream 2")],
+    );
+    assert_eq!(
+        lines(&families, "apisix_bandwidth"),
+        [
+            format!("type=egress route=1 service=s1 node=10.0.0.1 {ai} 500"),
+            format!("type=ingress route=1 service=s1 node=10.0.0.1 {ai} 200"),
+        ],
+    );
+    assert_eq!(
+        lines(&families, "apisix_http_latency"),
+        [
+            format!("type=apisix route=1 service=s1 node=10.0.0.1 {ai} 2 of 3 1:0 2:2 5:2 10:2"),
+            format!("type=request route=1 service=s1 node=10.0.0.1 {ai} 2 of 7 1:0 2:0 5:2 10:2"),
+            format!("type=upstream route=1 service=s1 node=10.0.0.1 {ai} 2 of 4 1:0 2:2 5:2 10:2"),
+        ],
+    );
+}
+
+#[test]
+fn names_are_told_where_they_are_preferred() {
+    let bench = Bench::new();
+    let _held = held(&bench);
+    log(&bench, json!({"prefer_name": true}), &PROXIED);
+    let line = lines(&gather(&bench), "apisix_http_status").remove(0);
+    assert!(line.contains("route=r1 ") && line.contains("service=svc "), "{line}");
+}
+
+#[test]
+fn the_source_says_who_answered() {
+    let bench = Bench::new();
+    let _held = held(&bench);
+    let own = Outcome { source: Source::Gateway, upstream_us: None, attempts: 0, ..PROXIED };
+    log(&bench, json!({}), &Outcome { status: 401, ..own });
+    log(&bench, json!({}), &Outcome { status: 502, attempts: 2, ..own });
+    let families = gather(&bench);
+    let status = lines(&families, "apisix_http_status").join("\n");
+    assert!(
+        status.contains("response_source=apisix") && status.contains("response_source=nginx"),
+        "{status}"
+    );
+    let latency = lines(&families, "apisix_http_latency").join("\n");
+    assert!(!latency.contains("type=upstream"), "{latency}");
+}
+
+#[test]
+fn disabled_labels_are_left_empty_and_their_series_added_up() {
+    let mut bench = Bench::new();
+    let _held = held(&bench);
+    bench.metadata = Some(json!({"disabled_labels": {"http_status": ["code", "node", "route"]}}));
+    log(&bench, json!({}), &PROXIED);
+    log(&bench, json!({}), &Outcome { status: 404, ..PROXIED });
+    let lines = lines(&gather(&bench), "apisix_http_status");
+    let ai = "request_type=traditional_http";
+    assert_eq!(lines, [format!("matched_uri=/* service=s1 {ai} response_source=upstream 2")]);
+}
+
+#[test]
+fn what_several_workers_counted_is_added_up() {
+    let bench = Bench::new();
+    let held = held(&bench);
+    log(&bench, json!({}), &PROXIED);
+    std::thread::scope(|scope| {
+        let held = &held;
+        scope.spawn(move || {
+            let labels = super::Labels {
+                status: 200,
+                source: "upstream",
+                route: "1",
+                service: "s1",
+                matched_uri: "/*",
+                matched_host: "",
+                consumer: "",
+                node: Some("10.0.0.1".parse().expect("an address")),
+            };
+            held.record(&labels, &PROXIED, 1);
+        });
+    });
+    let lines = lines(&gather(&bench), "apisix_http_status");
+    assert!(lines.len() == 1 && lines[0].ends_with(" 2"), "{lines:?}");
+}
+
+#[test]
+fn too_many_series_are_folded_into_one() {
+    let mut bench = Bench::new();
+    let held = held(&bench);
+    let plugin = bench.plugin("prometheus", json!({}));
+    for route in 0..SERIES_MAX + 50 {
+        bench.route.id = route.to_string().into();
+        plugin.log(&bench.exchange("GET / HTTP/1.1"), &PROXIED);
+    }
+    let families = gather(&bench);
+    let lines = lines(&families, "apisix_http_status");
+    assert_eq!(lines.len(), SERIES_MAX + 1);
+    assert!(lines.iter().any(|line| line.contains("route=other ") && line.ends_with(" 50")));
+    assert_eq!(held.retire(u64::MAX), SERIES_MAX + 1);
+    plugin.log(&bench.exchange("GET / HTTP/1.1"), &PROXIED);
+    assert_eq!(family(&gather(&bench), "apisix_http_status").len(), 1, "room is made again");
+}
+
+#[test]
+fn a_series_nobody_wrote_for_long_is_dropped_and_starts_again() {
+    let bench = Bench::new();
+    let held = held(&bench);
+    log(&bench, json!({}), &PROXIED);
+    assert_eq!(held.retire(1_700_000_000), 0, "it was written in that second");
+    assert_eq!(held.retire(1_700_000_001), 1);
+    assert!(family(&gather(&bench), "apisix_http_status").is_empty());
+    log(&bench, json!({}), &PROXIED);
+    assert!(lines(&gather(&bench), "apisix_http_status")[0].ends_with(" 1"));
+}
+
+#[test]
+#[ignore = "a measurement, not a test"]
+#[allow(clippy::print_stdout, reason = "the number is the point")]
+fn what_a_log_phase_costs() {
+    let bench = Bench::new();
+    let plugin = bench.plugin("prometheus", json!({}));
+    let ex = bench.exchange("GET / HTTP/1.1");
+    let rounds = 2_000_000u32;
+    let begun = std::time::Instant::now();
+    for _ in 0..rounds {
+        plugin.log(&ex, &PROXIED);
+    }
+    println!("{} ns", begun.elapsed().as_nanos() / u128::from(rounds));
+}

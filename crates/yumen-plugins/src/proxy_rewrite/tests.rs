@@ -1,0 +1,108 @@
+//! Requests and what goes upstream.
+
+use serde_json::{Value, json};
+
+use crate::testing::{Bench, Reply};
+
+fn run(settings: Value, request: &str) -> Reply {
+    let bench = Bench::new();
+    bench.run(&bench.plugin("proxy-rewrite", settings), request)
+}
+
+fn check_target(settings: &Value, target: &str, expected: &str) {
+    let reply = run(settings.clone(), &format!("GET {target} HTTP/1.1"));
+    assert_eq!(reply.upstream_line(), format!("GET {expected}"), "{target} with {settings}");
+}
+
+#[test]
+fn a_fixed_target_keeps_the_query() {
+    let settings = json!({"uri": "/test"});
+    check_target(&settings, "/hello", "/test");
+    check_target(&settings, "/hello?a=1", "/test?a=1");
+    check_target(&json!({"uri": "/test?x=1"}), "/hello?a=1", "/test?x=1&a=1");
+    check_target(&json!({"uri": "/te st"}), "/hello", "/te%20st");
+}
+
+#[test]
+fn the_first_pattern_that_matches_makes_the_target() {
+    let settings = json!({"regex_uri": ["^/test/(.*)/(.*)", "/$2?q=$1", "^/t(.*)", "/u$1"]});
+    check_target(&settings, "/test/a/b?c=d", "/b?q=a&c=d");
+    check_target(&settings, "/tx", "/ux");
+    check_target(&settings, "/other?x", "/other?x");
+    check_target(&json!({"uri": "/won", "regex_uri": ["a", "b"]}), "/a", "/won");
+}
+
+#[test]
+fn what_stands_in_the_path_cannot_become_a_query() {
+    check_target(&json!({"regex_uri": ["^/a/(.*)", "/$1"]}), "/a/b%3Fc", "/b%3Fc");
+    check_target(&json!({"host": "a.com"}), "/hello%3F0z=700&a=c%20x", "/hello%3F0z=700&a=c%20x");
+    check_target(&json!({"host": "a.com"}), "/a%0d%0aX:%20y", "/a%0D%0AX:%20y");
+}
+
+#[test]
+fn the_target_as_received_is_used_where_that_is_asked_for() {
+    let settings = json!({"use_real_request_uri_unsafe": true});
+    check_target(&settings, "//a/../b%2F?c", "//a/../b%2F?c");
+    let settings = json!({"use_real_request_uri_unsafe": true, "uri": "/x?y=1"});
+    check_target(&settings, "/hello?a=1", "/x?y=1&a=1");
+    let settings = json!({"use_real_request_uri_unsafe": true, "regex_uri": ["^/hello/(.*)", "/$1"]});
+    check_target(&settings, "/hello/%2E?a", "/%2E?a");
+}
+
+#[test]
+fn fields_are_added_set_and_removed() {
+    let settings = json!({"headers": {"add": {"X-A": "2", "X-M": ["1", 2]}, "set": {"X-B": "new", "X-S": ["3", "4"]},
+        "remove": ["X-C"]}});
+    let reply = run(settings, "GET / HTTP/1.1\nX-A: 1\nX-B: old\nX-B: older\nX-C: gone");
+    for (name, expected) in [
+        ("X-A", Some("1|2")),
+        ("X-M", Some("1|2")),
+        ("X-B", Some("new")),
+        ("X-S", Some("3|4")),
+        ("X-C", None),
+    ] {
+        assert_eq!(reply.upstream_field(name).as_deref(), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_flat_map_sets_and_groups_of_the_pattern_are_filled_in() {
+    let reply = run(
+        json!({"regex_uri": ["^/(.*)/(.*)$", "/x"], "headers": {"X-G": "$1-${2}-$3", "X-N": 1}}),
+        "GET /a/b HTTP/1.1\nX-G: old",
+    );
+    assert_eq!(reply.upstream_field("X-G").as_deref(), Some("a-b-"));
+    assert_eq!(reply.upstream_field("X-N").as_deref(), Some("1"));
+}
+
+#[test]
+fn method_and_host_are_replaced() {
+    assert_eq!(run(json!({"method": "POST"}), "GET /a HTTP/1.1").upstream_line(), "POST /a");
+    let bench = Bench::new();
+    let plugin = bench.plugin("proxy-rewrite", json!({"host": "a.com:81"}));
+    let mut ex = bench.exchange("GET / HTTP/1.1");
+    bench.admit(&[plugin], &mut ex, "GET / HTTP/1.1");
+    assert_eq!(ex.upstream.host.as_deref(), Some(&b"a.com:81"[..]));
+}
+
+#[test]
+fn broken_settings_are_refused() {
+    for (settings, part) in [
+        (json!({"regex_uri": ["a", "b", "c"]}), "The length of regex_uri should be an even number"),
+        (json!({"regex_uri": ["^/test/(.*", "/$1"]}), "invalid regex_uri(^/test/(.*, /$1): "),
+        (json!({"regex_uri": ["a", "$name"]}), "invalid regex_uri(a, $name): "),
+        (json!({"headers": {"a b": "c"}}), "invalid field character in header"),
+    ] {
+        let error = Bench::new().build("proxy-rewrite", settings).err().expect(part);
+        assert!(error.message.starts_with(part), "{}", error.message);
+    }
+}
+
+#[test]
+fn variables_of_the_target_are_filled_in() {
+    check_target(&json!({"uri": "/v/$arg_id"}), "/a?id=7", "/v/7?id=7");
+    check_target(&json!({"uri": "/test${uri}?q=$arg_id"}), "/a?id=7", "/test/a?q=7&id=7");
+    check_target(&json!({"uri": "/$uri/remain"}), "/hello%3F0", "//hello%253F0/remain");
+    let reply = run(json!({"headers": {"set": {"X-Ip": "$remote_addr-${arg_a}"}}}), "GET /?a=b HTTP/1.1");
+    assert_eq!(reply.upstream_field("X-Ip").as_deref(), Some("127.0.0.1-b"));
+}

@@ -1,0 +1,85 @@
+//! Arguments of a query as plugins compare them: names and values decoded, order kept.
+//! Knows nothing of who asks for them.
+
+use std::borrow::Cow;
+
+use yumen_http::uri::query_arguments;
+
+#[cfg(test)]
+mod tests;
+
+/// What a query says of one argument.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Argument<'a> {
+    /// It is not there.
+    Absent,
+    /// It is there once and has a value.
+    One(Cow<'a, [u8]>),
+    /// It is there several times, or without an equals sign.
+    Other,
+}
+
+/// Looks an argument up; names and values are percent-decoded and a plus is a space.
+pub(crate) fn argument<'a>(query: &'a [u8], name: &[u8]) -> Argument<'a> {
+    let mut values = query_arguments(query).filter(|(key, _)| decode(key).as_ref() == name);
+    match (values.next(), values.next()) {
+        (None, _) => Argument::Absent,
+        (Some((key, value)), None) if has_equals(query, key, value) => Argument::One(decode(value)),
+        _ => Argument::Other,
+    }
+}
+
+/// Whether the pair, both parts of it slices of `query`, is written with an equals sign.
+fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
+    !value.is_empty() || {
+        let mut pairs = query.split(|byte| *byte == b'&');
+        pairs.any(|pair| pair.strip_suffix(b"=") == Some(key))
+    }
+}
+
+/// `target` (path and query) without every argument called `name`; `None` where it has none.
+pub(crate) fn without_argument(target: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let question = target.iter().position(|byte| *byte == b'?')?;
+    let (path, query) = (&target[..question], &target[question + 1..]);
+    let is_other = |pair: &&[u8]| {
+        let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        decode(key).as_ref() != name
+    };
+    let kept: Vec<&[u8]> = query.split(|byte| *byte == b'&').filter(is_other).collect();
+    if kept.len() == query.split(|byte| *byte == b'&').count() {
+        return None;
+    }
+    let mut out = path.to_vec();
+    if !kept.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(&kept.join(&b'&'));
+    }
+    Some(out)
+}
+
+fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        let escaped = (text[at] == b'%').then(|| hex(text.get(at + 1..at + 3)?)).flatten();
+        match escaped {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(if text[at] == b'+' { b' ' } else { text[at] });
+                at += 1;
+            }
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn hex(digits: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    Some((digit(digits[0])? * 16 + digit(digits[1])?) as u8)
+}

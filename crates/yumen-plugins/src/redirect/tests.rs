@@ -1,0 +1,84 @@
+//! Requests and where they are sent.
+
+use serde_json::{Value, json};
+
+use crate::testing::Bench;
+
+fn check_with(bench: &Bench, settings: &Value, request: &str, expected: Option<(u16, &str)>) {
+    let plugin = bench.plugin("redirect", settings.clone());
+    let reply = bench.run(&plugin, request);
+    match expected {
+        Some((status, location)) => {
+            assert_eq!(reply.status, status, "{request}");
+            assert_eq!(reply.field("Location").as_deref(), Some(location), "{request}");
+        }
+        None => assert!(reply.upstream.is_some(), "{request}"),
+    }
+}
+
+fn check(settings: Value, target: &str, expected: Option<(u16, &str)>) {
+    check_with(&Bench::new(), &settings, &format!("GET {target} HTTP/1.1"), expected);
+}
+
+#[test]
+fn a_fixed_target_is_sent_as_written() {
+    check(json!({"uri": "/test/add"}), "/hello?q=1", Some((302, "/test/add")));
+    check(json!({"uri": "/a b", "ret_code": 301}), "/hello", Some((301, "/a b")));
+    check(json!({"uri": "/a b?c d", "encode_uri": true}), "/hello", Some((302, "/a%20b?c d")));
+    check(json!({"uri": r"/\$uri/x"}), "/hello", Some((302, r"/\$uri/x")));
+}
+
+#[test]
+fn the_query_is_added_when_asked_for() {
+    let settings = |uri: &str| json!({"uri": uri, "append_query_string": true});
+    check(settings("/hello"), "/x?name=json", Some((302, "/hello?name=json")));
+    check(settings("/hello?a=1"), "/x?name=json", Some((302, "/hello?a=1&name=json")));
+    check(settings("/hello"), "/x", Some((302, "/hello")));
+}
+
+#[test]
+fn a_pattern_over_the_path_makes_the_target() {
+    let settings = json!({"regex_uri": ["^/test/(.*)/(.*)/hello", "http://test.com/${2}/$1"]});
+    check(settings.clone(), "/test/alex/cas/hello?x", Some((302, "http://test.com/cas/alex")));
+    check(settings, "/other", None);
+}
+
+#[test]
+fn plain_requests_are_sent_to_https() {
+    let settings = json!({"http_to_https": true});
+    let mut bench = Bench::new();
+    for (ports, method, expected) in [
+        (vec![], "GET", (301, "https://foo.com/hello?a=b")),
+        (vec![443], "HEAD", (301, "https://foo.com/hello?a=b")),
+        (vec![9443], "POST", (308, "https://foo.com:9443/hello?a=b")),
+    ] {
+        bench.node.tls_ports = ports;
+        let request = format!("{method} /hello?a=b HTTP/1.1\nHost: foo.com:9080");
+        check_with(&bench, &settings, &request, Some(expected));
+    }
+}
+
+#[test]
+fn requests_that_came_over_https_pass() {
+    let settings = json!({"http_to_https": true});
+    check_with(&Bench::new(), &settings, "GET / HTTP/1.1\nX-Forwarded-Proto: https", None);
+    let mut bench = Bench::new();
+    bench.client.tls = Some(yumen_plugin::TlsInfo::default());
+    check_with(&bench, &settings, "GET / HTTP/1.1", None);
+    check(json!({"http_to_https": false}), "/", None);
+}
+
+#[test]
+fn a_query_cannot_be_added_on_the_way_to_https() {
+    let settings = json!({"http_to_https": true, "append_query_string": true});
+    let error = Bench::new().build("redirect", settings).err().expect("refused");
+    let expected = "only one of `http_to_https` and `append_query_string` can be configured.";
+    assert_eq!(error.message, expected);
+}
+
+#[test]
+fn variables_of_the_target_are_filled_in() {
+    check(json!({"uri": "$uri/test/add"}), "/hello", Some((302, "/hello/test/add")));
+    check(json!({"uri": "http://${host}.org$request_uri"}), "/a?b", Some((302, "http://test.com.org/a?b")));
+    check(json!({"uri": "http://$host.org/"}), "/a", Some((302, "http://test.com.org/")));
+}

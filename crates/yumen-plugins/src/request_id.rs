@@ -1,0 +1,222 @@
+//! `request-id`: gives every request an id, told to the upstream and to the client.
+
+use std::cell::Cell;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Host, Now, Phases, Plugin, ResponseHead, Setup, Step};
+
+/// The settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// The field that carries the id.
+    #[serde(default = "x_request_id")]
+    header_name: String,
+    /// Whether the client is told.
+    #[serde(default = "yes")]
+    include_in_response: bool,
+    /// How an id is made.
+    #[serde(default)]
+    algorithm: Algorithm,
+    /// What `range_id` draws from.
+    #[serde(default)]
+    range_id: Range,
+}
+
+fn x_request_id() -> String {
+    "X-Request-Id".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// How an id is made.
+#[derive(Debug, Clone, Copy, Default, Deserialize, serde::Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum Algorithm {
+    #[default]
+    Uuid,
+    Nanoid,
+    RangeId,
+    Ksuid,
+    Uuidv7,
+}
+
+/// What `range_id` draws from.
+#[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Range {
+    /// Characters of an id.
+    #[serde(default = "sixteen")]
+    #[schemars(range(min = 6))]
+    length: usize,
+    /// The characters to draw from.
+    #[serde(default = "char_set")]
+    #[schemars(length(min = 6))]
+    char_set: String,
+}
+
+fn sixteen() -> usize {
+    16
+}
+
+/// The doubled `G` is APISIX's and part of the default.
+fn char_set() -> String {
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIGKLMNOPQRSTUVWXYZ0123456789".to_owned()
+}
+
+impl Default for Range {
+    fn default() -> Range {
+        Range { length: sixteen(), char_set: char_set() }
+    }
+}
+
+/// Longer ids are refused: each request would carry them.
+const LENGTH_MAX: usize = 1024;
+
+/// Gives ids.
+pub(crate) struct RequestId {
+    header_name: String,
+    in_response: bool,
+    algorithm: Algorithm,
+    range: Range,
+}
+
+impl Configure for RequestId {
+    const NAME: &'static str = "request-id";
+    const PRIORITY: i32 = 12015;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        if config.range_id.length > LENGTH_MAX {
+            let message = format!("expected {} to be at most {LENGTH_MAX}", config.range_id.length);
+            return Err(Invalid::at("range_id.length", message));
+        }
+        if config.range_id.char_set.is_empty() {
+            return Err(Invalid::at("range_id.char_set", "string too short, expected at least 6, got 0"));
+        }
+        if !crate::text::is_field_name(&config.header_name) {
+            return Err(Invalid::at("header_name", "not the name of a header field"));
+        }
+        Ok(RequestId {
+            header_name: config.header_name,
+            in_response: config.include_in_response,
+            algorithm: config.algorithm,
+            range: config.range_id,
+        })
+    }
+}
+
+impl Plugin for RequestId {
+    fn phases(&self) -> Phases {
+        if self.in_response { Phases::REWRITE | Phases::RESPONSE_HEAD } else { Phases::REWRITE }
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if ex.request.fields.get(&self.header_name).is_some_and(|id| !id.is_empty()) {
+            return Step::Continue;
+        }
+        let fields = &mut ex.request.fields;
+        match self.algorithm {
+            Algorithm::Uuid => fields.set(&self.header_name, &uuid_v4(ex.host)),
+            Algorithm::Uuidv7 => fields.set(&self.header_name, &uuid_v7(ex.host, ex.now)),
+            Algorithm::Nanoid => fields.set(&self.header_name, &nanoid(ex.host)),
+            Algorithm::Ksuid => fields.set(&self.header_name, &ksuid(ex.host, ex.now)),
+            Algorithm::RangeId => {
+                let from = self.range.char_set.as_bytes();
+                let draw = |_| from[(ex.host.random() % from.len() as u64) as usize];
+                let id: Vec<u8> = (0..self.range.length).map(draw).collect();
+                fields.set(&self.header_name, &id);
+            }
+        }
+        Step::Continue
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+        if head.fields.get(&self.header_name).is_some_and(|id| !id.is_empty()) {
+            return;
+        }
+        // The request's own field is where the id lives, so that nothing is kept beside it.
+        if let Some(id) = ex.request.fields.get(&self.header_name) {
+            head.fields.set(&self.header_name, id);
+        }
+    }
+}
+
+/// A UUID of these bits with its version put in (RFC 9562 §4).
+fn uuid(high: u64, low: u64, version: u64) -> [u8; 36] {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let high = (high & !0xf000) | (version << 12);
+    let low = (low & !(0b11 << 62)) | (0b10 << 62);
+    let bits = (u128::from(high) << 64) | u128::from(low);
+    let mut text = [b'-'; 36];
+    let mut shift = 128;
+    for (at, byte) in text.iter_mut().enumerate() {
+        if !matches!(at, 8 | 13 | 18 | 23) {
+            shift -= 4;
+            *byte = HEX[(bits >> shift) as usize & 15];
+        }
+    }
+    text
+}
+
+fn uuid_v4(host: &dyn Host) -> [u8; 36] {
+    uuid(host.random(), host.random(), 4)
+}
+
+thread_local! {
+    /// The last millisecond this worker made an id in, and how many it made in it.
+    static SEQUENCE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// Ids of one worker ascend: 18 bits behind the time count what falls into one millisecond
+/// (RFC 9562 §6.2, method 1).
+fn uuid_v7(host: &dyn Host, now: Now) -> [u8; 36] {
+    let (last_ms, count) = SEQUENCE.get();
+    let (ms, count) = match now.unix_ms > last_ms {
+        true => (now.unix_ms, 0),
+        false if count < 0x3_ffff => (last_ms, count + 1),
+        false => (last_ms + 1, 0),
+    };
+    SEQUENCE.set((ms, count));
+    let low = ((count & 0x3f) << 56) | (host.random() >> 8);
+    uuid((ms << 16) | (count >> 6), low, 7)
+}
+
+fn nanoid(host: &dyn Host) -> [u8; 21] {
+    const ALPHABET: &[u8; 64] = b"-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    let mut id = [0; 21];
+    for ten in id.chunks_mut(10) {
+        let mut bits = host.random();
+        for byte in ten {
+            *byte = ALPHABET[(bits & 63) as usize];
+            bits >>= 6;
+        }
+    }
+    id
+}
+
+/// Seconds since 2014-05-13, the epoch of KSUID, and 128 random bits, in base 62.
+fn ksuid(host: &dyn Host, now: Now) -> [u8; 27] {
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let seconds = now.unix_s().saturating_sub(1_400_000_000) as u32;
+    let (high, low) = (host.random(), host.random());
+    let mut words = [seconds, (high >> 32) as u32, high as u32, (low >> 32) as u32, low as u32];
+    let mut id = [b'0'; 27];
+    for byte in id.iter_mut().rev() {
+        let mut rest = 0u64;
+        for word in &mut words {
+            let value = (rest << 32) | u64::from(*word);
+            *word = (value / 62) as u32;
+            rest = value % 62;
+        }
+        *byte = ALPHABET[rest as usize];
+    }
+    id
+}
+
+#[cfg(test)]
+mod tests;

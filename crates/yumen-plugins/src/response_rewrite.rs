@@ -1,0 +1,280 @@
+//! `response-rewrite`: changes the answer: status, fields, body.
+
+use base64::Engine as _;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde_json::Value;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Chunk, Configure, Exchange, Expr, Phases, Plugin, ResponseHead, Setup};
+
+use crate::pattern::{self, Replacement, Substitution};
+use crate::text::{Headers, Text, header_map_schema, is_field_name};
+
+/// The settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("dependencies" = {
+    "body": {"not": {"required": ["filters"]}}, "filters": {"not": {"required": ["body"]}}
+}))]
+pub(crate) struct Config {
+    /// The new status.
+    #[schemars(range(min = 200, max = 598))]
+    status_code: Option<u16>,
+    /// Fields to add, set and remove; or a map of fields to set.
+    #[serde(default)]
+    #[schemars(schema_with = "headers_schema")]
+    headers: Option<Headers<Vec<String>>>,
+    /// The new body.
+    body: Option<String>,
+    /// Whether the new body is written in base64.
+    #[serde(default)]
+    body_base64: bool,
+    /// Replacements in the body.
+    #[schemars(length(min = 1))]
+    filters: Option<Vec<Filter>>,
+    /// The most of a body that is collected for the replacements; what follows is cut off.
+    #[serde(default = "body_bytes_max")]
+    #[schemars(range(min = 1))]
+    max_resp_body_size: usize,
+    /// Conditions over the answer.
+    vars: Option<Vec<Value>>,
+}
+
+fn body_bytes_max() -> usize {
+    64 << 20
+}
+
+fn headers_schema(generator: &mut SchemaGenerator) -> Schema {
+    let map = header_map_schema(generator);
+    json_schema!({"anyOf": [map, {"properties": {
+        "add": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^:]+:[^:]*[^/]$"}},
+        "set": map,
+        "remove": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^:]+$"}},
+    }}]})
+}
+
+/// A replacement in the body.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct Filter {
+    /// What is looked for.
+    #[schemars(length(min = 1))]
+    regex: String,
+    /// Whether one match is replaced, or all.
+    #[serde(default)]
+    scope: Scope,
+    /// What the match becomes.
+    replace: String,
+    /// Option letters of the pattern.
+    #[serde(default = "jo")]
+    options: String,
+}
+
+fn jo() -> String {
+    "jo".to_owned()
+}
+
+/// How many matches are replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, serde::Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Scope {
+    #[default]
+    Once,
+    Global,
+}
+
+enum Body {
+    Keep,
+    Replace(Vec<u8>),
+    Filter { filters: Vec<(Scope, Substitution)>, bytes_max: usize },
+}
+
+/// Rewrites answers.
+pub(crate) struct ResponseRewrite {
+    condition: Option<Expr>,
+    status: Option<u16>,
+    add: Vec<(String, Text)>,
+    set: Vec<(String, Text)>,
+    remove: Vec<String>,
+    body: Body,
+}
+
+/// A body on its way through one instance of the plugin.
+struct Collected {
+    of: usize,
+    bytes: Vec<u8>,
+    done: bool,
+}
+
+#[derive(Default)]
+struct Bodies(Vec<Collected>);
+
+impl Configure for ResponseRewrite {
+    const NAME: &'static str = "response-rewrite";
+    const PRIORITY: i32 = 899;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let body = match (config.body, config.filters) {
+            (Some(_), Some(_)) => return Err(Invalid::new("body and filters do not go together")),
+            (Some(text), None) if config.body_base64 => Body::Replace(decode(&text)?),
+            (None, _) if config.body_base64 => return Err(Invalid::new("invalid base64 content")),
+            (Some(text), None) => Body::Replace(text.into_bytes()),
+            (None, Some(filters)) => {
+                let filters = filters.into_iter().map(filter).collect::<Result<_, _>>()?;
+                Body::Filter { filters, bytes_max: config.max_resp_body_size }
+            }
+            (None, None) => Body::Keep,
+        };
+        let parse = |vars| {
+            Expr::parse(&Value::Array(vars)).map_err(|message| {
+                Invalid::new(format!("failed to validate the 'vars' expression: {message}"))
+            })
+        };
+        let operations = config.headers.map(Headers::into_operations).unwrap_or_default();
+        let set = |(name, values): (String, Vec<String>)| (name, Text::parse(&values.concat()));
+        Ok(ResponseRewrite {
+            condition: config.vars.map(parse).transpose()?,
+            status: config.status_code,
+            add: operations.add.iter().map(|line| added(line)).collect::<Result<_, _>>()?,
+            set: operations.set.0.into_iter().map(set).collect(),
+            remove: operations.remove,
+            body,
+        })
+    }
+}
+
+fn decode(text: &str) -> Result<Vec<u8>, Invalid> {
+    let refused = || Invalid::new("invalid base64 content");
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| refused())?;
+    if bytes.is_empty() { Err(refused()) } else { Ok(bytes) }
+}
+
+fn filter(filter: Filter) -> Result<(Scope, Substitution), Invalid> {
+    let refused = |error: Invalid| {
+        Invalid::new(format!("regex \"{}\" validation failed: {}", filter.regex, error.message))
+    };
+    let regex = pattern::with_options(&filter.regex, &filter.options, "filters").map_err(refused)?;
+    let by = Replacement::parse(&filter.replace, "filters").map_err(refused)?;
+    Ok((filter.scope, Substitution::new(regex, by)))
+}
+
+/// `Name: value` as a field to add.
+fn added(line: &str) -> Result<(String, Text), Invalid> {
+    let (name, value) = line.split_once(':').unwrap_or((line, ""));
+    let (name, value) = (name.trim_end(), value.trim_start());
+    if !is_field_name(name) || value.is_empty() || value.contains(':') {
+        let message =
+            format!("\"{line}\" is not a field: expected a name, a colon and a value without colons");
+        return Err(Invalid::at("headers.add", message));
+    }
+    Ok((name.to_owned(), Text::parse(value)))
+}
+
+impl ResponseRewrite {
+    /// Tells this instance from another in the same exchange.
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn begin_body(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+        let length = match &self.body {
+            Body::Keep => return,
+            Body::Replace(body) => Some(body.len() as u64),
+            // Patterns are over text: what is compressed passes as it is.
+            Body::Filter { .. } if is_encoded(head) => return,
+            Body::Filter { .. } => None,
+        };
+        head.body_changes(length);
+        for name in ["Content-Encoding", "Last-Modified", "ETag"] {
+            head.fields.remove(name);
+        }
+        if ex.note::<Bodies>().is_none() {
+            ex.leave(Bodies::default());
+        }
+        if let Some(bodies) = ex.note_mut::<Bodies>() {
+            bodies.0.push(Collected { of: self.key(), bytes: Vec::new(), done: false });
+        }
+    }
+
+    fn edit_fields(&self, ex: &Exchange<'_>, head: &mut ResponseHead) {
+        let mut value = Vec::new();
+        for (name, text) in &self.add {
+            value.clear();
+            text.render(ex, &mut value);
+            head.fields.add(name, &value);
+        }
+        for (name, text) in &self.set {
+            value.clear();
+            text.render(ex, &mut value);
+            head.fields.set(name, &value);
+        }
+        for name in &self.remove {
+            head.fields.remove(name);
+        }
+    }
+}
+
+fn is_encoded(head: &ResponseHead) -> bool {
+    head.fields.get("Content-Encoding").is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity"))
+}
+
+fn replace(filters: &[(Scope, Substitution)], mut body: Vec<u8>) -> Vec<u8> {
+    for (scope, substitution) in filters {
+        let changed = match scope {
+            Scope::Once => substitution.first(&body).map(|(out, _)| out),
+            Scope::Global => substitution.all(&body),
+        };
+        body = changed.unwrap_or(body);
+    }
+    body
+}
+
+impl Plugin for ResponseRewrite {
+    fn phases(&self) -> Phases {
+        match self.body {
+            Body::Keep => Phases::RESPONSE_HEAD,
+            _ => Phases::RESPONSE_HEAD | Phases::RESPONSE_BODY,
+        }
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+        if self.condition.as_ref().is_some_and(|condition| !condition.eval(ex)) {
+            return;
+        }
+        if let Some(status) = self.status {
+            head.set_status(status);
+        }
+        self.begin_body(ex, head);
+        self.edit_fields(ex, head);
+    }
+
+    fn response_body(&self, ex: &mut Exchange<'_>, chunk: Chunk) -> Chunk {
+        let key = self.key();
+        let find = |bodies: &'_ mut Bodies| bodies.0.iter().position(|body| body.of == key);
+        let Some(bodies) = ex.note_mut::<Bodies>() else { return chunk };
+        let Some(at) = find(bodies) else { return chunk };
+        let collected = &mut bodies.0[at];
+        let mut data = Vec::new();
+        match &self.body {
+            Body::Keep => return chunk,
+            _ if collected.done => {}
+            Body::Replace(body) => {
+                collected.done = true;
+                data.extend_from_slice(body);
+            }
+            Body::Filter { filters, bytes_max } => {
+                let room = bytes_max - collected.bytes.len();
+                collected.bytes.extend_from_slice(&chunk.data[..chunk.data.len().min(room)]);
+                if chunk.last || collected.bytes.len() == *bytes_max {
+                    collected.done = true;
+                    data = replace(filters, std::mem::take(&mut collected.bytes));
+                }
+            }
+        }
+        Chunk { data, last: chunk.last }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Answers and what the client gets of them.
+
+use serde_json::{Value, json};
+use yumen_plugin::{Chunk, ResponseHead};
+
+use crate::testing::{Bench, Reply};
+
+fn run(settings: Value, answer: &str) -> Reply {
+    let mut bench = Bench::new();
+    bench.upstream_reply = answer.to_owned();
+    bench.run(&bench.plugin("response-rewrite", settings), "GET / HTTP/1.1")
+}
+
+const HELLO: &str =
+    "HTTP/1.1 200 OK\r\nContent-Length: 12\r\nETag: x\r\nX-A: 1\r\nX-B: 2\r\n\r\nhello hello\n";
+
+#[test]
+fn the_body_is_replaced_and_no_longer_described() {
+    let reply = run(json!({"body": "new", "status_code": 201}), HELLO);
+    assert_eq!((reply.status, reply.body.as_str()), (201, "new"));
+    assert_eq!((reply.field("ETag"), reply.field("Content-Length")), (None, None));
+    assert_eq!(run(json!({"body": "bmV3", "body_base64": true}), HELLO).body, "new");
+}
+
+#[test]
+fn matches_in_the_body_are_replaced() {
+    for (filter, expected) in [
+        (json!({"regex": "hello", "replace": "hi"}), "hi hello\n"),
+        (json!({"regex": "hello", "scope": "global", "replace": "hi"}), "hi hi\n"),
+        (json!({"regex": "H(E)L", "scope": "global", "replace": "<$1>", "options": "ijo"}), "<e>lo <e>lo\n"),
+        (json!({"regex": "none", "replace": "x"}), "hello hello\n"),
+    ] {
+        assert_eq!(run(json!({"filters": [filter]}), HELLO).body, expected, "{filter}");
+    }
+}
+
+#[test]
+fn a_body_past_the_limit_is_cut_off() {
+    let settings =
+        json!({"filters": [{"regex": "l", "replace": "L", "scope": "global"}], "max_resp_body_size": 4});
+    assert_eq!(run(settings, HELLO).body, "heLL");
+}
+
+#[test]
+fn a_compressed_body_passes_as_it_is() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nl";
+    let reply = run(json!({"filters": [{"regex": "l", "replace": "L"}]}), answer);
+    assert_eq!((reply.body.as_str(), reply.field("Content-Encoding").as_deref()), ("l", Some("gzip")));
+}
+
+#[test]
+fn a_body_in_pieces_is_replaced_once() {
+    for (settings, expected) in
+        [(json!({"body": "new"}), "new"), (json!({"filters": [{"regex": "a.*d", "replace": "X"}]}), "X\n")]
+    {
+        let bench = Bench::new();
+        let plugin = bench.plugin("response-rewrite", settings);
+        let mut ex = bench.exchange("GET / HTTP/1.1");
+        plugin.response_head(&mut ex, &mut ResponseHead::default());
+        let mut body = Vec::new();
+        for (data, last) in [("ab", false), ("cd", false), ("\n", false), ("", true)] {
+            let chunk = plugin.response_body(&mut ex, Chunk { data: data.into(), last });
+            assert_eq!(chunk.last, last);
+            body.extend(chunk.data);
+        }
+        assert_eq!(String::from_utf8(body).expect("text"), expected);
+    }
+}
+
+#[test]
+fn fields_are_added_set_and_removed() {
+    let operations = json!({"add": ["X-A: 3", "Set-Cookie: a=b; Max-Age=1"], "set": {"X-B": 4, "X-N": "n"}, "remove": ["ETag"]});
+    let reply = run(json!({"headers": operations}), HELLO);
+    for (name, expected) in [
+        ("X-A", Some("1|3")),
+        ("X-B", Some("4")),
+        ("X-N", Some("n")),
+        ("ETag", None),
+        ("Set-Cookie", Some("a=b; Max-Age=1")),
+    ] {
+        assert_eq!(reply.field(name).as_deref(), expected, "{name}");
+    }
+    assert_eq!(run(json!({"headers": {"X-A": "new"}}), HELLO).field("X-A").as_deref(), Some("new"));
+    assert_eq!(reply.body, "hello hello\n");
+}
+
+#[test]
+fn broken_settings_are_refused() {
+    for (settings, part) in [
+        (json!({"body": "", "body_base64": true}), "invalid base64 content"),
+        (json!({"body": "1", "body_base64": true}), "invalid base64 content"),
+        (json!({"body_base64": true}), "invalid base64 content"),
+        (json!({"filters": [{"regex": "(", "replace": ""}]}), "regex \"(\" validation failed: "),
+        (
+            json!({"filters": [{"regex": "a", "replace": "", "options": "h"}]}),
+            "regex \"a\" validation failed: ",
+        ),
+        (json!({"headers": {"add": ["a b: c"]}}), "\"a b: c\" is not a field"),
+    ] {
+        let error = Bench::new().build("response-rewrite", settings).err().expect(part);
+        assert!(error.message.starts_with(part), "{}", error.message);
+    }
+}
+
+#[test]
+fn conditions_look_at_the_answer() {
+    let settings =
+        json!({"vars": [["status", "==", 404]], "body": "mine", "headers": {"set": {"X-S": "$status"}}});
+    assert_eq!(run(settings.clone(), HELLO).body, "hello hello\n");
+    let reply = run(settings, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!((reply.body.as_str(), reply.field("X-S").as_deref()), ("mine", Some("404")));
+    let error =
+        Bench::new().build("response-rewrite", json!({"vars": [["a", "?", 1]]})).err().expect("refused");
+    assert!(error.message.starts_with("failed to validate the 'vars' expression: "), "{}", error.message);
+}

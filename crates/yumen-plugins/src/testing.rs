@@ -1,0 +1,390 @@
+//! A bench for plugins: requests as text in, answers and upstream heads as text out, with a clock
+//! that only the test moves. Knows no concrete plugin.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use serde_json::Value;
+use yumen_config::schema::Invalid;
+use yumen_http::{HeadLimits, Method, Parsed, parse};
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{
+    Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now, Outcome, Phases,
+    Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, Step,
+};
+
+/// A worker whose clock stands still until the test or a sleep moves it.
+#[derive(Default)]
+pub(crate) struct ManualHost {
+    now: Cell<Now>,
+    random: Cell<u64>,
+    slept: RefCell<Vec<Duration>>,
+}
+
+impl ManualHost {
+    /// Moves the clock.
+    pub(crate) fn advance(&self, by: Duration) {
+        let now = self.now.get();
+        self.now.set(Now {
+            mono_us: now.mono_us + by.as_micros() as u64,
+            unix_ms: now.unix_ms + by.as_millis() as u64,
+        });
+    }
+}
+
+impl ManualHost {
+    /// What the clock shows.
+    pub(crate) fn now(&self) -> Now {
+        self.now.get()
+    }
+
+    /// Sets the clock.
+    pub(crate) fn set_now(&self, now: Now) {
+        self.now.set(now);
+    }
+
+    /// The waits since the last call.
+    pub(crate) fn take_slept(&self) -> Vec<Duration> {
+        self.slept.take()
+    }
+}
+
+impl Host for ManualHost {
+    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
+        self.slept.borrow_mut().push(delay);
+        self.advance(delay);
+        Box::pin(async {})
+    }
+
+    fn random(&self) -> u64 {
+        // splitmix64: every test sees the same sequence.
+        self.random.set(self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        let mut mixed = self.random.get();
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        self.now.get()
+    }
+}
+
+/// What a request came to.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    /// Status the client gets.
+    pub(crate) status: u16,
+    /// Fields the client gets, a line `Name: value` each, in order.
+    pub(crate) fields: Vec<String>,
+    /// Body the client gets.
+    pub(crate) body: String,
+    /// What goes upstream, `METHOD target` and then a line `Name: value` per field; `None` where the
+    /// gateway answered itself.
+    pub(crate) upstream: Option<Vec<String>>,
+    /// How long plugins waited, one entry per wait.
+    pub(crate) slept: Vec<Duration>,
+}
+
+impl Reply {
+    /// The values the client gets under `name`, joined by `|`; `None` where there is none.
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        find(&self.fields, name)
+    }
+
+    /// The values the upstream gets under `name`, joined by `|`.
+    pub(crate) fn upstream_field(&self, name: &str) -> Option<String> {
+        find(self.upstream.as_deref().expect("the request went upstream"), name)
+    }
+
+    /// The first line that goes upstream: `METHOD target`.
+    pub(crate) fn upstream_line(&self) -> &str {
+        &self.upstream.as_ref().expect("the request went upstream")[0]
+    }
+}
+
+fn find(lines: &[String], name: &str) -> Option<String> {
+    let of_name = |line: &'_ String| {
+        let (key, value) = line.split_once(": ")?;
+        key.eq_ignore_ascii_case(name).then(|| value.to_owned())
+    };
+    let values: Vec<String> = lines.iter().filter_map(of_name).collect();
+    (!values.is_empty()).then(|| values.join("|"))
+}
+
+/// Everything around a plugin: registry, consumers, route, client, clock.
+pub(crate) struct Bench {
+    /// The worker, whose clock the test moves.
+    pub(crate) host: ManualHost,
+    /// All consumers.
+    pub(crate) consumers: Consumers,
+    /// Who asks.
+    pub(crate) client: Client,
+    /// The route that matched.
+    pub(crate) route: RouteInfo,
+    /// The object the plugin's settings stand in.
+    pub(crate) owner: String,
+    /// The plugin's metadata.
+    pub(crate) metadata: Option<Value>,
+    /// The node.
+    pub(crate) node: NodeFacts,
+    /// State that outlives snapshots.
+    pub(crate) carry: Carry,
+    /// What the upstream answers.
+    pub(crate) upstream_reply: String,
+    registry: Registry,
+}
+
+impl Bench {
+    /// A bench with client 127.0.0.1, route 1 of service `s1`, one worker, and an upstream that says `ok`.
+    pub(crate) fn new() -> Bench {
+        let host = ManualHost::default();
+        host.now.set(Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_000 });
+        Bench {
+            host,
+            consumers: Consumers::default(),
+            client: Client {
+                peer: address("127.0.0.1:40000"),
+                local: address("127.0.0.1:9080"),
+                tls: None,
+                connection: 1,
+            },
+            route: RouteInfo {
+                id: "1".into(),
+                name: "r1".into(),
+                service_id: "s1".into(),
+                service_name: "svc".into(),
+            },
+            owner: "routes/1".to_owned(),
+            metadata: None,
+            node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+            carry: Carry::default(),
+            upstream_reply: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".to_owned(),
+            registry: Registry::new(crate::BUILTIN),
+        }
+    }
+
+    /// Builds a plugin from its settings, or says why not.
+    pub(crate) fn build(&self, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, Invalid> {
+        let registered = self.registry.get(name).expect("the plugin is in the list");
+        let setup = Setup {
+            carry: &self.carry,
+            owner: &self.owner,
+            metadata: self.metadata.as_ref(),
+            node: &self.node,
+        };
+        registered.build(settings, &setup)
+    }
+
+    /// Builds a plugin from settings that are right.
+    pub(crate) fn plugin(&self, name: &str, settings: Value) -> Arc<dyn Plugin> {
+        self.build(name, settings).expect("the settings are right")
+    }
+
+    /// Adds a consumer without any key.
+    pub(crate) fn add_consumer(&mut self, username: &str) -> Arc<Consumer> {
+        self.add_consumer_of(username, None)
+    }
+
+    /// Adds a consumer of a group without any key.
+    pub(crate) fn add_consumer_of(&mut self, username: &str, group_id: Option<&str>) -> Arc<Consumer> {
+        let consumer = Arc::new(Consumer {
+            username: username.into(),
+            group_id: group_id.map(Into::into),
+            custom_id: None,
+            labels: Box::default(),
+            plugins: Box::default(),
+        });
+        self.consumers.insert(consumer.clone());
+        consumer
+    }
+
+    /// Makes settings of an authentication plugin lead to a consumer, as a credential if `credential_id`.
+    pub(crate) fn add_key(
+        &mut self,
+        consumer: &Arc<Consumer>,
+        name: &'static str,
+        settings: Value,
+        credential_id: Option<&str>,
+    ) {
+        let registered = self.registry.get(name).expect("the plugin is in the list");
+        let (key, auth) = registered
+            .consumer_key(settings)
+            .expect("it is an authentication plugin")
+            .expect("the settings are right");
+        let identity =
+            Identity { consumer: consumer.clone(), credential_id: credential_id.map(Into::into), auth };
+        self.consumers.insert_key(name, &key, Arc::new(identity));
+    }
+
+    /// An exchange at the moment its route was found. `request` is a head with `\n` or CRLF line ends and
+    /// may leave out the empty line; `Host: test.com` is added where there is none.
+    pub(crate) fn exchange(&self, request: &str) -> Exchange<'_> {
+        let (head, _) = read_request(request);
+        let mut ex = Exchange::new(head, &self.client, self.host.clock(), &self.host, &self.consumers);
+        ex.route = Some(&self.route);
+        ex.matched_uri = "/*";
+        ex
+    }
+
+    /// Runs a request through one plugin and, if that lets it pass, on to the upstream.
+    pub(crate) fn run(&self, plugin: &Arc<dyn Plugin>, request: &str) -> Reply {
+        self.run_all(std::slice::from_ref(plugin), request)
+    }
+
+    /// Runs a request through plugins in this order.
+    pub(crate) fn run_all(&self, plugins: &[Arc<dyn Plugin>], request: &str) -> Reply {
+        let mut ex = self.exchange(request);
+        let answer = self.admit(plugins, &mut ex, request);
+        self.finish(plugins, ex, answer)
+    }
+
+    /// The rewrite and access phases; the answer is the one a plugin gave.
+    pub(crate) fn admit(
+        &self,
+        plugins: &[Arc<dyn Plugin>],
+        ex: &mut Exchange<'_>,
+        request: &str,
+    ) -> Option<Response> {
+        for phase in [Phases::REWRITE, Phases::ACCESS] {
+            for plugin in plugins.iter().filter(|plugin| plugin.phases().has(phase)) {
+                if let Some(response) = run_phase(plugin.as_ref(), phase, ex, request) {
+                    return Some(response);
+                }
+            }
+        }
+        None
+    }
+
+    /// The phases from the upstream request on; the exchange is over then.
+    pub(crate) fn finish(
+        &self,
+        plugins: &[Arc<dyn Plugin>],
+        mut ex: Exchange<'_>,
+        answer: Option<Response>,
+    ) -> Reply {
+        let mut reply = Reply::default();
+        let of = |phase| plugins.iter().filter(move |plugin| plugin.phases().has(phase));
+        let (mut head, mut body) = match answer {
+            Some(response) => local_head(response),
+            None => {
+                of(Phases::UPSTREAM_REQUEST).for_each(|plugin| plugin.upstream_request(&mut ex));
+                reply.upstream = Some(upstream_lines(&ex.request));
+                let (head, body) = self.upstream_answer();
+                ex.upstream_status = head.status;
+                (head, body)
+            }
+        };
+        ex.status = head.status;
+        for (name, value) in ex.response_fields.iter() {
+            head.fields.set(std::str::from_utf8(name).expect("names are ASCII"), value);
+        }
+        of(Phases::RESPONSE_HEAD).for_each(|plugin| plugin.response_head(&mut ex, &mut head));
+        ex.status = head.status;
+        for plugin in of(Phases::RESPONSE_BODY) {
+            body = plugin.response_body(&mut ex, Chunk { data: body, last: true }).data;
+        }
+        let outcome = Outcome { status: head.status, ..Outcome::default() };
+        of(Phases::LOG).for_each(|plugin| plugin.log(&ex, &outcome));
+        reply.status = head.status;
+        reply.fields = lines(&head.fields);
+        reply.body = String::from_utf8(body).expect("bodies of tests are text");
+        reply.slept = self.host.slept.take();
+        reply
+    }
+
+    fn upstream_answer(&self) -> (ResponseHead, Vec<u8>) {
+        let bytes = self.upstream_reply.as_bytes();
+        let mut head = ResponseHead::default();
+        match parse::response(bytes, 0, &HeadLimits::default(), Method::Get, &mut head) {
+            Ok(Parsed::Head(length)) => (head, bytes[length..].to_vec()),
+            other => panic!("the upstream's answer of the test is broken: {other:?}"),
+        }
+    }
+}
+
+/// The answer a plugin gives in one phase, waits and body reads included.
+fn run_phase(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>, request: &str) -> Option<Response> {
+    for _ in 0..2 {
+        let step = if phase == Phases::REWRITE { plugin.rewrite(ex) } else { plugin.access(ex) };
+        let bytes_max = match settle(step) {
+            Step::Continue => return None,
+            Step::Respond(response) => return Some(response),
+            Step::NeedBody { bytes_max } => bytes_max,
+            Step::Wait(_) => unreachable!("settle waits"),
+        };
+        let (_, body) = read_request(request);
+        if body.len() > bytes_max {
+            return Some(Response::status(413));
+        }
+        ex.body = Some(body);
+    }
+    panic!("the plugin asks for the body though it was given");
+}
+
+fn settle(mut step: Step<'_>) -> Step<'_> {
+    while let Step::Wait(future) = step {
+        step = ready(future);
+    }
+    step
+}
+
+/// What a future gives that is done at once, as all futures of [`ManualHost`] are.
+pub(crate) fn ready<T>(mut future: Pin<Box<dyn Future<Output = T> + '_>>) -> T {
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the plugin waits for something the bench does not have"),
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("a socket address")
+}
+
+fn read_request(text: &str) -> (RequestHead, Vec<u8>) {
+    let text = text.replace("\r\n", "\n");
+    let (top, body) = text.split_once("\n\n").unwrap_or((text.trim_end_matches('\n'), ""));
+    let mut bytes = top.replace('\n', "\r\n");
+    if !bytes.to_ascii_lowercase().contains("\r\nhost:") {
+        bytes.push_str("\r\nHost: test.com");
+    }
+    if !body.is_empty() && !bytes.to_ascii_lowercase().contains("\r\ncontent-length:") {
+        bytes.push_str(&format!("\r\nContent-Length: {}", body.len()));
+    }
+    bytes.push_str("\r\n\r\n");
+    let mut head = RequestHead::default();
+    match parse::request(bytes.as_bytes(), 0, &HeadLimits::default(), &mut head) {
+        Ok(Parsed::Head(_)) => (head, body.as_bytes().to_vec()),
+        other => panic!("the request of the test is broken: {other:?} in {bytes:?}"),
+    }
+}
+
+fn local_head(response: Response) -> (ResponseHead, Vec<u8>) {
+    let mut head = ResponseHead::default();
+    head.set_status(response.status);
+    for (name, value) in &response.fields {
+        head.fields.add(name, value);
+    }
+    (head, response.body.to_vec())
+}
+
+fn upstream_lines(request: &RequestHead) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let first = format!("{} {}", text(request.method_name()), text(request.upstream_target()));
+    std::iter::once(first).chain(lines(&request.fields)).collect()
+}
+
+fn lines(fields: &Fields) -> Vec<String> {
+    let line =
+        |(name, value)| format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+    fields.iter().map(line).collect()
+}

@@ -1,0 +1,182 @@
+//! Values of settings that may hold `$variables` and `$1` groups, cut once when they are built.
+
+use regex::bytes::Captures;
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use yumen_plugin::{Exchange, Template};
+
+/// Header names and values in the order they were written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(from = "serde_json::Map<String, serde_json::Value>")]
+pub(crate) struct HeaderMap(pub(crate) Vec<(String, Vec<String>)>);
+
+impl From<serde_json::Map<String, serde_json::Value>> for HeaderMap {
+    fn from(map: serde_json::Map<String, serde_json::Value>) -> HeaderMap {
+        HeaderMap(map.into_iter().map(|(name, value)| (name, values(value))).collect())
+    }
+}
+
+fn values(value: serde_json::Value) -> Vec<String> {
+    match value {
+        serde_json::Value::String(text) => vec![text],
+        serde_json::Value::Array(many) => many.into_iter().flat_map(values).collect(),
+        other => vec![other.to_string()],
+    }
+}
+
+/// The schema of a map from header names to strings or numbers.
+pub(crate) fn header_map_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "minProperties": 1,
+        "patternProperties": {"^[^:]+$": {"oneOf": [{"type": "string"}, {"type": "number"}]}},
+    })
+}
+
+/// Fields to add, set and remove; or a map of fields to set. `A` is how fields to add are written.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Headers<A: Default> {
+    Operations(Operations<A>),
+    Set(HeaderMap),
+}
+
+/// What to do with fields.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Operations<A: Default> {
+    #[serde(default)]
+    pub(crate) add: A,
+    #[serde(default)]
+    pub(crate) set: HeaderMap,
+    #[serde(default)]
+    pub(crate) remove: Vec<String>,
+}
+
+impl<A: Default> Headers<A> {
+    /// What either way of writing asks for.
+    pub(crate) fn into_operations(self) -> Operations<A> {
+        match self {
+            Headers::Operations(operations) => operations,
+            Headers::Set(set) => Operations { set, ..Operations::default() },
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Piece {
+    Literal(Box<[u8]>),
+    Group(usize),
+    Variable(Template),
+}
+
+/// Text cut into literals, groups and variables.
+#[derive(Debug)]
+pub(crate) struct Text(Box<[Piece]>);
+
+impl Text {
+    /// Cuts `text`; names of variables may hold dots.
+    pub(crate) fn parse(text: &str) -> Text {
+        Text::cut(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.')
+    }
+
+    /// Cuts `text`; names of variables end before a dot, as redirects want them.
+    pub(crate) fn parse_dotless(text: &str) -> Text {
+        Text::cut(text, |c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    fn cut(text: &str, in_name: impl Fn(char) -> bool) -> Text {
+        let mut pieces = Vec::new();
+        let mut literal = 0;
+        let mut at = 0;
+        while let Some(dollar) = text[at..].find('$').map(|offset| at + offset) {
+            let escaped = text[..dollar].ends_with('\\');
+            let Some(end) = (!escaped).then(|| name_end(text, dollar + 1, &in_name)).flatten() else {
+                at = dollar + 1;
+                continue;
+            };
+            if literal < dollar {
+                pieces.push(Piece::Literal(text.as_bytes()[literal..dollar].into()));
+            }
+            match crate::pattern::group(&text[dollar + 1..end]) {
+                Some((group, "")) => pieces.push(Piece::Group(group)),
+                _ => pieces.push(Piece::Variable(Template::parse(&braced(&text[dollar + 1..end])))),
+            }
+            literal = end;
+            at = end;
+        }
+        if literal < text.len() {
+            pieces.push(Piece::Literal(text.as_bytes()[literal..].into()));
+        }
+        Text(pieces.into())
+    }
+
+    /// The text itself, where it has nothing to fill in.
+    pub(crate) fn as_plain(&self) -> Option<&[u8]> {
+        match self.0.as_ref() {
+            [] => Some(b""),
+            [Piece::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends the text with variables in place; groups are empty.
+    pub(crate) fn render(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) {
+        self.fill(ex, None, out, |_, _| {});
+    }
+
+    /// Appends the text with variables and groups in place; `edit` sees where each variable's value begins.
+    pub(crate) fn fill(
+        &self,
+        ex: &Exchange<'_>,
+        captures: Option<&Groups>,
+        out: &mut Vec<u8>,
+        edit: impl Fn(&mut Vec<u8>, usize),
+    ) {
+        for piece in &self.0 {
+            let start = out.len();
+            match piece {
+                Piece::Literal(text) => out.extend_from_slice(text),
+                Piece::Group(group) => {
+                    out.extend_from_slice(
+                        captures.and_then(|groups| groups.0.get(*group)).map_or(b"", |g| g),
+                    );
+                }
+                Piece::Variable(template) => {
+                    template.render(ex, out);
+                    edit(out, start);
+                }
+            }
+        }
+    }
+}
+
+/// Where the name that begins at `at` ends, braces included; `None` where there is no name.
+fn name_end(text: &str, at: usize, in_name: &impl Fn(char) -> bool) -> Option<usize> {
+    if text[at..].starts_with('{') {
+        return text[at..].find('}').map(|brace| at + brace + 1).filter(|end| *end > at + 2);
+    }
+    let end = text[at..].find(|c| !in_name(c)).map_or(text.len(), |length| at + length);
+    (end > at).then_some(end)
+}
+
+/// A name as a template that ends where the name ends.
+fn braced(name: &str) -> String {
+    if name.starts_with('{') { format!("${name}") } else { format!("${{{name}}}") }
+}
+
+/// The groups of a match, kept past the text it was found in.
+#[derive(Debug)]
+pub(crate) struct Groups(Box<[Box<[u8]>]>);
+
+impl Groups {
+    /// The groups of `captures`.
+    pub(crate) fn of(captures: &Captures<'_>) -> Groups {
+        Groups(captures.iter().map(|group| group.map_or(b"".as_slice(), |g| g.as_bytes()).into()).collect())
+    }
+}
+
+/// Whether `name` may stand as a field name.
+pub(crate) fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte > 32 && byte < 127 && byte != b':')
+}

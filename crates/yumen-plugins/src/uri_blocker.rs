@@ -1,0 +1,76 @@
+//! `uri-blocker`: refuses requests whose target matches one of a list of patterns.
+
+use regex::bytes::Regex;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+
+use crate::pattern;
+
+/// The settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Patterns looked for in the target as received, query included.
+    #[schemars(extend("uniqueItems" = true), inner(length(min = 1, max = 4096)))]
+    block_rules: Vec<String>,
+    /// Status of the refusal.
+    #[serde(default = "forbidden")]
+    #[schemars(range(min = 200))]
+    rejected_code: u16,
+    /// Text of the refusal.
+    #[schemars(length(min = 1))]
+    rejected_msg: Option<String>,
+    /// Whether the case of letters does not matter.
+    #[serde(default)]
+    case_insensitive: bool,
+}
+
+fn forbidden() -> u16 {
+    403
+}
+
+/// Refuses by target.
+pub(crate) struct UriBlocker {
+    rules: Regex,
+    refusal: Response,
+}
+
+impl Configure for UriBlocker {
+    const NAME: &'static str = "uri-blocker";
+    const PRIORITY: i32 = 2900;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        for (at, rule) in config.block_rules.iter().enumerate() {
+            pattern::compile(rule, &format!("block_rules.{at}"))?;
+        }
+        // One pass over the target whatever the number of rules. No rule at all blocks everything, as it
+        // does in APISIX: the empty pattern matches.
+        let joined =
+            config.block_rules.iter().map(|rule| format!("(?:{rule})")).collect::<Vec<_>>().join("|");
+        let options = if config.case_insensitive { "i" } else { "" };
+        let rules = pattern::with_options(&joined, options, "block_rules")?;
+        let refusal = match &config.rejected_msg {
+            Some(message) => Response::error_msg(config.rejected_code, message),
+            None => Response::status(config.rejected_code),
+        };
+        Ok(UriBlocker { rules, refusal })
+    }
+}
+
+impl Plugin for UriBlocker {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if self.rules.is_match(ex.request.target()) {
+            return Step::Respond(self.refusal.clone());
+        }
+        Step::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests;
