@@ -1,0 +1,146 @@
+//! Which endpoint gets the next request: what all balancers share, and the choice between them.
+//!
+//! A balancer sees a [`Pool`] of endpoints that may be picked; the rules of health, priority and
+//! weight are decided here once.
+
+mod consistent_hash;
+mod ewma;
+mod least_conn;
+mod round_robin;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use yumen_plugin::Exchange;
+
+pub use consistent_hash::{ConsistentHash, HashKey};
+pub use round_robin::{RoundRobin, UpstreamState};
+
+use crate::upstream::{Endpoint, EndpointState, Tried, Upstream};
+
+/// How an upstream spreads requests.
+#[derive(Debug)]
+pub enum Balancer {
+    /// In turn, by weight.
+    RoundRobin(RoundRobin),
+    /// By consistent hash of a part of the request.
+    ConsistentHash(ConsistentHash),
+    /// The one with the fewest exchanges under way, by weight.
+    LeastConn,
+    /// The better of two drawn by lot, by how fast they answered lately.
+    Ewma,
+}
+
+impl Balancer {
+    /// In turn, starting at the positions in `state`.
+    pub fn round_robin(endpoints: &[Endpoint], state: Arc<UpstreamState>) -> Balancer {
+        Balancer::RoundRobin(RoundRobin::new(endpoints, state))
+    }
+
+    /// By consistent hash of `key`.
+    pub fn consistent_hash(endpoints: &[Endpoint], key: HashKey) -> Balancer {
+        Balancer::ConsistentHash(ConsistentHash::new(endpoints, key))
+    }
+
+    /// Whether exchanges under way are counted for it.
+    pub fn needs_active(&self) -> bool {
+        matches!(self, Balancer::LeastConn | Balancer::Ewma)
+    }
+}
+
+/// The endpoints that may be picked for one attempt.
+#[derive(Clone, Copy)]
+struct Pool<'u> {
+    endpoints: &'u [Endpoint],
+    tried: &'u Tried,
+    priority: i32,
+    /// Whether endpoints that are down are left out.
+    healthy_only: bool,
+}
+
+impl<'u> Pool<'u> {
+    /// The healthy endpoints of the highest priority that has one untried; where every endpoint is
+    /// down, health is not looked at. `None` where nothing is left.
+    fn of(endpoints: &'u [Endpoint], tried: &'u Tried) -> Option<Pool<'u>> {
+        let healthy_only = endpoints.iter().any(|endpoint| endpoint.weight > 0 && endpoint.is_up());
+        let mut pool = Pool { endpoints, tried, priority: 0, healthy_only };
+        let open = endpoints.iter().enumerate().filter(|(at, _)| pool.is_open(*at));
+        pool.priority = open.map(|(_, endpoint)| endpoint.priority).max()?;
+        Some(pool)
+    }
+
+    fn is_open(&self, index: usize) -> bool {
+        let endpoint = &self.endpoints[index];
+        endpoint.weight > 0 && !self.tried.has(index) && (!self.healthy_only || endpoint.is_up())
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.endpoints[index].priority == self.priority && self.is_open(index)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, &'u Endpoint)> {
+        let pool = *self;
+        self.endpoints.iter().enumerate().filter(move |(index, _)| pool.has(*index))
+    }
+}
+
+impl Endpoint {
+    fn is_up(&self) -> bool {
+        self.health.as_ref().is_none_or(|health| health.is_up())
+    }
+}
+
+impl Upstream {
+    /// The endpoint for this attempt, by index; `None` where there is none that was not tried.
+    ///
+    /// Healthy endpoints of the highest priority first; where all are unhealthy, all are used.
+    #[inline]
+    pub fn pick(&self, ex: &Exchange<'_>, tried: &Tried) -> Option<usize> {
+        if let [only] = &*self.endpoints {
+            return (only.weight > 0 && tried.count() == 0).then_some(0);
+        }
+        if let Balancer::RoundRobin(turns) = &self.balancer
+            && tried.count() == 0
+            && let Some(index) = turns.pick_plain(ex.host.worker())
+        {
+            return Some(index);
+        }
+        let pool = Pool::of(&self.endpoints, tried)?;
+        match &self.balancer {
+            Balancer::RoundRobin(turns) => turns.pick(&pool, ex.host.worker()),
+            Balancer::ConsistentHash(ring) => ring.pick(&pool, ex),
+            Balancer::LeastConn => least_conn::pick(&pool, ex),
+            Balancer::Ewma => ewma::pick(&pool, ex),
+        }
+    }
+
+    /// Notes that an attempt at an endpoint begins; each is followed by one [`Upstream::finished`].
+    #[inline]
+    pub fn started(&self, index: usize) {
+        if self.balancer.needs_active()
+            && let Some(endpoint) = self.endpoints.get(index)
+        {
+            endpoint.state.active.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Notes that an attempt ended after `duration_us`, at `now_us` of the monotonic clock.
+    #[inline]
+    pub fn finished(&self, index: usize, duration_us: u64, now_us: u64) {
+        if !self.balancer.needs_active() {
+            return;
+        }
+        let Some(endpoint) = self.endpoints.get(index) else { return };
+        release(&endpoint.state);
+        if matches!(self.balancer, Balancer::Ewma) {
+            ewma::observe(&endpoint.state, duration_us, now_us);
+        }
+    }
+}
+
+fn release(state: &EndpointState) {
+    // Never below zero, even if a caller finishes what it did not start.
+    let _ = state.active.fetch_update(Relaxed, Relaxed, |active| active.checked_sub(1));
+}

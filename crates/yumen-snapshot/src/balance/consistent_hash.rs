@@ -1,0 +1,96 @@
+//! Consistent hashing: a key keeps its endpoint as long as that is there, whatever else changes.
+//!
+//! The hash is fixed, not seeded, so that all nodes and restarts agree.
+
+use std::net::IpAddr;
+
+use yumen_plugin::{Exchange, Template, Var};
+
+use super::Pool;
+use crate::upstream::Endpoint;
+
+/// Points per unit of weight: enough for shares to be within a few per cent.
+const POINTS: u64 = 160;
+/// The most points of a ring; weights are scaled down to it.
+const RING_MAX: u64 = 1 << 16;
+
+/// What of a request is hashed. Where a request has it not, the client's address is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HashKey {
+    /// A variable.
+    Var(Var),
+    /// A request field.
+    Field(Box<str>),
+    /// A cookie.
+    Cookie(Box<str>),
+    /// The consumer's name.
+    Consumer,
+    /// A text with variables in it.
+    Template(Template),
+}
+
+/// A ring of points, each an endpoint's.
+#[derive(Debug)]
+pub struct ConsistentHash {
+    key: HashKey,
+    /// Hash and endpoint, ascending.
+    ring: Box<[(u32, u32)]>,
+}
+
+impl ConsistentHash {
+    pub(super) fn new(endpoints: &[Endpoint], key: HashKey) -> ConsistentHash {
+        let total: u64 = endpoints.iter().map(|endpoint| u64::from(endpoint.weight)).sum();
+        let divisor = endpoints.iter().fold(0, |divisor, one| common_divisor(divisor, one.weight)).max(1);
+        let units = (total / u64::from(divisor)).max(1);
+        let mut ring = Vec::new();
+        for (index, endpoint) in endpoints.iter().enumerate().filter(|(_, one)| one.weight > 0) {
+            let weight = u64::from(endpoint.weight / divisor);
+            let points = (weight * POINTS.min((RING_MAX / units).max(1))).min(RING_MAX);
+            let seed = hash(endpoint.addr.to_string().as_bytes());
+            ring.extend((0..points).map(|point| (mix(seed ^ mix(point + 1)) as u32, index as u32)));
+        }
+        ring.sort_unstable();
+        ConsistentHash { key, ring: ring.into() }
+    }
+
+    pub(super) fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        let wanted = self.hash_of(ex) as u32;
+        let start = self.ring.partition_point(|(hash, _)| *hash < wanted);
+        let round = self.ring[start..].iter().chain(&self.ring[..start]);
+        round.map(|(_, index)| *index as usize).find(|index| pool.has(*index))
+    }
+
+    fn hash_of(&self, ex: &Exchange<'_>) -> u64 {
+        let found = match &self.key {
+            HashKey::Var(var) => var.get(ex).map(|value| hash(&value)),
+            HashKey::Field(name) => ex.request.fields.get(name).map(hash),
+            HashKey::Cookie(name) => ex.request.cookie(name.as_bytes()).map(hash),
+            HashKey::Consumer => ex.consumer.map(|consumer| hash(consumer.username.as_bytes())),
+            HashKey::Template(template) => {
+                let mut text = Vec::new();
+                (template.render(ex, &mut text) > 0).then(|| hash(&text))
+            }
+        };
+        found.unwrap_or_else(|| match ex.remote_ip {
+            IpAddr::V4(address) => hash(&address.octets()),
+            IpAddr::V6(address) => hash(&address.octets()),
+        })
+    }
+}
+
+fn common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// FNV-1a with a finish that spreads its low bits.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    mix(bytes.iter().fold(0xCBF2_9CE4_8422_2325, step))
+}
+
+/// The finish of SplitMix64.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}

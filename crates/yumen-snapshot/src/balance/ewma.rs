@@ -1,0 +1,51 @@
+//! Peak-sensitive moving average of response times; the better of two endpoints drawn by lot.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use yumen_plugin::Exchange;
+
+use super::Pool;
+use crate::upstream::{Endpoint, EndpointState};
+
+/// After so long without news an average has lost two thirds of its weight.
+const DECAY_US: f64 = 10_000_000.0;
+
+pub(super) fn pick(pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    let lots = ex.host.random();
+    let count = pool.endpoints.len();
+    let first = from(pool, (lots as u32) as usize % count, None)?;
+    let second = from(pool, (lots >> 32) as usize % count, Some(first)).unwrap_or(first);
+    let cost = |index: usize| cost(&pool.endpoints[index], ex.now.mono_us);
+    Some(if cost(second) < cost(first) { second } else { first })
+}
+
+/// The first endpoint of the pool at or after `start`, around the end, other than `not`.
+fn from(pool: &Pool<'_>, start: usize, not: Option<usize>) -> Option<usize> {
+    let count = pool.endpoints.len();
+    (start..count).chain(0..start).find(|index| Some(*index) != not && pool.has(*index))
+}
+
+/// Expected wait: the average for each exchange under way and this one, by weight. Whole microseconds,
+/// so that long-faded averages are equal.
+fn cost(endpoint: &Endpoint, now_us: u64) -> f64 {
+    let state = &endpoint.state;
+    let average = state.ewma_us.load(Relaxed) as f64 * left(state, now_us);
+    (average.floor() + 1.0) * f64::from(state.active.load(Relaxed) + 1) / f64::from(endpoint.weight)
+}
+
+/// What part of the average is left by now.
+fn left(state: &EndpointState, now_us: u64) -> f64 {
+    let idle_us = now_us.saturating_sub(state.ewma_at_us.load(Relaxed));
+    (-(idle_us as f64) / DECAY_US).exp()
+}
+
+/// A slower answer is believed at once, a faster one little by little. Workers may overwrite each
+/// other's observation: an average does not mind.
+pub(super) fn observe(state: &EndpointState, duration_us: u64, now_us: u64) {
+    let left = left(state, now_us);
+    let average = state.ewma_us.load(Relaxed);
+    let blended = average as f64 * left + duration_us as f64 * (1.0 - left);
+    let next = if duration_us > average { duration_us } else { blended as u64 };
+    state.ewma_us.store(next, Relaxed);
+    state.ewma_at_us.store(now_us, Relaxed);
+}

@@ -1,0 +1,35 @@
+//! Least connections: the endpoint with the fewest exchanges under way for its weight.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use yumen_plugin::Exchange;
+
+use super::Pool;
+
+/// Ties are broken by lot, so that idle endpoints share evenly.
+pub(super) fn pick(pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+    let mut best: Option<(usize, u64, u64)> = None;
+    let mut ties = 1;
+    for (index, endpoint) in pool.iter() {
+        let load = u64::from(endpoint.state.active.load(Relaxed)) + 1;
+        let weight = u64::from(endpoint.weight);
+        // load / weight against the best's, without dividing.
+        let order = best.map_or(std::cmp::Ordering::Less, |(_, best_load, best_weight)| {
+            (load * best_weight).cmp(&(best_load * weight))
+        });
+        match order {
+            std::cmp::Ordering::Less => {
+                best = Some((index, load, weight));
+                ties = 1;
+            }
+            std::cmp::Ordering::Equal => {
+                ties += 1;
+                if ex.host.random().is_multiple_of(ties) {
+                    best = Some((index, load, weight));
+                }
+            }
+            std::cmp::Ordering::Greater => {}
+        }
+    }
+    best.map(|(index, _, _)| index)
+}

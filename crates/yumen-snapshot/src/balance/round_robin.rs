@@ -1,0 +1,128 @@
+//! Smooth weighted round robin from a schedule made when the upstream is compiled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::Pool;
+use crate::upstream::Endpoint;
+
+/// The longest schedule; larger weights are scaled down to it.
+const TURNS_MAX: u64 = 4096;
+
+/// One worker's position, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Cursor(AtomicU32);
+
+/// Where each worker stands in its turns; kept across snapshots.
+#[derive(Debug, Default)]
+pub struct UpstreamState {
+    cursors: Box<[Cursor]>,
+}
+
+impl UpstreamState {
+    /// Positions of so many workers, spread over `turns` so that they do not all begin at the same
+    /// endpoint.
+    pub fn new(workers: usize, turns: usize) -> UpstreamState {
+        let start = |worker| Cursor(AtomicU32::new((worker * turns / workers.max(1)) as u32));
+        UpstreamState { cursors: (0..workers.max(1)).map(start).collect() }
+    }
+
+    /// This worker's turn; only the worker itself may take it.
+    #[inline]
+    fn take(&self, worker: usize) -> u32 {
+        let Some(cursor) = self.cursors.get(worker).or(self.cursors.first()) else { return 0 };
+        let turn = cursor.0.load(Relaxed);
+        cursor.0.store(turn.wrapping_add(1), Relaxed);
+        turn
+    }
+}
+
+/// The turns of one priority.
+#[derive(Debug)]
+struct Group {
+    priority: i32,
+    turns: Box<[u32]>,
+}
+
+/// Endpoints in turn, by weight.
+#[derive(Debug)]
+pub struct RoundRobin {
+    groups: Box<[Group]>,
+    /// Whether no endpoint can be down.
+    is_unchecked: bool,
+    state: Arc<UpstreamState>,
+}
+
+impl RoundRobin {
+    pub(super) fn new(endpoints: &[Endpoint], state: Arc<UpstreamState>) -> RoundRobin {
+        let mut priorities: Vec<i32> =
+            endpoints.iter().filter(|endpoint| endpoint.weight > 0).map(|one| one.priority).collect();
+        priorities.sort_unstable_by(|a, b| b.cmp(a));
+        priorities.dedup();
+        let group = |priority| Group { priority, turns: schedule(endpoints, priority) };
+        RoundRobin {
+            groups: priorities.into_iter().map(group).collect(),
+            is_unchecked: endpoints.iter().all(|endpoint| endpoint.health.is_none()),
+            state,
+        }
+    }
+
+    /// How many turns the longest round has: what [`UpstreamState::new`] spreads workers over.
+    pub(crate) fn turns(endpoints: &[Endpoint]) -> usize {
+        let highest = endpoints.iter().filter(|one| one.weight > 0).map(|one| one.priority).max();
+        highest.map_or(0, |priority| scaled(endpoints, priority).map(|(_, weight)| weight as usize).sum())
+    }
+
+    /// The next turn of the highest priority, where nothing can stand in its way.
+    #[inline]
+    pub(super) fn pick_plain(&self, worker: usize) -> Option<usize> {
+        let turns = &self.groups.first().filter(|_| self.is_unchecked)?.turns;
+        Some(turns[self.state.take(worker) as usize % turns.len()] as usize)
+    }
+
+    pub(super) fn pick(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
+        let turns = &self.groups.iter().find(|group| group.priority == pool.priority)?.turns;
+        let start = self.state.take(worker) as usize % turns.len();
+        let round = turns[start..].iter().chain(&turns[..start]);
+        round.map(|index| *index as usize).find(|index| pool.has(*index))
+    }
+}
+
+/// Weights of one priority as small as they can be in the same proportion.
+fn scaled(endpoints: &[Endpoint], priority: i32) -> impl Iterator<Item = (u32, u64)> + '_ {
+    let weights = move || {
+        let all = endpoints.iter().enumerate();
+        all.filter(move |(_, one)| one.weight > 0 && one.priority == priority)
+            .map(|(index, one)| (index as u32, u64::from(one.weight)))
+    };
+    let divisor = weights().fold(0, |divisor, (_, weight)| common_divisor(divisor, weight)).max(1);
+    let total: u64 = weights().map(|(_, weight)| weight / divisor).sum();
+    let shrink = total.div_ceil(TURNS_MAX).max(1);
+    weights().map(move |(index, weight)| (index, (weight / divisor / shrink).max(1)))
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// Each turn goes to the endpoint that is furthest behind its share.
+fn schedule(endpoints: &[Endpoint], priority: i32) -> Box<[u32]> {
+    let mut lags: Vec<(u32, u64, i64)> =
+        scaled(endpoints, priority).map(|(index, weight)| (index, weight, 0)).collect();
+    let total: u64 = lags.iter().map(|(_, weight, _)| weight).sum();
+    if lags.len() as u64 == total {
+        return lags.into_iter().map(|(index, _, _)| index).collect();
+    }
+    (0..total)
+        .map(|_| {
+            lags.iter_mut().for_each(|(_, weight, lag)| *lag += *weight as i64);
+            // The first of equals, so that the order written decides.
+            let next = lags.iter_mut().rev().max_by_key(|(_, _, lag)| *lag);
+            next.map_or(0, |(index, _, lag)| {
+                *lag -= total as i64;
+                *index
+            })
+        })
+        .collect()
+}

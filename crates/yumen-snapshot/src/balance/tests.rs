@@ -1,0 +1,208 @@
+//! All balancers against the rules they share, and each against its own promise.
+
+use std::sync::Arc;
+
+use super::{Balancer, HashKey, UpstreamState};
+use crate::testing::Bench;
+use crate::upstream::{
+    Endpoint, EndpointState, Health, Keepalive, PassHost, Scheme, Timeouts, Tried, Upstream,
+};
+
+/// Endpoints as (weight, priority, up).
+fn endpoints(of: &[(u32, i32, bool)]) -> Box<[Endpoint]> {
+    let endpoint = |(at, (weight, priority, up)): (usize, &(u32, i32, bool))| {
+        let health = Health::default();
+        health.set(*up);
+        Endpoint {
+            addr: ([10, 0, (at >> 8) as u8, at as u8], 80).into(),
+            authority: "x".into(),
+            host: "x".into(),
+            weight: *weight,
+            priority: *priority,
+            state: Arc::new(EndpointState::new()),
+            health: of.iter().any(|(_, _, up)| !up).then(|| Arc::new(health)),
+        }
+    };
+    of.iter().enumerate().map(endpoint).collect()
+}
+
+fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer) -> Upstream {
+    let endpoints = endpoints(of);
+    Upstream {
+        origin: "upstreams/1".into(),
+        scheme: Scheme::Http,
+        balancer: balancer(&endpoints),
+        endpoints,
+        pass_host: PassHost::Pass,
+        retries: 0,
+        retry_timeout_ms: 0,
+        timeouts: Timeouts { connect_ms: 1, send_ms: 1, read_ms: 1 },
+        keepalive: Keepalive { size: 1, idle_timeout_ms: 1, requests: 1 },
+        tls: Arc::default(),
+        checks: None,
+        tls_cache: Default::default(),
+    }
+}
+
+/// Weight, priority, and whether it is up.
+type Given = (u32, i32, bool);
+type Make = fn(&[Endpoint]) -> Balancer;
+
+const TURNS: Make = |all| Balancer::round_robin(all, Arc::new(UpstreamState::new(1, 0)));
+const HASH: Make = |all| Balancer::consistent_hash(all, HashKey::Field("x-key".into()));
+const ALL: [Make; 4] = [TURNS, HASH, |_| Balancer::LeastConn, |_| Balancer::Ewma];
+
+/// How often each endpoint is picked in `rounds` first attempts, each with a key of its own.
+fn shares(upstream: &Upstream, rounds: usize) -> Vec<usize> {
+    let bench = Bench::default();
+    let mut shares = vec![0; upstream.endpoints.len()];
+    for round in 0..rounds {
+        let ex = bench.exchange(&format!("GET /\nX-Key: key{round}"));
+        shares[upstream.pick(&ex, &Tried::default()).expect("an endpoint")] += 1;
+    }
+    shares
+}
+
+#[test]
+fn every_balancer_keeps_the_common_rules() {
+    // (weight, priority, up) and which endpoints may be picked at first.
+    let cases: [(&[Given], &[usize]); 7] = [
+        (&[(1, 0, true), (1, 0, true)], &[0, 1]),
+        (&[(0, 0, true), (1, 0, true), (1, 0, true)], &[1, 2]),
+        (&[(1, 0, false), (1, 0, true), (1, 0, true)], &[1, 2]),
+        (&[(1, 0, false), (1, 0, false)], &[0, 1]),
+        (&[(1, -1, true), (1, 0, true), (1, 0, true)], &[1, 2]),
+        (&[(1, -1, true), (1, 0, false), (1, 0, false)], &[0]),
+        (&[(1, -1, true), (0, 0, true)], &[0]),
+    ];
+    for (of, expected) in cases {
+        for (number, make) in ALL.into_iter().enumerate() {
+            let shares = shares(&upstream(of, make), 200);
+            let picked: Vec<usize> = (0..of.len()).filter(|at| shares[*at] > 0).collect();
+            assert_eq!(picked, expected, "balancer {number} on {of:?}");
+        }
+    }
+}
+
+#[test]
+fn every_balancer_tries_each_endpoint_once_and_then_gives_up() {
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    for of in [&[(1, 0, true), (3, 0, true), (2, -1, true), (0, 0, true)][..], &[(1, 0, true)]] {
+        for make in ALL {
+            let upstream = upstream(of, make);
+            let mut tried = Tried::default();
+            let mut order = Vec::new();
+            while let Some(index) = upstream.pick(&ex, &tried) {
+                tried.push(index);
+                order.push(index);
+            }
+            let last = *order.last().unwrap();
+            order.sort_unstable();
+            let wanted: Vec<usize> = (0..of.len()).filter(|at| of[*at].0 > 0).collect();
+            assert_eq!(order, wanted);
+            assert!(of.len() == 1 || last == 2, "the lower priority comes last");
+        }
+    }
+}
+
+#[test]
+fn no_endpoint_or_only_weightless_ones_give_none() {
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    for of in [&[][..], &[(0, 0, true)], &[(0, 0, true), (0, 0, true)]] {
+        for make in ALL {
+            assert_eq!(upstream(of, make).pick(&ex, &Tried::default()), None);
+        }
+    }
+}
+
+#[test]
+fn round_robin_is_exact_and_smooth() {
+    let upstream = upstream(&[(50, 0, true), (10, 0, true), (10, 0, true)], TURNS);
+    assert_eq!(shares(&upstream, 70), [50, 10, 10]);
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    let turns: Vec<_> = (0..7).filter_map(|_| upstream.pick(&ex, &Tried::default())).collect();
+    assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+fn huge_weights_are_scaled_and_stay_in_proportion() {
+    let upstream = upstream(&[(3_000_000_000, 0, true), (1_000_000_001, 0, true)], TURNS);
+    let shares = shares(&upstream, 8000);
+    assert!((5900..=6100).contains(&shares[0]), "{shares:?}");
+}
+
+#[test]
+fn workers_begin_at_different_endpoints_and_keep_their_place() {
+    let state = Arc::new(UpstreamState::new(2, 4));
+    let of = [(1, 0, true); 4];
+    let first = |worker: usize| {
+        let upstream = upstream(&of, |all| Balancer::round_robin(all, state.clone()));
+        let bench = Bench { worker, ..Bench::default() };
+        let ex = bench.exchange("GET /");
+        upstream.pick(&ex, &Tried::default()).unwrap()
+    };
+    assert_eq!([first(0), first(1), first(0), first(1)], [0, 2, 1, 3]);
+}
+
+#[test]
+fn a_key_keeps_its_endpoint_when_another_goes() {
+    let of = vec![(1, 0, true); 10];
+    let before = upstream(&of, HASH);
+    let mut without = of.clone();
+    without[3].0 = 0;
+    let after = upstream(&without, HASH);
+    let bench = Bench::default();
+    for key in 0..500 {
+        let ex = bench.exchange(&format!("GET /\nX-Key: k{key}"));
+        let old = before.pick(&ex, &Tried::default());
+        assert_eq!(old, before.pick(&ex, &Tried::default()));
+        if old != Some(3) {
+            assert_eq!(old, after.pick(&ex, &Tried::default()));
+        }
+    }
+}
+
+#[test]
+fn consistent_hash_follows_weights_roughly_and_falls_back_to_the_client() {
+    let two_to_one = upstream(&[(2, 0, true), (1, 0, true)], HASH);
+    let shares = shares(&two_to_one, 6000);
+    assert!((3400..=4600).contains(&shares[0]), "{shares:?}");
+    let bench = Bench::default();
+    let picks: Vec<_> =
+        (0..5).map(|_| two_to_one.pick(&bench.exchange("GET /"), &Tried::default())).collect();
+    assert!(picks.iter().all(|pick| *pick == picks[0] && pick.is_some()));
+}
+
+#[test]
+fn least_conn_goes_where_load_over_weight_is_least() {
+    let upstream = upstream(&[(1, 0, true), (4, 0, true)], |_| Balancer::LeastConn);
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    for _ in 0..10 {
+        let index = upstream.pick(&ex, &Tried::default()).unwrap();
+        upstream.started(index);
+    }
+    let active = |at: usize| upstream.endpoints[at].state.active.load(super::Relaxed);
+    assert_eq!((active(0), active(1)), (2, 8));
+    upstream.finished(0, 1, 1);
+    assert_eq!(active(0), 1);
+    (0..3).for_each(|_| upstream.finished(0, 1, 1));
+    assert_eq!(active(0), 0);
+}
+
+#[test]
+fn ewma_avoids_the_slow_endpoint_and_forgives_it_in_time() {
+    let upstream = upstream(&[(1, 0, true), (1, 0, true)], |_| Balancer::Ewma);
+    upstream.finished(0, 500_000, 1_000_000);
+    upstream.finished(1, 1_000, 1_000_000);
+    let bench = Bench::default();
+    let mut ex = bench.exchange("GET /");
+    ex.now.mono_us = 1_000_000;
+    assert!((0..50).all(|_| upstream.pick(&ex, &Tried::default()) == Some(1)));
+    ex.now.mono_us = 400_000_000;
+    let picks: Vec<_> = (0..50).filter_map(|_| upstream.pick(&ex, &Tried::default())).collect();
+    assert!(picks.contains(&0), "an average of long ago counts for nothing");
+}

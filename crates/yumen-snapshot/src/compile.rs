@@ -1,0 +1,535 @@
+//! Resources in, immutable snapshot and problems out. Total, without I/O, and as cheap as the change.
+//!
+//! An object is *staged* from its text alone, then *linked* with what it refers to. A text that cannot
+//! be staged leaves the last good version in force; a link that cannot be made heals when its target
+//! appears.
+
+mod certificate;
+mod consumer;
+mod names;
+mod plugins;
+mod route;
+#[cfg(test)]
+mod tests;
+mod upstream;
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_config::resource as config;
+use yumen_config::{Invalid, Kind, Resource, decode, schema};
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Carry, Chain, Consumers, Registry};
+
+use crate::balance::UpstreamState;
+use crate::router::Router;
+use crate::snapshot::{Certificates, Snapshot, Upstreams};
+use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
+use certificate::SslHeld;
+use consumer::{Claims, ConsumerHeld, CredentialHeld};
+use names::{Dependents, Name, Ranked};
+use plugins::PluginSet;
+use route::{RouteHeld, ServiceHeld};
+
+/// Loads a certificate chain and its key, both PEM, for the door that speaks TLS.
+pub type LoadCertificate =
+    Arc<dyn Fn(&str, &str) -> Result<Arc<dyn Any + Send + Sync>, String> + Send + Sync>;
+
+/// What upstreams use where they do not say.
+#[derive(Debug, Clone, Copy)]
+pub struct Defaults {
+    /// Bounds of one attempt.
+    pub timeouts: Timeouts,
+    /// Bounds of idle connections.
+    pub keepalive: Keepalive,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Defaults {
+            timeouts: Timeouts { connect_ms: 60_000, send_ms: 60_000, read_ms: 60_000 },
+            keepalive: Keepalive { size: 320, idle_timeout_ms: 60_000, requests: 1000 },
+        }
+    }
+}
+
+/// What compiling depends on beside the resources.
+#[derive(Clone)]
+pub struct Env {
+    /// Facts for plugins.
+    pub node: NodeFacts,
+    /// What upstreams use where they do not say.
+    pub defaults: Defaults,
+    /// Whether `:name` and `*name` segments of paths are parameters.
+    pub path_parameters: bool,
+    /// How many workers serve.
+    pub workers: usize,
+    /// Plugins that users may configure although they are not built yet: left out with a warning.
+    pub known_inactive_plugins: &'static [&'static str],
+    /// Loads certificates.
+    pub load_certificate: LoadCertificate,
+}
+
+/// One change of what is compiled.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A resource is new or different.
+    Put(Resource),
+    /// A resource is gone.
+    Delete(Kind, Box<str>),
+    /// A host name now has these addresses. None at all leaves those known before in force.
+    Resolved {
+        /// The name, as in [`Compiler::hosts`].
+        host: Box<str>,
+        /// Its addresses.
+        addrs: Vec<IpAddr>,
+    },
+}
+
+/// What a compilation gave.
+pub struct Compiled {
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// The findings about the objects that changed and those that depend on them.
+    pub problems: Vec<Problem>,
+}
+
+type Table<T> = HashMap<Arc<str>, T, RandomState>;
+type Staged = Result<Vec<Problem>, Vec<Problem>>;
+type SetOfNames = BTreeSet<Name>;
+/// Authentication plugin and key.
+type KeyName = (&'static str, Box<[u8]>);
+/// Host names and the id of a certificate.
+type UpstreamLinks = (Vec<Box<str>>, Option<Arc<str>>);
+
+/// Holds what was compiled and compiles changes of it.
+pub struct Compiler {
+    registry: Arc<Registry>,
+    carry: Arc<Carry>,
+    env: Env,
+    /// What was written last, by kind and id.
+    texts: BTreeMap<Kind, Table<Arc<str>>>,
+    /// The last good text of objects whose text is broken.
+    good: BTreeMap<Name, Arc<str>>,
+    routes: Table<Box<RouteHeld>>,
+    services: Table<ServiceHeld>,
+    plugin_configs: Table<PluginSet>,
+    consumer_groups: Table<PluginSet>,
+    global_rules: Table<PluginSet>,
+    metadata: Table<Value>,
+    consumers_held: Table<ConsumerHeld>,
+    credentials: Table<CredentialHeld>,
+    claims: HashMap<KeyName, Claims, RandomState>,
+    claimed: HashMap<Name, Vec<KeyName>, RandomState>,
+    duplicates: BTreeMap<(Name, &'static str), Problem>,
+    ssls: Table<SslHeld>,
+    sni_claims: HashMap<Box<str>, BTreeSet<Arc<str>>, RandomState>,
+    slots: HashMap<Name, u32, RandomState>,
+    free_slots: Vec<u32>,
+    /// Host names and certificate an upstream depends on.
+    upstream_links: HashMap<Name, UpstreamLinks, RandomState>,
+    hosts: BTreeMap<Box<str>, SetOfNames>,
+    resolved: HashMap<Box<str>, Box<[IpAddr]>, RandomState>,
+    unresolved: BTreeSet<Box<str>>,
+    dependents: Dependents,
+    /// Findings of staging and of linking.
+    staged_problems: BTreeMap<Name, Vec<Problem>>,
+    linked_problems: BTreeMap<Name, Vec<Problem>>,
+    /// Objects whose findings may have changed.
+    touched: SetOfNames,
+    /// Changes since unused names of carried state were forgotten.
+    unswept: usize,
+    empty_chain: Arc<Chain>,
+    plain_tls: Arc<UpstreamTls>,
+    no_turns: Arc<UpstreamState>,
+    // What snapshots share.
+    router: Router,
+    upstreams: Upstreams,
+    certificates: Certificates,
+    consumers: Consumers,
+    global: Arc<Chain>,
+}
+
+/// A refused object as a problem.
+fn invalid(name: &Name, error: Invalid) -> Problem {
+    Problem::error(name.to_string(), error.path, error.message)
+}
+
+impl Compiler {
+    /// A compiler that holds nothing yet.
+    pub fn new(registry: Arc<Registry>, carry: Arc<Carry>, env: Env) -> Compiler {
+        Compiler {
+            registry,
+            carry,
+            router: Router::new(env.path_parameters),
+            env,
+            texts: BTreeMap::new(),
+            good: BTreeMap::new(),
+            routes: Table::default(),
+            services: Table::default(),
+            plugin_configs: Table::default(),
+            consumer_groups: Table::default(),
+            global_rules: Table::default(),
+            metadata: Table::default(),
+            consumers_held: Table::default(),
+            credentials: Table::default(),
+            claims: HashMap::default(),
+            claimed: HashMap::default(),
+            duplicates: BTreeMap::new(),
+            ssls: Table::default(),
+            sni_claims: HashMap::default(),
+            slots: HashMap::default(),
+            free_slots: Vec::new(),
+            upstream_links: HashMap::default(),
+            hosts: BTreeMap::new(),
+            resolved: HashMap::default(),
+            unresolved: BTreeSet::new(),
+            dependents: Dependents::default(),
+            staged_problems: BTreeMap::new(),
+            linked_problems: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            unswept: 0,
+            empty_chain: Arc::default(),
+            plain_tls: Arc::default(),
+            no_turns: Arc::default(),
+            upstreams: Upstreams::default(),
+            certificates: Certificates::default(),
+            consumers: Consumers::default(),
+            global: Arc::default(),
+        }
+    }
+
+    /// Compiles changes into the next snapshot. Of several changes of one object the last counts;
+    /// otherwise their order does not matter.
+    pub fn apply(&mut self, changes: Vec<Change>, revision: u64) -> Compiled {
+        let amount = changes.len();
+        let mut staging: BTreeMap<Ranked, Option<Arc<str>>> = BTreeMap::new();
+        let mut rebuild = SetOfNames::new();
+        for change in changes {
+            match change {
+                Change::Put(resource) => {
+                    staging.insert(Name::new(resource.kind, resource.id).into(), Some(resource.json));
+                }
+                Change::Delete(kind, id) => drop(staging.insert(Name::new(kind, id).into(), None)),
+                Change::Resolved { host, addrs } => self.resolve(host, addrs, &mut rebuild),
+            }
+        }
+        self.touched.clear();
+        let mut link: BTreeSet<Ranked> = BTreeSet::new();
+        for (ranked, json) in staging {
+            self.stage_one(ranked.name, json, &mut link);
+        }
+        for owner in rebuild {
+            let problems = self.rebuild_upstream(&owner).err();
+            self.touched.insert(owner.clone());
+            if let Some(problem) = problems {
+                self.staged_problems.insert(owner, vec![problem]);
+            }
+        }
+        // Linking may make more objects due, but only of kinds that come later.
+        while let Some(ranked) = link.pop_first() {
+            self.link(ranked.name, &mut link);
+        }
+        self.sweep(amount);
+        let touched = std::mem::take(&mut self.touched);
+        let problems = touched.iter().flat_map(|name| self.problems_of(name)).collect();
+        Compiled { snapshot: Arc::new(self.snapshot(revision)), problems }
+    }
+
+    /// Compiles a whole set of resources: what is held and not among them is deleted, what is held
+    /// with the same text is left alone.
+    pub fn replace_all(&mut self, resources: Vec<Resource>, revision: u64) -> Compiled {
+        let changes = self.diff(resources);
+        self.apply(changes, revision)
+    }
+
+    /// What [`Compiler::replace_all`] would apply: for doors that bring whole tables.
+    pub fn diff(&self, resources: Vec<Resource>) -> Vec<Change> {
+        let held = |one: &Resource| self.texts.get(&one.kind).and_then(|texts| texts.get(&one.id));
+        let kept = resources.iter().filter(|one| held(one).is_some()).count();
+        let mut changes = Vec::new();
+        if kept < self.texts.values().map(Table::len).sum() {
+            let named: HashSet<(Kind, &str)> = resources.iter().map(|one| (one.kind, &*one.id)).collect();
+            for (kind, texts) in &self.texts {
+                let missing = texts.keys().filter(|id| !named.contains(&(*kind, id)));
+                changes.extend(missing.map(|id| Change::Delete(*kind, Box::from(&**id))));
+            }
+        }
+        let differs = |one: &Resource| held(one).is_none_or(|text| **text != *one.json);
+        changes.extend(resources.into_iter().filter(differs).map(Change::Put));
+        changes
+    }
+
+    /// All findings in force, by object.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut names: SetOfNames = self.staged_problems.keys().cloned().collect();
+        names.extend(self.linked_problems.keys().cloned());
+        names.extend(self.duplicates.keys().map(|(name, _)| name.clone()));
+        names.extend(self.ssls.keys().map(|id| Name::new(Kind::Ssls, id.clone())));
+        names.extend(self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flatten().cloned());
+        names.iter().flat_map(|name| self.problems_of(name)).collect()
+    }
+
+    /// The host names whose addresses are wanted.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.hosts.keys().map(|host| &**host)
+    }
+
+    fn problems_of(&self, name: &Name) -> Vec<Problem> {
+        let known = [&self.staged_problems, &self.linked_problems];
+        let mut problems: Vec<Problem> =
+            known.iter().filter_map(|of| of.get(name)).flatten().cloned().collect();
+        let duplicates = self.duplicates.range((name.clone(), "")..).take_while(|((of, _), _)| of == name);
+        problems.extend(duplicates.map(|(_, problem)| problem.clone()));
+        if name.kind == Kind::Ssls {
+            problems.extend(self.sni_problems(name));
+        }
+        for host in self.upstream_links.get(name).into_iter().flat_map(|(hosts, _)| hosts) {
+            if self.unresolved.contains(host) {
+                let message = format!("{host} has no address");
+                problems.push(Problem::warning(name.to_string(), "nodes", message));
+            }
+        }
+        problems
+    }
+
+    /// Forgets unused names of carried state once in so many changes, so that a change does not cost
+    /// as much as the table is large.
+    fn sweep(&mut self, changes: usize) {
+        self.unswept += changes;
+        if self.unswept * 4 > self.carry.len() {
+            self.carry.sweep();
+            self.unswept = 0;
+        }
+    }
+
+    fn snapshot(&self, revision: u64) -> Snapshot {
+        Snapshot {
+            revision,
+            global: self.global.clone(),
+            consumers: self.consumers.clone(),
+            router: self.router.clone(),
+            upstreams: self.upstreams.clone(),
+            certificates: self.certificates.clone(),
+        }
+    }
+
+    fn resolve(&mut self, host: Box<str>, mut addrs: Vec<IpAddr>, rebuild: &mut SetOfNames) {
+        let Some(owners) = self.hosts.get(&host) else { return };
+        if addrs.is_empty() {
+            self.touched.extend(owners.iter().cloned());
+            self.unresolved.insert(host);
+            return;
+        }
+        // The order of an answer rotates; it must not look like a change.
+        addrs.sort_unstable();
+        addrs.dedup();
+        self.unresolved.remove(&host);
+        if self.resolved.get(&host).is_none_or(|known| **known != *addrs) {
+            rebuild.extend(owners.iter().cloned());
+            self.resolved.insert(host, addrs.into());
+        }
+    }
+
+    /// The text an object's compiled form was made from.
+    fn good_text(&self, name: &Name) -> Option<Arc<str>> {
+        let written = || self.texts.get(&name.kind)?.get(&name.id);
+        self.good.get(name).or_else(written).cloned()
+    }
+
+    fn stage_one(&mut self, name: Name, json: Option<Arc<str>>, link: &mut BTreeSet<Ranked>) {
+        self.touched.insert(name.clone());
+        let was_there = self.slots.contains_key(&name);
+        match json {
+            Some(json) => self.put(&name, json),
+            None => self.delete(&name),
+        }
+        let dependents = self.dependents.of(&name).cloned();
+        match name.kind {
+            // Plugins are built from their metadata, upstreams from certificates: staged again from
+            // their text, which may have been broken for want of just this.
+            Kind::PluginMetadata | Kind::Ssls => {
+                for dependent in dependents.collect::<Vec<_>>() {
+                    let text = self.texts.get(&dependent.kind).and_then(|texts| texts.get(&dependent.id));
+                    if let Some(json) = text.cloned() {
+                        self.stage_one(dependent, Some(json), link);
+                    }
+                }
+            }
+            // Whoever names an upstream knows its slot: only its coming and going matters to them.
+            Kind::Upstreams if was_there == self.slots.contains_key(&name) => {}
+            _ => link.extend(dependents.map(Ranked::from)),
+        }
+        link.insert(name.into());
+    }
+
+    /// Notes what a broken text refers to, so that it is staged again when that appears.
+    fn note_hopes(&mut self, name: &Name, json: &str) {
+        let Ok(written) = serde_json::from_str::<Value>(json) else { return };
+        let plugins = written.get("plugins").and_then(Value::as_object);
+        for plugin in plugins.into_iter().flat_map(|plugins| plugins.keys()) {
+            self.dependents.add(Name::new(Kind::PluginMetadata, plugin.as_str()), name);
+        }
+        for path in ["/tls/client_cert_id", "/upstream/tls/client_cert_id"] {
+            let id = match written.pointer(path) {
+                Some(Value::String(id)) => id.clone(),
+                Some(Value::Number(id)) => id.to_string(),
+                _ => continue,
+            };
+            self.dependents.add(Name::new(Kind::Ssls, id), name);
+        }
+    }
+
+    fn put(&mut self, name: &Name, json: Arc<str>) {
+        let was_good = self.is_good(name);
+        let before = self.good_text(name);
+        let outcome = self.stage(name, &json);
+        self.texts.entry(name.kind).or_default().insert(name.id.clone(), json.clone());
+        let problems = match outcome {
+            Ok(warnings) => {
+                self.good.remove(name);
+                warnings
+            }
+            Err(mut problems) => {
+                self.note_hopes(name, &json);
+                let hint = match (was_good, name.kind) {
+                    (true, _) => "its last good version stays in force until it is mended",
+                    (false, Kind::Routes) => "requests it would match are answered 503 until it is mended",
+                    (false, _) => "it is not in force until it is mended",
+                };
+                if let Some(first) =
+                    problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one)))
+                {
+                    first.hint.get_or_insert_with(|| hint.to_owned());
+                }
+                if let Some(before) = before.filter(|_| was_good) {
+                    self.good.insert(name.clone(), before);
+                } else if name.kind == Kind::Routes {
+                    self.salvage_route(name, &json);
+                }
+                problems
+            }
+        };
+        set_problems(&mut self.staged_problems, name, problems);
+    }
+
+    fn delete(&mut self, name: &Name) {
+        if let Some(texts) = self.texts.get_mut(&name.kind) {
+            texts.remove(&name.id);
+        }
+        self.good.remove(name);
+        self.staged_problems.remove(name);
+        self.linked_problems.remove(name);
+        match name.kind {
+            Kind::Routes => self.remove_route(name),
+            Kind::Services => self.remove_service(name),
+            Kind::Upstreams => self.remove_upstream(name),
+            Kind::Consumers => self.remove_consumer(name),
+            Kind::Credentials => self.remove_credential(name),
+            Kind::ConsumerGroups | Kind::PluginConfigs | Kind::GlobalRules => self.remove_set(name),
+            Kind::PluginMetadata => drop(self.metadata.remove(&name.id)),
+            Kind::Ssls => self.remove_ssl(name),
+            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {}
+        }
+    }
+
+    /// Understands a text. Where it cannot, nothing held is changed.
+    fn stage(&mut self, name: &Name, json: &str) -> Staged {
+        let refused = |error| vec![invalid(name, error)];
+        match name.kind {
+            Kind::Routes => self.stage_route(name, json),
+            Kind::Services => self.stage_service(name, json),
+            Kind::Upstreams => {
+                let written: config::Upstream = decode(json).map_err(refused)?;
+                self.place_upstream(name, &written, "").map_err(|problem| vec![problem])?;
+                Ok(Vec::new())
+            }
+            Kind::Consumers => self.stage_consumer(name, json),
+            Kind::Credentials => self.stage_credential(name, json),
+            Kind::PluginConfigs => {
+                self.stage_set(name, decode::<config::PluginConfig>(json).map_err(refused)?.plugins)
+            }
+            Kind::ConsumerGroups => {
+                self.stage_set(name, decode::<config::ConsumerGroup>(json).map_err(refused)?.plugins)
+            }
+            Kind::GlobalRules => {
+                self.stage_set(name, decode::<config::GlobalRule>(json).map_err(refused)?.plugins)
+            }
+            Kind::PluginMetadata => self.stage_metadata(name, json),
+            Kind::Ssls => self.stage_ssl(name, json),
+            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {
+                let value: Value = serde_json::from_str(json).map_err(|e| refused(Invalid::from_serde(e)))?;
+                config::check(name.kind, value).map_err(refused)?;
+                let message = format!("{} are not served in this version", name.kind.name());
+                Ok(vec![Problem::warning(name.to_string(), "", message)])
+            }
+        }
+    }
+
+    fn stage_metadata(&mut self, name: &Name, json: &str) -> Staged {
+        let written: config::PluginMetadata = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let mut settings = Value::Object(written.settings);
+        if let Some(schema) = self.registry.get(&name.id).and_then(|one| one.metadata_schema()) {
+            schema::validate(&schema, &mut settings).map_err(|error| vec![invalid(name, error)])?;
+        }
+        self.metadata.insert(name.id.clone(), settings);
+        Ok(Vec::new())
+    }
+
+    /// Whether a good version of an object is in force.
+    fn is_good(&self, name: &Name) -> bool {
+        match name.kind {
+            Kind::Routes => self.routes.get(&name.id).is_some_and(|held| !held.broken),
+            Kind::Services => self.services.contains_key(&name.id),
+            Kind::Upstreams => self.slots.contains_key(name),
+            Kind::Consumers => self.consumers_held.contains_key(&name.id),
+            Kind::Credentials => self.credentials.contains_key(&name.id),
+            Kind::PluginConfigs => self.plugin_configs.contains_key(&name.id),
+            Kind::ConsumerGroups => self.consumer_groups.contains_key(&name.id),
+            Kind::GlobalRules => self.global_rules.contains_key(&name.id),
+            Kind::PluginMetadata => self.metadata.contains_key(&name.id),
+            Kind::Ssls => self.ssls.contains_key(&name.id),
+            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => false,
+        }
+    }
+
+    fn sets(&mut self, kind: Kind) -> Option<&mut Table<PluginSet>> {
+        match kind {
+            Kind::PluginConfigs => Some(&mut self.plugin_configs),
+            Kind::ConsumerGroups => Some(&mut self.consumer_groups),
+            Kind::GlobalRules => Some(&mut self.global_rules),
+            _ => None,
+        }
+    }
+
+    fn link(&mut self, name: Name, link: &mut BTreeSet<Ranked>) {
+        self.touched.insert(name.clone());
+        let problems = match name.kind {
+            Kind::Routes => self.link_route(&name),
+            Kind::Consumers => self.link_consumer(&name),
+            Kind::Credentials => self.link_credential(&name),
+            Kind::GlobalRules => {
+                self.link_global();
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        set_problems(&mut self.linked_problems, &name, problems);
+        if matches!(name.kind, Kind::Services | Kind::Consumers) {
+            link.extend(self.dependents.of(&name).cloned().map(Ranked::from));
+        }
+    }
+}
+
+fn set_problems(of: &mut BTreeMap<Name, Vec<Problem>>, name: &Name, problems: Vec<Problem>) {
+    if problems.is_empty() {
+        of.remove(name);
+    } else {
+        of.insert(name.clone(), problems);
+    }
+}

@@ -1,0 +1,193 @@
+//! Consumers, their groups and credentials, and the keys that lead to them.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use yumen_base::Problem;
+use yumen_config::resource as config;
+use yumen_config::{Kind, decode};
+use yumen_plugin::{Consumer, Identity};
+
+use super::plugins::{self, Entry};
+use super::{Compiler, KeyName, Name, Staged, invalid};
+
+/// Authentication settings: what leads to a consumer.
+#[derive(Clone)]
+pub(super) struct Key {
+    pub(super) plugin: &'static str,
+    pub(super) key: Box<[u8]>,
+    pub(super) auth: Arc<dyn Any + Send + Sync>,
+}
+
+/// Who claims a key. The first by name gets it: a consumer before a credential, then by id.
+pub(super) type Claims = BTreeMap<Name, Arc<Identity>>;
+
+/// What is kept of a consumer to link it again.
+pub(super) struct ConsumerHeld {
+    group: Option<Arc<str>>,
+    custom_id: Option<Box<str>>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    own: Box<[Entry]>,
+    keys: Vec<Key>,
+    /// As linked last.
+    linked: Option<Arc<Consumer>>,
+}
+
+/// What is kept of a credential.
+pub(super) struct CredentialHeld {
+    username: Arc<str>,
+    keys: Vec<Key>,
+}
+
+impl Compiler {
+    pub(super) fn stage_consumer(&mut self, name: &Name, json: &str) -> Staged {
+        let mut written: config::Consumer = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let built = self.build_plugins(name, written.plugins.take(), true);
+        if built.failed() {
+            return Err(built.problems);
+        }
+        self.remove_consumer(name);
+        let group = written.group_id.map(|id| id.0);
+        if let Some(id) = &group {
+            self.dependents.add(Name::new(Kind::ConsumerGroups, id.clone()), name);
+        }
+        self.add_uses(name, built.entries.iter());
+        let labels: Vec<(Box<str>, Box<str>)> =
+            written.labels.into_iter().flatten().map(|(name, value)| (name.into(), value.into())).collect();
+        let custom_id =
+            labels.iter().find(|(name, _)| &**name == "custom_id").map(|(_, value)| value.clone());
+        let held = ConsumerHeld {
+            group,
+            custom_id,
+            labels: labels.into(),
+            own: built.entries.into(),
+            keys: built.keys,
+            linked: None,
+        };
+        self.consumers_held.insert(name.id.clone(), held);
+        Ok(built.problems)
+    }
+
+    pub(super) fn remove_consumer(&mut self, name: &Name) {
+        let Some(held) = self.consumers_held.remove(&name.id) else { return };
+        if let Some(id) = held.group {
+            self.dependents.remove(Name::new(Kind::ConsumerGroups, id), name);
+        }
+        self.remove_uses(name, held.own.iter());
+        self.release_keys(name);
+        self.consumers.remove(&name.id);
+    }
+
+    pub(super) fn link_consumer(&mut self, name: &Name) -> Vec<Problem> {
+        let Some(mut held) = self.consumers_held.remove(&name.id) else { return Vec::new() };
+        let mut problems = Vec::new();
+        let group = held.group.as_ref().and_then(|id| self.consumer_groups.get(id));
+        if let Some(id) = held.group.as_ref().filter(|_| group.is_none()) {
+            let message = format!("there is no consumer group {id} in force");
+            let hint = "the consumer is in force without the group's plugins";
+            problems.push(Problem::error(name.to_string(), "group_id", message).hint(hint));
+        }
+        let groups = group.map(|set| set.entries.clone()).unwrap_or_default();
+        let mut instances = plugins::merge(&[&held.own, &groups]);
+        instances.retain(|instance| !instance.is_auth);
+        instances.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
+        let consumer = Arc::new(Consumer {
+            username: Box::from(&*name.id),
+            group_id: held.group.as_deref().map(Box::from),
+            custom_id: held.custom_id.clone(),
+            labels: held.labels.clone(),
+            plugins: instances.into(),
+        });
+        self.consumers.insert(consumer.clone());
+        self.claim_keys(name, &consumer, None, held.keys.clone());
+        held.linked = Some(consumer);
+        self.consumers_held.insert(name.id.clone(), held);
+        problems
+    }
+
+    pub(super) fn stage_credential(&mut self, name: &Name, json: &str) -> Staged {
+        let mut written: config::Credential = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let Some((username, _)) = name.id.split_once("/credentials/") else {
+            let message = "the id of a credential is consumer/credentials/id";
+            return Err(vec![Problem::error(name.to_string(), "id", message)]);
+        };
+        let built = self.build_plugins(name, written.plugins.take(), true);
+        if built.failed() {
+            return Err(built.problems);
+        }
+        if let Some(entry) = built.entries.first() {
+            let message = format!("plugin {} is not an authentication plugin", entry.name());
+            return Err(vec![Problem::error(name.to_string(), "plugins", message)]);
+        }
+        let username: Arc<str> = username.into();
+        self.remove_credential(name);
+        self.dependents.add(Name::new(Kind::Consumers, username.clone()), name);
+        self.credentials.insert(name.id.clone(), CredentialHeld { username, keys: built.keys });
+        Ok(built.problems)
+    }
+
+    pub(super) fn remove_credential(&mut self, name: &Name) {
+        let Some(held) = self.credentials.remove(&name.id) else { return };
+        self.dependents.remove(Name::new(Kind::Consumers, held.username), name);
+        self.release_keys(name);
+    }
+
+    pub(super) fn link_credential(&mut self, name: &Name) -> Vec<Problem> {
+        let Some(held) = self.credentials.get(&name.id) else { return Vec::new() };
+        let consumer = self.consumers_held.get(&held.username).and_then(|held| held.linked.clone());
+        let Some(consumer) = consumer else {
+            let message = format!("there is no consumer {} in force", held.username);
+            self.release_keys(name);
+            return vec![Problem::error(name.to_string(), "", message)];
+        };
+        let id = name.id.rsplit('/').next().map(Box::from);
+        let keys = held.keys.clone();
+        self.claim_keys(name, &consumer, id, keys);
+        Vec::new()
+    }
+
+    fn claim_keys(&mut self, name: &Name, consumer: &Arc<Consumer>, id: Option<Box<str>>, keys: Vec<Key>) {
+        self.release_keys(name);
+        let mut claimed = Vec::with_capacity(keys.len());
+        for Key { plugin, key, auth } in keys {
+            let identity = Identity { consumer: consumer.clone(), credential_id: id.clone(), auth };
+            let of = (plugin, key);
+            self.claims.entry(of.clone()).or_default().insert(name.clone(), Arc::new(identity));
+            self.settle_key(&of);
+            claimed.push(of);
+        }
+        if !claimed.is_empty() {
+            self.claimed.insert(name.clone(), claimed);
+        }
+    }
+
+    fn release_keys(&mut self, name: &Name) {
+        for of in self.claimed.remove(name).into_iter().flatten() {
+            self.duplicates.remove(&(name.clone(), of.0));
+            if let Some(claims) = self.claims.get_mut(&of) {
+                claims.remove(name);
+            }
+            self.settle_key(&of);
+        }
+    }
+
+    /// Gives a key to its first claimant and tells the others.
+    fn settle_key(&mut self, of: &KeyName) {
+        let Some(claims) = self.claims.get(of) else { return };
+        let mut all = claims.iter();
+        let Some((first, identity)) = all.next() else {
+            self.claims.remove(of);
+            self.consumers.remove_key(of.0, &of.1);
+            return;
+        };
+        self.consumers.insert_key(of.0, &of.1, identity.clone());
+        self.duplicates.remove(&(first.clone(), of.0));
+        for (later, _) in all {
+            let message = format!("duplicate key of plugin {} found with {first}", of.0);
+            let problem = Problem::error(later.to_string(), format!("plugins.{}", of.0), message);
+            self.touched.insert(later.clone());
+            self.duplicates.insert((later.clone(), of.0), problem);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Plugins as objects write them, turned into instances and merged into chains.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_config::resource::Plugins;
+use yumen_plugin::{Chain, Expr, Instance, Meta, Setup};
+
+use super::{Compiler, Name};
+
+/// One plugin of an object. One that does not run still hides those of the same name below it.
+#[derive(Debug, Clone)]
+pub(super) enum Entry {
+    On(Arc<Instance>),
+    Off(Box<str>),
+}
+
+impl Entry {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Entry::On(instance) => instance.name,
+            Entry::Off(name) => name,
+        }
+    }
+
+    fn instance(&self) -> Option<&Arc<Instance>> {
+        match self {
+            Entry::On(instance) => Some(instance),
+            Entry::Off(_) => None,
+        }
+    }
+}
+
+/// Plugins of an object others refer to, with the chain of those that add none of their own.
+#[derive(Debug)]
+pub(super) struct PluginSet {
+    pub(super) entries: Box<[Entry]>,
+    pub(super) chain: Arc<Chain>,
+}
+
+impl PluginSet {
+    pub(super) fn new(entries: Box<[Entry]>, empty: &Arc<Chain>) -> PluginSet {
+        let chain = if entries.is_empty() { empty.clone() } else { Arc::new(Chain::new(merge(&[&entries]))) };
+        PluginSet { entries, chain }
+    }
+}
+
+/// The instances of several objects, the first of each name winning whole.
+pub(super) fn merge(layers: &[&[Entry]]) -> Vec<Arc<Instance>> {
+    let mut kept: Vec<&Entry> = Vec::new();
+    for entry in layers.iter().copied().flatten() {
+        if !kept.iter().any(|other| other.name() == entry.name()) {
+            kept.push(entry);
+        }
+    }
+    kept.into_iter().filter_map(Entry::instance).cloned().collect()
+}
+
+/// The chain of a route: its own plugins over its plugin config's over its service's.
+pub(super) fn chain(
+    own: &[Entry],
+    config: Option<&PluginSet>,
+    service: Option<&PluginSet>,
+    empty: &Arc<Chain>,
+) -> Arc<Chain> {
+    let config = config.filter(|set| !set.entries.is_empty());
+    let service = service.filter(|set| !set.entries.is_empty());
+    match (own.is_empty(), config, service) {
+        (true, None, None) => empty.clone(),
+        (true, Some(only), None) | (true, None, Some(only)) => only.chain.clone(),
+        _ => {
+            let of = |set: Option<&'_ PluginSet>| set.map(|set| set.entries.clone()).unwrap_or_default();
+            Arc::new(Chain::new(merge(&[own, &of(config), &of(service)])))
+        }
+    }
+}
+
+/// What stands in `_meta`, taken out of the settings.
+struct Written {
+    disabled: bool,
+    meta: Meta,
+}
+
+/// Takes `_meta` off the settings. Where it disables the plugin, nothing else is looked at.
+fn take_meta(settings: &mut Value) -> Result<Written, (&'static str, String)> {
+    let mut written = Written { disabled: false, meta: Meta::default() };
+    let Some(meta) = settings.as_object_mut().and_then(|settings| settings.remove("_meta")) else {
+        return Ok(written);
+    };
+    written.disabled = meta.get("disable").and_then(Value::as_bool).unwrap_or(false);
+    if written.disabled {
+        return Ok(written);
+    }
+    if let Some(filter) =
+        meta.get("filter").filter(|filter| filter.as_array().is_none_or(|all| !all.is_empty()))
+    {
+        written.meta.filter = Some(Expr::parse(filter).map_err(|message| ("_meta.filter", message))?);
+    }
+    if let Some(priority) = meta.get("priority") {
+        let number = priority.as_i64().and_then(|number| i32::try_from(number).ok());
+        let refused = || ("_meta.priority", format!("{priority} is not an integer of 32 bits"));
+        written.meta.priority = Some(number.ok_or_else(refused)?);
+    }
+    written.meta.error_response = meta.get("error_response").cloned();
+    Ok(written)
+}
+
+/// What became of the plugins of an object.
+#[derive(Default)]
+pub(super) struct Built {
+    pub(super) entries: Vec<Entry>,
+    /// Authentication settings of a consumer or credential: plugin, key, parsed settings.
+    pub(super) keys: Vec<super::consumer::Key>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Built {
+    pub(super) fn failed(&self) -> bool {
+        self.problems.iter().any(|problem| problem.level == yumen_base::Level::Error)
+    }
+}
+
+impl Compiler {
+    /// Builds all plugins of an object. `for_consumer` says whether authentication plugins hold keys.
+    pub(super) fn build_plugins(&self, owner: &Name, plugins: Option<Plugins>, for_consumer: bool) -> Built {
+        let mut built = Built::default();
+        let object: Arc<str> = match &plugins {
+            Some(plugins) if !plugins.is_empty() => owner.to_string().into(),
+            _ => return built,
+        };
+        for (name, settings) in plugins.into_iter().flatten() {
+            if let Err((path, message)) =
+                self.build_plugin(&object, &name, settings, for_consumer, &mut built)
+            {
+                let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+                let problem = Problem::error(&*object, format!("plugins.{name}{dot}{path}"), message);
+                built.problems.push(match self.meant(&name) {
+                    Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
+                    None => problem,
+                });
+            }
+        }
+        built
+    }
+
+    /// The plugin that was meant by a name nobody knows.
+    fn meant(&self, name: &str) -> Option<&str> {
+        let built_in = || self.registry.iter().map(|registered| registered.kind.name);
+        let inactive = self.env.known_inactive_plugins.iter().copied();
+        let is_known = built_in().any(|known| known == name);
+        if is_known { None } else { yumen_config::closest(name, built_in().chain(inactive)) }
+    }
+
+    fn build_plugin(
+        &self,
+        object: &Arc<str>,
+        name: &str,
+        mut settings: Value,
+        for_consumer: bool,
+        built: &mut Built,
+    ) -> Result<(), (String, String)> {
+        let written = take_meta(&mut settings).map_err(|(path, message)| (path.to_owned(), message))?;
+        if written.disabled {
+            built.entries.push(Entry::Off(name.into()));
+            return Ok(());
+        }
+        let Some(registered) = self.registry.get(name) else {
+            if !self.env.known_inactive_plugins.contains(&name) {
+                return Err((String::new(), format!("unknown plugin [{name}]")));
+            }
+            let message = format!("plugin {name} is not available in this version and is left out");
+            built.problems.push(Problem::warning(&**object, format!("plugins.{name}"), message));
+            built.entries.push(Entry::Off(name.into()));
+            return Ok(());
+        };
+        let kind = &registered.kind;
+        if for_consumer && kind.is_auth {
+            if let Some(parsed) = registered.consumer_key(settings) {
+                let (key, auth) = parsed.map_err(|invalid| (invalid.path, invalid.message))?;
+                built.keys.push(super::consumer::Key { plugin: kind.name, key, auth });
+            }
+            return Ok(());
+        }
+        let metadata = self.metadata.get(name);
+        let setup = Setup { carry: &self.carry, owner: object, metadata, node: &self.env.node };
+        let plugin = registered.build(settings, &setup).map_err(|invalid| (invalid.path, invalid.message))?;
+        built.entries.push(Entry::On(Arc::new(Instance {
+            phases: plugin.phases(),
+            plugin,
+            name: kind.name,
+            priority: written.meta.priority.unwrap_or(kind.priority),
+            meta: written.meta,
+            origin: object.clone(),
+            is_auth: kind.is_auth,
+            prefers_route: kind.prefers_route,
+        })));
+        Ok(())
+    }
+}

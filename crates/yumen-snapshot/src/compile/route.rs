@@ -1,0 +1,400 @@
+//! Routes, services, plugin configs and global rules: staged from text, then linked to each other.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use yumen_base::{IpSet, Level, Problem};
+use yumen_config::resource as config;
+use yumen_config::{Kind, decode};
+use yumen_plugin::{Chain, Expr, Method, RouteInfo};
+
+use super::plugins::{self, Entry, PluginSet};
+use super::{Compiler, Name, Staged, invalid, upstream};
+use crate::snapshot::{Filters, Matching, Route, Slot, Target};
+
+/// Where an object sends requests, as written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Goes {
+    Nowhere,
+    Inline(Slot),
+    Named(Arc<str>),
+}
+
+/// What is kept of a route to link it again.
+#[derive(Debug)]
+pub(super) struct RouteHeld {
+    /// As linked last.
+    pub(super) route: Arc<Route>,
+    /// Its own hosts, where the linked ones may be its service's.
+    hosts: Arc<[Box<str>]>,
+    own: Box<[Entry]>,
+    service: Option<Arc<str>>,
+    plugin_config: Option<Arc<str>>,
+    goes: Goes,
+    enable_websocket: Option<bool>,
+    enabled: bool,
+    /// Whether the router has `route`.
+    routed: bool,
+    /// Whether only its matching part was understood.
+    pub(super) broken: bool,
+}
+
+/// What is kept of a service.
+#[derive(Debug)]
+pub(super) struct ServiceHeld {
+    name: Box<str>,
+    hosts: Arc<[Box<str>]>,
+    plugins: PluginSet,
+    goes: Goes,
+    enable_websocket: Option<bool>,
+}
+
+fn lower(hosts: impl Iterator<Item = impl AsRef<str>>) -> Arc<[Box<str>]> {
+    hosts.map(|host| host.as_ref().to_ascii_lowercase().into()).collect()
+}
+
+fn matching(written: &config::Route) -> Result<Matching, (String, String)> {
+    if written.filter_func.is_some() {
+        return Err(("filter_func".into(), "Lua functions are not supported".into()));
+    }
+    let remote_addrs = IpSet::parse(written.remote_addrs().iter())
+        .map_err(|message| ("remote_addrs".to_owned(), message))?;
+    let vars = match written.vars.as_deref() {
+        None | Some([]) => None,
+        Some(vars) => {
+            Some(Expr::parse(&Value::Array(vars.to_vec())).map_err(|message| ("vars".to_owned(), message))?)
+        }
+    };
+    let filters =
+        (!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(Filters { remote_addrs, vars }));
+    let methods = written.methods.iter().flatten();
+    Ok(Matching {
+        uris: written.uris().iter().map(Box::from).collect(),
+        hosts: lower(written.hosts().iter()),
+        priority: written.priority.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
+        created: written.create_time.map_or(0, |at| at.max(0) as u64),
+        methods: methods.fold(0, |bits, method| bits | Method::of(method.as_str().as_bytes()).bit()),
+        filters,
+    })
+}
+
+/// The fields a broken route is still matched by.
+const MATCHING_FIELDS: [&str; 13] = [
+    "uri",
+    "uris",
+    "host",
+    "hosts",
+    "remote_addr",
+    "remote_addrs",
+    "methods",
+    "priority",
+    "vars",
+    "filter_func",
+    "status",
+    "name",
+    "create_time",
+];
+
+impl Compiler {
+    pub(super) fn stage_route(&mut self, name: &Name, json: &str) -> Staged {
+        let mut written: config::Route = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let matching = matching(&written)
+            .map_err(|(path, message)| vec![Problem::error(name.to_string(), path, message)])?;
+        if written.script.is_some() || written.script_id.is_some() {
+            return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
+        }
+        let built = self.build_plugins(name, written.plugins.take(), false);
+        if built.failed() {
+            return Err(built.problems);
+        }
+        let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
+        self.unroute(name);
+        let held = self.held_route(name, &written, matching, built.entries.into(), goes);
+        for on in held_refs(&held) {
+            self.dependents.add(on, name);
+        }
+        self.add_uses(name, held.own.iter());
+        self.routes.insert(name.id.clone(), Box::new(held));
+        Ok(built.problems)
+    }
+
+    fn held_route(
+        &self,
+        name: &Name,
+        written: &config::Route,
+        matching: Matching,
+        own: Box<[Entry]>,
+        goes: Goes,
+    ) -> RouteHeld {
+        let service = written.service_id.as_ref().map(|id| id.0.clone());
+        let info = RouteInfo {
+            id: Box::from(&*name.id),
+            name: written.name.as_deref().unwrap_or("").into(),
+            service_id: service.as_deref().unwrap_or("").into(),
+            service_name: Box::default(),
+        };
+        let route = Route {
+            info,
+            target: Target::None,
+            chain: self.empty_chain.clone(),
+            enable_websocket: false,
+            timeouts: written.timeout.as_ref().map(upstream::timeouts),
+            matching,
+        };
+        RouteHeld {
+            hosts: route.matching.hosts.clone(),
+            route: Arc::new(route),
+            own,
+            service,
+            plugin_config: written.plugin_config_id.as_ref().map(|id| id.0.clone()),
+            goes,
+            enable_websocket: written.enable_websocket,
+            enabled: written.status != 0,
+            routed: false,
+            broken: false,
+        }
+    }
+
+    /// Where an object sends requests; its own upstream is placed. The last step that can fail.
+    fn stage_goes(
+        &mut self,
+        name: &Name,
+        inline: Option<config::Upstream>,
+        id: Option<config::Id>,
+    ) -> Result<Goes, Vec<Problem>> {
+        if let Some(id) = id {
+            self.remove_upstream(name);
+            return Ok(Goes::Named(id.0));
+        }
+        match inline {
+            Some(written) => self
+                .place_upstream(name, &written, "upstream")
+                .map(Goes::Inline)
+                .map_err(|problem| vec![problem]),
+            None => {
+                self.remove_upstream(name);
+                Ok(Goes::Nowhere)
+            }
+        }
+    }
+
+    /// Lets a new broken route match and refuse, if what it matches can be understood.
+    pub(super) fn salvage_route(&mut self, name: &Name, json: &str) {
+        self.remove_route(name);
+        let Ok(Value::Object(mut written)) = serde_json::from_str(json) else { return };
+        let mut kept: Map<String, Value> = MATCHING_FIELDS
+            .iter()
+            .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
+            .collect();
+        // The name does not match anything, and may be what is wrong.
+        if !kept.get("name").is_some_and(Value::is_string) {
+            kept.remove("name");
+        }
+        kept.insert("plugins".into(), Value::Object(Map::new()));
+        let Ok(written) = config::decode_value::<config::Route>(Value::Object(kept)) else { return };
+        let Ok(matching) = matching(&written) else { return };
+        let mut held = self.held_route(name, &written, matching, Box::default(), Goes::Nowhere);
+        held.broken = true;
+        self.routes.insert(name.id.clone(), Box::new(held));
+    }
+
+    /// Takes a route out of the router and the index, leaving what is held of it.
+    fn unroute(&mut self, name: &Name) {
+        let Some(held) = self.routes.get_mut(&name.id) else { return };
+        if std::mem::take(&mut held.routed) {
+            self.router.remove(&held.route);
+        }
+        let refs: Vec<Name> = held_refs(held).chain(uses(held.own.iter())).collect();
+        for on in refs {
+            self.dependents.remove(on, name);
+        }
+    }
+
+    pub(super) fn remove_route(&mut self, name: &Name) {
+        self.unroute(name);
+        self.routes.remove(&name.id);
+        self.remove_upstream(name);
+    }
+
+    /// Gives a route what its service, plugin config and upstream say now, and routes it.
+    pub(super) fn link_route(&mut self, name: &Name) -> Vec<Problem> {
+        let Some(mut held) = self.routes.remove(&name.id) else { return Vec::new() };
+        let mut problems = Vec::new();
+        let service = held.service.as_ref().and_then(|id| self.services.get(id));
+        let config = held.plugin_config.as_ref().and_then(|id| self.plugin_configs.get(id));
+        let target = self.target(name, &held, service, &mut problems);
+        let chain = match target {
+            Target::Refuse { .. } => self.empty_chain.clone(),
+            _ => plugins::chain(&held.own, config, service.map(|one| &one.plugins), &self.empty_chain),
+        };
+        let enable_websocket =
+            held.enable_websocket.or(service.and_then(|one| one.enable_websocket)).unwrap_or(false);
+        let hosts = match service {
+            Some(service) if held.hosts.is_empty() => service.hosts.clone(),
+            _ => held.hosts.clone(),
+        };
+        let old = &held.route;
+        let service_name = service.map(|one| one.name.clone()).unwrap_or_default();
+        let route = Route {
+            info: RouteInfo { service_name, ..old.info.clone() },
+            matching: Matching { hosts, ..old.matching.clone() },
+            target,
+            chain,
+            enable_websocket,
+            timeouts: old.timeouts,
+        };
+        if std::mem::take(&mut held.routed) {
+            self.router.remove(&held.route);
+        }
+        held.route = Arc::new(route);
+        if held.enabled {
+            self.router.insert(&held.route);
+            held.routed = true;
+        }
+        self.routes.insert(name.id.clone(), held);
+        problems
+    }
+
+    fn target(
+        &self,
+        name: &Name,
+        held: &RouteHeld,
+        service: Option<&ServiceHeld>,
+        problems: &mut Vec<Problem>,
+    ) -> Target {
+        let refuse = |status, message: &str| Target::Refuse { status, message: message.into() };
+        let mut missing = |path: &str, what: &str, id: &str| {
+            let problem = Problem::error(name.to_string(), path, format!("there is no {what} {id} in force"));
+            problems
+                .push(problem.hint(format!("create the {what}, or mend it, and the route heals by itself")));
+        };
+        if held.broken {
+            return refuse(503, "the route is misconfigured");
+        }
+        if let Some(id) = held.service.as_ref().filter(|_| service.is_none()) {
+            missing("service_id", "service", id);
+            return refuse(404, "404 Route Not Found");
+        }
+        if let Some(id) = held.plugin_config.as_ref().filter(|id| !self.plugin_configs.contains_key(*id)) {
+            missing("plugin_config_id", "plugin config", id);
+            return refuse(503, "the route's plugin config is missing");
+        }
+        let goes = match (&held.goes, service) {
+            (Goes::Nowhere, Some(service)) => &service.goes,
+            (own, _) => own,
+        };
+        match goes {
+            Goes::Nowhere => Target::None,
+            Goes::Inline(slot) => Target::Upstream(*slot),
+            Goes::Named(id) => match self.slots.get(&Name::new(Kind::Upstreams, id.clone())) {
+                Some(slot) => Target::Upstream(Slot(*slot)),
+                None => {
+                    missing("upstream_id", "upstream", id);
+                    refuse(503, "the route's upstream is missing")
+                }
+            },
+        }
+    }
+
+    pub(super) fn stage_service(&mut self, name: &Name, json: &str) -> Staged {
+        let mut written: config::Service = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        if written.script.is_some() {
+            return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
+        }
+        let built = self.build_plugins(name, written.plugins.take(), false);
+        if built.failed() {
+            return Err(built.problems);
+        }
+        let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
+        self.unlink_service(name);
+        if let Goes::Named(id) = &goes {
+            self.dependents.add(Name::new(Kind::Upstreams, id.clone()), name);
+        }
+        self.add_uses(name, built.entries.iter());
+        let held = ServiceHeld {
+            name: written.name.unwrap_or_default().into(),
+            hosts: lower(written.hosts.iter().flatten()),
+            plugins: PluginSet::new(built.entries.into(), &self.empty_chain),
+            goes,
+            enable_websocket: written.enable_websocket,
+        };
+        self.services.insert(name.id.clone(), held);
+        Ok(built.problems)
+    }
+
+    fn unlink_service(&mut self, name: &Name) {
+        let Some(held) = self.services.remove(&name.id) else { return };
+        if let Goes::Named(id) = held.goes {
+            self.dependents.remove(Name::new(Kind::Upstreams, id), name);
+        }
+        self.remove_uses(name, held.plugins.entries.iter());
+    }
+
+    pub(super) fn remove_service(&mut self, name: &Name) {
+        self.unlink_service(name);
+        self.remove_upstream(name);
+    }
+
+    /// Stages an object that is nothing but plugins: a plugin config, consumer group or global rule.
+    pub(super) fn stage_set(&mut self, name: &Name, written: config::Plugins) -> Staged {
+        let built = self.build_plugins(name, Some(written), false);
+        if built.failed() {
+            return Err(built.problems);
+        }
+        self.remove_set(name);
+        self.add_uses(name, built.entries.iter());
+        let set = PluginSet::new(built.entries.into(), &self.empty_chain);
+        if let Some(sets) = self.sets(name.kind) {
+            sets.insert(name.id.clone(), set);
+        }
+        Ok(built.problems)
+    }
+
+    pub(super) fn remove_set(&mut self, name: &Name) {
+        let gone = self.sets(name.kind).and_then(|sets| sets.remove(&name.id));
+        if let Some(gone) = gone {
+            self.remove_uses(name, gone.entries.iter());
+        }
+    }
+
+    /// The plugins of all global rules, rule after rule.
+    pub(super) fn link_global(&mut self) {
+        let mut rules: Vec<_> = self.global_rules.iter().collect();
+        rules.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
+        self.global = Arc::new(Chain::concat(all.collect()));
+    }
+
+    pub(super) fn add_uses<'e>(&mut self, name: &Name, entries: impl Iterator<Item = &'e Entry>) {
+        for plugin in uses(entries) {
+            self.dependents.add(plugin, name);
+        }
+    }
+
+    pub(super) fn remove_uses<'e>(&mut self, name: &Name, entries: impl Iterator<Item = &'e Entry>) {
+        for plugin in uses(entries) {
+            self.dependents.remove(plugin, name);
+        }
+    }
+}
+
+/// The objects a route names.
+fn held_refs(held: &RouteHeld) -> impl Iterator<Item = Name> {
+    let upstream = match &held.goes {
+        Goes::Named(id) => Some(Name::new(Kind::Upstreams, id.clone())),
+        _ => None,
+    };
+    let service = held.service.clone().map(|id| Name::new(Kind::Services, id));
+    let config = held.plugin_config.clone().map(|id| Name::new(Kind::PluginConfigs, id));
+    [upstream, service, config].into_iter().flatten()
+}
+
+/// The metadata objects that plugins look at.
+fn uses<'e>(entries: impl Iterator<Item = &'e Entry>) -> impl Iterator<Item = Name> {
+    entries.map(|entry| Name::new(Kind::PluginMetadata, entry.name()))
+}
+
+/// Whether any of these puts its object into quarantine.
+pub(super) fn any_error(problems: &[Problem]) -> bool {
+    problems.iter().any(|problem| problem.level == Level::Error)
+}

@@ -1,0 +1,562 @@
+//! Resources to problems and routes; that order does not matter; quarantine, healing, carry.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use yumen_base::Level;
+use yumen_config::schema::Invalid;
+use yumen_config::{Kind, Resource};
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::plugin::Phases;
+use yumen_plugin::{Carry, Configure, ConsumerAuth, Plugin, Registry, Setup};
+
+use super::{Change, Compiled, Compiler, Defaults, Env};
+use crate::testing::{Bench, Random};
+use crate::upstream::Tried;
+use crate::{Snapshot, Target};
+
+#[derive(Deserialize, JsonSchema)]
+struct Tag {
+    text: String,
+}
+
+/// Two plugins that do nothing but stand in a chain; the text shows which settings won.
+struct First(#[allow(dead_code)] Arc<AtomicU32>);
+struct Second;
+struct Key;
+
+impl Plugin for First {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+}
+
+impl Plugin for Second {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+}
+
+impl Plugin for Key {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+}
+
+impl Configure for First {
+    const NAME: &'static str = "first";
+    const PRIORITY: i32 = 100;
+    type Config = Tag;
+
+    fn build(config: Tag, setup: &Setup<'_>) -> Result<First, Invalid> {
+        let needs = config.text == "needs metadata";
+        if config.text == "bad" || (needs && setup.metadata.is_none()) {
+            return Err(Invalid::at("text", "bad text"));
+        }
+        let counter = setup.carry.keep(&format!("first {}", setup.owner), || AtomicU32::new(0));
+        counter.fetch_add(1, Relaxed);
+        Ok(First(counter))
+    }
+}
+
+impl Configure for Second {
+    const NAME: &'static str = "second";
+    const PRIORITY: i32 = 50;
+    type Config = Tag;
+
+    fn build(_config: Tag, _setup: &Setup<'_>) -> Result<Second, Invalid> {
+        Ok(Second)
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Nothing {}
+
+#[derive(Deserialize, JsonSchema)]
+struct KeyOf {
+    key: String,
+}
+
+impl Configure for Key {
+    const NAME: &'static str = "key-auth";
+    const PRIORITY: i32 = 2500;
+    const IS_AUTH: bool = true;
+    type Config = Nothing;
+
+    fn build(_config: Nothing, _setup: &Setup<'_>) -> Result<Key, Invalid> {
+        Ok(Key)
+    }
+}
+
+impl ConsumerAuth for Key {
+    type Consumer = KeyOf;
+    const KEY_FIELD: &'static str = "key";
+
+    fn key(consumer: &KeyOf) -> &str {
+        &consumer.key
+    }
+}
+
+fn compiler_with(carry: Arc<Carry>) -> Compiler {
+    let kinds = [
+        yumen_plugin::Kind::of::<First>(),
+        yumen_plugin::Kind::of::<Second>(),
+        yumen_plugin::Kind::of_auth::<Key>(),
+    ];
+    let env = Env {
+        node: NodeFacts::default(),
+        defaults: Defaults::default(),
+        path_parameters: true,
+        workers: 2,
+        known_inactive_plugins: &["later"],
+        load_certificate: Arc::new(|cert, _key| match cert.starts_with("bad") {
+            true => Err("not a certificate".into()),
+            false => Ok(Arc::new(cert.to_owned())),
+        }),
+    };
+    Compiler::new(Arc::new(Registry::new(&kinds)), carry, env)
+}
+
+fn compiler() -> Compiler {
+    compiler_with(Arc::default())
+}
+
+fn put(kind: Kind, id: &str, value: Value) -> Change {
+    Change::Put(Resource::new(kind, id, &value))
+}
+
+fn nodes(address: &str) -> Value {
+    json!({ "nodes": { address: 1 } })
+}
+
+fn route(id: &str, mut value: Value) -> Change {
+    if value.get("uri").is_none() {
+        value["uri"] = json!(format!("/{id}"));
+    }
+    put(Kind::Routes, id, value)
+}
+
+/// What a request comes to: the route, where it goes, and its plugins with their origins.
+fn answer(snapshot: &Snapshot, request: &str) -> String {
+    let bench = Bench::default();
+    let mut ex = bench.exchange(request);
+    let Some(route) = snapshot.router.find(&mut ex, &mut ()) else { return "-".into() };
+    let goes = match &route.target {
+        Target::None => "none".into(),
+        Target::Refuse { status, .. } => status.to_string(),
+        Target::Upstream(slot) => {
+            let upstream = snapshot.upstream(*slot).expect("a slot in use is filled");
+            let picked = upstream.pick(&ex, &Tried::default());
+            picked.map_or("empty".into(), |index| upstream.endpoints[index].addr.to_string())
+        }
+    };
+    let plugins: Vec<String> =
+        route.chain.all().iter().map(|one| format!("{}@{}", one.name, one.origin)).collect();
+    format!("{} {goes} {}", route.info.id, plugins.join(" ")).trim_end().to_owned()
+}
+
+fn get(compiled: &Compiled, path: &str) -> String {
+    answer(&compiled.snapshot, &format!("GET {path}"))
+}
+
+/// Problems as `level object at path`.
+fn found(problems: &[yumen_base::Problem]) -> Vec<String> {
+    let level = |level| if level == Level::Error { "error" } else { "warning" };
+    problems.iter().map(|one| format!("{} {} at {}", level(one.level), one.object, one.path)).collect()
+}
+
+#[test]
+fn plugins_merge_by_name_route_over_config_over_service() {
+    let tag = json!({ "text": "x" });
+    let compiled = compiler().apply(
+        vec![
+            put(Kind::Services, "s", json!({ "plugins": { "first": tag, "second": tag }, "upstream": nodes("10.0.0.1:80") })),
+            put(Kind::PluginConfigs, "c", json!({ "plugins": { "second": tag } })),
+            route("plain", json!({ "service_id": "s" })),
+            route("config", json!({ "service_id": "s", "plugin_config_id": "c" })),
+            route("own", json!({ "service_id": "s", "plugin_config_id": "c", "plugins": { "first": tag } })),
+            route("off", json!({ "service_id": "s", "plugins": { "first": { "_meta": { "disable": true }, "text": 5 } } })),
+            route("turned", json!({ "service_id": "s", "plugins": { "second": { "text": "", "_meta": { "priority": 900 } } } })),
+        ],
+        1,
+    );
+    assert_eq!(found(&compiled.problems), [""; 0]);
+    for (path, plugins) in [
+        ("plain", "first@services/s second@services/s"),
+        ("config", "first@services/s second@plugin_configs/c"),
+        ("own", "first@routes/own second@plugin_configs/c"),
+        ("off", "second@services/s"),
+        ("turned", "second@routes/turned first@services/s"),
+    ] {
+        assert_eq!(get(&compiled, &format!("/{path}")), format!("{path} 10.0.0.1:80 {plugins}"));
+    }
+}
+
+#[test]
+fn routes_without_plugins_of_their_own_share_a_chain() {
+    let service = json!({ "plugins": { "first": { "text": "" } } });
+    let one = |id| route(id, json!({ "service_id": "s" }));
+    let compiled = compiler().apply(vec![put(Kind::Services, "s", service), one("a"), one("b")], 1);
+    let bench = Bench::default();
+    let chain = |path: &str| {
+        let mut ex = bench.exchange(&format!("GET {path}"));
+        Arc::as_ptr(&compiled.snapshot.router.find(&mut ex, &mut ()).unwrap().chain)
+    };
+    assert_eq!(chain("/a"), chain("/b"));
+}
+
+#[test]
+fn a_route_takes_from_its_service_only_what_it_does_not_say() {
+    let service = json!({ "hosts": ["S.com"], "upstream": nodes("10.0.0.1:80"), "enable_websocket": true });
+    let compiled = compiler().apply(
+        vec![
+            put(Kind::Services, "s", service),
+            route("a", json!({ "uri": "/", "service_id": "s" })),
+            route(
+                "b",
+                json!({ "uri": "/", "service_id": "s", "host": "b.com", "upstream": nodes("10.0.0.2") }),
+            ),
+            route("c", json!({ "uri": "/", "host": "off.com", "service_id": "s", "status": 0 })),
+        ],
+        1,
+    );
+    for (host, expected) in
+        [("s.com", "a 10.0.0.1:80"), ("b.com", "b 10.0.0.2:80"), ("c.com", "-"), ("off.com", "-")]
+    {
+        assert_eq!(answer(&compiled.snapshot, &format!("GET /\nHost: {host}")), expected);
+    }
+}
+
+#[test]
+fn what_is_missing_refuses_and_heals_by_itself() {
+    let mut compiler = compiler();
+    let compiled = compiler.apply(
+        vec![
+            route("s", json!({ "service_id": "x" })),
+            route("u", json!({ "upstream_id": "x" })),
+            route("c", json!({ "plugin_config_id": "x", "upstream": nodes("10.0.0.1") })),
+            put(Kind::Services, "by-name", json!({ "upstream_id": "x" })),
+            route("su", json!({ "service_id": "by-name" })),
+        ],
+        1,
+    );
+    let all = |compiled: &Compiled| ["/s", "/u", "/c", "/su"].map(|path| get(compiled, path));
+    assert_eq!(all(&compiled), ["s 404", "u 503", "c 503", "su 503"]);
+    let missing = [
+        "error routes/c at plugin_config_id",
+        "error routes/s at service_id",
+        "error routes/su at upstream_id",
+        "error routes/u at upstream_id",
+    ];
+    assert_eq!(found(&compiler.problems()), missing);
+    let healed = compiler.apply(
+        vec![
+            put(Kind::Services, "x", nodes_in("10.0.0.3")),
+            put(Kind::Upstreams, "x", nodes("10.0.0.4")),
+            put(Kind::PluginConfigs, "x", json!({ "plugins": {} })),
+        ],
+        2,
+    );
+    assert_eq!(all(&healed), ["s 10.0.0.3:80", "u 10.0.0.4:80", "c 10.0.0.1:80", "su 10.0.0.4:80"]);
+    assert_eq!(found(&compiler.problems()), [""; 0]);
+    let gone =
+        [Kind::Services, Kind::Upstreams, Kind::PluginConfigs].map(|kind| Change::Delete(kind, "x".into()));
+    let compiled = compiler.apply(gone.into(), 3);
+    assert_eq!(all(&compiled), ["s 404", "u 503", "c 503", "su 503"]);
+    assert_eq!(found(&compiler.problems()), missing);
+}
+
+fn nodes_in(address: &str) -> Value {
+    json!({ "upstream": nodes(address) })
+}
+
+#[test]
+fn a_broken_object_keeps_its_last_good_version_and_a_new_one_refuses() {
+    let mut compiler = compiler();
+    compiler.apply(vec![route("a", nodes_in("10.0.0.1")), put(Kind::Upstreams, "u", nodes("10.0.0.5"))], 1);
+    let bad =
+        |id| route(id, json!({ "plugins": { "first": { "text": "bad" } }, "upstream": nodes("10.0.0.2") }));
+    let compiled = compiler.apply(
+        vec![
+            bad("a"),
+            bad("new"),
+            put(Kind::Upstreams, "u", json!({ "nodes": { "10.0.0.6": 1 }, "scheme": "kafka" })),
+            route("named", json!({ "upstream_id": "u" })),
+            route("nowhere", json!({ "uri": "/nowhere", "remote_addr": "x", "upstream": nodes("10.0.0.2") })),
+            route("unknown", json!({ "plugins": { "nobody": {} } })),
+            route("later", json!({ "plugins": { "later": {} } })),
+        ],
+        2,
+    );
+    for (path, expected) in [
+        ("/a", "a 10.0.0.1:80"),
+        ("/new", "new 503"),
+        ("/named", "named 10.0.0.5:80"),
+        ("/nowhere", "-"),
+        ("/unknown", "unknown 503"),
+        ("/later", "later none"),
+    ] {
+        assert_eq!(get(&compiled, path), expected);
+    }
+    let expected = [
+        "error routes/a at plugins.first.text",
+        "warning routes/later at plugins.later",
+        "error routes/new at plugins.first.text",
+        "error routes/nowhere at remote_addrs",
+        "error routes/unknown at plugins.nobody",
+        "error upstreams/u at nodes[0].port",
+    ];
+    assert_eq!(found(&compiler.problems()), expected);
+    let mended =
+        compiler.apply(vec![route("a", nodes_in("10.0.0.9")), route("new", nodes_in("10.0.0.8"))], 3);
+    assert_eq!([get(&mended, "/a"), get(&mended, "/new")], ["a 10.0.0.9:80", "new 10.0.0.8:80"]);
+    assert!(!found(&compiler.problems()).iter().any(|one| one.contains("routes/a") || one.contains("new")));
+}
+
+#[test]
+fn a_plugin_that_wants_metadata_heals_when_that_appears() {
+    let mut compiler = compiler();
+    let wants = route("a", json!({ "plugins": { "first": { "text": "needs metadata" } } }));
+    assert_eq!(get(&compiler.apply(vec![wants], 1), "/a"), "a 503");
+    let metadata = put(Kind::PluginMetadata, "first", json!({ "anything": 1 }));
+    assert_eq!(get(&compiler.apply(vec![metadata], 2), "/a"), "a none first@routes/a");
+    assert_eq!(found(&compiler.problems()), [""; 0]);
+}
+
+#[test]
+fn names_are_resolved_by_whoever_asks_and_stale_addresses_beat_none() {
+    let mut compiler = compiler();
+    let compiled = compiler.apply(vec![route("a", nodes_in("x.local:81"))], 1);
+    assert_eq!(get(&compiled, "/a"), "a empty");
+    assert_eq!(compiler.hosts().collect::<Vec<_>>(), ["x.local"]);
+    let resolved = |addrs: &[&str]| Change::Resolved {
+        host: "x.local".into(),
+        addrs: addrs.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect(),
+    };
+    assert_eq!(get(&compiler.apply(vec![resolved(&["10.0.0.7"])], 2), "/a"), "a 10.0.0.7:81");
+    assert_eq!(get(&compiler.apply(vec![resolved(&[])], 3), "/a"), "a 10.0.0.7:81");
+    assert_eq!(found(&compiler.problems()), ["warning routes/a at nodes"]);
+    let renamed =
+        compiler.apply(vec![route("a", json!({ "desc": "x", "upstream": nodes("x.local:82") }))], 4);
+    assert_eq!(get(&renamed, "/a"), "a 10.0.0.7:82", "what is known of a name outlives a change of its user");
+    compiler.apply(vec![Change::Delete(Kind::Routes, "a".into())], 5);
+    assert_eq!((compiler.hosts().count(), compiler.problems().len()), (0, 0));
+}
+
+#[test]
+fn keys_lead_to_consumers_and_the_later_of_two_is_a_problem() {
+    let mut compiler = compiler();
+    let keyed = |key: &str| json!({ "key-auth": { "key": key } });
+    let consumer = |name: &str, key: &str| {
+        put(Kind::Consumers, name, json!({ "username": name, "plugins": keyed(key), "group_id": "g" }))
+    };
+    let compiled = compiler.apply(
+        vec![
+            consumer("bob", "k"),
+            consumer("alice", "k"),
+            put(Kind::Credentials, "bob/credentials/c", json!({ "plugins": keyed("c") })),
+            put(Kind::Credentials, "eve/credentials/c", json!({ "plugins": keyed("e") })),
+            put(Kind::ConsumerGroups, "g", json!({ "plugins": { "first": { "text": "" } } })),
+        ],
+        1,
+    );
+    let who = |compiled: &Compiled, key: &str| {
+        let identity = compiled.snapshot.consumers.find("key-auth", key.as_bytes())?;
+        let plugins: Vec<_> = identity.consumer.plugins.iter().map(|one| &*one.origin).collect();
+        Some(format!("{} {:?} {plugins:?}", identity.consumer.username, identity.credential_id.as_deref()))
+    };
+    assert_eq!(who(&compiled, "k").as_deref(), Some(r#"alice None ["consumer_groups/g"]"#));
+    assert_eq!(who(&compiled, "c").as_deref(), Some(r#"bob Some("c") ["consumer_groups/g"]"#));
+    assert_eq!(who(&compiled, "e"), None);
+    let expected = ["error consumers/bob at plugins.key-auth", "error credentials/eve/credentials/c at "];
+    assert_eq!(found(&compiler.problems()), expected);
+    let gone =
+        [Change::Delete(Kind::Consumers, "alice".into()), Change::Delete(Kind::ConsumerGroups, "g".into())];
+    let compiled = compiler.apply(gone.into(), 2);
+    assert_eq!(who(&compiled, "k").as_deref(), Some("bob None []"));
+    assert_eq!(who(&compiled, "c").as_deref(), Some(r#"bob Some("c") []"#));
+}
+
+#[test]
+fn certificates_are_found_by_exact_name_then_one_label_then_default() {
+    let mut compiler = compiler();
+    let pem = |text: &str| format!("{text:x<200}");
+    let ssl = |id: &str, cert: &str, snis: Value| {
+        put(Kind::Ssls, id, json!({ "cert": pem(cert), "key": pem("key"), "snis": snis }))
+    };
+    let compiled = compiler.apply(
+        vec![
+            ssl("1", "one", json!(["a.x.com", "*.x.com"])),
+            ssl("2", "two", json!(["*.x.com"])),
+            ssl("3", "three", json!(["*"])),
+            ssl("4", "bad", json!(["bad.com"])),
+        ],
+        1,
+    );
+    let id =
+        |compiled: &Compiled, sni: &str| compiled.snapshot.certificate(sni).map(|one| one.id.to_string());
+    for (sni, expected) in
+        [("A.x.com", "1"), ("b.x.com", "2"), ("c.b.x.com", "3"), ("", "3"), ("bad.com", "3")]
+    {
+        assert_eq!(id(&compiled, sni).as_deref(), Some(expected), "{sni}");
+    }
+    assert_eq!(found(&compiler.problems()), ["warning ssls/1 at snis", "error ssls/4 at cert"]);
+    let compiled = compiler.apply(vec![Change::Delete(Kind::Ssls, "2".into())], 2);
+    assert_eq!(id(&compiled, "b.x.com").as_deref(), Some("1"));
+}
+
+#[test]
+fn carried_state_survives_a_change_and_goes_with_its_last_user() {
+    let carry = Arc::new(Carry::default());
+    let mut compiler = compiler_with(carry.clone());
+    let with = |text: &str| route("a", json!({ "plugins": { "first": { "text": text } } }));
+    let first = compiler.apply(vec![with("1")], 1);
+    let second = compiler.apply(vec![with("2")], 2);
+    let counter = || carry.keep("first routes/a", || AtomicU32::new(100)).load(Relaxed);
+    assert_eq!(counter(), 2);
+    drop((first, second));
+    drop(compiler.apply(vec![Change::Delete(Kind::Routes, "a".into())], 3));
+    carry.sweep();
+    assert_eq!((carry.len(), counter()), (0, 100));
+}
+
+#[test]
+fn an_old_snapshot_answers_as_before() {
+    let mut compiler = compiler();
+    let old = compiler
+        .apply(vec![route("a", nodes_in("10.0.0.1")), put(Kind::Upstreams, "u", nodes("10.0.0.5"))], 1);
+    let changes = vec![route("a", nodes_in("10.0.0.2")), Change::Delete(Kind::Upstreams, "u".into())];
+    let new = compiler.apply(changes, 2);
+    assert_eq!([get(&old, "/a"), get(&new, "/a")], ["a 10.0.0.1:80", "a 10.0.0.2:80"]);
+    assert_eq!((old.snapshot.upstreams().count(), new.snapshot.upstreams().count()), (2, 1));
+}
+
+#[test]
+fn a_change_of_an_upstream_touches_no_route() {
+    let mut compiler = compiler();
+    let old = compiler.apply(
+        vec![put(Kind::Upstreams, "u", nodes("10.0.0.5")), route("a", json!({ "upstream_id": "u" }))],
+        1,
+    );
+    let new = compiler.apply(vec![put(Kind::Upstreams, "u", nodes("10.0.0.6"))], 2);
+    let bench = Bench::default();
+    let at = |compiled: &Compiled| {
+        let mut ex = bench.exchange("GET /a");
+        std::ptr::from_ref(compiled.snapshot.router.find(&mut ex, &mut ()).unwrap())
+    };
+    assert_eq!(at(&old), at(&new));
+    assert_eq!(get(&new, "/a"), "a 10.0.0.6:80");
+}
+
+/// A random resource of a small world in which ids meet.
+fn some_change(random: &Random) -> Change {
+    let id = random.one(&["1", "2", "3"]);
+    let kinds = [
+        Kind::Routes,
+        Kind::Routes,
+        Kind::Services,
+        Kind::Upstreams,
+        Kind::PluginConfigs,
+        Kind::GlobalRules,
+        Kind::Consumers,
+        Kind::ConsumerGroups,
+    ];
+    let kind = random.one(&kinds);
+    if random.below(4) == 0 {
+        return Change::Delete(kind, id.into());
+    }
+    let other = random.one(&["1", "2", "3"]);
+    let tag = json!({ random.one(&["first", "second"]): { "text": id } });
+    let address = random.one(&["10.0.0.1", "10.0.0.2:90", "name.local"]);
+    let mut value = match kind {
+        Kind::Upstreams => return put(kind, id, nodes(address)),
+        Kind::Consumers => json!({ "username": id, "plugins": { "key-auth": { "key": other } } }),
+        _ => json!({ "plugins": tag }),
+    };
+    if matches!(kind, Kind::Routes | Kind::Services) {
+        match random.below(4) {
+            0 => value["upstream"] = nodes(address),
+            1 => value["upstream_id"] = json!(other),
+            _ => {}
+        }
+    }
+    if kind == Kind::Routes {
+        value["uri"] = json!(random.one(&["/a", "/b/*", "/:p"]));
+        if random.below(2) == 0 {
+            value["service_id"] = json!(other);
+        }
+        if random.below(3) == 0 {
+            value["plugin_config_id"] = json!(other);
+        }
+    }
+    if kind == Kind::Services && random.below(2) == 0 {
+        value["hosts"] = json!(["h.com"]);
+    }
+    if kind == Kind::Consumers && random.below(2) == 0 {
+        value["group_id"] = json!(other);
+    }
+    put(kind, id, value)
+}
+
+/// All that can be seen of a state from outside.
+fn view(compiler: &Compiler, snapshot: &Snapshot) -> Vec<String> {
+    let mut view: Vec<String> = Vec::new();
+    for path in ["/a", "/b/c", "/x"] {
+        for host in ["h.com", "i.com"] {
+            view.push(answer(snapshot, &format!("GET {path}\nHost: {host}")));
+        }
+    }
+    let global: Vec<&str> = snapshot.global.all().iter().map(|one| &*one.origin).collect();
+    view.push(global.join(" "));
+    for key in ["1", "2", "3"] {
+        let identity = snapshot.consumers.find("key-auth", key.as_bytes());
+        let plugins =
+            identity.map(|one| one.consumer.plugins.iter().map(|plugin| &*plugin.origin).collect::<Vec<_>>());
+        view.push(format!("{:?} {plugins:?}", identity.map(|one| &*one.consumer.username)));
+    }
+    view.extend(compiler.problems().iter().map(ToString::to_string));
+    view.push(compiler.hosts().collect::<Vec<_>>().join(" "));
+    view.push(snapshot.upstreams().count().to_string());
+    view
+}
+
+#[test]
+fn one_by_one_in_batches_shuffled_or_from_scratch_gives_the_same() {
+    for seed in 0..300 {
+        let random = Random::new(seed);
+        let changes: Vec<Change> = (0..30).map(|_| some_change(&random)).collect();
+        let mut one_by_one = compiler();
+        let mut last = None;
+        let mut held = std::collections::BTreeMap::new();
+        for change in &changes {
+            match change {
+                Change::Put(one) => drop(held.insert((one.kind, one.id.to_string()), one.clone())),
+                Change::Delete(kind, id) => drop(held.remove(&(*kind, id.to_string()))),
+                Change::Resolved { .. } => {}
+            }
+            last = Some(one_by_one.apply(vec![change.clone()], 1));
+        }
+        let expected = view(&one_by_one, &last.unwrap().snapshot);
+        let mut resources: Vec<Resource> = held.into_values().collect();
+        let mut scratch = compiler();
+        let compiled = scratch.replace_all(resources.clone(), 1);
+        assert_eq!(view(&scratch, &compiled.snapshot), expected, "seed {seed}: from scratch");
+        for at in (1..resources.len()).rev() {
+            resources.swap(at, random.below(at + 1));
+        }
+        let mut shuffled = compiler();
+        let mut compiled = shuffled.apply(Vec::new(), 1);
+        for resource in &resources {
+            compiled = shuffled.apply(vec![Change::Put(resource.clone())], 1);
+        }
+        assert_eq!(view(&shuffled, &compiled.snapshot), expected, "seed {seed}: shuffled");
+        let mut replaced = compiler();
+        replaced.apply(changes[..15].to_vec(), 1);
+        let compiled = replaced.replace_all(resources, 2);
+        assert_eq!(view(&replaced, &compiled.snapshot), expected, "seed {seed}: replaced");
+    }
+}

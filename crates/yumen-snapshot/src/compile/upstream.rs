@@ -1,0 +1,318 @@
+//! Upstreams as users write them, turned into endpoints, checks and a balancer.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use yumen_base::Problem;
+use yumen_config::resource as config;
+use yumen_config::{Kind, decode};
+use yumen_plugin::{Template, Var};
+
+use super::{Compiler, Name};
+use crate::balance::{Balancer, HashKey, RoundRobin, UpstreamState};
+use crate::snapshot::Slot;
+use crate::upstream::{
+    ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, PassHost, PassiveChecks, Probe, Scheme,
+    Timeouts, Upstream, UpstreamTls,
+};
+
+/// Seconds as users write them, in milliseconds, never 0 unless written so.
+pub(super) fn millis(seconds: f64) -> u64 {
+    (seconds * 1000.0).ceil().max(0.0) as u64
+}
+
+pub(super) fn timeouts(written: &config::Timeout) -> Timeouts {
+    Timeouts {
+        connect_ms: millis(written.connect).max(1),
+        send_ms: millis(written.send).max(1),
+        read_ms: millis(written.read).max(1),
+    }
+}
+
+fn checks(written: &config::Checks) -> Checks {
+    let active = &written.active;
+    let path: Box<str> = active.http_path.as_str().into();
+    let host = active.host.as_deref().map(Box::from);
+    let field = |line: &String| {
+        let (name, value) = line.split_once(':')?;
+        Some((Box::from(name.trim()), Box::from(value.trim())))
+    };
+    let fields = active.req_headers.iter().flatten().filter_map(field).collect();
+    let probe = match active.kind {
+        config::CheckType::Tcp => Probe::Tcp,
+        config::CheckType::Http => Probe::Http { path, host, fields },
+        config::CheckType::Https => {
+            Probe::Https { path, host, fields, verify: active.https_verify_certificate }
+        }
+    };
+    let passive = written.passive.as_ref().map(|passive| PassiveChecks {
+        healthy_statuses: passive.healthy.http_statuses.as_slice().into(),
+        successes: passive.healthy.successes.into(),
+        unhealthy_statuses: passive.unhealthy.http_statuses.as_slice().into(),
+        http_failures: passive.unhealthy.http_failures.into(),
+        tcp_failures: passive.unhealthy.tcp_failures.into(),
+        timeouts: passive.unhealthy.timeouts.into(),
+    });
+    let active = ActiveChecks {
+        probe,
+        port: active.port,
+        timeout_ms: millis(active.timeout),
+        healthy_interval_ms: u64::from(active.healthy.interval) * 1000,
+        healthy_statuses: active.healthy.http_statuses.as_slice().into(),
+        successes: active.healthy.successes.into(),
+        unhealthy_interval_ms: u64::from(active.unhealthy.interval) * 1000,
+        unhealthy_statuses: active.unhealthy.http_statuses.as_slice().into(),
+        http_failures: active.unhealthy.http_failures.into(),
+        tcp_failures: active.unhealthy.tcp_failures.into(),
+        timeouts: active.unhealthy.timeouts.into(),
+    };
+    Checks { active, passive }
+}
+
+fn hash_key(written: &config::Upstream) -> HashKey {
+    let key = written.key.as_deref().unwrap_or("remote_addr");
+    match written.hash_on {
+        config::HashOn::Vars => HashKey::Var(Var::parse(key)),
+        config::HashOn::Header => HashKey::Field(key.to_ascii_lowercase().into()),
+        config::HashOn::Cookie => HashKey::Cookie(key.into()),
+        config::HashOn::Consumer => HashKey::Consumer,
+        config::HashOn::VarsCombinations => HashKey::Template(Template::parse(key)),
+    }
+}
+
+/// A number for TLS settings in the names of carried state; keys and certificates are not kept in names.
+fn tls_identity(tls: &UpstreamTls) -> u128 {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, tls.verify, &tls.ca_pem, &tls.client).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
+fn bare_host(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// Names among the nodes that are not addresses.
+pub(super) fn host_names(written: &config::Upstream) -> impl Iterator<Item = &str> {
+    let nodes = written.nodes.iter().flat_map(|nodes| &nodes.0);
+    nodes.map(|node| bare_host(&node.host)).filter(|host| host.parse::<IpAddr>().is_err())
+}
+
+impl Compiler {
+    /// Builds the upstream of an object into its slot. An error leaves the slot as it was.
+    pub(super) fn place_upstream(
+        &mut self,
+        owner: &Name,
+        written: &config::Upstream,
+        path: &str,
+    ) -> Result<Slot, Problem> {
+        let built = self.build_upstream(owner, written).map_err(|(at, message)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            Problem::error(owner.to_string(), format!("{path}{dot}{at}"), message)
+        })?;
+        let hosts: Vec<Box<str>> = host_names(written).map(Box::from).collect();
+        self.forget_upstream_links(owner, &hosts);
+        for host in &hosts {
+            self.hosts.entry(host.clone()).or_default().insert(owner.clone());
+        }
+        let certificate = written.tls.as_ref().and_then(|tls| tls.client_cert_id.as_ref());
+        if let Some(id) = certificate {
+            self.dependents.add(Name::new(Kind::Ssls, id.0.clone()), owner);
+        }
+        let certificate = certificate.map(|id| id.0.clone());
+        if !hosts.is_empty() || certificate.is_some() {
+            self.upstream_links.insert(owner.clone(), (hosts, certificate));
+        }
+        let slot = *self.slots.entry(owner.clone()).or_insert_with(|| match self.free_slots.pop() {
+            Some(free) => free,
+            None => {
+                self.upstreams.push_back(None);
+                self.upstreams.len() as u32 - 1
+            }
+        });
+        self.upstreams.set(slot as usize, Some(Arc::new(built)));
+        Ok(Slot(slot))
+    }
+
+    /// Empties the slot of an object that has no upstream any more.
+    pub(super) fn remove_upstream(&mut self, owner: &Name) {
+        self.forget_upstream_links(owner, &[]);
+        if let Some(slot) = self.slots.remove(owner) {
+            self.upstreams.set(slot as usize, None);
+            self.free_slots.push(slot);
+        }
+    }
+
+    /// Names in `keep` stay wanted, with the addresses known of them.
+    fn forget_upstream_links(&mut self, owner: &Name, keep: &[Box<str>]) {
+        let Some((hosts, certificate)) = self.upstream_links.remove(owner) else { return };
+        for host in hosts.into_iter().filter(|host| !keep.contains(host)) {
+            if let Some(owners) = self.hosts.get_mut(&host) {
+                owners.remove(owner);
+                if owners.is_empty() {
+                    self.hosts.remove(&host);
+                    self.resolved.remove(&host);
+                    self.unresolved.remove(&host);
+                }
+            }
+        }
+        if let Some(id) = certificate {
+            self.dependents.remove(Name::new(Kind::Ssls, id), owner);
+        }
+    }
+
+    /// Builds an upstream again from the text of its object, after what it refers to has changed.
+    pub(super) fn rebuild_upstream(&mut self, owner: &Name) -> Result<(), Problem> {
+        let Some(json) = self.good_text(owner) else { return Ok(()) };
+        let (upstream, path) = match owner.kind {
+            Kind::Upstreams => (decode::<config::Upstream>(&json).ok(), ""),
+            Kind::Services => {
+                (decode::<config::Service>(&json).ok().and_then(|one| one.upstream), "upstream")
+            }
+            _ => (decode::<config::Route>(&json).ok().and_then(|one| one.upstream), "upstream"),
+        };
+        match upstream {
+            Some(upstream) => self.place_upstream(owner, &upstream, path).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn build_upstream(&self, owner: &Name, written: &config::Upstream) -> Result<Upstream, (String, String)> {
+        let refuse = |path: &str, message: String| Err((path.to_owned(), message));
+        let scheme = match written.scheme {
+            config::Scheme::Http => Scheme::Http,
+            config::Scheme::Https => Scheme::Https,
+            other => return refuse("scheme", format!("scheme {other:?} is not supported in this version")),
+        };
+        let Some(nodes) = &written.nodes else {
+            return refuse("discovery_type", "service discovery is not supported in this version".into());
+        };
+        let tls = self.upstream_tls(written.tls.as_ref())?;
+        let origin: Arc<str> = owner.to_string().into();
+        let checks = written.checks.as_ref().map(|written| Arc::new(checks(written)));
+        let named = Naming::new(scheme, &tls, checks.as_deref());
+        let endpoints: Box<[Endpoint]> =
+            nodes.0.iter().flat_map(|node| self.endpoints_of(node, &named)).collect();
+        Ok(Upstream {
+            balancer: self.balancer(written, &origin, &endpoints),
+            origin,
+            scheme,
+            pass_host: match written.pass_host {
+                config::PassHost::Pass => PassHost::Pass,
+                config::PassHost::Node => PassHost::Node,
+                config::PassHost::Rewrite => {
+                    PassHost::Rewrite(written.upstream_host.as_deref().unwrap_or("").into())
+                }
+            },
+            retries: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
+            endpoints,
+            retry_timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
+            timeouts: written.timeout.as_ref().map_or(self.env.defaults.timeouts, timeouts),
+            keepalive: written.keepalive_pool.map_or(self.env.defaults.keepalive, |pool| Keepalive {
+                size: pool.size,
+                idle_timeout_ms: millis(pool.idle_timeout),
+                requests: pool.requests.into(),
+            }),
+            tls,
+            checks,
+            tls_cache: std::sync::OnceLock::new(),
+        })
+    }
+
+    fn balancer(&self, written: &config::Upstream, origin: &str, endpoints: &[Endpoint]) -> Balancer {
+        match written.balance {
+            // Where there is nothing to choose, nothing is carried.
+            config::Balance::Roundrobin if endpoints.len() < 2 => {
+                Balancer::round_robin(endpoints, self.no_turns.clone())
+            }
+            config::Balance::Roundrobin => {
+                let make = || UpstreamState::new(self.env.workers, RoundRobin::turns(endpoints));
+                Balancer::round_robin(endpoints, self.carry.keep(&format!("turns {origin}"), make))
+            }
+            config::Balance::Chash => Balancer::consistent_hash(endpoints, hash_key(written)),
+            config::Balance::LeastConn => Balancer::LeastConn,
+            config::Balance::Ewma => Balancer::Ewma,
+        }
+    }
+
+    fn upstream_tls(
+        &self,
+        written: Option<&config::UpstreamTls>,
+    ) -> Result<Arc<UpstreamTls>, (String, String)> {
+        let Some(written) = written else { return Ok(self.plain_tls.clone()) };
+        let mut client = written
+            .client_cert
+            .as_deref()
+            .zip(written.client_key.as_deref())
+            .map(|(cert, key)| (Box::from(cert), Box::from(key)));
+        if let Some(id) = &written.client_cert_id {
+            let name = Name::new(Kind::Ssls, id.0.clone());
+            let ssl = self.good_text(&name).and_then(|json| decode::<config::Ssl>(&json).ok());
+            let Some(ssl) = ssl else {
+                return Err(("tls.client_cert_id".into(), format!("there is no ssl object {id}")));
+            };
+            if ssl.kind != config::SslType::Client {
+                return Err(("tls.client_cert_id".into(), "wrong ssl type".into()));
+            }
+            client = Some((ssl.cert.into(), ssl.key.into()));
+        }
+        let tls =
+            UpstreamTls { verify: written.verify, ca_pem: written.ca.as_deref().map(Box::from), client };
+        if tls == *self.plain_tls {
+            return Ok(self.plain_tls.clone());
+        }
+        Ok(self.carry.keep(&format!("upstream tls {:032x}", tls_identity(&tls)), || tls))
+    }
+
+    fn endpoints_of(&self, node: &config::Node, named: &Naming) -> Vec<Endpoint> {
+        let host = bare_host(&node.host);
+        let addresses: Vec<IpAddr> = match host.parse() {
+            Ok(address) => vec![address],
+            Err(_) => self.resolved.get(host).map(|all| all.to_vec()).unwrap_or_default(),
+        };
+        let authority = match named.default_port == node.port {
+            true => node.host.clone(),
+            false => format!("{}:{}", node.host, node.port),
+        };
+        let endpoint = |address: IpAddr| {
+            let addr = SocketAddr::new(address, node.port);
+            let state = format!("endpoint {} {addr} {host} {}", named.scheme, named.tls);
+            let health = named
+                .checks
+                .as_ref()
+                .map(|checks| self.carry.keep(&format!("health {addr} {host} {checks}"), Health::default));
+            Endpoint {
+                addr,
+                authority: authority.as_str().into(),
+                host: host.into(),
+                weight: node.weight,
+                priority: node.priority,
+                state: self.carry.keep(&state, EndpointState::new),
+                health,
+            }
+        };
+        addresses.into_iter().map(endpoint).collect()
+    }
+}
+
+/// What the names of carried state are made of, beside the endpoint itself.
+struct Naming {
+    scheme: &'static str,
+    default_port: u16,
+    tls: String,
+    checks: Option<String>,
+}
+
+impl Naming {
+    fn new(scheme: Scheme, tls: &UpstreamTls, checks: Option<&Checks>) -> Naming {
+        let (scheme, default_port) = match scheme {
+            Scheme::Http => ("http", 80),
+            Scheme::Https => ("https", 443),
+        };
+        let tls = if default_port == 443 { format!("{:032x}", tls_identity(tls)) } else { String::new() };
+        Naming { scheme, default_port, tls, checks: checks.map(|checks| format!("{checks:?}")) }
+    }
+}

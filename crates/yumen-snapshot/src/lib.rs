@@ -1,0 +1,21 @@
+//! Resources in, immutable snapshot out; and the router and balancers that serve from it.
+//!
+//! Does no I/O, reads no clock. The same compile serves the live path, `yumen check` and dry runs.
+
+pub mod balance;
+pub mod compile;
+pub mod publish;
+pub mod router;
+pub mod snapshot;
+#[cfg(test)]
+mod testing;
+pub mod upstream;
+
+pub use balance::{Balancer, UpstreamState};
+pub use compile::{Change, Compiled, Compiler, Defaults, Env};
+pub use publish::Publisher;
+pub use router::{Lost, Router, Trace, Witness};
+pub use snapshot::{Certificate, Filters, Matching, Route, Slot, Snapshot, Target};
+pub use upstream::{
+    Endpoint, EndpointState, Health, PassHost, Scheme, Timeouts, Tried, Upstream, UpstreamTls,
+};

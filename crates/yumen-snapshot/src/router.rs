@@ -1,0 +1,273 @@
+//! Finds the route of a request: host, path, then filters, as `radixtree_host_uri` of APISIX does.
+//!
+//! The cost of a look-up does not grow with the table. Clones share structure. Knows nothing of how
+//! routes are written.
+
+mod pattern;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod trie;
+
+use std::sync::Arc;
+
+use yumen_plugin::Exchange;
+
+pub use trace::{Lost, Trace, Witness};
+
+use crate::Route;
+use pattern::{capture, host_key, path_key};
+use trie::{Reversed, Trie};
+
+/// One way to a route: its place among the route's paths, and whether that path names parameters.
+#[derive(Debug, Clone)]
+struct Way {
+    route: Arc<Route>,
+    uri: u16,
+    captures: bool,
+}
+
+/// The routes of one host and path pattern, the first to be tried first. Most have one.
+#[derive(Debug, Clone)]
+enum Bucket {
+    One(Way),
+    Many(Arc<Vec<Way>>),
+}
+
+impl Bucket {
+    fn ways(&self) -> &[Way] {
+        match self {
+            Bucket::One(way) => std::slice::from_ref(way),
+            Bucket::Many(ways) => ways,
+        }
+    }
+
+    fn of(mut ways: Vec<Way>) -> Option<Bucket> {
+        match ways.len() {
+            0 => None,
+            1 => ways.pop().map(Bucket::One),
+            _ => Some(Bucket::Many(Arc::new(ways))),
+        }
+    }
+
+    fn add(bucket: Option<Bucket>, way: Way) -> Option<Bucket> {
+        let Some(bucket) = bucket else { return Some(Bucket::One(way)) };
+        let mut ways = bucket.ways().to_vec();
+        ways.retain(|other| other.route.info.id != way.route.info.id);
+        let at = ways.partition_point(|other| goes_before(&other.route, &way.route));
+        ways.insert(at, way);
+        Bucket::of(ways)
+    }
+
+    fn without(bucket: Option<Bucket>, id: &str) -> Option<Bucket> {
+        match bucket? {
+            Bucket::One(way) if &*way.route.info.id == id => None,
+            Bucket::One(way) => Some(Bucket::One(way)),
+            Bucket::Many(ways) => {
+                Bucket::of(ways.iter().filter(|way| &*way.route.info.id != id).cloned().collect())
+            }
+        }
+    }
+}
+
+/// Higher priority first, then the older route, then by id: never by the order of arrival, so that
+/// the same resources give the same answers.
+fn goes_before(a: &Route, b: &Route) -> bool {
+    let rank = |route: &Route| (std::cmp::Reverse(route.matching.priority), route.matching.created);
+    (rank(a), &a.info.id) < (rank(b), &b.info.id)
+}
+
+type Paths = Trie<Bucket>;
+
+#[derive(Debug, Clone)]
+struct HostTable {
+    pattern: Box<str>,
+    paths: Paths,
+}
+
+/// The routes of a snapshot. A clone shares everything; later changes to either do not show in the
+/// other.
+#[derive(Debug, Clone)]
+pub struct Router {
+    hosts: Trie<Arc<HostTable>>,
+    any_host: Paths,
+    /// Whether `:name` and `*name` segments are parameters.
+    parameters: bool,
+    need_body: usize,
+    len: usize,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Router::new(true)
+    }
+}
+
+impl Router {
+    /// An empty table; `parameters` says whether `:name` and `*name` segments are path parameters.
+    pub fn new(parameters: bool) -> Router {
+        Router { hosts: Trie::default(), any_host: Trie::default(), parameters, need_body: 0, len: 0 }
+    }
+
+    /// Adds a route. One of the same id must have been removed before.
+    pub fn insert(&mut self, route: &Arc<Route>) {
+        self.len += 1;
+        self.need_body += usize::from(route.matching.needs_body());
+        let parameters = self.parameters;
+        self.each_table(&route.matching.hosts, |paths| {
+            for (index, uri) in route.matching.uris.iter().enumerate() {
+                let Some(key) = path_key(uri, parameters) else { continue };
+                let uri = u16::try_from(index).unwrap_or(u16::MAX);
+                let way = Way { route: route.clone(), uri, captures: key.captures };
+                paths.update(&key.bytes, key.reach, |bucket| Bucket::add(bucket, way));
+            }
+        });
+    }
+
+    /// Removes a route that was inserted just like this.
+    pub fn remove(&mut self, route: &Route) {
+        self.len = self.len.saturating_sub(1);
+        self.need_body = self.need_body.saturating_sub(usize::from(route.matching.needs_body()));
+        let parameters = self.parameters;
+        self.each_table(&route.matching.hosts, |paths| {
+            for uri in route.matching.uris.iter() {
+                let Some(key) = path_key(uri, parameters) else { continue };
+                paths.update(&key.bytes, key.reach, |bucket| Bucket::without(bucket, &route.info.id));
+            }
+        });
+    }
+
+    /// Changes the table of each host, or the one for any host where there is none.
+    fn each_table(&mut self, hosts: &[Box<str>], mut change: impl FnMut(&mut Paths)) {
+        if hosts.is_empty() {
+            change(&mut self.any_host);
+        }
+        for host in hosts {
+            let host = host.to_ascii_lowercase();
+            let key = host_key(&host);
+            self.hosts.update(&key.bytes, key.reach, |table| {
+                let empty = || HostTable { pattern: host.as_str().into(), paths: Trie::default() };
+                let mut table = table.unwrap_or_else(|| Arc::new(empty()));
+                change(&mut Arc::make_mut(&mut table).paths);
+                (!table.paths.is_empty()).then_some(table)
+            });
+        }
+    }
+
+    /// The route for a request, noted in the exchange with what matched.
+    ///
+    /// Exact host, wildcard hosts from the longest, then routes of any host; inside each the exact
+    /// path, then prefixes from the longest. Where all routes of a level fail their filters, the
+    /// next level is looked at.
+    #[inline]
+    pub fn find<'s, W: Witness>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
+        let mut winner = None;
+        if !self.hosts.is_empty() {
+            let mut levels = self.hosts.search();
+            while let Some(table) = levels.next(Reversed(ex.request.host())) {
+                find_path(&table.paths, &table.pattern, ex, witness, &mut winner);
+                if winner.is_some() && !W::WATCHES {
+                    return winner;
+                }
+            }
+        }
+        find_path(&self.any_host, "", ex, witness, &mut winner);
+        winner
+    }
+
+    /// [`Router::find`], and why every other route lost. Costs as much as the table is large.
+    pub fn explain<'s>(&'s self, ex: &mut Exchange<'s>) -> (Option<&'s Route>, Trace) {
+        let mut trace = Trace::default();
+        let winner = self.find(ex, &mut trace);
+        let mut seen: std::collections::BTreeSet<Box<str>> =
+            trace.lost.iter().map(|(id, _)| id.clone()).collect();
+        seen.extend(winner.map(|route| route.info.id.clone()));
+        let mut reached: Vec<&HostTable> = Vec::new();
+        let mut levels = self.hosts.search();
+        while let Some(table) = levels.next(Reversed(ex.request.host())) {
+            reached.push(table);
+        }
+        let near = reached.iter().map(|table| &table.paths).chain([&self.any_host]);
+        let far = self.hosts.values().map(|table| &table.paths);
+        for (paths, lost) in near.map(|paths| (paths, Lost::Path)).chain(far.map(|paths| (paths, Lost::Host)))
+        {
+            for way in paths.values().flat_map(Bucket::ways) {
+                if seen.insert(way.route.info.id.clone()) {
+                    trace.candidate(&way.route, lost);
+                }
+            }
+        }
+        (winner, trace)
+    }
+
+    /// Whether any route's condition looks into the request body.
+    pub fn needs_body(&self) -> bool {
+        self.need_body > 0
+    }
+
+    /// How many routes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+#[inline]
+fn find_path<'s, W: Witness>(
+    paths: &'s Paths,
+    host: &'s str,
+    ex: &mut Exchange<'s>,
+    witness: &mut W,
+    winner: &mut Option<&'s Route>,
+) {
+    let mut levels = paths.search();
+    while let Some(bucket) = levels.next(ex.request.path()) {
+        for way in bucket.ways() {
+            if W::WATCHES && winner.is_some() {
+                if winner.is_some_and(|route| route.info.id != way.route.info.id) {
+                    witness.candidate(&way.route, Lost::Shadowed);
+                }
+                continue;
+            }
+            let uri = way.route.matching.uris.get(usize::from(way.uri)).map_or("", |uri| &**uri);
+            if way.captures {
+                // Conditions may look at parameters, so they are captured before.
+                ex.path_params.clear();
+                capture(uri, ex.request.path(), &mut ex.path_params);
+            }
+            if let Some(lost) = fails(&way.route, ex) {
+                witness.candidate(&way.route, lost);
+                ex.path_params.clear();
+                continue;
+            }
+            ex.route = Some(&way.route.info);
+            ex.matched_uri = uri;
+            ex.matched_host = host;
+            *winner = Some(&way.route);
+            if !W::WATCHES {
+                return;
+            }
+        }
+    }
+}
+
+/// The first filter a request fails.
+#[inline]
+fn fails(route: &Route, ex: &Exchange<'_>) -> Option<Lost> {
+    let matching = &route.matching;
+    if matching.methods != 0 && matching.methods & ex.request.method().bit() == 0 {
+        return Some(Lost::Method);
+    }
+    let filters = matching.filters.as_deref()?;
+    if !filters.remote_addrs.is_empty() && !filters.remote_addrs.contains(ex.remote_ip) {
+        return Some(Lost::RemoteAddr);
+    }
+    match &filters.vars {
+        Some(vars) if !vars.eval(ex) => Some(Lost::Vars),
+        _ => None,
+    }
+}

@@ -1,0 +1,343 @@
+//! The router against hand-written cases and against a matcher that states the rules plainly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use yumen_base::IpSet;
+use yumen_plugin::Method;
+
+use super::{Lost, Router};
+use crate::testing::{Bench, Random, route};
+use crate::{Filters, Matching, Route};
+
+fn texts(list: &[&str]) -> Box<[Box<str>]> {
+    list.iter().map(|text| Box::from(*text)).collect()
+}
+
+fn matching(uris: &[&str], hosts: &[&str]) -> Matching {
+    Matching { uris: texts(uris).into(), hosts: texts(hosts).into(), ..Matching::default() }
+}
+
+/// Routes as (id, path, hosts).
+fn table(routes: &[(&str, &str, &[&str])]) -> Router {
+    let mut router = Router::default();
+    for (id, uri, hosts) in routes {
+        router.insert(&route(id, matching(&[uri], hosts)));
+    }
+    router
+}
+
+fn found(router: &Router, request: &str) -> String {
+    let bench = Bench::default();
+    let mut ex = bench.exchange(request);
+    router.find(&mut ex, &mut ()).map_or("-".into(), |route| route.info.id.to_string())
+}
+
+/// Checks (request target, host) against the expected id; `-` is none.
+fn check(router: &Router, expected: &[(&str, &str, &str)]) {
+    for (target, host, id) in expected {
+        assert_eq!(found(router, &format!("GET {target}\nHost: {host}")), *id, "{target} at {host}");
+    }
+}
+
+#[test]
+fn an_exact_path_beats_a_parameter_and_that_a_shorter_prefix() {
+    let router = table(&[
+        ("root", "/*", &[]),
+        ("users", "/user/*", &[]),
+        ("one", "/user/:id", &[]),
+        ("me", "/user/me", &[]),
+        ("posts", "/user/:id/posts", &[]),
+        ("list", "/user/list*", &[]),
+    ]);
+    check(
+        &router,
+        &[
+            ("/user/me", "", "me"),
+            ("/user/you", "", "one"),
+            ("/user/mex", "", "one"),
+            ("/user/5/posts", "", "posts"),
+            ("/user/5/other", "", "users"),
+            ("/user/", "", "users"),
+            ("/user", "", "root"),
+            ("/user/list7", "", "list"),
+            ("/user/list", "", "list"),
+            ("/", "", "root"),
+        ],
+    );
+}
+
+#[test]
+fn prefixes_are_bytes_and_the_longest_wins() {
+    let router = table(&[("a", "/foo*", &[]), ("b", "/foo/*", &[]), ("c", "/foo", &[])]);
+    let expected = [("/foo", "", "c"), ("/foobar", "", "a"), ("/foo/", "", "b"), ("/fo", "", "-")];
+    check(&router, &expected);
+}
+
+#[test]
+fn an_exact_host_beats_longer_wildcards_beat_shorter_beat_none() {
+    let router = table(&[
+        ("none", "/x", &[]),
+        ("any", "/x", &["*"]),
+        ("com", "/x", &["*.com"]),
+        ("foo", "/x", &["*.foo.com"]),
+        ("bytes", "/x", &["*foo.com"]),
+        ("exact", "/x", &["a.FOO.com"]),
+    ]);
+    check(
+        &router,
+        &[
+            ("/x", "a.foo.com", "exact"),
+            ("/x", "A.Foo.com:8080", "exact"),
+            ("/x", "b.foo.com", "foo"),
+            ("/x", "c.b.foo.com", "foo"),
+            ("/x", "foo.com", "bytes"),
+            ("/x", "barfoo.com", "bytes"),
+            ("/x", "bar.com", "com"),
+            ("/x", "bar.org", "any"),
+        ],
+    );
+}
+
+#[test]
+fn a_level_whose_routes_fail_falls_through_to_the_next() {
+    let mut router = table(&[("any", "/*", &[]), ("wide", "/a*", &["*.com"])]);
+    let post = Matching { methods: Method::Post.bit(), ..matching(&["/ab"], &["x.com"]) };
+    router.insert(&route("post", post));
+    let block = Filters { remote_addrs: IpSet::parse(["192.168.0.0/16"]).unwrap(), vars: None };
+    let inside = Matching { filters: Some(Arc::new(block)), ..matching(&["/ab"], &["*.com"]) };
+    router.insert(&route("inside", inside));
+    check(&router, &[("/ab", "x.com", "wide"), ("/b", "x.com", "any")]);
+    assert_eq!(found(&router, "POST /ab\nHost: x.com"), "post");
+}
+
+#[test]
+fn priority_then_age_then_id_decide_within_a_bucket() {
+    let mut router = Router::default();
+    for (id, priority, created) in [("d", 0, 0), ("c", 0, 0), ("b", 5, 9), ("a", 5, 10)] {
+        router.insert(&route(id, Matching { priority, created, ..matching(&["/"], &[]) }));
+    }
+    let mut order = Vec::new();
+    loop {
+        let id = found(&router, "GET /");
+        if id == "-" {
+            break;
+        }
+        let gone = [("a", 5, 10), ("b", 5, 9), ("c", 0, 0), ("d", 0, 0)].into_iter().find(|x| x.0 == id);
+        let (_, priority, created) = gone.unwrap();
+        router.remove(&route(&id, Matching { priority, created, ..matching(&["/"], &[]) }));
+        order.push(id);
+    }
+    assert_eq!(order, ["b", "a", "c", "d"]);
+    assert!(router.is_empty());
+}
+
+#[test]
+fn captures_and_matched_patterns_are_noted() {
+    let router = table(&[("r", "/u/:id/f/*rest", &["*.foo.com"])]);
+    let bench = Bench::default();
+    let mut ex = bench.exchange("GET /u/42/f/a/b\nHost: x.foo.com");
+    assert!(router.find(&mut ex, &mut ()).is_some());
+    let path = ex.request.path();
+    let params: Vec<_> = ex.path_params.iter().map(|(name, range)| (*name, &path[range.clone()])).collect();
+    assert_eq!(params, [("id", &b"42"[..]), ("rest", &b"a/b"[..])]);
+    assert_eq!((ex.matched_uri, ex.matched_host), ("/u/:id/f/*rest", "*.foo.com"));
+    assert_eq!(ex.route.map(|route| &*route.id), Some("r"));
+}
+
+#[test]
+fn parameters_can_be_switched_off() {
+    let mut router = Router::new(false);
+    router.insert(&route("r", matching(&["/u/:id"], &[])));
+    check(&router, &[("/u/5", "", "-"), ("/u/:id", "", "r")]);
+}
+
+#[test]
+fn thousands_of_nested_prefixes_neither_overflow_nor_lose_a_level() {
+    let mut router = Router::default();
+    let mut uri = String::from("/");
+    for depth in 0..3000 {
+        let methods = if depth == 1 { 0 } else { Method::Post.bit() };
+        let matching = Matching { methods, ..matching(&[&format!("{uri}*")], &[]) };
+        router.insert(&route(&depth.to_string(), matching));
+        uri.push('a');
+    }
+    check(&router, &[(&uri, "", "1")]);
+}
+
+#[test]
+fn explain_tells_why_each_other_route_lost() {
+    let mut router = table(&[
+        ("won", "/a", &["x.com"]),
+        ("shadowed", "/a*", &[]),
+        ("path", "/b", &[]),
+        ("host", "/a", &["y.com"]),
+    ]);
+    let post = Matching { methods: Method::Post.bit(), priority: 1, ..matching(&["/a"], &["x.com"]) };
+    router.insert(&route("method", post));
+    let bench = Bench::default();
+    let mut ex = bench.exchange("GET /a\nHost: x.com");
+    let (winner, trace) = router.explain(&mut ex);
+    assert_eq!(winner.map(|route| &*route.info.id), Some("won"));
+    let lost: BTreeMap<_, _> = trace.lost.iter().map(|(id, lost)| (&**id, *lost)).collect();
+    let expected =
+        [("host", Lost::Host), ("method", Lost::Method), ("path", Lost::Path), ("shadowed", Lost::Shadowed)];
+    assert_eq!(lost, expected.into_iter().collect());
+}
+
+/// A piece of a path pattern; a greater one is preferred where both match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Piece {
+    Anything,
+    End,
+    Segment,
+    Byte(u8),
+}
+
+fn pieces(uri: &str) -> Vec<Piece> {
+    let bytes = uri.as_bytes();
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let starts_segment = at > 0 && bytes[at - 1] == b'/';
+        let end = uri[at..].find('/').map_or(uri.len(), |length| at + length);
+        if starts_segment && bytes[at] == b':' && end > at + 1 {
+            out.push(Piece::Segment);
+            at = end;
+        } else if bytes[at] == b'*' && (at + 1 == bytes.len() || (starts_segment && end == bytes.len())) {
+            out.push(Piece::Anything);
+            return out;
+        } else {
+            out.push(Piece::Byte(bytes[at]));
+            at += 1;
+        }
+    }
+    out.push(Piece::End);
+    out
+}
+
+fn pieces_match(pieces: &[Piece], path: &[u8]) -> bool {
+    match (pieces.first(), path.first()) {
+        (Some(Piece::Anything), _) => true,
+        (Some(Piece::End), first) => first.is_none(),
+        (Some(Piece::Byte(wanted)), Some(byte)) => wanted == byte && pieces_match(&pieces[1..], &path[1..]),
+        (Some(Piece::Segment), Some(byte)) if *byte != b'/' => {
+            let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+            pieces_match(&pieces[1..], &path[end..])
+        }
+        _ => false,
+    }
+}
+
+/// How close a host pattern is, if it matches: exact, then longer suffixes, then no host.
+fn host_rank(hosts: &[Box<str>], host: &str) -> Option<usize> {
+    if hosts.is_empty() {
+        return Some(0);
+    }
+    let rank = |pattern: &str| match pattern.strip_prefix('*') {
+        Some(suffix) => host.ends_with(suffix).then_some(1 + suffix.len()),
+        None => (pattern == host).then_some(usize::MAX),
+    };
+    hosts.iter().filter_map(|pattern| rank(pattern)).max()
+}
+
+fn naive(routes: &BTreeMap<String, Arc<Route>>, path: &str, host: &str, method: Method) -> String {
+    type Rank = (usize, Vec<Piece>, i32);
+    let mut best: Option<(Rank, &str)> = None;
+    for (id, route) in routes {
+        let matching = &route.matching;
+        if matching.methods != 0 && matching.methods & method.bit() == 0 {
+            continue;
+        }
+        let Some(host_rank) = host_rank(&matching.hosts, host) else { continue };
+        for uri in matching.uris.iter() {
+            let pieces = pieces(uri);
+            if !pieces_match(&pieces, path.as_bytes()) {
+                continue;
+            }
+            let rank = (host_rank, pieces, matching.priority);
+            if best.as_ref().is_none_or(|(other, _)| rank > *other) {
+                best = Some((rank, id));
+            }
+        }
+    }
+    best.map_or("-".into(), |(_, id)| id.to_string())
+}
+
+fn some_path(random: &Random) -> String {
+    let mut path = String::new();
+    for _ in 0..=random.below(4) {
+        path.push('/');
+        path.push_str(random.one(&["", "a", "ab", "b", "abc", "ba"]));
+    }
+    while path.contains("//") {
+        path = path.replace("//", "/");
+    }
+    path
+}
+
+fn some_uri(random: &Random) -> String {
+    let mut path = some_path(random);
+    match random.below(6) {
+        0 => path.push('*'),
+        1 => path.push_str("/*"),
+        2 => path = path.replacen("/a", "/:x", 1 + random.below(2)),
+        3 => path = path.replacen("/ab", "/:y", 1) + random.one(&["*", "", "/*rest"]),
+        _ => {}
+    }
+    path.replace("//", "/")
+}
+
+const HOSTS: [&str; 8] = ["x.com", "a.x.com", "b.x.com", "*.x.com", "*x.com", "*.com", "*", "c.a.x.com"];
+
+fn some_route(random: &Random, id: &str) -> Arc<Route> {
+    let uris: Vec<String> = (0..=random.below(3)).map(|_| some_uri(random)).collect();
+    let hosts: Vec<&str> = (0..random.below(3)).map(|_| random.one(&HOSTS)).collect();
+    let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+    let methods = random.one(&[0, 0, Method::Post.bit(), Method::Get.bit()]);
+    route(id, Matching { methods, priority: random.below(3) as i32, ..matching(&uris, &hosts) })
+}
+
+fn agree(router: &Router, routes: &BTreeMap<String, Arc<Route>>, random: &Random) {
+    for _ in 0..12 {
+        let path = some_path(random);
+        let host = random.one(&["x.com", "a.x.com", "c.a.x.com", "ax.com", "y.com", "y.org", ""]);
+        let (name, method) = random.one(&[("GET", Method::Get), ("POST", Method::Post)]);
+        let expected = naive(routes, &path, host, method);
+        let got = found(router, &format!("{name} {path}\nHost: {host}"));
+        assert_eq!(got, expected, "{name} {path} at {host} among {routes:#?}");
+    }
+}
+
+#[test]
+fn random_tables_answer_as_the_plain_rules_do_through_every_change() {
+    for seed in 0..400 {
+        let random = Random::new(seed);
+        let mut router = Router::default();
+        let mut routes: BTreeMap<String, Arc<Route>> = BTreeMap::new();
+        let mut old = Vec::new();
+        for _ in 0..40 {
+            let id = random.below(16).to_string();
+            if let Some(gone) = routes.remove(&id) {
+                router.remove(&gone);
+            }
+            if random.below(3) > 0 {
+                let new = some_route(&random, &id);
+                router.insert(&new);
+                routes.insert(id, new);
+            }
+            assert_eq!(router.len(), routes.len());
+            agree(&router, &routes, &random);
+            if random.below(10) == 0 {
+                old.push((router.clone(), routes.clone()));
+            }
+        }
+        for (router, routes) in &old {
+            agree(router, routes, &random);
+        }
+        for gone in routes.values() {
+            router.remove(gone);
+        }
+        assert!(router.any_host.is_empty() && router.hosts.is_empty(), "seed {seed} leaves nodes behind");
+    }
+}

@@ -1,0 +1,159 @@
+//! The compiled configuration: what workers serve from until the next one is published.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use yumen_base::IpSet;
+use yumen_plugin::{Chain, Consumers, Expr, RouteInfo};
+
+use crate::router::Router;
+use crate::upstream::{Timeouts, Upstream};
+
+/// Where an upstream stands in the snapshots that have it. Routes name upstreams by slot, so that a
+/// change of endpoints touches no route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot(pub u32);
+
+/// Where a matched request goes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// To an upstream.
+    Upstream(Slot),
+    /// Nowhere: plugins answer, or else there is no upstream to ask.
+    None,
+    /// The route is broken and fails closed, with this status and message.
+    Refuse {
+        /// Status code: 404 where the service is missing or disabled, else 503.
+        status: u16,
+        /// `error_msg` of the body.
+        message: Box<str>,
+    },
+}
+
+/// What a request must look like for a route to get it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Matching {
+    /// Path patterns, as written.
+    pub uris: Arc<[Box<str>]>,
+    /// Host patterns in lower case; none is any host. Its service's where the route has none.
+    pub hosts: Arc<[Box<str>]>,
+    /// Higher goes first among routes of the same host and path.
+    pub priority: i32,
+    /// When it was created, in seconds since the Unix epoch; 0 where that is not known.
+    pub created: u64,
+    /// Bits of the methods it takes, see [`yumen_plugin::Method::bit`]; 0 is any.
+    pub methods: u16,
+    /// What few routes ask for.
+    pub filters: Option<Arc<Filters>>,
+}
+
+impl Matching {
+    /// Whether its conditions look into the request body.
+    pub fn needs_body(&self) -> bool {
+        self.filters.as_ref().and_then(|filters| filters.vars.as_ref()).is_some_and(Expr::needs_body)
+    }
+}
+
+/// Filters beyond host, path and method.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Filters {
+    /// Where the client must be; the empty set is anywhere.
+    pub remote_addrs: IpSet,
+    /// What must hold of the request.
+    pub vars: Option<Expr>,
+}
+
+/// A compiled route.
+#[derive(Debug)]
+pub struct Route {
+    /// What plugins and logs may know of it.
+    pub info: RouteInfo,
+    /// What a request must look like for the route to get it.
+    pub matching: Matching,
+    /// Where its requests go.
+    pub target: Target,
+    /// Its merged plugins: route over plugin config over service.
+    pub chain: Arc<Chain>,
+    /// Whether the client may change the protocol of its connection.
+    pub enable_websocket: bool,
+    /// Its own timeouts, which win over the upstream's.
+    pub timeouts: Option<Timeouts>,
+}
+
+/// A compiled certificate object.
+pub struct Certificate {
+    /// Its id.
+    pub id: Box<str>,
+    /// Key pairs in the order written, loaded by the door that speaks TLS.
+    pub keys: Box<[Arc<dyn Any + Send + Sync>]>,
+}
+
+/// By name in lower case; a wildcard as `*.example.com`, the default as `*`.
+pub(crate) type Certificates = imbl::GenericHashMap<
+    Box<str>,
+    Arc<Certificate>,
+    foldhash::fast::RandomState,
+    imbl::shared_ptr::DefaultSharedPtr,
+>;
+
+/// By slot.
+pub(crate) type Upstreams = imbl::Vector<Option<Arc<Upstream>>>;
+
+/// What workers serve from; they see what `compile` put in through these methods.
+#[derive(Default)]
+pub struct Snapshot {
+    /// Revision of the resources it was compiled from.
+    pub revision: u64,
+    /// Global rules, one after another, each in its own order.
+    pub global: Arc<Chain>,
+    /// All consumers.
+    pub consumers: Consumers,
+    /// All routes.
+    pub router: Router,
+    pub(crate) upstreams: Upstreams,
+    pub(crate) certificates: Certificates,
+}
+
+impl Snapshot {
+    /// The route for a request; see [`Router::find`].
+    #[inline]
+    pub fn find<'s>(&'s self, ex: &mut yumen_plugin::Exchange<'s>) -> Option<&'s Route> {
+        self.router.find(ex, &mut ())
+    }
+
+    /// Whether finding a route looks into request bodies.
+    pub fn needs_body(&self) -> bool {
+        self.router.needs_body()
+    }
+
+    /// The upstream in a slot.
+    #[inline]
+    pub fn upstream(&self, slot: Slot) -> Option<&Upstream> {
+        self.upstreams.get(slot.0 as usize)?.as_deref()
+    }
+
+    /// All upstreams, for those who watch over their endpoints.
+    pub fn upstreams(&self) -> impl Iterator<Item = (Slot, &Arc<Upstream>)> {
+        let slots = self.upstreams.iter().enumerate();
+        slots.filter_map(|(slot, upstream)| Some((Slot(slot as u32), upstream.as_ref()?)))
+    }
+
+    /// The certificate for a server name in any case: an exact name wins over a wildcard, which stands
+    /// for one label (RFC 6125 §6.4.3), and that over `*`. An empty name asks for `*`.
+    pub fn certificate(&self, sni: &str) -> Option<&Certificate> {
+        let sni = sni.to_ascii_lowercase();
+        let wildcard = || {
+            let (_, parent) = sni.split_once('.')?;
+            self.certificates.get(format!("*.{parent}").as_str())
+        };
+        let exact = self.certificates.get(sni.as_str());
+        exact.or_else(wildcard).or_else(|| self.certificates.get("*")).map(Arc::as_ref)
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let routes = self.router.len();
+        f.debug_struct("Snapshot").field("revision", &self.revision).field("routes", &routes).finish()
+    }
+}

@@ -1,0 +1,109 @@
+//! What the tests of this crate share: requests, a worker that does nothing, a seeded generator.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use yumen_http::{HeadLimits, RequestHead, parse};
+use yumen_plugin::exchange::Host;
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Client, Consumers, Exchange, Now};
+
+use crate::{Matching, Route, Target};
+
+/// A small generator (xorshift64*), the same numbers for the same seed.
+pub(crate) struct Random(Cell<u64>);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(Cell::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        let mut x = self.0.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.0.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub(crate) fn below(&self, bound: usize) -> usize {
+        (self.next() >> 33) as usize % bound
+    }
+
+    pub(crate) fn one<T: Copy>(&self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+/// A worker for tests: has a number and random numbers, cannot wait.
+pub(crate) struct Bench {
+    pub(crate) worker: usize,
+    pub(crate) random: Random,
+    pub(crate) client: Client,
+    pub(crate) consumers: Consumers,
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        let address: SocketAddr = "10.0.0.1:5000".parse().unwrap();
+        Bench {
+            worker: 0,
+            random: Random::new(7),
+            client: Client { peer: address, local: address, tls: None, connection: 1 },
+            consumers: Consumers::default(),
+        }
+    }
+}
+
+impl Host for Bench {
+    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    fn worker(&self) -> usize {
+        self.worker
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+impl Bench {
+    /// The exchange of a request given as its lines, the version left out of the first.
+    pub(crate) fn exchange(&self, lines: &str) -> Exchange<'_> {
+        let mut lines = lines.lines();
+        let mut text = format!("{} HTTP/1.1\r\n", lines.next().unwrap());
+        for line in lines {
+            text.push_str(line);
+            text.push_str("\r\n");
+        }
+        if !text.contains("Host:") {
+            text.push_str("Host: \r\n");
+        }
+        text.push_str("\r\n");
+        let mut head = RequestHead::default();
+        parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect(&text);
+        Exchange::new(head, &self.client, Now::default(), self, &self.consumers)
+    }
+}
+
+/// A route with an id and a matching part, going nowhere.
+pub(crate) fn route(id: &str, matching: Matching) -> Arc<Route> {
+    let info = yumen_plugin::RouteInfo { id: id.into(), ..Default::default() };
+    Arc::new(Route {
+        info,
+        matching,
+        target: Target::None,
+        chain: Arc::default(),
+        enable_websocket: false,
+        timeouts: None,
+    })
+}

@@ -1,0 +1,277 @@
+//! Upstreams, their endpoints and what is remembered of both across snapshots.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::balance::Balancer;
+
+/// The protocol spoken to endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub enum Scheme {
+    #[default]
+    Http,
+    Https,
+}
+
+/// Which `Host` endpoints see.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum PassHost {
+    /// The client's.
+    #[default]
+    Pass,
+    /// The endpoint's own, as written in its node.
+    Node,
+    /// This one.
+    Rewrite(Box<str>),
+}
+
+/// Bounds of one attempt, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To establish a connection.
+    pub connect_ms: u64,
+    /// Between two successful writes to the endpoint.
+    pub send_ms: u64,
+    /// Between two successful reads from the endpoint.
+    pub read_ms: u64,
+}
+
+/// Bounds of the connections kept open to one endpoint by one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How many may idle.
+    pub size: u32,
+    /// How long one may idle, in milliseconds.
+    pub idle_timeout_ms: u64,
+    /// How many requests one may carry.
+    pub requests: u64,
+}
+
+/// How TLS to the endpoints is done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UpstreamTls {
+    /// Whether the endpoint's certificate must be valid for its name.
+    pub verify: bool,
+    /// Trusted roots in PEM instead of the system's.
+    pub ca_pem: Option<Box<str>>,
+    /// Certificate chain and key in PEM to show to the endpoint.
+    pub client: Option<(Box<str>, Box<str>)>,
+}
+
+/// Whether an endpoint answers, as its checker and passive observation see it. One per endpoint and
+/// check settings, kept across snapshots.
+#[derive(Debug)]
+pub struct Health {
+    up: AtomicBool,
+    /// What its checker saw.
+    pub active: Counts,
+    /// What traffic saw. Apart from the checker's, so that traffic that succeeds does not hide an
+    /// endpoint that asks to be left alone, nor a good health page one that fails its requests.
+    pub passive: Counts,
+}
+
+/// Observations in a row since the last change of state.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Answers with a healthy status.
+    pub successes: AtomicU32,
+    /// Answers with an unhealthy status.
+    pub http_failures: AtomicU32,
+    /// Connections that failed.
+    pub tcp_failures: AtomicU32,
+    /// Attempts that took too long.
+    pub timeouts: AtomicU32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health { up: AtomicBool::new(true), active: Counts::default(), passive: Counts::default() }
+    }
+}
+
+impl Health {
+    /// Whether requests should go there.
+    pub fn is_up(&self) -> bool {
+        self.up.load(Relaxed)
+    }
+
+    /// Notes what a checker or an observation concluded; says whether that is news.
+    pub fn set(&self, up: bool) -> bool {
+        self.up.swap(up, Relaxed) != up
+    }
+}
+
+/// What is remembered of one endpoint across snapshots, shared by all workers.
+#[derive(Debug)]
+pub struct EndpointState {
+    /// Unique in this process and never used again: pools are found by it.
+    pub id: u64,
+    /// Exchanges under way, kept for balancers that ask.
+    pub active: AtomicU32,
+    /// Peak-sensitive moving average of response time, in microseconds.
+    pub ewma_us: AtomicU64,
+    /// When the average was last touched, in microseconds of the monotonic clock.
+    pub ewma_at_us: AtomicU64,
+}
+
+impl EndpointState {
+    /// The state of an endpoint nobody has asked yet.
+    pub fn new() -> EndpointState {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        EndpointState {
+            id: NEXT.fetch_add(1, Relaxed),
+            active: AtomicU32::new(0),
+            ewma_us: AtomicU64::new(0),
+            ewma_at_us: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for EndpointState {
+    fn default() -> Self {
+        EndpointState::new()
+    }
+}
+
+/// One address of an upstream.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Where it is.
+    pub addr: SocketAddr,
+    /// Host and, unless it is the scheme's own, port as its node writes them.
+    pub authority: Box<str>,
+    /// The host as its node writes it, for TLS.
+    pub host: Box<str>,
+    /// Share of the requests; 0 gets none.
+    pub weight: u32,
+    /// Higher groups are used first.
+    pub priority: i32,
+    /// What is remembered of it.
+    pub state: Arc<EndpointState>,
+    /// Its health, where the upstream has checks.
+    pub health: Option<Arc<Health>>,
+}
+
+/// Endpoints already tried for an exchange, by index.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tried {
+    low: u128,
+    count: u32,
+}
+
+impl Tried {
+    /// Notes an endpoint. Those past the 128th are counted but not remembered.
+    pub fn push(&mut self, index: usize) {
+        if index < 128 {
+            self.low |= 1 << index;
+        }
+        self.count += 1;
+    }
+
+    /// Whether an endpoint was tried.
+    pub fn has(&self, index: usize) -> bool {
+        index < 128 && self.low & (1 << index) != 0
+    }
+
+    /// How many attempts there were.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+/// How active checks ask an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Probe {
+    /// A connection that can be established is enough.
+    Tcp,
+    /// A GET is answered with a healthy status.
+    Http { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]> },
+    /// The same over TLS.
+    Https { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]>, verify: bool },
+}
+
+/// Active checks: asked by the gateway itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveChecks {
+    /// How.
+    pub probe: Probe,
+    /// Port to ask instead of the endpoint's.
+    pub port: Option<u16>,
+    /// Bound of one probe, in milliseconds.
+    pub timeout_ms: u64,
+    /// Pause between probes of a healthy endpoint, in milliseconds.
+    pub healthy_interval_ms: u64,
+    /// Statuses that count as success.
+    pub healthy_statuses: Box<[u16]>,
+    /// Successes in a row that make an endpoint healthy.
+    pub successes: u32,
+    /// Pause between probes of an unhealthy endpoint, in milliseconds.
+    pub unhealthy_interval_ms: u64,
+    /// Statuses that count as failure.
+    pub unhealthy_statuses: Box<[u16]>,
+    /// Failures in a row of each kind that make an endpoint unhealthy; 0 never does.
+    pub http_failures: u32,
+    /// See `http_failures`.
+    pub tcp_failures: u32,
+    /// See `http_failures`.
+    pub timeouts: u32,
+}
+
+/// Passive checks: conclusions from traffic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassiveChecks {
+    /// Statuses that count as success.
+    pub healthy_statuses: Box<[u16]>,
+    /// Successes in a row that make an endpoint healthy; 0 never does.
+    pub successes: u32,
+    /// Statuses that count as failure.
+    pub unhealthy_statuses: Box<[u16]>,
+    /// Failures in a row of each kind that make an endpoint unhealthy; 0 never does.
+    pub http_failures: u32,
+    /// See `http_failures`.
+    pub tcp_failures: u32,
+    /// See `http_failures`.
+    pub timeouts: u32,
+}
+
+/// The checks of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checks {
+    /// Active checks.
+    pub active: ActiveChecks,
+    /// Passive checks, which need active ones to bring an endpoint back.
+    pub passive: Option<PassiveChecks>,
+}
+
+/// A compiled upstream.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Where it is written, as `upstreams/1`, `routes/1` or `services/1`.
+    pub origin: Arc<str>,
+    /// The protocol spoken to endpoints.
+    pub scheme: Scheme,
+    /// Its endpoints, in the order written, resolved.
+    pub endpoints: Box<[Endpoint]>,
+    /// Which `Host` they see.
+    pub pass_host: PassHost,
+    /// How many more endpoints may be tried after the first.
+    pub retries: u32,
+    /// Bound of all attempts together, in milliseconds; 0 is none.
+    pub retry_timeout_ms: u64,
+    /// Bounds of one attempt.
+    pub timeouts: Timeouts,
+    /// Bounds of idle connections.
+    pub keepalive: Keepalive,
+    /// How TLS is done; kept as the same `Arc` while its settings are.
+    pub tls: Arc<UpstreamTls>,
+    /// Active and passive checks.
+    pub checks: Option<Arc<Checks>>,
+    /// How requests are spread.
+    pub balancer: Balancer,
+    /// A place for the proxy to keep what it derives from `tls` once.
+    pub tls_cache: std::sync::OnceLock<Arc<dyn Any + Send + Sync>>,
+}
