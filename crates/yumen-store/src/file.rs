@@ -1,0 +1,207 @@
+//! The file store: one standalone document, watched.
+//!
+//! Knows when a text is whole and new, not what it says. Runs a thread of its own, no runtime.
+
+mod notice;
+mod observer;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use crate::store::{Change, Entry, Listing, OnChange, Revision, Store, StoreError, Write};
+use notice::{Notice, Notices};
+use observer::Observer;
+
+/// The key of the one entry a file store lists.
+pub const DOCUMENT: &str = "document";
+
+/// What became of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileEvent {
+    /// A new, whole text.
+    Changed(String),
+    /// There is no file any more. What was read last stays in force.
+    Vanished,
+    /// For a second the file has lacked the line `#END` it had before. What was read last stays in force.
+    HalfWritten,
+    /// The file is there but cannot be read, for the reason given. What was read last stays in force.
+    Unreadable(String),
+    /// After one of the three above: the file reads as it did last.
+    Recovered,
+}
+
+/// One standalone document on disk.
+#[derive(Debug, Clone)]
+pub struct FileStore {
+    path: PathBuf,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What the store last handed out, so that a watch knows what is news.
+#[derive(Debug, Default)]
+struct Known {
+    revision: u64,
+    hash: Option<u64>,
+    ended: bool,
+}
+
+impl Known {
+    /// Whether `text` differs from what was known; it is what is known from here on.
+    fn learn(&mut self, text: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let hash = Some(hasher.finish());
+        self.ended = has_end(text);
+        if self.hash == hash {
+            return false;
+        }
+        self.hash = hash;
+        self.revision += 1;
+        true
+    }
+}
+
+impl FileStore {
+    /// The store of the file at `path`, which must be a readable regular file or a link to one.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<FileStore> {
+        // a relative path would follow the working directory, and its parent may be the empty path
+        let path = std::path::absolute(path)?;
+        fs::File::open(&path)?;
+        regular(&fs::metadata(&path)?)?;
+        Ok(FileStore { path, known: Arc::default() })
+    }
+
+    /// The absolute path, links unresolved.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The text as it is now. A watch started later tells what differs from it.
+    pub fn read(&self) -> io::Result<String> {
+        let text = read_regular(&self.path)?;
+        self.known().learn(&text);
+        Ok(text)
+    }
+
+    /// Tells every change from the last `read` on, from a thread of its own, until the guard is dropped.
+    ///
+    /// Without a `read` before, the first event is the text as it is. A change is told some 10 ms after
+    /// the file came to rest; where change notices do not work, up to a second later. A text is never
+    /// told while it still grows. Fails when no thread can be started.
+    pub fn watch(self, on_change: impl FnMut(FileEvent) + Send + 'static) -> io::Result<WatchGuard> {
+        WatchGuard::start(self, on_change)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for FileStore {
+    type Watch = WatchGuard;
+
+    fn list(&self) -> Result<Listing, StoreError> {
+        let value = self.read()?;
+        let revision = Revision(self.known().revision);
+        Ok(Listing { revision, entries: vec![Entry { key: DOCUMENT.to_owned(), value, modified: revision }] })
+    }
+
+    /// A file remembers only its last text: whoever is further behind is told to list again.
+    fn watch(&self, from: Revision, mut on_change: OnChange) -> Result<WatchGuard, StoreError> {
+        if from.0 != self.known().revision {
+            return Err(StoreError::Compacted(from));
+        }
+        let known = self.clone();
+        let tell = move |event| {
+            if let FileEvent::Changed(text) = event {
+                let revision = Revision(known.known().revision);
+                on_change(Change { revision, key: DOCUMENT.to_owned(), value: Some(text) });
+            }
+        };
+        Ok(FileStore::watch(self.clone(), tell)?)
+    }
+
+    /// The file belongs to whoever edits it.
+    fn apply(&self, _writes: &[Write], _expected: Option<Revision>) -> Result<Revision, StoreError> {
+        Err(StoreError::ReadOnly)
+    }
+}
+
+/// Ends its watch when dropped; after that no event is told.
+#[derive(Debug)]
+pub struct WatchGuard {
+    stop: Arc<AtomicBool>,
+    notices: Notices,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WatchGuard {
+    fn start(
+        store: FileStore,
+        mut on_change: impl FnMut(FileEvent) + Send + 'static,
+    ) -> io::Result<WatchGuard> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (notices, mut inbox) = notice::channel(store.path.clone());
+        // before the thread starts, so that no change falls between this call's return and the first look
+        inbox.rewatch();
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            let mut observer = Observer::new(store);
+            let mut notice = Notice::Touched;
+            while !stopped.load(Ordering::Acquire) {
+                if notice == Notice::Touched {
+                    observer.touched();
+                }
+                let (event, wait) = observer.look(Instant::now());
+                if let Some(event) = event {
+                    inbox.rewatch();
+                    on_change(event);
+                    // what changed while the directories were watched anew made no notice
+                    notice = Notice::Nearby;
+                    continue;
+                }
+                notice = inbox.wait(wait);
+            }
+        };
+        let thread = thread::Builder::new().name("yumen-file".to_owned()).spawn(run)?;
+        Ok(WatchGuard { stop, notices, thread: Some(thread) })
+    }
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.notices.wake();
+        let Some(thread) = self.thread.take() else { return };
+        // the event's own receiver may drop the guard; a thread cannot wait for itself
+        if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+            tracing::error!("the file watch had panicked");
+        }
+    }
+}
+
+/// Whether a line `#END` says that the writer had finished.
+fn has_end(text: &str) -> bool {
+    text.lines().any(|line| line.trim_end() == "#END")
+}
+
+/// Reading a pipe or a device could block for ever.
+fn regular(metadata: &fs::Metadata) -> io::Result<()> {
+    match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+fn read_regular(path: &Path) -> io::Result<String> {
+    regular(&fs::metadata(path)?)?;
+    fs::read_to_string(path)
+}

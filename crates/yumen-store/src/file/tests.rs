@@ -1,0 +1,297 @@
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::*;
+use FileEvent::{Changed, HalfWritten, Recovered, Unreadable, Vanished};
+
+/// A directory of its own per test, removed at the end, and a watched file in it.
+struct Bench {
+    directory: PathBuf,
+    path: PathBuf,
+    events: Receiver<(Instant, FileEvent)>,
+    guard: Option<WatchGuard>,
+}
+
+impl Bench {
+    fn new(name: &str, prepare: impl FnOnce(&Path) -> PathBuf) -> Bench {
+        let directory = std::env::temp_dir().join(format!("yumen-file-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        let path = prepare(&directory);
+        let store = FileStore::open(&path).unwrap();
+        store.read().unwrap();
+        let (sender, events) = channel();
+        let guard = store.watch(move |event| sender.send((Instant::now(), event)).unwrap()).unwrap();
+        // past the first look, so that what follows is a change and not the start
+        thread::sleep(Duration::from_millis(50));
+        Bench { directory, path, events, guard: Some(guard) }
+    }
+
+    fn of(name: &str, text: &str) -> Bench {
+        Bench::new(name, |directory| {
+            let path = directory.join("routes.yaml");
+            fs::write(&path, text).unwrap();
+            path
+        })
+    }
+
+    fn expect(&self, expected: FileEvent) -> Instant {
+        let (at, event) = self.events.recv_timeout(Duration::from_secs(5)).expect("an event");
+        assert_eq!(event, expected);
+        at
+    }
+
+    /// Sooner than polling could have told it.
+    fn expect_soon(&self, since: Instant, expected: FileEvent) {
+        let took = self.expect(expected).saturating_duration_since(since);
+        assert!(took < Duration::from_millis(500), "took {took:?}");
+    }
+
+    fn expect_nothing(&self, within: Duration) {
+        assert_eq!(self.events.recv_timeout(within).ok(), None);
+    }
+
+    fn replace(&self, text: &str) {
+        let draft = self.directory.join("draft");
+        fs::write(&draft, text).unwrap();
+        fs::rename(&draft, &self.path).unwrap();
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.guard.take();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn changed(text: &str) -> FileEvent {
+    Changed(text.to_owned())
+}
+
+const QUIET: Duration = Duration::from_millis(150);
+
+#[test]
+fn a_write_in_place_is_told_soon_and_once() {
+    let bench = Bench::of("in-place", "a");
+    let start = Instant::now();
+    fs::write(&bench.path, "b").unwrap();
+    bench.expect_soon(start, changed("b"));
+    bench.expect_nothing(Duration::from_millis(1200));
+}
+
+#[test]
+fn a_rename_over_the_file_is_told_soon_every_time() {
+    let bench = Bench::of("rename", "a");
+    for text in ["b", "c", "d"] {
+        let start = Instant::now();
+        bench.replace(text);
+        bench.expect_soon(start, changed(text));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_swapped_link_to_a_directory_is_told_soon_every_time() {
+    use std::os::unix::fs::symlink;
+    let version = |directory: &Path, name: &str| {
+        fs::create_dir(directory.join(name)).unwrap();
+        fs::write(directory.join(name).join("routes.yaml"), name).unwrap();
+    };
+    let bench = Bench::new("links", |directory| {
+        version(directory, "..one");
+        symlink("..one", directory.join("..data")).unwrap();
+        symlink("..data/routes.yaml", directory.join("routes.yaml")).unwrap();
+        directory.join("routes.yaml")
+    });
+    for (old, new) in [("..one", "..two"), ("..two", "..three")] {
+        version(&bench.directory, new);
+        let start = Instant::now();
+        symlink(new, bench.directory.join("..draft")).unwrap();
+        fs::rename(bench.directory.join("..draft"), bench.directory.join("..data")).unwrap();
+        fs::remove_dir_all(bench.directory.join(old)).unwrap();
+        bench.expect_soon(start, changed(new));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_write_to_the_target_of_a_link_is_told_soon() {
+    let bench = Bench::new("target", |directory| {
+        fs::create_dir(directory.join("elsewhere")).unwrap();
+        fs::write(directory.join("elsewhere/real.yaml"), "a").unwrap();
+        std::os::unix::fs::symlink("elsewhere/real.yaml", directory.join("routes.yaml")).unwrap();
+        directory.join("routes.yaml")
+    });
+    let start = Instant::now();
+    fs::write(bench.directory.join("elsewhere/real.yaml"), "b changed").unwrap();
+    bench.expect_soon(start, changed("b changed"));
+}
+
+#[test]
+fn a_file_that_vanishes_and_returns_is_told_as_both() {
+    let bench = Bench::of("vanish", "a");
+    fs::remove_file(&bench.path).unwrap();
+    bench.expect(Vanished);
+    fs::write(&bench.path, "a").unwrap();
+    bench.expect(Recovered);
+    fs::remove_file(&bench.path).unwrap();
+    bench.expect(Vanished);
+    bench.expect_nothing(Duration::from_millis(1200));
+    fs::write(&bench.path, "b").unwrap();
+    bench.expect(changed("b"));
+}
+
+#[test]
+fn a_directory_that_is_replaced_is_watched_again() {
+    let bench = Bench::new("directory", |directory| {
+        fs::create_dir(directory.join("sub")).unwrap();
+        fs::write(directory.join("sub/routes.yaml"), "a").unwrap();
+        directory.join("sub/routes.yaml")
+    });
+    fs::remove_dir_all(bench.directory.join("sub")).unwrap();
+    bench.expect(Vanished);
+    fs::create_dir(bench.directory.join("sub")).unwrap();
+    fs::write(&bench.path, "b").unwrap();
+    bench.expect(changed("b"));
+    thread::sleep(Duration::from_millis(50));
+    let start = Instant::now();
+    fs::write(&bench.path, "c").unwrap();
+    bench.expect_soon(start, changed("c"));
+}
+
+#[test]
+fn a_text_that_lost_its_end_is_kept_back_until_it_is_whole() {
+    let bench = Bench::of("half", "a\n#END\n");
+    fs::write(&bench.path, "b\n").unwrap();
+    bench.expect_nothing(Duration::from_millis(300));
+    let start = Instant::now();
+    fs::write(&bench.path, "b\nc\n#END\n").unwrap();
+    bench.expect_soon(start, changed("b\nc\n#END\n"));
+    bench.expect_nothing(Duration::from_millis(1200));
+}
+
+#[test]
+fn a_text_that_stays_without_its_end_is_told_once_and_not_handed_out() {
+    let bench = Bench::of("stays-half", "a\n#END\n");
+    let start = Instant::now();
+    fs::write(&bench.path, "b\n").unwrap();
+    let waited = bench.expect(HalfWritten).saturating_duration_since(start);
+    assert!(waited >= Duration::from_millis(900), "told after {waited:?}");
+    bench.expect_nothing(Duration::from_millis(1500));
+    fs::write(&bench.path, "a\n#END\n").unwrap();
+    bench.expect(Recovered);
+}
+
+#[test]
+fn a_touch_tells_nothing() {
+    let bench = Bench::of("touch", "a");
+    let file = fs::File::options().write(true).open(&bench.path).unwrap();
+    file.set_modified(std::time::SystemTime::now() + Duration::from_secs(60)).unwrap();
+    drop(file);
+    bench.replace("a");
+    bench.expect_nothing(Duration::from_millis(1200));
+}
+
+#[test]
+fn of_rapid_writes_the_last_wins() {
+    let bench = Bench::of("rapid", "0");
+    let text = |n: u32| format!("{n} ").repeat(2000);
+    for n in 0..200 {
+        fs::write(&bench.path, text(n)).unwrap();
+    }
+    let mut last = String::new();
+    while let Ok((_, event)) = bench.events.recv_timeout(Duration::from_millis(400)) {
+        let Changed(told) = event else { panic!("{event:?}") };
+        last = told;
+    }
+    assert_eq!(last, text(199));
+}
+
+#[test]
+fn a_growing_file_is_not_told_before_it_rests() {
+    use std::io::Write as _;
+    let bench = Bench::of("growing", "a");
+    let mut file = fs::File::create(&bench.path).unwrap();
+    // pauses far below the rest that is asked for, on a machine that may stall us: count what is torn
+    for _ in 0..100 {
+        file.write_all(b"x").unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(file);
+    let whole = changed(&"x".repeat(100));
+    let mut told = 0;
+    while let Ok((_, event)) = bench.events.recv_timeout(Duration::from_millis(400)) {
+        told += 1;
+        if event == whole {
+            break;
+        }
+    }
+    assert!((1..=10).contains(&told), "{told} events");
+    bench.expect_nothing(QUIET);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_told_as_unreadable() {
+    let bench = Bench::of("bytes", "a");
+    fs::write(&bench.path, [0xff, 0xfe]).unwrap();
+    let (_, event) = bench.events.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert!(matches!(event, Unreadable(_)), "{event:?}");
+    fs::write(&bench.path, "a").unwrap();
+    bench.expect(Recovered);
+}
+
+#[test]
+fn neighbours_tell_nothing() {
+    let bench = Bench::of("neighbours", "a");
+    for n in 0..50 {
+        fs::write(bench.directory.join(format!("other-{n}")), "x").unwrap();
+    }
+    bench.expect_nothing(QUIET);
+}
+
+#[test]
+fn a_change_between_read_and_watch_is_told() {
+    let bench = Bench::of("between", "a");
+    let store = FileStore::open(&bench.path).unwrap();
+    assert_eq!(store.read().unwrap(), "a");
+    fs::write(&bench.path, "b").unwrap();
+    let (sender, events) = channel();
+    let _guard = store.watch(move |event| sender.send(event).unwrap()).unwrap();
+    assert_eq!(events.recv_timeout(Duration::from_secs(5)).unwrap(), changed("b"));
+}
+
+#[test]
+fn a_dropped_guard_ends_the_watch_at_once() {
+    let mut bench = Bench::of("dropped", "a");
+    let start = Instant::now();
+    bench.guard.take();
+    assert!(start.elapsed() < Duration::from_millis(500), "the guard waited for the poll");
+    fs::write(&bench.path, "b").unwrap();
+    bench.expect_nothing(QUIET);
+}
+
+#[test]
+fn a_missing_file_and_a_directory_cannot_be_opened() {
+    let directory = std::env::temp_dir();
+    assert!(FileStore::open(directory.join("yumen-no-such-file")).is_err());
+    assert!(FileStore::open(directory).is_err());
+}
+
+#[test]
+fn as_a_store_it_lists_watches_and_refuses_writes() {
+    let bench = Bench::of("store", "a");
+    let store = FileStore::open(&bench.path).unwrap();
+    let listing = store.list().unwrap();
+    let entry = Entry { key: DOCUMENT.to_owned(), value: "a".to_owned(), modified: Revision(1) };
+    assert_eq!(listing, Listing { revision: Revision(1), entries: vec![entry] });
+    assert!(matches!(store.apply(&[], None), Err(StoreError::ReadOnly)));
+    assert!(matches!(Store::watch(&store, Revision(7), Box::new(drop)), Err(StoreError::Compacted(_))));
+
+    let (sender, changes) = channel();
+    let tell = Box::new(move |change| sender.send(change).unwrap());
+    let _guard = Store::watch(&store, listing.revision, tell).unwrap();
+    fs::write(&bench.path, "b").unwrap();
+    let change = Change { revision: Revision(2), key: DOCUMENT.to_owned(), value: Some("b".to_owned()) };
+    assert_eq!(changes.recv_timeout(Duration::from_secs(5)).unwrap(), change);
+}
