@@ -1,0 +1,139 @@
+//! The access log: a line per exchange, through a bounded queue to a thread that writes.
+//!
+//! A worker never waits for the disk: where the writer is behind, lines are dropped and counted.
+
+use std::io::Write;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use yumen_plugin::{Exchange, Outcome, Var};
+
+/// How a line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// NGINX's and Apache's combined format.
+    Combined,
+}
+
+/// A worker's lines on their way to the writer.
+pub struct LogBuffer {
+    format: LogFormat,
+    text: Vec<u8>,
+    lines: u64,
+    queue: SyncSender<Vec<u8>>,
+    time_local: Var,
+}
+
+/// Lines gathered before they are handed over, in bytes.
+const BATCH_BYTES: usize = 16 * 1024;
+
+impl LogBuffer {
+    /// A buffer for one worker.
+    pub fn new(format: LogFormat, queue: SyncSender<Vec<u8>>) -> LogBuffer {
+        LogBuffer { format, text: Vec::new(), lines: 0, queue, time_local: Var::parse("time_local") }
+    }
+
+    /// Adds the line of one exchange; says how many lines had to be dropped.
+    pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) -> u64 {
+        match self.format {
+            LogFormat::Json => self.json(ex, outcome),
+            LogFormat::Combined => self.combined(ex, outcome),
+        }
+        self.text.push(b'\n');
+        self.lines += 1;
+        if self.text.len() >= BATCH_BYTES { self.flush() } else { 0 }
+    }
+
+    /// Hands over what was gathered; says how many lines had to be dropped.
+    pub(crate) fn flush(&mut self) -> u64 {
+        if self.text.is_empty() {
+            return 0;
+        }
+        let lines = std::mem::take(&mut self.lines);
+        let text = std::mem::replace(&mut self.text, Vec::with_capacity(BATCH_BYTES + 1024));
+        match self.queue.try_send(text) {
+            Ok(()) => 0,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lines,
+        }
+    }
+
+    fn json(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let field = |name: &str| ex.request.fields.get(name).map(text);
+        let mut line = serde_json::json!({
+            "time_unix_ms": ex.now.unix_ms,
+            "remote_addr": ex.remote_ip.to_string(),
+            "method": text(ex.request.method_name()),
+            "host": text(ex.request.host()),
+            "target": text(ex.request.target()),
+            "status": outcome.status,
+            "source": outcome.source.name(),
+            "duration_us": outcome.duration_us,
+            "received_bytes": outcome.received_bytes,
+            "sent_bytes": outcome.sent_bytes,
+            "attempts": outcome.attempts,
+        });
+        let optional = [
+            ("route_id", ex.route.map(|route| route.id.to_string())),
+            ("consumer", ex.consumer.map(|consumer| consumer.username.to_string())),
+            ("endpoint", outcome.endpoint.map(|endpoint| endpoint.to_string())),
+            ("upstream_us", outcome.upstream_us.map(|us| us.to_string())),
+            ("user_agent", field("user-agent")),
+            ("referer", field("referer")),
+            ("request_id", field("x-request-id")),
+            ("fault", Some(outcome.fault.to_owned()).filter(|fault| !fault.is_empty())),
+        ];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                line[name] = value.into();
+            }
+        }
+        self.text.extend_from_slice(line.to_string().as_bytes());
+    }
+
+    fn combined(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+        let time = self.time_local.get(ex).unwrap_or_default();
+        let user = ex.consumer.map_or("-", |consumer| &consumer.username);
+        let request = &ex.request;
+        let version = if request.version == yumen_http::Version::Http11 { "1.1" } else { "1.0" };
+        // A vector never fails to take bytes.
+        let _ = write!(self.text, "{} - {} [", ex.remote_ip, user);
+        self.text.extend_from_slice(&time);
+        self.text.extend_from_slice(b"] \"");
+        escape(&mut self.text, request.method_name());
+        self.text.push(b' ');
+        escape(&mut self.text, request.target());
+        let _ = write!(self.text, " HTTP/{version}\" {} {} \"", outcome.status, outcome.sent_bytes);
+        escape(&mut self.text, request.fields.get("referer").unwrap_or(b"-"));
+        self.text.extend_from_slice(b"\" \"");
+        escape(&mut self.text, request.fields.get("user-agent").unwrap_or(b"-"));
+        self.text.push(b'"');
+    }
+}
+
+/// Quotes, backslashes and what is not printable become `\xHH`, as NGINX writes them.
+fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' | 0..=0x1f | 0x7f..=0xff => {
+                let _ = write!(out, "\\x{byte:02X}");
+            }
+            _ => out.push(*byte),
+        }
+    }
+}
+
+/// The writer's end of the queue and the workers' end; `batches_max` batches may wait.
+pub fn queue(batches_max: usize) -> (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) {
+    sync_channel(batches_max)
+}
+
+/// Writes batches until all workers are gone. Run on a thread of its own.
+pub fn write_all(queue: &Receiver<Vec<u8>>, mut sink: impl Write) {
+    for batch in queue {
+        if let Err(error) = sink.write_all(&batch).and_then(|()| sink.flush()) {
+            tracing::error!(%error, "access log could not be written");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Read buffers, lent to connections only while bytes are waiting in them.
+//!
+//! A worker keeps a few large buffers. A connection takes one to read into and gives it back as
+//! soon as what it read was consumed, so idle connections hold none.
+
+use std::cell::RefCell;
+
+/// Size of a read buffer. Below 32 KiB large bodies cost a third more; above 64 KiB nothing is won.
+pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How many idle buffers a worker keeps.
+const KEPT: usize = 32;
+
+/// What is waiting in a parked inbox may not hold a whole buffer if it is at most this long.
+const PARKED_BYTES_MAX: usize = 8 * 1024;
+
+/// A worker's spare buffers.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    spare: RefCell<Vec<Box<[u8]>>>,
+    texts: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Buffers {
+    fn take(&self) -> Box<[u8]> {
+        self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
+    }
+
+    fn give(&self, buffer: Box<[u8]>) {
+        let mut spare = self.spare.borrow_mut();
+        if buffer.len() == BUFFER_BYTES && spare.len() < KEPT {
+            spare.push(buffer);
+        }
+    }
+
+    /// An empty vector for a head being written.
+    pub(crate) fn take_text(&self) -> Vec<u8> {
+        self.texts.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a vector's memory for the next head.
+    pub(crate) fn give_text(&self, mut text: Vec<u8>) {
+        let mut texts = self.texts.borrow_mut();
+        if text.capacity() > 0 && text.capacity() <= 16 * 1024 && texts.len() < KEPT {
+            text.clear();
+            texts.push(text);
+        }
+    }
+}
+
+/// Bytes received and not yet consumed.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    buffer: Option<Box<[u8]>>,
+    start: usize,
+    end: usize,
+    /// How often bytes were added; tells whether a position remembered is still good.
+    fills: u64,
+}
+
+impl Inbox {
+    /// What is waiting.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.buffer {
+            Some(buffer) => &buffer[self.start..self.end],
+            None => &[],
+        }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.buffer {
+            Some(buffer) => &mut buffer[self.start..self.end],
+            None => &mut [],
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Drops bytes from the front.
+    pub(crate) fn consume(&mut self, count: usize) {
+        debug_assert!(count <= self.len());
+        self.start += count;
+    }
+
+    /// Gives the buffer back if nothing is waiting in it.
+    pub(crate) fn release(&mut self, buffers: &Buffers) {
+        if self.is_empty()
+            && let Some(buffer) = self.buffer.take()
+        {
+            buffers.give(buffer);
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Gives up the large buffer while the connection waits: little that is waiting moves to memory
+    /// of its own size.
+    pub(crate) fn park(&mut self, buffers: &Buffers) {
+        self.release(buffers);
+        let waiting = self.len();
+        let holds_large = self.buffer.as_ref().is_some_and(|buffer| buffer.len() == BUFFER_BYTES);
+        if !holds_large || waiting > PARKED_BYTES_MAX {
+            return;
+        }
+        let small = Box::from(self.bytes());
+        if let Some(large) = self.buffer.replace(small) {
+            buffers.give(large);
+        }
+        (self.start, self.end) = (0, waiting);
+        self.fills += 1;
+    }
+
+    /// Room behind what is waiting, for the next read; empty when the inbox is full.
+    pub(crate) fn room(&mut self, buffers: &Buffers) -> &mut [u8] {
+        self.fills += 1;
+        if self.buffer.is_none() {
+            (self.start, self.end) = (0, 0);
+            return self.buffer.insert(buffers.take());
+        }
+        self.more_room(buffers)
+    }
+
+    fn more_room(&mut self, buffers: &Buffers) -> &mut [u8] {
+        let is_large = self.buffer.as_ref().is_some_and(|buffer| buffer.len() == BUFFER_BYTES);
+        if !is_large {
+            let waiting = self.len();
+            let mut large = buffers.take();
+            large[..waiting].copy_from_slice(self.bytes());
+            self.buffer = Some(large);
+            (self.start, self.end) = (0, waiting);
+        } else if self.is_empty() {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 && BUFFER_BYTES - self.end < BUFFER_BYTES / 4 {
+            let waiting = self.len();
+            let (start, end) = (self.start, self.end);
+            if let Some(buffer) = &mut self.buffer {
+                buffer.copy_within(start..end, 0);
+            }
+            (self.start, self.end) = (0, waiting);
+        }
+        let end = self.end;
+        match &mut self.buffer {
+            Some(buffer) => &mut buffer[end..],
+            None => &mut [],
+        }
+    }
+
+    /// So many bytes were read into the room.
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.end += count;
+    }
+
+    /// A position to go back to, as long as nothing is read in between.
+    pub(crate) fn mark(&self) -> (usize, u64) {
+        (self.start, self.fills)
+    }
+
+    /// Goes back to a mark; says whether it still could.
+    pub(crate) fn rewind(&mut self, mark: (usize, u64)) -> bool {
+        if mark.1 == self.fills && self.buffer.is_some() {
+            self.start = mark.0;
+            return true;
+        }
+        false
+    }
+}

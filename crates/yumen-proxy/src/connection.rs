@@ -1,0 +1,360 @@
+//! One client connection: handshake, then heads one after another until either side ends it.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use yumen_http::parse::{self, Parsed};
+use yumen_http::{BodyError, Framing, RequestHead};
+use yumen_plugin::{Client, Exchange};
+
+use crate::buffer::Inbox;
+use crate::fault::{Fault, Kind};
+use crate::serve;
+use crate::stream::{Stream, Tcp};
+use crate::timers::{Timer, until};
+use crate::tls::{self, Acceptor};
+use crate::transfer::Source;
+use crate::worker::Worker;
+
+/// How a connection goes on after an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Another request may follow.
+    Next,
+    /// Everything was said and read.
+    Close,
+    /// The client may still be sending: its answer must not be destroyed by a reset.
+    Linger,
+    /// Only a reset tells the client that its answer is not whole.
+    Reset,
+}
+
+enum Next {
+    Request,
+    Closed,
+    Refuse(Kind),
+}
+
+/// A draining connection waits so long for a request that may be on its way, in milliseconds.
+const DRAIN_GRACE_MS: u64 = 250;
+/// Bounds of lingering: time between reads in milliseconds, and bytes thrown away.
+const LINGER_MS: u64 = 1000;
+const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A body nobody wanted is read to its end if it is at most this long, so that the connection lives on.
+const DISCARD_BYTES_MAX: u64 = 256 * 1024;
+
+/// A client connection and what is known of it.
+pub(crate) struct Connection {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) client: Rc<Client>,
+    pub(crate) stream: Stream,
+    pub(crate) inbox: Inbox,
+    pub(crate) timer: Timer,
+    /// Whether the peer's forwarding fields are believed.
+    pub(crate) trusted: bool,
+    /// Forwarding fields that are the same for all its requests that nobody forwarded before.
+    pub(crate) forwarding: Vec<u8>,
+    /// Where the peer's address stands in them, as text.
+    peer_ip: Range<usize>,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: Option<Rc<Acceptor>>) {
+    let timer = worker.timers.timer();
+    let stream = match tls {
+        None => Stream::Tcp(tcp),
+        Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
+            Some(stream) => {
+                if let Stream::Accepted(tls) = &stream {
+                    client.tls = Some(tls::info(tls.get_ref().1));
+                }
+                stream
+            }
+            None => return,
+        },
+    };
+    let mut conn = Connection::new(worker, timer, stream, client);
+    loop {
+        let mut head = conn.worker.take_request();
+        let after = match conn.next_request(&mut head).await {
+            Next::Request => serve::exchange(&mut conn, head).await,
+            Next::Refuse(kind) => serve::refuse(&mut conn, kind).await,
+            Next::Closed => After::Close,
+        };
+        match after {
+            After::Next => {}
+            After::Close => return conn.close().await,
+            After::Linger => return conn.linger().await,
+            After::Reset => return conn.stream.tcp().reset_on_close(),
+        }
+    }
+}
+
+async fn handshake(worker: &Rc<Worker>, timer: &Timer, tcp: Tcp, acceptor: &Acceptor) -> Option<Stream> {
+    timer.set(worker.settings.handshake_timeout_ms);
+    let accept = std::pin::pin!(acceptor.inner.accept(tcp));
+    match until(timer, accept).await {
+        Some(Ok(stream)) => {
+            worker.counters.handshakes.add(1);
+            Some(Stream::Accepted(Box::new(stream)))
+        }
+        Some(Err(error)) => {
+            worker.counters.handshake_failures.add(1);
+            tracing::debug!(%error, "tls handshake failed");
+            None
+        }
+        None => {
+            worker.counters.handshake_failures.add(1);
+            None
+        }
+    }
+}
+
+/// The fields that tell an endpoint who asked and how, and where in them the address stands. A
+/// connection may carry one request only, so this is no place for formatting machinery.
+fn forwarding_fields(ip: IpAddr, client: &Client) -> (Vec<u8>, Range<usize>) {
+    let mut out = Vec::with_capacity(160);
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    let start = out.len();
+    match ip {
+        IpAddr::V4(ip) => {
+            for (at, octet) in ip.octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            }
+        }
+        IpAddr::V6(ip) => out.extend_from_slice(ip.to_string().as_bytes()),
+    }
+    let peer_ip = start..out.len();
+    out.extend_from_slice(b"\r\nX-Real-IP: ");
+    out.extend_from_within(peer_ip.clone());
+    out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+    out.extend_from_slice(client.scheme().as_bytes());
+    out.extend_from_slice(b"\r\nX-Forwarded-Port: ");
+    out.extend_from_slice(itoa::Buffer::new().format(client.local.port()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    (out, peer_ip)
+}
+
+impl Connection {
+    /// The peer's address as text.
+    pub(crate) fn peer_ip(&self) -> &[u8] {
+        &self.forwarding[self.peer_ip.clone()]
+    }
+
+    fn new(worker: Rc<Worker>, timer: Timer, stream: Stream, client: Client) -> Connection {
+        let ip = client.peer.ip().to_canonical();
+        let (forwarding, peer_ip) = forwarding_fields(ip, &client);
+        let trusted = worker.settings.trusted.contains(ip);
+        Connection {
+            worker,
+            client: Rc::new(client),
+            stream,
+            inbox: Inbox::default(),
+            timer,
+            trusted,
+            forwarding,
+            peer_ip,
+        }
+    }
+
+    /// Waits for the next head. A connection that ends or idles between requests just ends.
+    async fn next_request(&mut self, head: &mut RequestHead) -> Next {
+        let worker = self.worker.clone();
+        let settings = &worker.settings;
+        let mut scanned = 0;
+        let mut grace = false;
+        let is_waiting = !self.inbox.is_empty();
+        self.timer.set(if is_waiting { settings.head_timeout_ms } else { settings.idle_timeout_ms });
+        poll_fn(|cx| {
+            loop {
+                if self.inbox.len() > scanned {
+                    match parse::request(self.inbox.bytes(), scanned, &settings.request_head, head) {
+                        Ok(Parsed::Head(used)) => {
+                            self.inbox.consume(used);
+                            self.inbox.release(&worker.buffers);
+                            return Poll::Ready(Next::Request);
+                        }
+                        Ok(Parsed::Partial) => {
+                            if scanned == 0 {
+                                self.timer.set(settings.head_timeout_ms);
+                            }
+                            scanned = self.inbox.len();
+                        }
+                        Err(error) => return Poll::Ready(Next::Refuse(Kind::Head(error))),
+                    }
+                }
+                match self.stream.poll_fill(cx, &mut self.inbox, &worker.buffers) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Next::Closed),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => return self.wait_for_head(cx, &mut grace),
+                }
+            }
+        })
+        .await
+    }
+
+    fn wait_for_head(&mut self, cx: &mut Context<'_>, grace: &mut bool) -> Poll<Next> {
+        self.inbox.park(&self.worker.buffers);
+        if self.worker.draining.get() && !*grace && self.inbox.is_empty() {
+            *grace = true;
+            self.timer.set(DRAIN_GRACE_MS);
+        }
+        if !self.timer.is_over(cx) {
+            return Poll::Pending;
+        }
+        Poll::Ready(if self.inbox.is_empty() { Next::Closed } else { Next::Refuse(Kind::ClientTimeout) })
+    }
+
+    /// Reads the whole request body into the exchange, for a plugin or a route that looks into it.
+    pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
+        if ex.body.is_some() {
+            return Ok(());
+        }
+        if ex.request.expects_continue() && self.inbox.is_empty() {
+            self.send_continue().await?;
+        }
+        ex.request.fields.remove("expect");
+        let mut source = Source::from(ex.request.framing);
+        if let Framing::Length(length) = ex.request.framing
+            && length > bytes_max as u64
+        {
+            return Err(Kind::BodyTooLarge.into());
+        }
+        let mut body = Vec::new();
+        self.timer.set(self.worker.settings.body_timeout_ms);
+        let read = poll_fn(|cx| self.poll_body(cx, &mut source, &mut body, bytes_max as u64)).await;
+        ex.request.framing = if source.is_done() { Framing::None } else { ex.request.framing };
+        read?;
+        ex.body = Some(body);
+        Ok(())
+    }
+
+    async fn send_continue(&mut self) -> Result<(), Fault> {
+        self.write_all(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()).await
+    }
+
+    /// Writes bytes that belong to no body.
+    pub(crate) async fn write_all(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
+        let mut transfer = crate::transfer::Transfer::new(Framing::None, false, bytes, 0);
+        self.timer.set(self.worker.settings.send_timeout_ms);
+        let mut nothing = Inbox::default();
+        let (stream, timer) = (&mut self.stream, &self.timer);
+        poll_fn(|cx| match transfer.poll_flush(cx, &mut nothing, stream) {
+            Poll::Ready(Ok(())) => stream.poll_flush(cx).map_err(|_| Fault::from(Kind::ClientGone)),
+            Poll::Ready(Err(_)) => Poll::Ready(Err(Kind::ClientGone.into())),
+            Poll::Pending if timer.is_over(cx) => Poll::Ready(Err(Kind::ClientGone.into())),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Source,
+        body: &mut Vec<u8>,
+        bytes_max: u64,
+    ) -> Poll<Result<(), Fault>> {
+        loop {
+            let piece = source.decode(&mut self.inbox).map_err(|error: BodyError| Kind::Body(error))?;
+            if body.len() as u64 + piece.data as u64 > bytes_max {
+                return Poll::Ready(Err(Kind::BodyTooLarge.into()));
+            }
+            body.extend_from_slice(&self.inbox.bytes()[..piece.data]);
+            self.inbox.consume(piece.data + piece.skip);
+            if source.is_done() {
+                self.inbox.release(&self.worker.buffers);
+                return Poll::Ready(Ok(()));
+            }
+            match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Kind::ClientGone.into())),
+                Poll::Ready(Ok(_)) => {
+                    self.timer.set(self.worker.settings.body_timeout_ms);
+                }
+                Poll::Pending => {
+                    self.inbox.park(&self.worker.buffers);
+                    if self.timer.is_over(cx) {
+                        return Poll::Ready(Err(Kind::ClientTimeout.into()));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Throws away a request body that nobody read; says whether it ended soon enough.
+    pub(crate) async fn discard_body(&mut self, framing: Framing) -> bool {
+        let mut source = Source::from(framing);
+        if source.is_done() {
+            return true;
+        }
+        if matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX) {
+            return false;
+        }
+        self.timer.set(self.worker.settings.body_timeout_ms);
+        let mut read = 0;
+        poll_fn(|cx| {
+            // A vector that is emptied again and again only counts.
+            let mut body = Vec::new();
+            let polled = self.poll_body(cx, &mut source, &mut body, DISCARD_BYTES_MAX);
+            read += body.len() as u64;
+            if read > DISCARD_BYTES_MAX {
+                return Poll::Ready(false);
+            }
+            polled.map(|result| result.is_ok())
+        })
+        .await
+    }
+
+    /// Ends a connection on which all was read. TLS says goodbye; for TCP the drop does.
+    async fn close(mut self) {
+        if !matches!(self.stream, Stream::Tcp(_)) {
+            self.timer.set(LINGER_MS);
+            let (stream, timer) = (&mut self.stream, &self.timer);
+            poll_fn(|cx| match stream.poll_shutdown(cx) {
+                Poll::Pending if !timer.is_over(cx) => Poll::Pending,
+                _ => Poll::Ready(()),
+            })
+            .await;
+        }
+    }
+
+    /// Ends a connection whose client may still be sending: says that nothing more will come, then
+    /// reads for a while, since closing with unread data would reset the connection and could destroy
+    /// the answer on its way (RFC 9112 §9.6).
+    async fn linger(mut self) {
+        self.timer.set(LINGER_MS);
+        self.inbox = Inbox::default();
+        let mut read = 0;
+        let mut is_shut = false;
+        let worker = self.worker.clone();
+        poll_fn(|cx| {
+            loop {
+                if !is_shut {
+                    is_shut = self.stream.poll_shutdown(cx).is_ready();
+                }
+                match self.stream.poll_fill(cx, &mut self.inbox, &worker.buffers) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(count)) => {
+                        read += count;
+                        self.inbox.consume(self.inbox.len());
+                    }
+                    Poll::Pending => {
+                        self.inbox.release(&worker.buffers);
+                        return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
+                    }
+                }
+                if read > LINGER_BYTES_MAX {
+                    return Poll::Ready(());
+                }
+            }
+        })
+        .await;
+    }
+}

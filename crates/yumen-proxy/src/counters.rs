@@ -1,0 +1,172 @@
+//! What a worker counts, and the families it becomes.
+
+use std::sync::Arc;
+
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_base::{Counter, Gauge, Histogram};
+use yumen_plugin::Outcome;
+
+/// Upper bounds of request durations, in microseconds.
+static DURATION_BOUNDS_US: &[u64] = &[
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
+/// The counters of one worker; it alone writes them.
+#[derive(Debug)]
+pub struct Counters {
+    /// Connections accepted.
+    pub accepted: Counter,
+    /// Connections refused because the worker holds as many as it may.
+    pub refused: Counter,
+    /// Connections open.
+    pub connections: Gauge,
+    /// Requests finished, by status class: index 1 is 1xx; 0 is none sent.
+    pub requests: [Counter; 6],
+    /// Bytes received from clients.
+    pub received_bytes: Counter,
+    /// Bytes sent to clients.
+    pub sent_bytes: Counter,
+    /// Connections made to endpoints.
+    pub connects: Counter,
+    /// Requests sent over a connection that had carried one before.
+    pub reuses: Counter,
+    /// Attempts after the first.
+    pub retries: Counter,
+    /// TLS handshakes completed with clients.
+    pub handshakes: Counter,
+    /// TLS handshakes that failed.
+    pub handshake_failures: Counter,
+    /// Idle connections to endpoints, as of the last sweep.
+    pub idle_upstream: Gauge,
+    /// Access log lines dropped because the writer was behind.
+    pub log_lines_dropped: Counter,
+    /// Connections whose task panicked; the connection is lost, the worker is not.
+    pub panics: Counter,
+    duration: Histogram,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            accepted: Counter::default(),
+            refused: Counter::default(),
+            connections: Gauge::default(),
+            requests: Default::default(),
+            received_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
+            connects: Counter::default(),
+            reuses: Counter::default(),
+            retries: Counter::default(),
+            handshakes: Counter::default(),
+            handshake_failures: Counter::default(),
+            idle_upstream: Gauge::default(),
+            log_lines_dropped: Counter::default(),
+            panics: Counter::default(),
+            duration: Histogram::new(DURATION_BOUNDS_US),
+        }
+    }
+}
+
+impl Counters {
+    /// Counts one finished exchange.
+    pub(crate) fn finish(&self, outcome: &Outcome<'_>) {
+        let class = usize::from(outcome.status / 100).min(5);
+        self.requests[class].add(1);
+        self.received_bytes.add(outcome.received_bytes);
+        self.sent_bytes.add(outcome.sent_bytes);
+        self.duration.observe(outcome.duration_us);
+    }
+}
+
+/// The counters of all workers, added up when asked.
+pub struct AllCounters(pub Vec<Arc<Counters>>);
+
+impl AllCounters {
+    fn sum(&self, read: impl Fn(&Counters) -> f64) -> f64 {
+        self.0.iter().map(|counters| read(counters)).sum()
+    }
+
+    fn duration(&self) -> Value {
+        let mut counts = vec![0u64; DURATION_BOUNDS_US.len() + 1];
+        let mut sum_us = 0;
+        for counters in &self.0 {
+            for (total, count) in counts.iter_mut().zip(counters.duration.counts()) {
+                *total += count;
+            }
+            sum_us += counters.duration.sum();
+        }
+        let mut cumulated = 0;
+        let buckets = DURATION_BOUNDS_US.iter().zip(&counts).map(|(bound, count)| {
+            cumulated += count;
+            (*bound as f64 / 1e6, cumulated)
+        });
+        let buckets = buckets.collect();
+        Value::Buckets { buckets, sum: sum_us as f64 / 1e6, count: counts.iter().sum() }
+    }
+}
+
+fn single(name: &'static str, help: &'static str, kind: MetricKind, value: f64) -> Family {
+    let samples = vec![Sample { labels: Vec::new(), value: Value::Number(value) }];
+    Family { name: name.into(), help: help.into(), kind, samples }
+}
+
+impl Gather for AllCounters {
+    fn gather(&self, out: &mut Vec<Family>) {
+        use MetricKind::{Counter as C, Gauge as G};
+        type Read = fn(&Counters) -> f64;
+        let families: &[(&'static str, &'static str, MetricKind, Read)] = &[
+            ("yumen_connections_accepted_total", "Client connections accepted.", C, |c| {
+                c.accepted.get() as f64
+            }),
+            ("yumen_connections_refused_total", "Client connections closed at the limit.", C, |c| {
+                c.refused.get() as f64
+            }),
+            ("yumen_connections", "Client connections open.", G, |c| c.connections.get() as f64),
+            ("yumen_received_bytes_total", "Bytes received from clients.", C, |c| {
+                c.received_bytes.get() as f64
+            }),
+            ("yumen_sent_bytes_total", "Bytes sent to clients.", C, |c| c.sent_bytes.get() as f64),
+            ("yumen_upstream_connects_total", "Connections made to endpoints.", C, |c| {
+                c.connects.get() as f64
+            }),
+            ("yumen_upstream_reuses_total", "Requests sent over kept-alive connections.", C, |c| {
+                c.reuses.get() as f64
+            }),
+            ("yumen_upstream_retries_total", "Attempts after the first.", C, |c| c.retries.get() as f64),
+            ("yumen_upstream_idle_connections", "Idle connections to endpoints.", G, |c| {
+                c.idle_upstream.get() as f64
+            }),
+            ("yumen_tls_handshakes_total", "TLS handshakes completed.", C, |c| c.handshakes.get() as f64),
+            ("yumen_tls_handshake_failures_total", "TLS handshakes failed.", C, |c| {
+                c.handshake_failures.get() as f64
+            }),
+            ("yumen_access_log_dropped_total", "Access log lines dropped.", C, |c| {
+                c.log_lines_dropped.get() as f64
+            }),
+            ("yumen_connection_panics_total", "Connection tasks that panicked.", C, |c| {
+                c.panics.get() as f64
+            }),
+        ];
+        for (name, help, kind, read) in families {
+            out.push(single(name, help, *kind, self.sum(read)));
+        }
+        let classes = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+        let samples = classes.iter().enumerate().map(|(class, name)| Sample {
+            labels: vec![("class", (*name).to_owned())],
+            value: Value::Number(self.sum(|c| c.requests[class].get() as f64)),
+        });
+        out.push(Family {
+            name: "yumen_requests_total".into(),
+            help: "Requests finished, by class of status.".into(),
+            kind: C,
+            samples: samples.collect(),
+        });
+        out.push(Family {
+            name: "yumen_request_duration_seconds".into(),
+            help: "From the first byte of a request to the last of its response.".into(),
+            kind: MetricKind::Histogram,
+            samples: vec![Sample { labels: Vec::new(), value: self.duration() }],
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! Traffic failures: whose they are, whether the request may be repeated, what the client is told.
+
+use yumen_http::{BodyError, HeadError};
+
+/// Whose fault it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The client's.
+    Client,
+    /// An endpoint's.
+    Upstream,
+    /// The gateway's own.
+    Local,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The client went away.
+    ClientGone,
+    /// The client's head could not be read.
+    Head(HeadError),
+    /// The client's body could not be read.
+    Body(BodyError),
+    /// The client's body is larger than allowed.
+    BodyTooLarge,
+    /// The client sent nothing for too long.
+    ClientTimeout,
+    /// CONNECT is not proxied.
+    ConnectRefused,
+    /// There is no endpoint to ask.
+    NoEndpoint,
+    /// A connection to the endpoint was refused or failed.
+    Connect,
+    /// A connection to the endpoint took too long.
+    ConnectTimeout,
+    /// The TLS handshake with the endpoint failed.
+    UpstreamTls,
+    /// The endpoint closed or reset before its response was complete.
+    UpstreamClosed,
+    /// The endpoint took too long to take the request.
+    SendTimeout,
+    /// The endpoint took too long to answer.
+    ReadTimeout,
+    /// The endpoint's head could not be read.
+    UpstreamHead(HeadError),
+    /// The endpoint's body could not be read.
+    UpstreamBody(BodyError),
+    /// The endpoint changed protocols without being asked.
+    UnexpectedUpgrade,
+    /// The route is broken or its upstream is.
+    Unavailable,
+}
+
+/// One traffic failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// What went wrong.
+    pub kind: Kind,
+    /// Whether the endpoint cannot have acted on the request, so that any request may be repeated.
+    pub unsent: bool,
+}
+
+impl From<Kind> for Fault {
+    fn from(kind: Kind) -> Fault {
+        Fault { kind, unsent: false }
+    }
+}
+
+impl Kind {
+    /// The one table from failure to side, status, word for logs and metrics, and message.
+    pub fn facts(self) -> (Side, u16, &'static str, &'static str) {
+        use Side::{Client, Local, Upstream};
+        match self {
+            Kind::ClientGone => (Client, 499, "client_gone", "the client closed the connection"),
+            Kind::Head(error) => (Client, head_status(error), "client_head", head_message(error)),
+            Kind::Body(_) => (Client, 400, "client_body", "the request body is malformed"),
+            Kind::BodyTooLarge => (Client, 413, "body_too_large", "the request body is larger than allowed"),
+            Kind::ClientTimeout => (Client, 408, "client_timeout", "the request did not arrive in time"),
+            Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
+            Kind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
+            Kind::Connect => (Upstream, 502, "connect_failed", "the upstream could not be reached"),
+            Kind::ConnectTimeout => {
+                (Upstream, 504, "connect_timeout", "the upstream could not be reached in time")
+            }
+            Kind::UpstreamTls => {
+                (Upstream, 502, "upstream_tls", "the TLS handshake with the upstream failed")
+            }
+            Kind::UpstreamClosed => (Upstream, 502, "upstream_closed", "the upstream closed the connection"),
+            Kind::SendTimeout => {
+                (Upstream, 504, "send_timeout", "the upstream did not take the request in time")
+            }
+            Kind::ReadTimeout => (Upstream, 504, "read_timeout", "the upstream did not answer in time"),
+            Kind::UpstreamHead(_) => (Upstream, 502, "upstream_head", "the upstream's answer is malformed"),
+            Kind::UpstreamBody(_) => (Upstream, 502, "upstream_body", "the upstream's body is malformed"),
+            Kind::UnexpectedUpgrade => {
+                (Upstream, 502, "unexpected_upgrade", "the upstream changed protocols unasked")
+            }
+            Kind::Unavailable => (Local, 503, "unavailable", "the service is not available"),
+        }
+    }
+
+    /// Whether the connection ends with it: what follows a head or body that was misunderstood cannot
+    /// be trusted to be a request.
+    pub(crate) fn ends_connection(self) -> bool {
+        matches!(
+            self,
+            Kind::Head(_) | Kind::Body(_) | Kind::BodyTooLarge | Kind::ClientTimeout | Kind::ConnectRefused
+        )
+    }
+
+    /// Whether another endpoint might do better.
+    pub(crate) fn is_worth_retrying(self) -> bool {
+        matches!(
+            self,
+            Kind::Connect
+                | Kind::ConnectTimeout
+                | Kind::UpstreamTls
+                | Kind::UpstreamClosed
+                | Kind::SendTimeout
+                | Kind::ReadTimeout
+        )
+    }
+}
+
+fn head_status(error: HeadError) -> u16 {
+    match error {
+        HeadError::Malformed(_) => 400,
+        HeadError::TargetTooLong => 414,
+        HeadError::TooLarge | HeadError::TooManyFields => 431,
+        HeadError::UnknownCoding => 501,
+        HeadError::UnknownVersion => 505,
+    }
+}
+
+fn head_message(error: HeadError) -> &'static str {
+    match error {
+        HeadError::Malformed(message) => message,
+        HeadError::TargetTooLong => "the request target is longer than allowed",
+        HeadError::TooLarge => "the request head is larger than allowed",
+        HeadError::TooManyFields => "the request has more header fields than allowed",
+        HeadError::UnknownCoding => "the transfer coding is not supported",
+        HeadError::UnknownVersion => "the protocol version is not supported",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+use super::*;
+
+#[track_caller]
+fn check(kind: Kind, side: Side, status: u16) {
+    let (found_side, found_status, word, message) = kind.facts();
+    assert_eq!((found_side, found_status), (side, status), "{kind:?}");
+    assert!(!word.is_empty() && !message.is_empty());
+}
+
+#[test]
+fn every_fault_has_the_status_its_side_calls_for() {
+    check(Kind::Head(HeadError::Malformed("x")), Side::Client, 400);
+    check(Kind::ClientTimeout, Side::Client, 408);
+    check(Kind::BodyTooLarge, Side::Client, 413);
+    check(Kind::Head(HeadError::TargetTooLong), Side::Client, 414);
+    check(Kind::Head(HeadError::TooLarge), Side::Client, 431);
+    check(Kind::Head(HeadError::TooManyFields), Side::Client, 431);
+    check(Kind::Head(HeadError::UnknownCoding), Side::Client, 501);
+    check(Kind::Connect, Side::Upstream, 502);
+    check(Kind::UpstreamHead(HeadError::TooLarge), Side::Upstream, 502);
+    check(Kind::NoEndpoint, Side::Local, 503);
+    check(Kind::ConnectTimeout, Side::Upstream, 504);
+    check(Kind::SendTimeout, Side::Upstream, 504);
+    check(Kind::ReadTimeout, Side::Upstream, 504);
+}

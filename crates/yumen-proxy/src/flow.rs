@@ -1,0 +1,31 @@
+//! What is noted about an exchange while it runs, for its outcome and for whoever comes later in it.
+
+use yumen_plugin::Source;
+
+use crate::fault::Fault;
+
+/// What is noted about an exchange while it runs.
+#[derive(Default)]
+pub(crate) struct Flow {
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) attempts: u32,
+    pub(crate) body: RequestBody,
+    pub(crate) upstream_started_us: Option<u64>,
+    pub(crate) upstream_us: Option<u64>,
+    pub(crate) source: Source,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) status: u16,
+}
+
+/// How much of the request body was taken off the connection by attempts that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum RequestBody {
+    /// Nothing: all of it is still to be read.
+    #[default]
+    Whole,
+    /// A part: where it ends is no longer known.
+    Torn,
+    /// All of it.
+    Read,
+}

@@ -1,0 +1,443 @@
+//! From a request to the head of an endpoint's answer. The retry loop is here, and nowhere else.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use yumen_http::fields::write_line;
+use yumen_http::parse::{self, Parsed};
+use yumen_http::{Framing, Known, ResponseHead, encode};
+use yumen_plugin::{Chain, Exchange};
+use yumen_snapshot::{Endpoint, PassHost, Route, Scheme, Timeouts, Tried, Upstream};
+
+use crate::buffer::Inbox;
+use crate::chains::Chains;
+use crate::clock;
+use crate::connection::Connection;
+use crate::fault::{Fault, Kind};
+use crate::flow::{Flow, RequestBody};
+use crate::health::{self, Observation};
+use crate::relay::{Link, Relay};
+use crate::stream::{Stream, Tcp};
+use crate::timers::until;
+use crate::tls;
+use crate::transfer::{Broken, Transfer};
+
+/// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
+/// Every way out of the loop is visible here.
+pub(crate) async fn forward(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    route: &Route,
+    upstream: &Upstream,
+    relay: &mut Relay,
+    flow: &mut Flow,
+) -> Result<(), Fault> {
+    let mut tried = Tried::default();
+    let mut last = Fault::from(Kind::NoEndpoint);
+    let body_mark = conn.inbox.mark();
+    let started_ms = clock::now().mono_ms();
+    flow.upstream_started_us = Some(clock::now().mono_us);
+    loop {
+        let Some(index) = upstream.pick(ex, &tried) else { return Err(last) };
+        tried.push(index);
+        flow.attempts += 1;
+        let endpoint = &upstream.endpoints[index];
+        ex.endpoint = Some(endpoint.addr);
+        upstream.started(index);
+        relay.index = index;
+        let mut attempt = Attempt { conn, ex, chains, route, upstream, endpoint, relay, flow };
+        let fault = match attempt.run().await {
+            Ok(()) => {
+                health::observe(upstream, index, Observation::Status(relay.head.status));
+                return Ok(());
+            }
+            Err(fault) => fault,
+        };
+        // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
+        let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
+        let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
+        relay.head.clear();
+        let now = clock::now();
+        upstream.finished(
+            index,
+            now.mono_us.saturating_sub(flow.upstream_started_us.unwrap_or(0)),
+            now.mono_us,
+        );
+        if !was_stale {
+            health::observe_fault(upstream, index, fault.kind);
+        }
+        last = fault;
+        let spent = tried.count() > upstream.retries;
+        let late = upstream.retry_timeout_ms != 0 && now.mono_ms() - started_ms >= upstream.retry_timeout_ms;
+        let repeatable = fault.unsent || ex.request.method().is_idempotent();
+        if spent || late || !repeatable || !fault.kind.is_worth_retrying() || !can_resend(conn, ex, body_mark)
+        {
+            return Err(last);
+        }
+        flow.body = RequestBody::Whole;
+        conn.worker.counters.retries.add(1);
+    }
+}
+
+/// Whether the request body is still all there: none, buffered, or not read beyond what had arrived
+/// with the head.
+fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64)) -> bool {
+    match ex.request.framing {
+        Framing::None => true,
+        // Decoding chunks moves them in place.
+        Framing::Chunked => conn.inbox.mark() == body_mark,
+        _ => conn.inbox.mark() == body_mark || conn.inbox.rewind(body_mark),
+    }
+}
+
+/// One try on one endpoint.
+struct Attempt<'a, 's> {
+    conn: &'a mut Connection,
+    ex: &'a mut Exchange<'s>,
+    chains: &'a Chains<'a>,
+    route: &'a Route,
+    upstream: &'a Upstream,
+    endpoint: &'a Endpoint,
+    relay: &'a mut Relay,
+    flow: &'a mut Flow,
+}
+
+impl Attempt<'_, '_> {
+    /// A kept connection that turns out to be dead says nothing about the endpoint: the request is
+    /// repeated on a new one.
+    async fn run(&mut self) -> Result<(), Fault> {
+        let tls = self.is_tls();
+        let pool_key = self.endpoint.state.id * 2 + u64::from(tls);
+        let mark = self.conn.inbox.mark();
+        self.chains.each(self.ex, Chain::upstream_request, |plugin, ex| plugin.upstream_request(ex));
+        let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
+        if let Some((stream, requests)) = kept {
+            self.conn.worker.counters.reuses.add(1);
+            self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
+            match self.ask().await {
+                Err(Fault { kind: Kind::UpstreamClosed, unsent })
+                    if (unsent || self.ex.request.method().is_idempotent())
+                        && can_resend(self.conn, self.ex, mark) => {}
+                done => return done,
+            }
+        }
+        let stream = self.connect(tls).await?;
+        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
+        self.relay.head.clear();
+        self.ask().await
+    }
+
+    fn is_tls(&self) -> bool {
+        match self.ex.upstream.scheme {
+            Some(scheme) => scheme == "https",
+            None => self.upstream.scheme == Scheme::Https,
+        }
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        self.route.timeouts.unwrap_or(self.upstream.timeouts)
+    }
+
+    async fn connect(&mut self, tls: bool) -> Result<Stream, Fault> {
+        let failed = |kind| Fault { kind, unsent: true };
+        // Nobody connects anew unless the body is all there, be it again.
+        self.flow.body = RequestBody::Whole;
+        self.conn.worker.counters.connects.add(1);
+        self.conn.timer.set(self.timeouts().connect_ms);
+        let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
+        let tcp = match until(&self.conn.timer, connecting).await {
+            None => return Err(failed(Kind::ConnectTimeout)),
+            Some(Err(error)) => {
+                tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
+                return Err(failed(Kind::Connect));
+            }
+            Some(Ok(tcp)) => tcp,
+        };
+        if !tls {
+            return Ok(Stream::Tcp(tcp));
+        }
+        let config = tls::client_config(self.upstream).map_err(|error| {
+            tracing::warn!(%error, upstream = %self.upstream.origin, "upstream TLS cannot be set up");
+            failed(Kind::UpstreamTls)
+        })?;
+        let name = tls::server_name(&self.tls_name()).map_err(|_| failed(Kind::UpstreamTls))?;
+        let connector = tokio_rustls::TlsConnector::from(config);
+        let handshake = std::pin::pin!(connector.connect(name, tcp));
+        match until(&self.conn.timer, handshake).await {
+            None => Err(failed(Kind::ConnectTimeout)),
+            Some(Err(error)) => {
+                tracing::debug!(%error, endpoint = %self.endpoint.addr, "upstream TLS handshake failed");
+                Err(failed(Kind::UpstreamTls))
+            }
+            Some(Ok(stream)) => Ok(Stream::Connected(Box::new(stream))),
+        }
+    }
+
+    /// The name to ask the endpoint's certificate for: the `Host` it will see, as APISIX does; a node
+    /// that is a name and not an address goes first when that is passed on from the client.
+    fn tls_name(&self) -> String {
+        match &self.upstream.pass_host {
+            PassHost::Rewrite(host) => host_only(host).to_owned(),
+            PassHost::Node => self.endpoint.host.to_string(),
+            PassHost::Pass => {
+                let is_address = self.endpoint.host.parse::<std::net::IpAddr>().is_ok();
+                let client_host = String::from_utf8_lossy(self.ex.request.host());
+                if is_address && !client_host.is_empty() {
+                    client_host.into_owned()
+                } else {
+                    self.endpoint.host.to_string()
+                }
+            }
+        }
+    }
+
+    /// Sends the request and reads the head of the answer.
+    async fn ask(&mut self) -> Result<(), Fault> {
+        self.relay.upgrade = self.route.enable_websocket
+            && self.ex.request.options.upgrade
+            && self.ex.request.fields.known(Known::Upgrade).is_some()
+            && self.ex.request.framing == Framing::None;
+        let mark = self.conn.inbox.mark();
+        self.begin_upload();
+        loop {
+            let step = self.await_head().await;
+            let fault = match (step, self.relay.head.status) {
+                (Err(fault), _) => fault,
+                (Ok(()), 101) if self.relay.upgrade => return Ok(()),
+                (Ok(()), 101) => Kind::UnexpectedUpgrade.into(),
+                (Ok(()), 100..=199) => {
+                    self.pass_interim().await?;
+                    self.relay.head.clear();
+                    continue;
+                }
+                (Ok(()), _) => {
+                    self.relay.upgrade = false;
+                    return Ok(());
+                }
+            };
+            self.note_body(mark);
+            self.relay.upload.recycle(&self.conn.worker.buffers);
+            return Err(fault);
+        }
+    }
+
+    /// Notes what a failed attempt left of the request body, `mark` being where it began.
+    fn note_body(&mut self, mark: (usize, u64)) {
+        let upload = &mut self.relay.upload;
+        self.flow.body = if upload.is_read() {
+            // What follows it in the inbox is the next request.
+            upload.discard_frame(&mut self.conn.inbox);
+            RequestBody::Read
+        } else if upload.read_bytes == 0 && self.conn.inbox.mark() == mark {
+            RequestBody::Whole
+        } else {
+            RequestBody::Torn
+        };
+    }
+
+    /// The request head, with as much of the body as is there already.
+    fn begin_upload(&mut self) {
+        let mut text = self.conn.worker.buffers.take_text();
+        self.write_head(&mut text);
+        let mut framing = self.ex.request.framing;
+        if let Some(body) = &self.ex.body {
+            text.extend_from_slice(body);
+            framing = Framing::None;
+        }
+        let bytes_max = self.conn.worker.settings.body_bytes_max;
+        self.relay.upload = Transfer::new(framing, framing == Framing::Chunked, text, bytes_max);
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>) {
+        let ex = &*self.ex;
+        let request = &ex.request;
+        encode::request_line(out, request);
+        let host: &[u8] = match (&ex.upstream.host, &self.upstream.pass_host) {
+            (Some(host), _) => host,
+            (None, PassHost::Pass) => request.authority(),
+            (None, PassHost::Node) => self.endpoint.authority.as_bytes(),
+            (None, PassHost::Rewrite(host)) => host.as_bytes(),
+        };
+        write_line(out, b"Host", host);
+        let trusted = self.write_forwarding(out);
+        encode::request_fields(out, request, |field| match field.known() {
+            Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
+            Known::XForwardedProto | Known::XForwardedHost | Known::XForwardedPort => !trusted,
+            Known::ContentLength => ex.body.is_some(),
+            _ => false,
+        });
+        match &ex.body {
+            Some(body) => encode::framing(out, Framing::Length(body.len() as u64)),
+            None if request.framing == Framing::Chunked => encode::framing(out, Framing::Chunked),
+            None => {}
+        }
+        if self.relay.upgrade {
+            out.extend_from_slice(b"Connection: upgrade\r\n");
+            write_line(out, b"Upgrade", request.fields.known(Known::Upgrade).unwrap_or_default());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Tells the endpoint who asked and how; says whether what a trusted peer said of it stands.
+    fn write_forwarding(&self, out: &mut Vec<u8>) -> bool {
+        let (conn, ex) = (&*self.conn, &*self.ex);
+        let fields = &ex.request.fields;
+        let is_peer = ex.remote_ip == ex.client.peer.ip().to_canonical();
+        let passed_on = fields.known(Known::XForwardedFor).is_some();
+        if is_peer && !conn.trusted && !passed_on {
+            out.extend_from_slice(&conn.forwarding);
+            write_line(out, b"X-Forwarded-Host", ex.request.host());
+            return false;
+        }
+        let own_ip = if is_peer { None } else { Some(ex.remote_ip.to_string().into_bytes()) };
+        let ip = own_ip.as_deref().unwrap_or(conn.peer_ip());
+        out.extend_from_slice(b"X-Forwarded-For: ");
+        for hop in fields.all_known(Known::XForwardedFor) {
+            out.extend_from_slice(hop);
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(ip);
+        out.extend_from_slice(b"\r\n");
+        write_line(out, b"X-Real-IP", ip);
+        let said = |known| conn.trusted && fields.known(known).is_some();
+        if !said(Known::XForwardedProto) {
+            write_line(out, b"X-Forwarded-Proto", ex.client.scheme().as_bytes());
+        }
+        if !said(Known::XForwardedHost) {
+            write_line(out, b"X-Forwarded-Host", ex.request.host());
+        }
+        if !said(Known::XForwardedPort) {
+            write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
+        }
+        conn.trusted
+    }
+
+    /// Moves the request body on and waits for the next head, final or interim.
+    async fn await_head(&mut self) -> Result<(), Fault> {
+        let mut wait =
+            HeadWait { timeouts: self.timeouts(), progress: u64::MAX, scanned: 0, upload_broken: false };
+        let method = self.ex.request.method();
+        let (conn, relay) = (&mut *self.conn, &mut *self.relay);
+        let Some(link) = &mut relay.link else { return Err(Kind::Connect.into()) };
+        let (upload, head) = (&mut relay.upload, &mut relay.head);
+        poll_fn(|cx| wait.poll(cx, conn, link, upload, method, head)).await
+    }
+
+    /// Passes an interim answer on; clients of HTTP/1.0 know none (RFC 9110 §15.2).
+    async fn pass_interim(&mut self) -> Result<(), Fault> {
+        let head = &self.relay.head;
+        if self.ex.request.version == yumen_http::Version::Http10 {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        encode::status_line(&mut text, head.status, head.reason());
+        encode::response_fields(&mut text, head, |_| false);
+        text.extend_from_slice(b"\r\n");
+        self.conn.write_all(text).await
+    }
+}
+
+fn host_only(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+/// Waiting for an answer while the body may still be going out.
+struct HeadWait {
+    timeouts: Timeouts,
+    progress: u64,
+    scanned: usize,
+    upload_broken: bool,
+}
+
+impl HeadWait {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &mut Connection,
+        link: &mut Link,
+        upload: &mut Transfer,
+        asked: yumen_http::Method,
+        head: &mut ResponseHead,
+    ) -> Poll<Result<(), Fault>> {
+        if let Err(fault) = self.push_body(cx, conn, link, upload) {
+            return Poll::Ready(Err(fault));
+        }
+        loop {
+            if link.inbox.len() > self.scanned {
+                let limits = &conn.worker.settings.response_head;
+                match parse::response(link.inbox.bytes(), self.scanned, limits, asked, head) {
+                    Ok(Parsed::Head(used)) => {
+                        link.inbox.consume(used);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Ok(Parsed::Partial) => self.scanned = link.inbox.len(),
+                    Err(error) => return Poll::Ready(Err(Kind::UpstreamHead(error).into())),
+                }
+            }
+            match link.stream.poll_fill(cx, &mut link.inbox, &conn.worker.buffers) {
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    let unsent = upload.sent_bytes == 0;
+                    return Poll::Ready(Err(Fault { kind: Kind::UpstreamClosed, unsent }));
+                }
+                Poll::Ready(Ok(_)) => self.progress = u64::MAX,
+                Poll::Pending => {
+                    link.inbox.park(&conn.worker.buffers);
+                    return self.wait(cx, conn, upload);
+                }
+            }
+        }
+    }
+
+    /// Sends what there is of the request. An endpoint that stops reading may still have answered, so
+    /// its end is left for the read to find.
+    fn push_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &mut Connection,
+        link: &mut Link,
+        upload: &mut Transfer,
+    ) -> Result<(), Fault> {
+        if self.upload_broken || upload.is_done() {
+            return Ok(());
+        }
+        let source = (&mut conn.stream, &mut conn.inbox);
+        match upload.poll(cx, &conn.worker.buffers, source, &mut link.stream, &mut None) {
+            Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
+            Poll::Ready(Err(Broken::Write)) => {
+                self.upload_broken = true;
+                Ok(())
+            }
+            Poll::Ready(Err(Broken::Read)) => Err(Kind::ClientGone.into()),
+            Poll::Ready(Err(Broken::Framing(error))) => Err(Kind::Body(error).into()),
+            Poll::Ready(Err(Broken::TooLarge)) => Err(Kind::BodyTooLarge.into()),
+        }
+    }
+
+    fn wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &Connection,
+        upload: &Transfer,
+    ) -> Poll<Result<(), Fault>> {
+        let (timeout_ms, late) = if upload.is_done() || self.upload_broken {
+            (self.timeouts.read_ms, Kind::ReadTimeout)
+        } else if upload.waits_for_sink() {
+            (self.timeouts.send_ms, Kind::SendTimeout)
+        } else {
+            (conn.worker.settings.body_timeout_ms, Kind::ClientTimeout)
+        };
+        let progress = upload.sent_bytes + upload.read_bytes;
+        if progress != self.progress {
+            self.progress = progress;
+            conn.timer.set(timeout_ms);
+        }
+        if conn.timer.is_over(cx) {
+            return Poll::Ready(Err(late.into()));
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,38 @@
+//! The data plane: workers, listeners, TLS, connections, exchanges, forwarding, health.
+//!
+//! Knows the snapshot it serves from, and neither stores, nor the admin API, nor any concrete plugin.
+
+mod buffer;
+mod chains;
+mod connection;
+mod date;
+mod flow;
+mod forward;
+mod health;
+mod pool;
+mod relay;
+mod reply;
+mod serve;
+#[cfg(test)]
+mod simulation;
+mod stream;
+mod sys;
+mod timers;
+mod transfer;
+mod tunnel;
+mod worker;
+
+pub mod access_log;
+pub mod clock;
+pub mod counters;
+pub mod fault;
+pub mod listener;
+pub mod probe;
+pub mod run;
+pub mod settings;
+pub mod tls;
+
+pub use counters::{AllCounters, Counters};
+pub use listener::Listener;
+pub use settings::{ListenerSettings, Settings};
+pub use worker::WorkerParts;

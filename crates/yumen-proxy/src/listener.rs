@@ -1,0 +1,122 @@
+//! Sockets that clients reach: bound before workers start, accepted by each worker on its own.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
+use yumen_plugin::Client;
+
+use crate::connection;
+use crate::settings::ListenerSettings;
+use crate::stream::Tcp;
+use crate::tls::Acceptor;
+use crate::worker::Worker;
+
+/// A silent connection is handed over by the kernel after so long.
+const DEFER_SECONDS: i32 = 5;
+
+/// A bound socket of one worker.
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// TLS, if clients speak it.
+    pub tls: Option<Acceptor>,
+}
+
+/// Binds a socket per worker to the same address, its own or a handle of one they share; port 0
+/// becomes the same free port for all.
+pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<TcpListener>> {
+    // Sockets that share a port share it with another gateway's as well: half of the traffic would be
+    // served from whatever was started first. One that does not share finds out.
+    drop(TcpListener::bind(settings.address)?);
+    let first = bind_one(settings, settings.address)?;
+    let address = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        let next = if settings.reuse_port { bind_one(settings, address)? } else { sockets[0].try_clone()? };
+        sockets.push(next);
+    }
+    Ok(sockets)
+}
+
+fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(settings.reuse_port)?;
+    // Accepted connections inherit it, which saves a call each.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(settings.backlog)?;
+    if settings.defer_accept {
+        crate::sys::defer_accept(socket.as_fd(), DEFER_SECONDS)?;
+    }
+    Ok(socket.into())
+}
+
+/// Accepts until the worker drains, then takes what is still queued: none of it shall be reset.
+pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut drain: watch::Receiver<bool>) {
+    let socket = match crate::sys::watch(listener.socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "listener could not be registered");
+            return;
+        }
+    };
+    let Ok(local) = socket.get_ref().local_addr() else { return };
+    let tls = listener.tls.map(Rc::new);
+    loop {
+        let ready = tokio::select! {
+            ready = socket.readable() => ready.ok(),
+            _ = drain.wait_for(|drain| *drain) => None,
+        };
+        let accepted = accept_all(&worker, socket.get_ref(), local, tls.as_ref());
+        let Some(mut ready) = ready else { return };
+        match accepted {
+            Ok(()) => ready.clear_ready(),
+            Err(errno) => {
+                tracing::warn!(error = %io::Error::from(errno), "accepting failed, trying again");
+                worker.timers.clone().sleep(20).await;
+            }
+        }
+    }
+}
+
+/// Accepts every connection that is queued.
+fn accept_all(
+    worker: &Rc<Worker>,
+    socket: &TcpListener,
+    local: SocketAddr,
+    tls: Option<&Rc<Acceptor>>,
+) -> Result<(), Errno> {
+    loop {
+        match rustix::net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((fd, peer)) => {
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                spawn(worker, fd, peer.unwrap_or(local), local, tls);
+            }
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, local: SocketAddr, tls: Option<&Rc<Acceptor>>) {
+    let Some(admitted) = worker.admit() else { return };
+    let stream = std::net::TcpStream::from(fd);
+    let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
+    let connection = worker.counters.accepted.get();
+    let client = Client { peer, local, tls: None, connection };
+    let worker = worker.clone();
+    let tls = tls.cloned();
+    tokio::task::spawn_local(async move {
+        connection::run(worker, Tcp::Fresh(stream), client, tls).await;
+        drop(admitted);
+    });
+}

@@ -1,0 +1,69 @@
+//! Idle connections to endpoints, per worker.
+
+use std::collections::HashMap;
+
+use yumen_snapshot::upstream::Keepalive;
+
+use crate::stream::Stream;
+
+/// A connection that waits for its next request.
+struct Idle {
+    stream: Stream,
+    since_ms: u64,
+    requests: u64,
+    timeout_ms: u64,
+}
+
+/// A worker's idle connections, by endpoint.
+#[derive(Default)]
+pub(crate) struct Pool {
+    by_endpoint: HashMap<u64, Vec<Idle>, foldhash::fast::RandomState>,
+}
+
+impl Pool {
+    /// The connection used last, with the number of requests it has carried. Those whose peer has
+    /// closed or spoken out of turn are dropped on the way.
+    pub(crate) fn take(&mut self, endpoint: u64, now_ms: u64) -> Option<(Stream, u64)> {
+        let idle = self.by_endpoint.get_mut(&endpoint)?;
+        while let Some(candidate) = idle.pop() {
+            let is_fresh = now_ms.saturating_sub(candidate.since_ms) < candidate.timeout_ms;
+            if is_fresh && candidate.stream.is_quiet() {
+                return Some((candidate.stream, candidate.requests));
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for later, unless it has served its time or the pool is full.
+    pub(crate) fn give(
+        &mut self,
+        endpoint: u64,
+        stream: Stream,
+        requests: u64,
+        keep: &Keepalive,
+        now_ms: u64,
+    ) {
+        if requests >= keep.requests || keep.size == 0 {
+            return;
+        }
+        let idle = self.by_endpoint.entry(endpoint).or_default();
+        if idle.len() >= keep.size as usize {
+            // The one idle longest goes.
+            idle.remove(0);
+        }
+        idle.push(Idle { stream, since_ms: now_ms, requests, timeout_ms: keep.idle_timeout_ms });
+    }
+
+    /// Drops connections that idled too long or whose peer has gone.
+    pub(crate) fn sweep(&mut self, now_ms: u64) {
+        self.by_endpoint.retain(|_, idle| {
+            idle.retain(|one| now_ms.saturating_sub(one.since_ms) < one.timeout_ms && one.stream.is_quiet());
+            !idle.is_empty()
+        });
+    }
+
+    /// How many connections are idle.
+    pub(crate) fn len(&self) -> usize {
+        self.by_endpoint.values().map(Vec::len).sum()
+    }
+}

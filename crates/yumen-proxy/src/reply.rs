@@ -1,0 +1,325 @@
+//! From an answer, the upstream's or our own, to the last byte the client gets of it.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use yumen_http::fields::write_line;
+use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
+use yumen_plugin::{Exchange, Response, Source};
+use yumen_snapshot::{Route, Upstream};
+
+use crate::chains::{Chains, respond_head};
+use crate::clock;
+use crate::connection::{After, Connection};
+use crate::fault::{Fault, Kind};
+use crate::flow::{Flow, RequestBody};
+use crate::relay::{Link, Relay};
+use crate::transfer::{Broken, Edit, Transfer};
+use crate::tunnel;
+
+/// Answers with a response made here.
+pub(crate) async fn answer(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    response: Response,
+    flow: &mut Flow,
+) -> After {
+    let worker = conn.worker.clone();
+    let mut head = worker.take_response();
+    head.set_status(response.status);
+    head.framing = Framing::Length(response.body.len() as u64);
+    for (name, value) in &response.fields {
+        head.fields.add(name, value);
+    }
+    respond_head(ex, chains, &mut head);
+    let edited = chains.edits_body().then(|| chains.edit(ex, &response.body, true));
+    let body: &[u8] = edited.as_deref().unwrap_or(&response.body);
+    if edited.is_some() || matches!(head.framing, Framing::Length(_)) {
+        head.framing = Framing::Length(body.len() as u64);
+        head.fields.remove("content-length");
+    }
+    let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
+    let unread = if flow.body == RequestBody::Read { Framing::None } else { ex.request.framing };
+    let ends = flow.body == RequestBody::Torn || flow.fault.is_some_and(|fault| fault.kind.ends_connection());
+    let keeps = ex.request.persistent() && !worker.draining.get() && !ends && !expects_more(conn, ex);
+    let mut text = worker.buffers.take_text();
+    write_head(&mut text, conn, ex, &mut head, keeps);
+    if !is_bodyless {
+        text.extend_from_slice(body);
+    }
+    flow.status = head.status;
+    flow.source = Source::Gateway;
+    flow.sent_bytes = text.len() as u64;
+    worker.give_response(head);
+    if conn.write_text(text).await.is_err() {
+        flow.fault = flow.fault.or(Some(Kind::ClientGone.into()));
+        return After::Close;
+    }
+    if keeps && conn.discard_body(unread).await {
+        return After::Next;
+    }
+    if unread == Framing::None { ends_with(conn, ex) } else { After::Linger }
+}
+
+/// How a connection ends whose last request was read. A client that did not agree on the end may have
+/// sent another, and closing with that unread would reset the connection.
+fn ends_with(conn: &Connection, ex: &Exchange<'_>) -> After {
+    let is_agreed = !ex.request.persistent();
+    if is_agreed && conn.inbox.is_empty() { After::Close } else { After::Linger }
+}
+
+/// Whether the client still waits for leave to send a body nobody wants now.
+fn expects_more(conn: &Connection, ex: &Exchange<'_>) -> bool {
+    ex.request.expects_continue() && conn.inbox.is_empty()
+}
+
+/// Answers for a fault: a JSON body that says what went wrong. To a client that is gone nothing is said.
+pub(crate) async fn apologize(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    fault: Fault,
+    flow: &mut Flow,
+) -> After {
+    let (side, status, word, message) = fault.kind.facts();
+    flow.fault = Some(fault);
+    if fault.kind == Kind::ClientGone {
+        flow.status = status;
+        return After::Close;
+    }
+    tracing::debug!(?side, word, status, "exchange failed");
+    let response = Response::error_msg(status, message);
+    let after = answer(conn, ex, chains, response, flow).await;
+    if fault.kind.ends_connection() { After::Linger } else { after }
+}
+
+/// Passes an endpoint's answer on to the client, body and all.
+pub(crate) async fn pass_on(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    relay: &mut Relay,
+    route: &Route,
+    upstream: &Upstream,
+    flow: &mut Flow,
+) -> After {
+    let worker = conn.worker.clone();
+    let (index, upgrade) = (relay.index, relay.upgrade);
+    let (head, upload) = (&mut *relay.head, &mut relay.upload);
+    let Some(link) = &mut relay.link else { return After::Close };
+    ex.upstream_status = head.status;
+    let link_persists = head.persistent();
+    let received = head.framing;
+    respond_head(ex, chains, head);
+    flow.status = head.status;
+    flow.source = Source::Upstream;
+    let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
+    let edits = chains.edits_body() && !is_bodyless && !upgrade;
+    let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
+    let mut keeps =
+        ex.request.persistent() && !worker.draining.get() && outgoing != Framing::Close && upload.is_read();
+    head.framing = outgoing;
+    let mut text = worker.buffers.take_text();
+    write_head(&mut text, conn, ex, head, keeps);
+    let mut download = Transfer::new(received, outgoing == Framing::Chunked, text, 0);
+    if edits {
+        download = download.edited();
+    }
+    if upgrade {
+        let timeouts = route.timeouts.unwrap_or(upstream.timeouts);
+        let bytes = tunnel::run(conn, link, download, timeouts.read_ms).await;
+        (flow.received_bytes, flow.sent_bytes) = (flow.received_bytes + bytes.0, bytes.1);
+        end_attempt(upstream, index, flow);
+        return After::Close;
+    }
+    let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
+    let result = {
+        let mut edit_body = |data: &[u8], last: bool| chains.edit(ex, data, last);
+        let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
+        download_body(conn, link, upload, &mut download, &mut edit, keeps, read_timeout_ms).await
+    };
+    flow.sent_bytes = download.sent_bytes;
+    flow.received_bytes += upload.read_bytes;
+    end_attempt(upstream, index, flow);
+    let is_whole = result.is_ok() && upload.is_done();
+    link.inbox.release(&worker.buffers);
+    let is_reusable = is_whole && link_persists && link.inbox.is_empty();
+    if let Some(link) = relay.link.take_if(|_| is_reusable) {
+        keep_link(&worker, link, upstream);
+    }
+    download.recycle(&worker.buffers);
+    upload.recycle(&worker.buffers);
+    conn.inbox.release(&worker.buffers);
+    if let Err(kind) = result {
+        // The client learns of a broken body by the missing end. Where closing would be that end it
+        // takes a reset (RFC 9112 §8).
+        flow.fault = Some(kind.into());
+        return if outgoing == Framing::Close { After::Reset } else { After::Close };
+    }
+    keeps &= is_whole;
+    match (keeps, upload.is_read()) {
+        (true, _) => After::Next,
+        (false, true) if upload.read_bytes == 0 => ends_with(conn, ex),
+        (false, _) => After::Linger,
+    }
+}
+
+fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
+    let now_us = clock::now().mono_us;
+    let spent_us = now_us.saturating_sub(flow.upstream_started_us.unwrap_or(now_us));
+    flow.upstream_us = Some(spent_us);
+    upstream.finished(index, spent_us, now_us);
+}
+
+fn keep_link(worker: &crate::worker::Worker, link: Link, upstream: &Upstream) {
+    let Link { stream, requests, pool_key, .. } = link;
+    let now_ms = clock::now().mono_ms();
+    worker.pool.borrow_mut().give(pool_key, stream, requests + 1, &upstream.keepalive, now_ms);
+}
+
+fn has_no_body(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+}
+
+/// How the client is told where the body ends: by its length, by chunks where it knows them, else by
+/// closing.
+fn outgoing_framing(head: &ResponseHead, is_bodyless: bool, client: Version) -> Framing {
+    match head.framing {
+        _ if is_bodyless => Framing::None,
+        Framing::Chunked | Framing::Close if client == Version::Http10 => Framing::Close,
+        Framing::Chunked | Framing::Close => Framing::Chunked,
+        other => other,
+    }
+}
+
+/// Writes a response head. `head.framing` says how the body leaves.
+fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mut ResponseHead, keeps: bool) {
+    let settings = &conn.worker.settings;
+    let server = &settings.server_line;
+    encode::status_line(out, head.status, head.reason());
+    if !server.is_empty() {
+        out.extend_from_slice(server);
+    }
+    let has_date = head.fields.known(Known::Date).is_some();
+    if !has_date {
+        conn.worker.date.write(out);
+    }
+    // A length survives only if the body leaves with that length.
+    let drops_length =
+        matches!(head.framing, Framing::Chunked | Framing::Close) || head.status < 200 || head.status == 204;
+    let mut has_length = false;
+    encode::response_fields(out, head, |field| match field.known() {
+        Known::Server => !server.is_empty(),
+        Known::ContentLength => {
+            has_length = true;
+            drops_length
+        }
+        _ => false,
+    });
+    match head.framing {
+        Framing::Length(_) if has_length || head.status == 204 => {}
+        framing => encode::framing(out, framing),
+    }
+    if head.status == 101 {
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+        write_line(out, b"Upgrade", head.fields.known(Known::Upgrade).unwrap_or_default());
+    } else if !keeps {
+        out.extend_from_slice(b"Connection: close\r\n");
+    } else if ex.request.version == Version::Http10 {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Moves both bodies on until the response's has ended or either side fails.
+async fn download_body(
+    conn: &mut Connection,
+    link: &mut Link,
+    upload: &mut Transfer,
+    download: &mut Transfer,
+    edit: &mut Option<Edit<'_>>,
+    keeps: bool,
+    read_timeout_ms: u64,
+) -> Result<(), Kind> {
+    if let Err(broken) = download.take_waiting(&mut link.inbox, edit) {
+        return Err(upstream_kind(&broken));
+    }
+    // A client that sent a body may send more than it said, if only an empty line: see `linger`.
+    let is_last = !keeps && upload.read_bytes == 0 && upload.is_done() && conn.inbox.is_empty();
+    if is_last && download.write_last(&mut link.inbox, &mut conn.stream) {
+        return Ok(());
+    }
+    let mut pump = Pump { progress: u64::MAX, upload_broken: false, read_timeout_ms };
+    poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
+}
+
+fn upstream_kind(broken: &Broken) -> Kind {
+    match broken {
+        Broken::Framing(error) => Kind::UpstreamBody(*error),
+        Broken::Read | Broken::TooLarge => Kind::UpstreamClosed,
+        Broken::Write => Kind::ClientGone,
+    }
+}
+
+struct Pump {
+    progress: u64,
+    upload_broken: bool,
+    read_timeout_ms: u64,
+}
+
+impl Pump {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &mut Connection,
+        link: &mut Link,
+        upload: &mut Transfer,
+        download: &mut Transfer,
+        edit: &mut Option<Edit<'_>>,
+    ) -> Poll<Result<(), Kind>> {
+        let worker = &conn.worker;
+        if !upload.is_done() && !self.upload_broken {
+            let source = (&mut conn.stream, &mut conn.inbox);
+            let pushed = upload.poll(cx, &worker.buffers, source, &mut link.stream, &mut None);
+            // The answer is on its way: what becomes of the rest of the request no longer matters.
+            self.upload_broken = matches!(pushed, Poll::Ready(Err(_)));
+        }
+        let source = (&mut link.stream, &mut link.inbox);
+        if let Poll::Ready(result) = download.poll(cx, &worker.buffers, source, &mut conn.stream, edit) {
+            return Poll::Ready(result.map_err(|broken| upstream_kind(&broken)));
+        }
+        let progress = download.sent_bytes + download.read_bytes + upload.sent_bytes + upload.read_bytes;
+        let (timeout_ms, late) = if download.waits_for_sink() {
+            (worker.settings.send_timeout_ms, Kind::ClientGone)
+        } else {
+            (self.read_timeout_ms, Kind::ReadTimeout)
+        };
+        if progress != self.progress {
+            self.progress = progress;
+            conn.timer.set(timeout_ms);
+        }
+        if conn.timer.is_over(cx) {
+            return Poll::Ready(Err(late));
+        }
+        Poll::Pending
+    }
+}
+
+impl Connection {
+    /// Writes text and keeps its memory.
+    async fn write_text(&mut self, text: Vec<u8>) -> Result<(), Fault> {
+        let mut transfer = Transfer::new(Framing::None, false, text, 0);
+        self.timer.set(self.worker.settings.send_timeout_ms);
+        let (stream, inbox, timer) = (&mut self.stream, &mut self.inbox, &self.timer);
+        let result = poll_fn(|cx| match transfer.poll_flush(cx, inbox, stream) {
+            Poll::Ready(Ok(())) => stream.poll_flush(cx).map_err(|_| Fault::from(Kind::ClientGone)),
+            Poll::Ready(Err(_)) => Poll::Ready(Err(Kind::ClientGone.into())),
+            Poll::Pending if timer.is_over(cx) => Poll::Ready(Err(Kind::ClientGone.into())),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+        transfer.recycle(&self.worker.buffers);
+        result
+    }
+}

@@ -1,0 +1,49 @@
+//! The life of a worker's thread.
+
+use std::io;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::listener::{self, Listener};
+use crate::worker::{Worker, WorkerParts};
+
+/// Serves on the calling thread until told to drain, then until every exchange is over or draining has
+/// taken too long.
+pub fn worker(parts: WorkerParts, listeners: Vec<Listener>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .on_thread_unpark(clock::refresh)
+        .event_interval(61)
+        .build_local(LocalOptions::default())?;
+    let mut drain = parts.drain.clone();
+    runtime.block_on(async move {
+        let worker = Worker::new(parts);
+        let timers = worker.timers.clone();
+        tokio::task::spawn_local(async move {
+            if let Err(error) = timers.drive().await {
+                tracing::error!(%error, "timers ended");
+            }
+        });
+        tokio::task::spawn_local(worker.clone().housekeep());
+        let accepting: Vec<_> = listeners
+            .into_iter()
+            .map(|listener| {
+                tokio::task::spawn_local(listener::accept(worker.clone(), listener, drain.clone()))
+            })
+            .collect();
+        wait_for_drain(&mut drain).await;
+        for task in accepting {
+            // A listener's task that panicked is over as well.
+            let _ = task.await;
+        }
+        worker.drain().await;
+    });
+    Ok(())
+}
+
+/// Returns once draining was asked for, or nobody is left to ask.
+async fn wait_for_drain(drain: &mut watch::Receiver<bool>) {
+    let _ = drain.wait_for(|drain| *drain).await;
+}

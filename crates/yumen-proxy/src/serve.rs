@@ -1,0 +1,253 @@
+//! One exchange from its head to its outcome: route, plugins, upstream or local answer, log.
+
+use std::sync::Arc;
+
+use yumen_http::{Framing, Method, RequestHead};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Chain, Exchange, Instance, Outcome, Plugin, Response, Step};
+use yumen_snapshot::{Route, Target, Upstream};
+
+use crate::chains::{Chains, RouteChain};
+use crate::clock;
+use crate::connection::{After, Connection};
+use crate::fault::{Fault, Kind};
+use crate::flow::Flow;
+use crate::forward::forward;
+use crate::relay::Relay;
+use crate::reply;
+use crate::worker::Pinned;
+
+/// Bodies that routes look into are buffered up to this many bytes.
+const ROUTED_BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Why the way to the upstream ended early.
+pub(crate) enum Stop {
+    /// A plugin or the router answers.
+    Respond(Response),
+    /// Something went wrong.
+    Fault(Fault),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Fault(fault)
+    }
+}
+
+impl From<Kind> for Stop {
+    fn from(kind: Kind) -> Stop {
+        Stop::Fault(kind.into())
+    }
+}
+
+/// Serves one request.
+pub(crate) async fn exchange(conn: &mut Connection, request: Box<RequestHead>) -> After {
+    let worker = conn.worker.clone();
+    let client = conn.client.clone();
+    let pinned = worker.pinned();
+    let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
+    let mut ex = Exchange::new(request, &client, clock::now(), &*worker, &pinned.consumers);
+    ex.response_fields = worker.take_edits();
+    let mut chains = Chains { global: &pinned.global, route: RouteChain::None };
+    let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
+        Ok((route, upstream)) => proxy(conn, &mut ex, &chains, route, upstream, &mut flow).await,
+        Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
+        Err(Stop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
+    };
+    finish(conn, &mut ex, &chains, &flow);
+    after
+}
+
+/// Through an endpoint and back.
+async fn proxy(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    route: &Route,
+    upstream: &Upstream,
+    flow: &mut Flow,
+) -> After {
+    let mut relay = Relay::new(&conn.worker);
+    let after = match forward(conn, ex, chains, route, upstream, &mut relay, flow).await {
+        Ok(()) => reply::pass_on(conn, ex, chains, &mut relay, route, upstream, flow).await,
+        Err(fault) => reply::apologize(conn, ex, chains, fault, flow).await,
+    };
+    conn.worker.give_response(relay.head);
+    after
+}
+
+/// Answers a head that could not be read.
+pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
+    let worker = conn.worker.clone();
+    let client = conn.client.clone();
+    let pinned = worker.pinned();
+    let mut ex = Exchange::new(worker.take_request(), &client, clock::now(), &*worker, &pinned.consumers);
+    let nothing = Chain::default();
+    let chains = Chains { global: &nothing, route: RouteChain::None };
+    let mut flow = Flow { fault: Some(kind.into()), ..Flow::default() };
+    let after = reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await;
+    finish(conn, &mut ex, &chains, &flow);
+    after
+}
+
+/// From the head to the upstream that shall answer, or to whoever answers instead.
+async fn decide<'s>(
+    conn: &mut Connection,
+    ex: &mut Exchange<'s>,
+    pinned: &'s Pinned,
+    chains: &mut Chains<'s>,
+) -> Result<(&'s Route, &'s Upstream), Stop> {
+    if ex.request.method() == Method::Connect {
+        return Err(Kind::ConnectRefused.into());
+    }
+    let body_max = conn.worker.settings.body_bytes_max;
+    if matches!(ex.request.framing, Framing::Length(length) if body_max != 0 && length > body_max) {
+        return Err(Kind::BodyTooLarge.into());
+    }
+    if pinned.needs_body() && ex.request.framing != Framing::None {
+        conn.read_body(ex, ROUTED_BODY_BYTES_MAX).await?;
+    }
+    let found = pinned.find(ex);
+    if let Some(route) = found {
+        chains.route = RouteChain::Route(&route.chain);
+    }
+    if !chains.global.is_empty() {
+        run_global(conn, ex, chains, Chain::rewrite, |plugin, ex| plugin.rewrite(ex)).await?;
+    }
+    let Some(route) = found else {
+        run_global(conn, ex, chains, Chain::access, |plugin, ex| plugin.access(ex)).await?;
+        return Err(Stop::Respond(Response::error_msg(404, "404 Route Not Found")));
+    };
+    if let Target::Refuse { status, message } = &route.target {
+        run_global(conn, ex, chains, Chain::access, |plugin, ex| plugin.access(ex)).await?;
+        return Err(Stop::Respond(Response::error_msg(*status, message)));
+    }
+    if !chains.are_empty() {
+        run_route(conn, ex, pinned, chains, route).await?;
+    }
+    match route.target {
+        Target::Upstream(slot) => match pinned.upstream(slot) {
+            Some(upstream) => Ok((route, upstream)),
+            None => Err(Kind::Unavailable.into()),
+        },
+        _ => Err(Kind::NoEndpoint.into()),
+    }
+}
+
+/// The route's own phases, with the consumer's plugins once it is known.
+async fn run_route<'s>(
+    conn: &mut Connection,
+    ex: &mut Exchange<'s>,
+    pinned: &'s Pinned,
+    chains: &mut Chains<'s>,
+    route: &'s Route,
+) -> Result<(), Stop> {
+    run(conn, ex, route.chain.rewrite(), |plugin, ex| plugin.rewrite(ex)).await?;
+    if let Some(consumer) = ex.consumer
+        && !consumer.plugins.is_empty()
+    {
+        let merged = pinned.merged(route, consumer);
+        chains.route = RouteChain::Merged(merged.clone());
+        run(conn, ex, merged.rewrite_in_consumer(), |plugin, ex| plugin.rewrite(ex)).await?;
+    }
+    run_global(conn, ex, chains, Chain::access, |plugin, ex| plugin.access(ex)).await?;
+    run(conn, ex, chains.route.access(), |plugin, ex| plugin.access(ex)).await
+}
+
+type Call = for<'a, 's> fn(&'a dyn Plugin, &'a mut Exchange<'s>) -> Step<'a>;
+
+async fn run_global(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    list: fn(&Chain) -> &[Arc<Instance>],
+    call: Call,
+) -> Result<(), Stop> {
+    for instance in list(chains.global) {
+        if !chains.steps_back(instance) {
+            run_one(conn, ex, instance, call).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn run(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    list: &[Arc<Instance>],
+    call: Call,
+) -> Result<(), Stop> {
+    for instance in list {
+        run_one(conn, ex, instance, call).await?;
+    }
+    Ok(())
+}
+
+/// One plugin, called again as long as it asks for something first.
+async fn run_one(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    instance: &Instance,
+    call: Call,
+) -> Result<(), Stop> {
+    if !ex.admits(instance) {
+        return Ok(());
+    }
+    loop {
+        let settled = match call(&*instance.plugin, ex) {
+            Step::Continue => return Ok(()),
+            Step::Respond(response) => Settled::Respond(response),
+            Step::NeedBody { bytes_max } => Settled::NeedBody(bytes_max),
+            Step::Wait(future) => settle(future).await,
+        };
+        match settled {
+            Settled::Continue => return Ok(()),
+            Settled::Respond(response) => return Err(Stop::Respond(instance.dress(response))),
+            Settled::NeedBody(bytes_max) => conn.read_body(ex, bytes_max).await?,
+        }
+    }
+}
+
+/// A step that waits for nothing more.
+enum Settled {
+    Continue,
+    Respond(Response),
+    NeedBody(usize),
+}
+
+async fn settle(mut future: LocalFuture<'_, Step<'_>>) -> Settled {
+    loop {
+        match future.await {
+            Step::Continue => return Settled::Continue,
+            Step::Respond(response) => return Settled::Respond(response),
+            Step::NeedBody { bytes_max } => return Settled::NeedBody(bytes_max),
+            Step::Wait(next) => future = next,
+        }
+    }
+}
+
+/// Everything that happens once per exchange when it is over.
+fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Flow) {
+    let worker = &conn.worker;
+    let now_us = clock::now().mono_us;
+    let outcome = Outcome {
+        status: flow.status,
+        source: flow.source,
+        received_bytes: flow.received_bytes,
+        sent_bytes: flow.sent_bytes,
+        duration_us: now_us.saturating_sub(ex.now.mono_us),
+        upstream_us: flow.upstream_us,
+        endpoint: ex.endpoint,
+        upstream_status: Some(ex.upstream_status).filter(|status| *status != 0),
+        attempts: flow.attempts,
+        fault: flow.fault.map_or("", |fault| fault.kind.facts().2),
+    };
+    worker.counters.finish(&outcome);
+    chains.each(ex, Chain::log, |plugin, ex| plugin.log(ex, &outcome));
+    if let Some(log) = &worker.log {
+        let dropped = log.borrow_mut().write(ex, &outcome);
+        worker.counters.log_lines_dropped.add(dropped);
+    }
+    worker.give_edits(std::mem::take(&mut ex.response_fields));
+    worker.give_request(std::mem::take(&mut ex.request));
+}

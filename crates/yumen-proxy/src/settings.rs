@@ -1,0 +1,73 @@
+//! What the node's configuration says to the data plane, in the form workers use.
+
+use std::net::SocketAddr;
+
+use yumen_base::IpSet;
+pub use yumen_http::HeadLimits;
+pub use yumen_http::fields::write_line;
+
+/// No head may be larger than the buffer it is read into.
+pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
+
+/// Settings every worker follows. They do not change while the process runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Bounds of request heads.
+    pub request_head: HeadLimits,
+    /// Bounds of response heads.
+    pub response_head: HeadLimits,
+    /// Largest request body in bytes; 0 is no bound.
+    pub body_bytes_max: u64,
+    /// Connections one worker holds; more are closed at once.
+    pub connections_max: usize,
+    /// From the acceptance of a TLS connection to the end of its handshake, in milliseconds.
+    pub handshake_timeout_ms: u64,
+    /// From the first byte of a head to its last, in milliseconds.
+    pub head_timeout_ms: u64,
+    /// Between two reads of a request body, in milliseconds.
+    pub body_timeout_ms: u64,
+    /// A kept-alive connection without a request, in milliseconds.
+    pub idle_timeout_ms: u64,
+    /// Between two writes to a client, in milliseconds.
+    pub send_timeout_ms: u64,
+    /// After which draining gives up, in milliseconds.
+    pub drain_timeout_ms: u64,
+    /// The `Server` line of every response, its end included; empty passes the upstream's.
+    pub server_line: Vec<u8>,
+    /// Peers whose forwarding fields are believed.
+    pub trusted: IpSet,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            request_head: HeadLimits::default(),
+            response_head: HeadLimits::default(),
+            body_bytes_max: 0,
+            connections_max: 65_536,
+            handshake_timeout_ms: 10_000,
+            head_timeout_ms: 60_000,
+            body_timeout_ms: 60_000,
+            idle_timeout_ms: 60_000,
+            send_timeout_ms: 60_000,
+            drain_timeout_ms: 30_000,
+            server_line: b"Server: yumen\r\n".to_vec(),
+            trusted: IpSet::default(),
+        }
+    }
+}
+
+/// A socket to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerSettings {
+    /// Where.
+    pub address: SocketAddr,
+    /// Whether clients speak TLS.
+    pub tls: bool,
+    /// Connections the kernel queues; it clamps to its own bound.
+    pub backlog: i32,
+    /// Whether each worker has a socket of its own; otherwise all accept from one.
+    pub reuse_port: bool,
+    /// Hear of a connection only when its first bytes are there. Silent clients stay with the kernel.
+    pub defer_accept: bool,
+}

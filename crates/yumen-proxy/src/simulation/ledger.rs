@@ -1,0 +1,143 @@
+//! What was asked and answered, by the id that every request carries, and the promises broken.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::scheduler::Scheduler;
+use super::wire::content;
+
+/// A request as its client means it.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) connection: u64,
+    /// Its place on its connection.
+    pub(crate) index: usize,
+    pub(crate) method: &'static str,
+    pub(crate) body_bytes: usize,
+}
+
+/// An answer as its endpoint means it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    asked: Asked,
+    reached: u32,
+    answers: Vec<Answer>,
+}
+
+/// The ledger of a world.
+pub(crate) struct Ledger {
+    pub(crate) scheduler: Rc<Scheduler>,
+    entries: RefCell<BTreeMap<u64, Entry>>,
+    /// From which index on a connection's requests must not be served.
+    closed: RefCell<BTreeMap<u64, usize>>,
+    broken: RefCell<Vec<String>>,
+    connections: Cell<u64>,
+    /// Complete answers of endpoints that clients got, of the gateway, and broken ones.
+    pub(crate) passed: Cell<u64>,
+    pub(crate) local: Cell<u64>,
+    pub(crate) torn: Cell<u64>,
+}
+
+impl Ledger {
+    pub(crate) fn new(scheduler: Rc<Scheduler>) -> Rc<Ledger> {
+        Rc::new(Ledger {
+            scheduler,
+            entries: RefCell::default(),
+            closed: RefCell::default(),
+            broken: RefCell::default(),
+            connections: Cell::new(0),
+            passed: Cell::new(0),
+            local: Cell::new(0),
+            torn: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn connection(&self) -> u64 {
+        self.connections.set(self.connections.get() + 1);
+        self.connections.get()
+    }
+
+    /// Notes a broken promise.
+    pub(crate) fn broken(&self, what: String) {
+        self.scheduler.note(|| format!("BROKEN: {what}"));
+        self.broken.borrow_mut().push(what);
+    }
+
+    pub(crate) fn all_broken(&self) -> Vec<String> {
+        self.broken.borrow().clone()
+    }
+
+    /// Notes a request; gives its id.
+    pub(crate) fn ask(&self, asked: Asked) -> u64 {
+        let mut entries = self.entries.borrow_mut();
+        let id = entries.len() as u64 + 1;
+        entries.insert(id, Entry { asked, reached: 0, answers: Vec::new() });
+        id
+    }
+
+    pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
+        self.entries.borrow().get(&id).map(|entry| entry.asked.clone())
+    }
+
+    /// Notes that a head reached an endpoint.
+    pub(crate) fn reached(&self, id: u64) {
+        let mut entries = self.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(&id) else { return };
+        entry.reached += 1;
+        let (reached, method) = (entry.reached, entry.asked.method);
+        drop(entries);
+        if method == "POST" && reached > 1 {
+            self.broken(format!("POST {id} reached endpoints {reached} times"));
+        }
+    }
+
+    /// Compares what an endpoint got of a request body.
+    pub(crate) fn got_body(&self, id: u64, body: &[u8], is_whole: bool) {
+        let Some(asked) = self.asked(id) else { return };
+        let meant = content(id, 0, asked.body_bytes);
+        let is_right = if is_whole { meant == body } else { meant.starts_with(body) };
+        if !is_right {
+            let (got, all) = (body.len(), meant.len());
+            self.broken(format!("request {id}: an endpoint got {got} of {all} bytes, whole: {is_whole}"));
+        }
+    }
+
+    /// Notes an answer; gives its number, the salt of its body.
+    pub(crate) fn answer(&self, id: u64, answer: Answer) -> u64 {
+        let mut entries = self.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(&id) else { return 0 };
+        entry.answers.push(answer);
+        entry.answers.len() as u64
+    }
+
+    pub(crate) fn answered(&self, id: u64, number: u64) -> Option<Answer> {
+        let entries = self.entries.borrow();
+        entries.get(&id)?.answers.get((number as usize).checked_sub(1)?).copied()
+    }
+
+    /// Nothing from this index on may be served on the connection.
+    pub(crate) fn closed(&self, connection: u64, index: usize) {
+        let mut closed = self.closed.borrow_mut();
+        let known = closed.entry(connection).or_insert(index);
+        *known = (*known).min(index);
+    }
+
+    /// Checks what can only be told at the end.
+    pub(crate) fn check_end(&self) {
+        let entries = self.entries.borrow();
+        let closed = self.closed.borrow();
+        for (id, entry) in entries.iter() {
+            let bound = closed.get(&entry.asked.connection);
+            if entry.reached > 0 && bound.is_some_and(|bound| entry.asked.index >= *bound) {
+                self.broken(format!("request {id} was served on a connection that was to be closed"));
+            }
+        }
+    }
+}

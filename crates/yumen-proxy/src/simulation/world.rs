@@ -1,0 +1,359 @@
+//! One seed: its snapshot, its weather, its clients, and the loop that lets things happen.
+
+use std::cell::Cell;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Carry, Client, Registry};
+use yumen_snapshot::upstream::{Keepalive, Timeouts};
+use yumen_snapshot::{Compiler, Defaults, Env, Publisher, Snapshot};
+
+use super::client::{self, Habits};
+use super::endpoint::{Endpoint, Manners};
+use super::ledger::Ledger;
+use super::net::{End, Net, Weather};
+use super::scheduler::{Random, Scheduler};
+use crate::settings::Settings;
+use crate::stream::Tcp;
+use crate::worker::{Worker, WorkerParts};
+use crate::{Counters, clock, connection};
+
+/// A world that has not ended after so many steps never will.
+const STEPS_MAX: usize = 400_000;
+
+/// A seed's world.
+pub(crate) struct World {
+    scheduler: Rc<Scheduler>,
+    net: Rc<Net>,
+    ledger: Rc<Ledger>,
+    worker: Rc<Worker>,
+    snapshot: Arc<Snapshot>,
+    /// Chance in 100 000 steps that time jumps.
+    jumps: usize,
+    /// Step at which the worker begins to drain.
+    drains_at: Option<usize>,
+    _drain: watch::Sender<bool>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, keep_events: bool) -> World {
+        let scheduler = Scheduler::new(seed, keep_events);
+        clock::simulate(scheduler.now_us.get());
+        let random = &scheduler.random;
+        let calm = random.percent(25);
+        let net = Net::new(scheduler.clone(), weather(random, calm));
+        let ledger = Ledger::new(scheduler.clone());
+        let snapshot = snapshot(random, calm);
+        let publisher = Arc::new(Publisher::default());
+        publisher.publish(snapshot.clone());
+        let (drain, draining) = watch::channel(false);
+        let worker = Worker::new(WorkerParts {
+            id: 0,
+            settings: Arc::new(settings(random, calm)),
+            publisher,
+            counters: Arc::new(Counters::default()),
+            applied: Arc::default(),
+            log: None,
+            drain: draining,
+            seed: random.next(),
+        });
+        let jumps = if calm { 0 } else { random.one(&[0, 0, 5, 50]) };
+        let drains_at = (!calm && random.percent(15)).then(|| random.size(20_000));
+        let world = World { scheduler, net, ledger, worker, snapshot, jumps, drains_at, _drain: drain };
+        world.scheduler.note(|| format!("calm: {calm}, {:?}", world.net.weather));
+        world.populate(calm);
+        world
+    }
+
+    /// Sets up endpoints and clients.
+    fn populate(&self, calm: bool) {
+        let manners = manners(&self.scheduler.random, calm);
+        let habits = habits(&self.scheduler.random, calm);
+        self.scheduler.note(|| format!("{manners:?} {habits:?}"));
+        let (net, ledger) = (Rc::downgrade(&self.net), self.ledger.clone());
+        let links = Cell::new(0);
+        self.net.on_connect(move |address| {
+            let net = net.upgrade().expect("the world lives while its tasks run");
+            links.set(links.get() + 1);
+            let name = format!("endpoint{}-{}", address.port(), links.get());
+            Box::pin(dial(net, ledger.clone(), manners, name))
+        });
+        for number in 1..=1 + self.scheduler.random.below(8) {
+            let visitor = Visitor {
+                net: self.net.clone(),
+                ledger: self.ledger.clone(),
+                worker: self.worker.clone(),
+                habits,
+                number,
+            };
+            self.scheduler.spawn(format!("client{number}"), visitor.run());
+        }
+    }
+
+    /// Lets things happen until nothing is left to happen; says which promises were broken.
+    pub(crate) fn run(&self) -> Vec<String> {
+        for count in 0..STEPS_MAX {
+            if self.drains_at == Some(count) {
+                self.scheduler.note(|| "the worker drains".into());
+                self.worker.draining.set(true);
+                self.worker.timers.wake_all();
+            }
+            if !self.ledger.all_broken().is_empty() {
+                return self.end();
+            }
+            if !self.step() {
+                self.check_end();
+                return self.end();
+            }
+        }
+        self.ledger.broken(format!("no end after {STEPS_MAX} steps: {:?}", self.scheduler.unfinished()));
+        self.end()
+    }
+
+    fn end(&self) -> Vec<String> {
+        self.net.close();
+        self.scheduler.clear();
+        self.ledger.all_broken()
+    }
+
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.scheduler.events()
+    }
+
+    /// Complete answers passed on, answers of the gateway, broken ones.
+    pub(crate) fn tally(&self) -> [u64; 3] {
+        [&self.ledger.passed, &self.ledger.local, &self.ledger.torn].map(Cell::get)
+    }
+
+    fn step(&self) -> bool {
+        let random = &self.scheduler.random;
+        self.advance_to(self.scheduler.now_us.get() + 1 + random.below(20) as u64);
+        if self.jumps > 0 && random.below(100_000) < self.jumps {
+            let jump_us = random.size(8_000_000) as u64;
+            self.scheduler.note(|| format!("time jumps by {jump_us} us"));
+            self.advance_to(self.scheduler.now_us.get() + jump_us);
+        }
+        if random.below(2000) == 0 {
+            self.worker.pool.borrow_mut().sweep(clock::now().mono_ms());
+        }
+        let ready = self.scheduler.ready_count();
+        let deliverable = self.net.deliverable_count();
+        if ready + deliverable == 0 {
+            return self.wait();
+        }
+        if random.below(ready + deliverable) < ready {
+            self.scheduler.poll_one();
+            self.check_pool();
+        } else {
+            self.net.deliver_one();
+        }
+        true
+    }
+
+    /// Goes on to when something happens by itself; says whether anything will.
+    fn wait(&self) -> bool {
+        let timer_us = self.worker.timers.next_ms().map(|ms| ms * 1000);
+        let next = [timer_us, self.scheduler.next_sleep_us(), self.net.next_us()];
+        let Some(next_us) = next.into_iter().flatten().min() else { return false };
+        self.advance_to(next_us.max(self.scheduler.now_us.get()));
+        true
+    }
+
+    fn advance_to(&self, now_us: u64) {
+        self.scheduler.now_us.set(now_us);
+        clock::simulate(now_us);
+        self.scheduler.wake_sleepers();
+        self.worker.timers.fire(now_us / 1000);
+    }
+
+    /// What holds whatever happened before.
+    fn check_pool(&self) {
+        let kept = self.worker.pool.borrow().len();
+        let most: usize = self
+            .snapshot
+            .upstreams()
+            .map(|(_, upstream)| upstream.keepalive.size as usize * upstream.endpoints.len())
+            .sum();
+        if kept > most {
+            self.ledger.broken(format!("{kept} connections kept, {most} allowed"));
+        }
+    }
+
+    fn check_end(&self) {
+        self.ledger.check_end();
+        let unfinished = self.scheduler.unfinished();
+        // Endpoints may wait on connections that the gateway keeps for later.
+        let stuck: Vec<_> = unfinished.iter().filter(|name| !name.starts_with("endpoint")).collect();
+        if !stuck.is_empty() {
+            self.ledger.broken(format!("waits for ever: {stuck:?}"));
+        }
+        let kept = self.worker.pool.borrow().len();
+        if unfinished.len() - stuck.len() > kept {
+            self.ledger.broken(format!("{kept} connections kept, but open: {unfinished:?}"));
+        }
+        let open = self.worker.counters.connections.get();
+        if open != 0 {
+            self.ledger.broken(format!("{open} connections are counted as open"));
+        }
+        for (_, upstream) in self.snapshot.upstreams() {
+            for endpoint in &upstream.endpoints {
+                let active = endpoint.state.active.load(std::sync::atomic::Ordering::Relaxed);
+                if active != 0 {
+                    self.ledger.broken(format!("{active} exchanges counted at {}", endpoint.addr));
+                }
+            }
+        }
+    }
+}
+
+/// Opens connections one after another.
+struct Visitor {
+    net: Rc<Net>,
+    ledger: Rc<Ledger>,
+    worker: Rc<Worker>,
+    habits: Habits,
+    number: usize,
+}
+
+impl Visitor {
+    async fn run(self) {
+        let random = &self.net.scheduler.random;
+        for visit in 1..=1 + random.below(3) {
+            self.net.scheduler.sleep_us(random.size(2_000_000) as u64).await;
+            let name = format!("client{}-{visit}", self.number);
+            let (near, far) = self.net.pair(&name, "gateway");
+            self.accept(far, &name);
+            client::ask(self.ledger.clone(), near, self.habits, name).await;
+        }
+    }
+
+    /// What the listener does.
+    fn accept(&self, end: End, name: &str) {
+        let Some(admitted) = self.worker.admit() else { return };
+        let peer = SocketAddr::from(([10, 0, 0, self.number as u8], 5000));
+        let local = SocketAddr::from(([10, 0, 1, 1], 80));
+        let client = Client { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
+        let worker = self.worker.clone();
+        self.net.scheduler.spawn(format!("gateway for {name}"), async move {
+            connection::run(worker, Tcp::Memory(end), client, None).await;
+            drop(admitted);
+        });
+    }
+}
+
+async fn dial(net: Rc<Net>, ledger: Rc<Ledger>, manners: Manners, name: String) -> std::io::Result<End> {
+    let scheduler = net.scheduler.clone();
+    if scheduler.random.percent(50) {
+        scheduler.sleep_us(scheduler.random.size(50_000) as u64).await;
+    }
+    if scheduler.random.percent(manners.never_accepts) {
+        scheduler.note(|| format!("{name} never accepts"));
+        return std::future::pending().await;
+    }
+    if scheduler.random.percent(manners.refuses) {
+        scheduler.note(|| format!("{name} refuses"));
+        return Err(ErrorKind::ConnectionRefused.into());
+    }
+    let (near, far) = net.pair("gateway", &name);
+    let endpoint = Endpoint::new(far, ledger, manners);
+    scheduler.spawn(name, endpoint.run());
+    Ok(near)
+}
+
+fn weather(random: &Random, calm: bool) -> Weather {
+    Weather {
+        crumbs: random.one(&[0, 0, 20, 90]),
+        again: random.one(&[0, 0, 10, 30]),
+        resets: if calm { 0 } else { random.one(&[0, 0, 10, 100]) },
+        stalls: if calm { 0 } else { random.one(&[0, 0, 1, 10]) },
+        room_max: random.one(&[2_000, 50_000, 300_000]),
+    }
+}
+
+fn manners(random: &Random, calm: bool) -> Manners {
+    if calm {
+        return Manners::default();
+    }
+    let few = || random.one(&[0, 0, 3, 10, 30]);
+    Manners {
+        refuses: few(),
+        never_accepts: few() / 3,
+        ends_early: few(),
+        hangs: few() / 3,
+        answers_early: few(),
+        breaks_answer: few(),
+        closes_idle: few(),
+        leaves_more: few(),
+    }
+}
+
+fn habits(random: &Random, calm: bool) -> Habits {
+    let some = || random.one(&[0, 5, 20, 50]);
+    let bad = |chance: usize| if calm { 0 } else { chance };
+    Habits {
+        pipelines: some(),
+        says_close: some() / 2,
+        speaks_http10: some() / 2,
+        expects: some(),
+        vanishes: bad(some() / 2),
+        dawdles: bad(some() / 2),
+        half_closes: some() / 2,
+        calm,
+    }
+}
+
+fn settings(random: &Random, calm: bool) -> Settings {
+    if calm {
+        return Settings::default();
+    }
+    let timeout = || random.one(&[500, 3_000, 60_000]);
+    Settings {
+        head_timeout_ms: timeout(),
+        body_timeout_ms: timeout(),
+        idle_timeout_ms: timeout(),
+        send_timeout_ms: timeout(),
+        body_bytes_max: random.one(&[0, 0, 100_000]),
+        ..Settings::default()
+    }
+}
+
+fn snapshot(random: &Random, calm: bool) -> Arc<Snapshot> {
+    let timeout = || if calm { 60_000 } else { random.one(&[200, 2_000, 60_000]) };
+    let timeouts = Timeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout() };
+    let keepalive = Keepalive {
+        size: random.below(5) as u32,
+        idle_timeout_ms: random.one(&[300, 60_000]),
+        requests: random.one(&[2, 1000]),
+    };
+    let nodes: Vec<_> = (1..=1 + random.below(4)).map(|port| format!("\"10.1.0.1:{port}\": 1")).collect();
+    let balancer = random.one(&["roundrobin", "least_conn", "ewma"]);
+    let retries = random.below(4);
+    let late = random.one(&[0, 0, 1]);
+    // A route that looks into bodies makes the gateway read them whole first.
+    let reads_bodies = random.percent(20);
+    let picky = "- {id: 2, uri: /*, priority: 1, vars: [[post_arg_none, \"==\", x]], upstream: {nodes: {\"10.1.0.9:9\": 1}}}\n";
+    let picky = if reads_bodies { picky } else { "" };
+    let document = format!(
+        "routes:\n- {{id: 1, uri: /*, upstream: {{type: {balancer}, retries: {retries}, \
+         retry_timeout: {late}, nodes: {{{}}}}}}}\n{picky}",
+        nodes.join(", ")
+    );
+    let (resources, problems) = yumen_config::document::parse(&document, &|_| None);
+    assert!(problems.is_empty(), "{document}\n{problems:?}");
+    let env = Env {
+        node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+        defaults: Defaults { timeouts, keepalive },
+        path_parameters: false,
+        workers: 1,
+        known_inactive_plugins: &[],
+        load_certificate: Arc::new(|_, _| Err("there is no TLS here".into())),
+    };
+    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let compiled = Compiler::new(registry, Arc::new(Carry::default()), env).replace_all(resources, 1);
+    assert!(compiled.problems.is_empty(), "{document}\n{:?}", compiled.problems);
+    compiled.snapshot
+}

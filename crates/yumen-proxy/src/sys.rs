@@ -1,0 +1,53 @@
+//! System calls without a safe wrapper. Every block says why it is sound and what it buys.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use tokio::io::unix::AsyncFd;
+
+/// The kernel then reports a connection when its first bytes are there, or after `seconds`.
+///
+/// Measured with a new connection per request: 19.2 us of CPU instead of 28.0 (`make bench`, `close`).
+pub(crate) fn defer_accept(socket: BorrowedFd<'_>, seconds: libc::c_int) -> io::Result<()> {
+    // SAFETY: the descriptor is open while borrowed, and the pointer and length describe `seconds`,
+    // which lives past the call; the kernel only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What owns one descriptor and keeps it open for as long as it lives.
+pub(crate) trait Owner: AsRawFd {}
+impl Owner for TcpListener {}
+impl Owner for OwnedFd {}
+
+/// Registers a listening socket or an alarm with the reactor without handing accepting itself over, so that
+/// accepted connections can stay unregistered until they would block.
+///
+/// Measured with a new connection per request: 20.1 us of CPU instead of 23.0 (`make bench`, `close`).
+pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: an `Owner` owns its descriptor, gives the same one every time, and lives inside the
+    // returned value until that is dropped.
+    unsafe { AsyncFd::register(owner) }.map_err(Into::into)
+}
+
+/// Microseconds on the system's monotonic clock.
+///
+/// `Instant` would do, but its subtraction checks and normalizes: some 400 instructions more each time
+/// a worker wakes (`make instructions`).
+pub(crate) fn monotonic_us() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live `timespec`, which the call fills in; it cannot fail for a clock
+    // that every kernel has.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}

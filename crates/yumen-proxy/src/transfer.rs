@@ -1,0 +1,417 @@
+//! Copies a body from one side to the other through one bounded buffer.
+//!
+//! Data is written from where it was read. Nothing is read while something waits to be written, so
+//! a slow reader slows its writer down and memory stays bounded.
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::task::{Context, Poll, ready};
+
+use yumen_http::body::SizeLine;
+use yumen_http::{BodyError, Chunked, Decoded, Framing};
+
+use crate::buffer::{Buffers, Inbox};
+use crate::stream::Stream;
+
+/// How the rest of a body is told from what follows it.
+pub(crate) enum Source {
+    Done,
+    Length(u64),
+    Chunked(Box<Chunked>),
+    UntilClose,
+}
+
+impl From<Framing> for Source {
+    fn from(framing: Framing) -> Source {
+        match framing {
+            Framing::None | Framing::Length(0) => Source::Done,
+            Framing::Length(length) => Source::Length(length),
+            Framing::Chunked => Source::Chunked(Box::default()),
+            Framing::Close => Source::UntilClose,
+        }
+    }
+}
+
+/// Why a transfer stopped.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// Reading failed, or the source ended before its body did.
+    Read,
+    /// The source's framing is wrong.
+    Framing(BodyError),
+    /// The sink failed.
+    Write,
+    /// The body is longer than allowed.
+    TooLarge,
+}
+
+/// The data at the front of an inbox.
+pub(crate) struct Piece {
+    /// Decoded data, contiguous at the front of the inbox.
+    pub(crate) data: usize,
+    /// Framing bytes behind the data, already decoded.
+    pub(crate) skip: usize,
+}
+
+impl Source {
+    pub(crate) fn is_done(&self) -> bool {
+        match self {
+            Source::Done => true,
+            Source::Chunked(chunked) => chunked.is_done(),
+            Source::Length(_) | Source::UntilClose => false,
+        }
+    }
+
+    /// Decodes all that is waiting. Data of several chunks is moved together, so that it leaves in one
+    /// write.
+    pub(crate) fn decode(&mut self, inbox: &mut Inbox) -> Result<Piece, BodyError> {
+        match self {
+            Source::Done => Ok(Piece { data: 0, skip: 0 }),
+            Source::UntilClose => Ok(Piece { data: inbox.len(), skip: 0 }),
+            Source::Length(left) => {
+                let data = (*left).min(inbox.len() as u64);
+                *left -= data;
+                if *left == 0 {
+                    *self = Source::Done;
+                }
+                Ok(Piece { data: data as usize, skip: 0 })
+            }
+            Source::Chunked(chunked) => decode_chunks(chunked, inbox),
+        }
+    }
+
+    fn trailers(&self) -> &[u8] {
+        match self {
+            Source::Chunked(chunked) => chunked.trailers(),
+            _ => &[],
+        }
+    }
+}
+
+fn decode_chunks(chunked: &mut Chunked, inbox: &mut Inbox) -> Result<Piece, BodyError> {
+    let mut data = 0;
+    let mut at = 0;
+    loop {
+        match chunked.step(&inbox.bytes()[at..])? {
+            Decoded::Framing(count) if data == 0 => {
+                inbox.consume(at + count);
+                at = 0;
+            }
+            Decoded::Framing(count) => at += count,
+            Decoded::Data(count) => {
+                if at != data {
+                    inbox.bytes_mut().copy_within(at..at + count, data);
+                }
+                data += count;
+                at += count;
+            }
+            Decoded::NeedMore | Decoded::Done => return Ok(Piece { data, skip: at - data }),
+        }
+    }
+}
+
+/// A piece of a body on its way through response plugins.
+pub(crate) type Edit<'e> = &'e mut dyn FnMut(&[u8], bool) -> Vec<u8>;
+
+/// One body on its way.
+pub(crate) struct Transfer {
+    source: Source,
+    chunked: bool,
+    /// Bytes to write before the data: a head, a chunk's size line.
+    prefix: Vec<u8>,
+    prefix_sent: usize,
+    /// Data at the front of the inbox, to write and consume.
+    data: usize,
+    /// Framing behind it, to consume.
+    skip: usize,
+    suffix: Range<usize>,
+    /// Trailers and the last chunk were put into a frame.
+    ended: bool,
+    /// Data bytes read so far.
+    pub(crate) read_bytes: u64,
+    /// Bytes written so far, framing and head included.
+    pub(crate) sent_bytes: u64,
+    bytes_max: u64,
+}
+
+/// Data up to this length is written from beside its head.
+const JOINED_BYTES_MAX: usize = 2048;
+
+const CRLF_LAST: &[u8] = b"\r\n0\r\n\r\n";
+
+impl Transfer {
+    /// A transfer that first writes `prefix`, then the body of `framing`; `chunked` says how the sink
+    /// is told of its end. 0 for `bytes_max` is no bound.
+    pub(crate) fn new(framing: Framing, chunked: bool, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
+        let source = Source::from(framing);
+        Transfer {
+            ended: source.is_done(),
+            source,
+            chunked,
+            prefix,
+            prefix_sent: 0,
+            data: 0,
+            skip: 0,
+            suffix: 0..0,
+            read_bytes: 0,
+            sent_bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Also passes an empty body through the edit that a later poll brings.
+    pub(crate) fn edited(mut self) -> Transfer {
+        self.ended = false;
+        self
+    }
+
+    /// Whether everything was read and written.
+    pub(crate) fn is_done(&self) -> bool {
+        self.ended && self.is_flushed()
+    }
+
+    /// Whether everything was read, though not yet written.
+    pub(crate) fn is_read(&self) -> bool {
+        self.source.is_done()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.prefix_sent == self.prefix.len() && self.data == 0 && self.suffix.is_empty()
+    }
+
+    /// Whether it is the sink that keeps it waiting.
+    pub(crate) fn waits_for_sink(&self) -> bool {
+        !self.is_flushed()
+    }
+
+    /// Drops what was read and will not be written.
+    pub(crate) fn discard_frame(&mut self, inbox: &mut Inbox) {
+        inbox.consume(std::mem::take(&mut self.data) + std::mem::take(&mut self.skip));
+    }
+
+    /// Gives the prefix's memory back.
+    pub(crate) fn recycle(&mut self, buffers: &Buffers) {
+        buffers.give_text(std::mem::take(&mut self.prefix));
+        self.prefix_sent = 0;
+    }
+
+    /// Reads what has already arrived into the frame, without touching the source.
+    pub(crate) fn take_waiting(
+        &mut self,
+        inbox: &mut Inbox,
+        edit: &mut Option<Edit<'_>>,
+    ) -> Result<(), Broken> {
+        if self.ended || self.data != 0 {
+            return Ok(());
+        }
+        let piece = self.source.decode(inbox).map_err(Broken::Framing)?;
+        self.read_bytes += piece.data as u64;
+        if self.bytes_max != 0 && self.read_bytes > self.bytes_max {
+            return Err(Broken::TooLarge);
+        }
+        self.frame(inbox, piece, edit);
+        Ok(())
+    }
+
+    /// Puts a piece into the frame to be written next.
+    fn frame(&mut self, inbox: &mut Inbox, piece: Piece, edit: &mut Option<Edit<'_>>) {
+        let last = self.source.is_done();
+        if self.prefix_sent == self.prefix.len() {
+            self.prefix.clear();
+            self.prefix_sent = 0;
+        }
+        let mut size = piece.data;
+        let edited = edit.as_mut().map(|edit| edit(&inbox.bytes()[..piece.data], last));
+        if let Some(edited) = &edited {
+            size = edited.len();
+        }
+        if self.chunked && size > 0 {
+            self.prefix.extend_from_slice(SizeLine::new(size).as_bytes());
+        }
+        match edited {
+            Some(edited) => {
+                self.prefix.extend_from_slice(&edited);
+                inbox.consume(piece.data + piece.skip);
+            }
+            // A copy this small costs less than a second slice of a vectored write.
+            None if piece.data <= JOINED_BYTES_MAX && self.prefix.len() > self.prefix_sent => {
+                self.prefix.extend_from_slice(&inbox.bytes()[..piece.data]);
+                inbox.consume(piece.data + piece.skip);
+            }
+            None => {
+                self.data = piece.data;
+                self.skip = piece.skip;
+            }
+        }
+        self.end_frame(inbox, size, last);
+    }
+
+    /// Behind the data: the chunk's CRLF, and after the last one the end and the trailers.
+    fn end_frame(&mut self, inbox: &mut Inbox, size: usize, last: bool) {
+        self.ended = last;
+        if self.data == 0 {
+            inbox.consume(std::mem::take(&mut self.skip));
+        }
+        if !self.chunked {
+            return;
+        }
+        let has_trailers = last && !self.source.trailers().is_empty();
+        self.suffix = match (size, last) {
+            (0, false) => 0..0,
+            (0, true) => 2..CRLF_LAST.len(),
+            (_, false) => 0..2,
+            (_, true) => 0..CRLF_LAST.len(),
+        };
+        if has_trailers {
+            // Rare: the end is written apart, behind the data.
+            self.suffix.end = self.suffix.end.min(CRLF_LAST.len() - 2);
+        }
+    }
+
+    /// The trailers that may be forwarded, and the empty line after them.
+    fn trailer_lines(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for line in self.source.trailers().split_inclusive(|byte| *byte == b'\n') {
+            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+            use yumen_http::Known::*;
+            let known = yumen_http::Known::of(name);
+            if !matches!(known, ContentLength | TransferEncoding | Host | Connection | Trailer | Te | Upgrade)
+            {
+                out.extend_from_slice(line);
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+        out
+    }
+
+    /// Writes the frame; ready when it is all gone.
+    pub(crate) fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Inbox,
+        sink: &mut Stream,
+    ) -> Poll<Result<(), Broken>> {
+        while !self.is_flushed() {
+            let sent = if self.data == 0 && self.suffix.is_empty() {
+                ready!(sink.poll_write(cx, &[IoSlice::new(&self.prefix[self.prefix_sent..])]))
+            } else {
+                let slices = [
+                    IoSlice::new(&self.prefix[self.prefix_sent..]),
+                    IoSlice::new(&inbox.bytes()[..self.data]),
+                    IoSlice::new(&CRLF_LAST[self.suffix.clone()]),
+                ];
+                match some_of(&slices) {
+                    None => break,
+                    Some(range) => ready!(sink.poll_write(cx, &slices[range])),
+                }
+            };
+            self.advance(inbox, written(sent)?);
+        }
+        self.finish_trailers(cx, inbox, sink)
+    }
+
+    /// Writes the frame as the last bytes of the connection, if it all goes at once; says whether it did.
+    pub(crate) fn write_last(&mut self, inbox: &mut Inbox, sink: &mut Stream) -> bool {
+        if !self.ended || !self.source.trailers().is_empty() {
+            return false;
+        }
+        let slices = [
+            IoSlice::new(&self.prefix[self.prefix_sent..]),
+            IoSlice::new(&inbox.bytes()[..self.data]),
+            IoSlice::new(&CRLF_LAST[self.suffix.clone()]),
+        ];
+        let Some(range) = some_of(&slices) else { return true };
+        match sink.write_last(&slices[range]) {
+            Ok(count) => {
+                self.advance(inbox, count);
+                self.is_flushed()
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn finish_trailers(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Inbox,
+        sink: &mut Stream,
+    ) -> Poll<Result<(), Broken>> {
+        if self.chunked && self.ended && !self.source.trailers().is_empty() {
+            self.prefix = self.trailer_lines();
+            self.prefix_sent = 0;
+            self.source = Source::Done;
+            return self.poll_flush(cx, inbox, sink);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, inbox: &mut Inbox, mut count: usize) {
+        self.sent_bytes += count as u64;
+        let prefix = count.min(self.prefix.len() - self.prefix_sent);
+        self.prefix_sent += prefix;
+        count -= prefix;
+        let data = count.min(self.data);
+        inbox.consume(data);
+        self.data -= data;
+        count -= data;
+        self.suffix.start += count;
+        if self.data == 0 {
+            inbox.consume(std::mem::take(&mut self.skip));
+        }
+    }
+
+    /// Moves the body on as far as it goes; ready when it is complete or broken.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &Buffers,
+        source: (&mut Stream, &mut Inbox),
+        sink: &mut Stream,
+        edit: &mut Option<Edit<'_>>,
+    ) -> Poll<Result<(), Broken>> {
+        let (stream, inbox) = source;
+        loop {
+            ready!(self.poll_flush(cx, inbox, sink))?;
+            if self.ended {
+                return sink.poll_flush(cx).map_err(|_| Broken::Write);
+            }
+            if inbox.is_empty() && !self.source.is_done() {
+                match stream.poll_fill(cx, inbox, buffers) {
+                    Poll::Pending => {
+                        inbox.park(buffers);
+                        return match sink.poll_flush(cx) {
+                            Poll::Ready(Err(_)) => Poll::Ready(Err(Broken::Write)),
+                            _ => Poll::Pending,
+                        };
+                    }
+                    Poll::Ready(result) => self.received(result)?,
+                }
+            }
+            self.take_waiting(inbox, edit)?;
+        }
+    }
+
+    fn received(&mut self, result: io::Result<usize>) -> Result<(), Broken> {
+        let count = result.map_err(|_| Broken::Read)?;
+        match self.source {
+            Source::UntilClose if count == 0 => self.source = Source::Done,
+            _ if count == 0 => return Err(Broken::Read),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn written(result: io::Result<usize>) -> Result<usize, Broken> {
+    match result {
+        Ok(0) | Err(_) => Err(Broken::Write),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// The slices from the first to the last that hold something; `None` where all are empty.
+fn some_of(slices: &[IoSlice<'_>]) -> Option<Range<usize>> {
+    let first = slices.iter().position(|slice| !slice.is_empty())?;
+    let last = slices.iter().rposition(|slice| !slice.is_empty())?;
+    Some(first..last + 1)
+}

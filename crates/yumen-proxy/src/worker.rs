@@ -1,0 +1,273 @@
+//! One worker: a thread, a core, a runtime, and everything its connections share without locks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use yumen_base::Now;
+use yumen_http::{Fields, RequestHead, ResponseHead};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Chain, Consumer, Host};
+use yumen_snapshot::{Publisher, Route, Snapshot};
+
+use crate::access_log::LogBuffer;
+use crate::buffer::Buffers;
+use crate::clock;
+use crate::counters::Counters;
+use crate::date::DateCache;
+use crate::pool::Pool;
+use crate::settings::Settings;
+use crate::timers::Timers;
+
+/// How many heads a worker keeps for the next requests.
+const HEADS_KEPT: usize = 64;
+
+/// Merged chains of one snapshot a worker remembers.
+const MERGED_MAX: usize = 65_536;
+
+/// Boxed, so that handing a head on moves a pointer.
+type Heads<T> = Vec<Box<T>>;
+
+type MergedChains = HashMap<(*const Route, *const Consumer), Rc<Chain>, foldhash::fast::RandomState>;
+
+/// A snapshot as one worker holds it; counted without atomics.
+pub(crate) struct Pinned {
+    snapshot: Arc<Snapshot>,
+    version: u64,
+    merged: RefCell<MergedChains>,
+}
+
+impl Deref for Pinned {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl Pinned {
+    /// A route's chain with a consumer's plugins merged in, remembered as long as the snapshot.
+    pub(crate) fn merged(&self, route: &Route, consumer: &Consumer) -> Rc<Chain> {
+        let key: (*const Route, *const Consumer) = (route, consumer);
+        if let Some(chain) = self.merged.borrow().get(&key) {
+            return chain.clone();
+        }
+        let chain = Rc::new(route.chain.with_consumer(&consumer.plugins));
+        let mut merged = self.merged.borrow_mut();
+        if merged.len() >= MERGED_MAX {
+            merged.clear();
+        }
+        merged.insert(key, chain.clone());
+        chain
+    }
+}
+
+/// What all connections of a worker share.
+pub(crate) struct Worker {
+    pub(crate) id: usize,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) buffers: Buffers,
+    pub(crate) timers: Rc<Timers>,
+    pub(crate) pool: RefCell<Pool>,
+    pub(crate) log: Option<RefCell<LogBuffer>>,
+    pub(crate) date: DateCache,
+    pub(crate) draining: Cell<bool>,
+    publisher: Arc<Publisher>,
+    applied: Arc<AtomicU64>,
+    pinned: RefCell<Rc<Pinned>>,
+    requests: RefCell<Heads<RequestHead>>,
+    responses: RefCell<Heads<ResponseHead>>,
+    edits: RefCell<Vec<Fields>>,
+    random: Cell<u64>,
+    open: Cell<usize>,
+}
+
+/// What a worker is made of.
+pub struct WorkerParts {
+    /// Its number, from 0 up.
+    pub id: usize,
+    /// Settings it follows.
+    pub settings: Arc<Settings>,
+    /// Where snapshots appear.
+    pub publisher: Arc<Publisher>,
+    /// Its counters, read elsewhere.
+    pub counters: Arc<Counters>,
+    /// Version of the snapshot it serves from, read elsewhere.
+    pub applied: Arc<AtomicU64>,
+    /// Where access log lines go, if anywhere.
+    pub log: Option<LogBuffer>,
+    /// Turns true when the worker shall drain and end.
+    pub drain: watch::Receiver<bool>,
+    /// Where its random numbers start.
+    pub seed: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(parts: WorkerParts) -> Rc<Worker> {
+        clock::refresh();
+        let version = parts.publisher.version();
+        let snapshot = parts.publisher.load();
+        Rc::new(Worker {
+            id: parts.id,
+            settings: parts.settings,
+            counters: parts.counters,
+            buffers: Buffers::default(),
+            timers: Rc::default(),
+            pool: RefCell::default(),
+            log: parts.log.map(RefCell::new),
+            date: DateCache::default(),
+            draining: Cell::new(false),
+            pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: RefCell::default() })),
+            publisher: parts.publisher,
+            applied: parts.applied,
+            requests: RefCell::default(),
+            responses: RefCell::default(),
+            edits: RefCell::default(),
+            random: Cell::new(parts.seed | 1),
+            open: Cell::new(0),
+        })
+    }
+
+    /// The newest snapshot. An exchange takes it once and keeps it to its end.
+    pub(crate) fn pinned(&self) -> Rc<Pinned> {
+        let version = self.publisher.version();
+        if version != self.pinned.borrow().version {
+            let snapshot = self.publisher.load();
+            let pinned = Pinned { snapshot, version, merged: RefCell::default() };
+            *self.pinned.borrow_mut() = Rc::new(pinned);
+            self.applied.store(version, Ordering::Release);
+        }
+        self.pinned.borrow().clone()
+    }
+
+    /// A clear request head.
+    pub(crate) fn take_request(&self) -> Box<RequestHead> {
+        self.requests.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a head's memory.
+    pub(crate) fn give_request(&self, mut head: Box<RequestHead>) {
+        let mut kept = self.requests.borrow_mut();
+        if kept.len() < HEADS_KEPT {
+            head.clear();
+            kept.push(head);
+        }
+    }
+
+    /// A clear response head.
+    pub(crate) fn take_response(&self) -> Box<ResponseHead> {
+        self.responses.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a head's memory.
+    pub(crate) fn give_response(&self, mut head: Box<ResponseHead>) {
+        let mut kept = self.responses.borrow_mut();
+        if kept.len() < HEADS_KEPT {
+            head.clear();
+            kept.push(head);
+        }
+    }
+
+    /// A clear list of fields for the answer.
+    pub(crate) fn take_edits(&self) -> Fields {
+        self.edits.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a list's memory.
+    pub(crate) fn give_edits(&self, mut fields: Fields) {
+        let mut kept = self.edits.borrow_mut();
+        if fields.capacity() > 0 && kept.len() < HEADS_KEPT {
+            fields.clear(4096);
+            kept.push(fields);
+        }
+    }
+
+    /// Counts a connection in; `None` where there are as many as may be.
+    pub(crate) fn admit(self: &Rc<Self>) -> Option<Admitted> {
+        if self.open.get() >= self.settings.connections_max {
+            self.counters.refused.add(1);
+            return None;
+        }
+        self.open.set(self.open.get() + 1);
+        self.counters.accepted.add(1);
+        self.counters.connections.add(1);
+        Some(Admitted { worker: self.clone() })
+    }
+
+    /// Chores that no request should wait for: idle connections, log lines, the newest snapshot.
+    pub(crate) async fn housekeep(self: Rc<Self>) {
+        loop {
+            self.timers.clone().sleep(500).await;
+            let now_ms = clock::now().mono_ms();
+            let mut pool = self.pool.borrow_mut();
+            pool.sweep(now_ms);
+            self.counters.idle_upstream.set(pool.len() as i64);
+            drop(pool);
+            self.flush_log();
+            drop(self.pinned());
+        }
+    }
+
+    pub(crate) fn flush_log(&self) {
+        if let Some(log) = &self.log {
+            let dropped = log.borrow_mut().flush();
+            self.counters.log_lines_dropped.add(dropped);
+        }
+    }
+
+    /// Stops taking new requests on open connections and waits for them to end.
+    pub(crate) async fn drain(&self) {
+        self.draining.set(true);
+        self.timers.wake_all();
+        let deadline = clock::exact().mono_ms() + self.settings.drain_timeout_ms;
+        while self.open.get() > 0 && clock::exact().mono_ms() < deadline {
+            self.timers.clone().sleep(5).await;
+        }
+        self.flush_log();
+    }
+}
+
+/// A connection that was counted in; counts itself out however it ends.
+pub(crate) struct Admitted {
+    worker: Rc<Worker>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.worker.open.set(self.worker.open.get() - 1);
+        self.worker.counters.connections.add(-1);
+        if std::thread::panicking() {
+            self.worker.counters.panics.add(1);
+        }
+    }
+}
+
+impl Host for Worker {
+    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(self.timers.clone().sleep(delay.as_millis() as u64))
+    }
+
+    fn random(&self) -> u64 {
+        // xorshift64*: spreading load needs no secrecy.
+        let mut state = self.random.get();
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.random.set(state);
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn worker(&self) -> usize {
+        self.id
+    }
+
+    fn clock(&self) -> Now {
+        clock::exact()
+    }
+}

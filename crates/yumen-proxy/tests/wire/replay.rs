@@ -1,0 +1,346 @@
+//! A worker, a scripted upstream and a scripted client over real sockets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Carry, Registry};
+use yumen_proxy::{Counters, Listener, ListenerSettings, Settings, WorkerParts, listener, run};
+use yumen_snapshot::{Compiler, Defaults, Env, Publisher};
+
+use crate::case::{Case, Step};
+
+/// Patience with bytes that should come.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Long enough for a piece to be read before the next one leaves.
+const PAUSE: Duration = Duration::from_micros(400);
+
+/// How the bytes of a replay are cut into pieces.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Cut {
+    Whole,
+    Bytes,
+    Client(usize),
+    Upstream(usize),
+}
+
+/// A worker that serves one case, and the socket its upstream listens on.
+pub(crate) struct Gateway {
+    address: SocketAddr,
+    upstream: TcpListener,
+    drain: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.drain.send(true);
+        let _ = self.thread.take().expect("it is taken once").join();
+    }
+}
+
+impl Gateway {
+    pub(crate) fn start(case: &Case) -> Gateway {
+        let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+        upstream.set_nonblocking(true).unwrap();
+        let publisher = Arc::new(Publisher::default());
+        let names = Names { upstream: upstream.local_addr().unwrap().port(), gateway: 0 };
+        publisher.publish(compile(&String::from_utf8(names.put(case.config.as_bytes())).unwrap()));
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listening =
+            ListenerSettings { address, tls: false, backlog: 128, reuse_port: true, defer_accept: false };
+        let socket = listener::bind(&listening, 1).unwrap().pop().unwrap();
+        let address = socket.local_addr().unwrap();
+        let (drain, draining) = watch::channel(false);
+        let settings = settings(case);
+        let thread = std::thread::spawn(move || {
+            let parts = WorkerParts {
+                id: 0,
+                settings: Arc::new(settings),
+                publisher,
+                counters: Arc::new(Counters::default()),
+                applied: Arc::default(),
+                log: None,
+                drain: draining,
+                seed: 1,
+            };
+            run::worker(parts, vec![Listener { socket, tls: None }]).unwrap();
+        });
+        Gateway { address, upstream, drain, thread: Some(thread) }
+    }
+
+    /// Plays the case once; says what was not as written.
+    pub(crate) fn replay(&self, case: &Case, cut: Cut) -> Result<(), String> {
+        // Connections an earlier replay left in the queue.
+        while self.upstream.accept().is_ok() {}
+        let names =
+            Names { upstream: self.upstream.local_addr().unwrap().port(), gateway: self.address.port() };
+        std::thread::scope(|scope| {
+            let side = scope.spawn(|| self.play_upstream(case, cut, &names));
+            let mut stream = TcpStream::connect(self.address).unwrap();
+            let client = Side::new(&names, cut, |cut, at| cut == Cut::Client(at)).play(
+                &case.client,
+                &mut stream,
+                |_| Ok(()),
+            );
+            // The upstream's connection lives until here.
+            match (client, side.join().unwrap()) {
+                (Ok(()), Ok(_)) => Ok(()),
+                (client, upstream) => {
+                    let text = |side: Result<(), String>| side.err().unwrap_or_else(|| "was content".into());
+                    Err(format!("client {}\n  upstream {}", text(client), text(upstream.map(drop))))
+                }
+            }
+        })?;
+        match self.upstream.accept() {
+            Ok(_) => Err("the upstream was asked once too often".into()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn play_upstream(&self, case: &Case, cut: Cut, names: &Names) -> Result<Option<TcpStream>, String> {
+        if case.upstream.is_empty() {
+            return Ok(None);
+        }
+        let mut stream = self.accept()?;
+        Side::new(names, cut, |cut, at| cut == Cut::Upstream(at)).play(
+            &case.upstream,
+            &mut stream,
+            |stream| {
+                *stream = self.accept()?;
+                Ok(())
+            },
+        )?;
+        Ok(Some(stream))
+    }
+
+    fn accept(&self) -> Result<TcpStream, String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.upstream.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).unwrap();
+                    return Ok(stream);
+                }
+                Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_micros(100)),
+                Err(_) => return Err("was not asked".into()),
+            }
+        }
+    }
+}
+
+fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
+    let (resources, problems) = yumen_config::document::parse(document, &|_| None);
+    assert!(problems.is_empty(), "{document}\n{problems:?}");
+    let env = Env {
+        node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+        defaults: Defaults::default(),
+        path_parameters: false,
+        workers: 1,
+        known_inactive_plugins: &[],
+        load_certificate: Arc::new(|_, _| Err("there is no TLS here".into())),
+    };
+    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let compiled = Compiler::new(registry, Arc::new(Carry::default()), env).replace_all(resources, 1);
+    assert!(compiled.problems.is_empty(), "{document}\n{:?}", compiled.problems);
+    compiled.snapshot
+}
+
+fn settings(case: &Case) -> Settings {
+    let mut settings = Settings { drain_timeout_ms: 100, ..Settings::default() };
+    for (name, value) in &case.settings {
+        match name.as_str() {
+            "head_bytes_max" => settings.request_head.head_bytes_max = *value as usize,
+            "target_bytes_max" => settings.request_head.target_bytes_max = *value as usize,
+            "fields_max" => settings.request_head.fields_max = *value as usize,
+            "body_bytes_max" => settings.body_bytes_max = *value,
+            "head_timeout_ms" => settings.head_timeout_ms = *value,
+            "body_timeout_ms" => settings.body_timeout_ms = *value,
+            "idle_timeout_ms" => settings.idle_timeout_ms = *value,
+            other => panic!("unknown setting {other}"),
+        }
+    }
+    settings
+}
+
+/// What differs from run to run.
+struct Names {
+    upstream: u16,
+    gateway: u16,
+}
+
+impl Names {
+    /// Puts this run's addresses in the place of their names.
+    fn put(&self, bytes: &[u8]) -> Vec<u8> {
+        let pairs = [
+            ("UPSTREAM_PORT", self.upstream.to_string()),
+            ("UPSTREAM", format!("127.0.0.1:{}", self.upstream)),
+            ("GATEWAY_PORT", self.gateway.to_string()),
+        ];
+        pairs
+            .iter()
+            .fold(bytes.to_vec(), |bytes, (name, value)| replace(&bytes, name.as_bytes(), value.as_bytes()))
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+fn replace(bytes: &[u8], what: &[u8], by: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    while let Some(at) = find(rest, what) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(by);
+        rest = &rest[at + what.len()..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Plays the steps of one side of the gateway.
+struct Side<'a> {
+    names: &'a Names,
+    cut: Cut,
+    own: fn(Cut, usize) -> bool,
+    sent: usize,
+    /// What was received and not yet expected.
+    received: Vec<u8>,
+}
+
+impl<'a> Side<'a> {
+    fn new(names: &'a Names, cut: Cut, own: fn(Cut, usize) -> bool) -> Side<'a> {
+        Side { names, cut, own, sent: 0, received: Vec::new() }
+    }
+
+    fn play(
+        &mut self,
+        steps: &[Step],
+        stream: &mut TcpStream,
+        mut next: impl FnMut(&mut TcpStream) -> Result<(), String>,
+    ) -> Result<(), String> {
+        stream.set_nodelay(true).unwrap();
+        for step in steps {
+            match step {
+                Step::Sends(bytes) => self.send(stream, &self.names.put(bytes)),
+                Step::Gets(expected) => self.get(stream, &self.names.put(expected))?,
+                // The other side may have ended the connection before.
+                Step::Shuts => drop(stream.shutdown(Shutdown::Write)),
+                Step::Closes => drop(stream.shutdown(Shutdown::Both)),
+                Step::Ends => self.ends(stream)?,
+                Step::Accepts => {
+                    next(stream)?;
+                    stream.set_nodelay(true).unwrap();
+                }
+                Step::Waits(ms) => std::thread::sleep(Duration::from_millis(*ms)),
+            }
+        }
+        match self.received.is_empty() {
+            true => Ok(()),
+            false => Err(format!("got more than expected: {}", self.received.escape_ascii())),
+        }
+    }
+
+    fn send(&mut self, stream: &mut TcpStream, bytes: &[u8]) {
+        let mut start = 0;
+        for at in 1..bytes.len() {
+            if self.cut == Cut::Bytes || (self.own)(self.cut, self.sent + at) {
+                // An early refusal may have closed the connection; what is read then tells.
+                let _ = stream.write_all(&bytes[start..at]);
+                std::thread::sleep(PAUSE / if self.cut == Cut::Bytes { 8 } else { 1 });
+                start = at;
+            }
+        }
+        let _ = stream.write_all(&bytes[start..]);
+        self.sent += bytes.len();
+    }
+
+    fn get(&mut self, stream: &mut TcpStream, expected: &[u8]) -> Result<(), String> {
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let mut ended = "";
+        loop {
+            self.received = canonical(&self.received);
+            if self.received.starts_with(expected) {
+                self.received.drain(..expected.len());
+                return Ok(());
+            }
+            if !ended.is_empty() || Instant::now() > deadline {
+                let show = |bytes: &[u8]| bytes.escape_ascii().to_string().replace("\\n", "\\n\n    ");
+                let (found, expected) = (show(&self.received), show(expected));
+                return Err(format!("got{ended}\n    {found}\n  instead of\n    {expected}"));
+            }
+            let mut buffer = [0; 16 * 1024];
+            match stream.read(&mut buffer) {
+                Ok(0) => ended = " (and then the end)",
+                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => ended = " (and then a reset)",
+            }
+        }
+    }
+
+    fn ends(&mut self, stream: &mut TcpStream) -> Result<(), String> {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        match stream.read_to_end(&mut self.received) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("saw no end but: {error}")),
+        }
+    }
+}
+
+/// The bytes without what may differ: dates have one value, and a chunked body is one chunk.
+fn canonical(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    while let Some(at) = find(rest, b"\r\nDate: ") {
+        let (before, date) = rest.split_at(at + 8);
+        out.extend_from_slice(before);
+        let end = find(date, b"\r\n").unwrap_or(date.len());
+        out.extend_from_slice(if date[..end].ends_with(b"GMT") { b"DATE" } else { &date[..end] });
+        rest = &date[end..];
+    }
+    out.extend_from_slice(rest);
+    one_chunk(&out)
+}
+
+fn one_chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    while let Some(at) = find(rest, b"\r\nTransfer-Encoding: chunked\r\n") {
+        let Some(end) = find(&rest[at..], b"\r\n\r\n") else { break };
+        let (head, body) = rest.split_at(at + end + 4);
+        out.extend_from_slice(head);
+        let (data, after) = chunks(body);
+        if !data.is_empty() {
+            out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+            out.extend_from_slice(&data);
+            out.extend_from_slice(b"\r\n");
+        }
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// The data of all complete chunks but the last, and what follows them.
+fn chunks(mut body: &[u8]) -> (Vec<u8>, &[u8]) {
+    let mut data = Vec::new();
+    loop {
+        let Some(line) = find(body, b"\r\n") else { return (data, body) };
+        let size =
+            std::str::from_utf8(&body[..line]).ok().and_then(|hex| usize::from_str_radix(hex, 16).ok());
+        match size {
+            Some(size @ 1..) if body.len() >= line + 4 + size => {
+                data.extend_from_slice(&body[line + 2..line + 2 + size]);
+                body = &body[line + 4 + size..];
+            }
+            _ => return (data, body),
+        }
+    }
+}
