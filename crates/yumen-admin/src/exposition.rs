@@ -1,0 +1,178 @@
+//! Measured families as the Prometheus text format 0.0.4.
+//!
+//! What several parts of the house measured under one name becomes one family; what no scraper would
+//! accept is left out, since one bad line costs the whole scrape.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::BTreeMap;
+
+use prometheus::proto;
+use prometheus::{Encoder, TextEncoder};
+use tracing::warn;
+use yumen_base::metric::{Family, MetricKind, Sample, Value};
+
+/// The media type of the text.
+pub(crate) const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The text of `families`, ascending by name, series ascending by labels.
+///
+/// Counters and histograms of the same name and labels are added up; of a gauge the last one counts.
+/// Families with bad names or a kind other than the first of their name are left out, as are series
+/// with bad label names or a value that is not of their kind. Fails as the encoder does.
+pub fn exposition(families: Vec<Family>) -> Result<String, prometheus::Error> {
+    let families: Vec<_> = merge(families).into_values().filter_map(Merged::into_proto).collect();
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&families, &mut text)?;
+    // the encoder writes strings only
+    String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+struct Merged {
+    name: String,
+    help: String,
+    kind: MetricKind,
+    series: BTreeMap<Labels, Value>,
+}
+
+fn merge(families: Vec<Family>) -> BTreeMap<String, Merged> {
+    let mut merged: BTreeMap<String, Merged> = BTreeMap::new();
+    for Family { name, help, kind, samples } in families {
+        if !is_metric_name(&name) {
+            warn!(%name, "metric left out: bad name");
+            continue;
+        }
+        let fresh =
+            || Merged { name: name.to_string(), help: help.into_owned(), kind, series: BTreeMap::new() };
+        let into = merged.entry(name.to_string()).or_insert_with(fresh);
+        if into.kind != kind {
+            warn!(%name, "metric left out: measured as two kinds");
+            continue;
+        }
+        samples.into_iter().for_each(|sample| into.add(sample));
+    }
+    merged
+}
+
+impl Merged {
+    fn add(&mut self, sample: Sample) {
+        let Sample { mut labels, value } = sample;
+        labels.sort();
+        let fits = matches!(value, Value::Buckets { .. }) == (self.kind == MetricKind::Histogram);
+        if !fits || !are_label_names(&labels, self.kind) {
+            warn!(name = %self.name, "series left out: bad labels or value");
+            return;
+        }
+        let kind = self.kind;
+        match self.series.entry(labels) {
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(value);
+            }
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                if !combine(kind, entry.get_mut(), value) {
+                    warn!(name = %self.name, "series left out: other buckets than the first");
+                }
+            }
+        }
+    }
+
+    /// `None` without series: the encoder takes an empty family for an error.
+    fn into_proto(self) -> Option<proto::MetricFamily> {
+        if self.series.is_empty() {
+            return None;
+        }
+        let mut family = proto::MetricFamily::default();
+        family.set_name(self.name);
+        family.set_help(self.help);
+        family.set_field_type(match self.kind {
+            MetricKind::Counter => proto::MetricType::COUNTER,
+            MetricKind::Gauge => proto::MetricType::GAUGE,
+            MetricKind::Histogram => proto::MetricType::HISTOGRAM,
+        });
+        let kind = self.kind;
+        family
+            .set_metric(self.series.into_iter().map(|(labels, value)| metric(kind, labels, value)).collect());
+        Some(family)
+    }
+}
+
+/// Puts `value` to what is there; false when the two do not go together.
+fn combine(kind: MetricKind, there: &mut Value, value: Value) -> bool {
+    match (there, value) {
+        (Value::Number(there), Value::Number(more)) => {
+            *there = if kind == MetricKind::Counter { *there + more } else { more };
+            true
+        }
+        (
+            Value::Buckets { buckets, sum, count },
+            Value::Buckets { buckets: more, sum: more_sum, count: more_count },
+        ) => {
+            if !buckets.iter().map(|(bound, _)| bound).eq(more.iter().map(|(bound, _)| bound)) {
+                return false;
+            }
+            buckets.iter_mut().zip(more).for_each(|(there, (_, more))| there.1 += more);
+            *sum += more_sum;
+            *count += more_count;
+            true
+        }
+        _ => false,
+    }
+}
+
+fn metric(kind: MetricKind, labels: Labels, value: Value) -> proto::Metric {
+    let mut metric = proto::Metric::from_label(labels.into_iter().map(label).collect());
+    match value {
+        Value::Number(number) if kind == MetricKind::Counter => {
+            let mut counter = proto::Counter::default();
+            counter.set_value(number);
+            metric.set_counter(counter);
+        }
+        Value::Number(number) => {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(number);
+            metric.set_gauge(gauge);
+        }
+        Value::Buckets { buckets, sum, count } => {
+            let mut histogram = proto::Histogram::default();
+            histogram.set_bucket(buckets.into_iter().map(bucket).collect());
+            histogram.set_sample_sum(sum);
+            histogram.set_sample_count(count);
+            metric.set_histogram(histogram);
+        }
+    }
+    metric
+}
+
+fn label((name, value): (&'static str, String)) -> proto::LabelPair {
+    let mut pair = proto::LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value);
+    pair
+}
+
+fn bucket((bound, count): (f64, u64)) -> proto::Bucket {
+    let mut bucket = proto::Bucket::default();
+    bucket.set_upper_bound(bound);
+    bucket.set_cumulative_count(count);
+    bucket
+}
+
+fn is_metric_name(name: &str) -> bool {
+    is_name(name, |byte| matches!(byte, b'_' | b':'))
+}
+
+/// Sorted `labels` with good names, none twice, none that the format needs for itself.
+fn are_label_names(labels: &Labels, kind: MetricKind) -> bool {
+    labels.iter().all(|(name, _)| {
+        is_name(name, |byte| byte == b'_') && !(*name == "le" && kind == MetricKind::Histogram)
+    }) && labels.windows(2).all(|pair| pair[0].0 != pair[1].0)
+}
+
+fn is_name(name: &str, extra: impl Fn(u8) -> bool) -> bool {
+    !name.is_empty()
+        && !name.as_bytes()[0].is_ascii_digit()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || extra(byte))
+}

@@ -1,0 +1,11 @@
+//! JSON replies, ending in a line feed as tools of this resource model expect.
+
+use axum::http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+/// A reply of `body` as JSON.
+pub(crate) fn json(status: StatusCode, body: &Value) -> Response {
+    let content_type = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    (status, [content_type], format!("{body}\n")).into_response()
+}

@@ -1,0 +1,122 @@
+//! The status listener: is it alive, is it ready, what does it measure, what is wrong.
+//!
+//! Every answer comes from a closure of the house; nothing is kept here.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::{Map, Value, json};
+use tokio::net::TcpListener;
+use tracing::error;
+use yumen_base::metric::Gather;
+
+use crate::exposition::{CONTENT_TYPE_TEXT, exposition};
+use crate::reply;
+use crate::serve::{BOUNDS, serve};
+
+/// Asked for a document on every request; must answer at once.
+pub type Document = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// Where the status listener finds its answers.
+#[derive(Clone)]
+pub struct StatusState {
+    /// Ready, or why not.
+    pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// What `/metrics` tells, in this order.
+    pub gather: Vec<Arc<dyn Gather>>,
+    /// An object whose members appear in `/status`, beside `status`.
+    pub describe: Document,
+    /// What `/v1/healthcheck` tells: the list of checked upstreams.
+    pub health: Document,
+    /// What `/yumen/v1/problems` tells: the list of problems in force.
+    pub problems: Document,
+}
+
+/// Serves the status listener until `shutdown` is done and requests under way had five seconds to end.
+pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: impl Future<Output = ()>) {
+    serve(listener, router(state), BOUNDS, shutdown).await;
+}
+
+const INDEX: [(&str, &str); 6] = [
+    ("/status", "alive, and what runs here"),
+    ("/status/ready", "200 when configuration is in force, else 503"),
+    ("/metrics", "measurements in the Prometheus text format"),
+    ("/apisix/prometheus/metrics", "the same"),
+    ("/v1/healthcheck", "health of checked upstreams"),
+    ("/yumen/v1/problems", "problems in force"),
+];
+
+pub(crate) fn router(state: StatusState) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/status", get(status))
+        .route("/status/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/apisix/prometheus/metrics", get(metrics))
+        .route("/v1/healthcheck", get(async |State(state): State<StatusState>| document(&state.health)))
+        .route("/yumen/v1/problems", get(async |State(state): State<StatusState>| document(&state.problems)))
+        .fallback(absent)
+        .method_not_allowed_fallback(refused)
+        .with_state(state)
+}
+
+async fn index() -> Response {
+    let paths: Map<String, Value> = INDEX.iter().map(|(path, what)| ((*path).into(), json!(what))).collect();
+    reply::json(StatusCode::OK, &json!({ "paths": paths }))
+}
+
+async fn status(State(state): State<StatusState>) -> Response {
+    let mut body = Map::new();
+    body.insert("status".to_owned(), json!("ok"));
+    if let Value::Object(details) = (state.describe)() {
+        // a detail never hides the answer itself
+        body.extend(details.into_iter().filter(|(key, _)| key != "status"));
+    }
+    reply::json(StatusCode::OK, &Value::Object(body))
+}
+
+async fn ready(State(state): State<StatusState>) -> Response {
+    match (state.ready)() {
+        Ok(()) => reply::json(StatusCode::OK, &json!({ "status": "ok" })),
+        Err(reason) => {
+            let body = json!({ "status": "error", "error": reason });
+            reply::json(StatusCode::SERVICE_UNAVAILABLE, &body)
+        }
+    }
+}
+
+/// One format for everybody: a scraper that would rather have OpenMetrics takes this too.
+async fn metrics(State(state): State<StatusState>) -> Response {
+    let mut families = Vec::new();
+    for part in &state.gather {
+        part.gather(&mut families);
+    }
+    match exposition(families) {
+        Ok(text) => ([(CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_TEXT))], text).into_response(),
+        Err(reason) => {
+            error!(%reason, "cannot encode metrics");
+            failure(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode metrics")
+        }
+    }
+}
+
+fn document(answer: &Document) -> Response {
+    reply::json(StatusCode::OK, &answer())
+}
+
+async fn absent() -> Response {
+    failure(StatusCode::NOT_FOUND, "not found: GET / tells what is here")
+}
+
+async fn refused() -> Response {
+    failure(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served here")
+}
+
+fn failure(status: StatusCode, message: &str) -> Response {
+    reply::json(status, &json!({ "error_msg": message }))
+}

@@ -1,0 +1,213 @@
+//! Both listeners over real sockets.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+
+use crate::serve::{BOUNDS, Bounds, serve};
+use crate::{StatusState, exposition::tests::lint, serve_admin, serve_status, status};
+
+struct Worker(&'static str);
+
+impl Gather for Worker {
+    fn gather(&self, out: &mut Vec<Family>) {
+        out.push(Family {
+            name: Cow::Borrowed("yumen_requests_total"),
+            help: Cow::Borrowed("Requests."),
+            kind: MetricKind::Counter,
+            samples: vec![Sample { labels: vec![("worker", self.0.to_owned())], value: Value::Number(3.0) }],
+        });
+    }
+}
+
+fn state(ready: Result<(), &'static str>) -> StatusState {
+    StatusState {
+        ready: Arc::new(move || ready.map_err(str::to_owned)),
+        gather: vec![Arc::new(Worker("0")), Arc::new(Worker("1"))],
+        describe: Arc::new(|| json!({ "version": "0.1.0", "status": "hidden" })),
+        health: Arc::new(|| json!([{ "name": "/apisix/upstreams/1" }])),
+        problems: Arc::new(|| json!([{ "level": "error", "object": "routes/1" }])),
+    }
+}
+
+/// Sends `request` on a connection of its own and returns everything until it closes.
+async fn exchange(address: std::net::SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    // a reset after the reply is as good as an end
+    let _ = timeout(Duration::from_secs(5), stream.read_to_end(&mut reply)).await.expect("an end");
+    String::from_utf8(reply).unwrap()
+}
+
+fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+}
+
+/// The reply's status code, head in lower case, and body.
+fn parts(reply: &str) -> (u16, String, &str) {
+    let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
+    (head[9..12].parse().unwrap(), head.to_ascii_lowercase(), body)
+}
+
+async fn status_listener(ready: Result<(), &'static str>) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_status(listener, state(ready), std::future::pending()));
+    address
+}
+
+async fn check(address: std::net::SocketAddr, request: &str, status: u16, body: &str) -> String {
+    let reply = exchange(address, request).await;
+    let (found, head, found_body) = parts(&reply);
+    assert_eq!((found, found_body), (status, body), "{request}");
+    assert!(head.contains("\r\ncontent-type: application/json"), "{head}");
+    head
+}
+
+#[tokio::test]
+async fn status_tells_life_readiness_health_and_problems() {
+    let address = status_listener(Ok(())).await;
+    for (target, body) in [
+        ("/status", r#"{"status":"ok","version":"0.1.0"}"#),
+        ("/status/ready", r#"{"status":"ok"}"#),
+        ("/v1/healthcheck", r#"[{"name":"/apisix/upstreams/1"}]"#),
+        ("/yumen/v1/problems", r#"[{"level":"error","object":"routes/1"}]"#),
+    ] {
+        check(address, &get(target), 200, &format!("{body}\n")).await;
+    }
+    let absent = "{\"error_msg\":\"not found: GET / tells what is here\"}\n";
+    check(address, &get("/nowhere"), 404, absent).await;
+    let refused = "{\"error_msg\":\"only GET and HEAD are served here\"}\n";
+    check(address, &get("/status").replace("GET", "DELETE"), 405, refused).await;
+    check(address, &get("/status").replace("GET", "HEAD"), 200, "").await;
+}
+
+#[tokio::test]
+async fn who_is_not_ready_says_why() {
+    let address = status_listener(Err("worker 0 has no configuration")).await;
+    let body = "{\"status\":\"error\",\"error\":\"worker 0 has no configuration\"}\n";
+    check(address, &get("/status/ready"), 503, body).await;
+}
+
+#[tokio::test]
+async fn every_path_of_the_index_is_served() {
+    let address = status_listener(Ok(())).await;
+    let reply = exchange(address, &get("/")).await;
+    let index: serde_json::Value = serde_json::from_str(parts(&reply).2).unwrap();
+    let paths = index["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), 6);
+    for path in paths.keys() {
+        assert_eq!(parts(&exchange(address, &get(path)).await).0, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_the_text_format_whatever_is_accepted() {
+    let address = status_listener(Ok(())).await;
+    for target in ["/metrics", "/apisix/prometheus/metrics"] {
+        let accept = "Accept: application/openmetrics-text; version=1.0.0\r\nHost";
+        let reply = exchange(address, &get(target).replace("Host", accept)).await;
+        let (status, head, body) = parts(&reply);
+        assert_eq!(status, 200);
+        assert!(head.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+        lint(body).unwrap();
+        for worker in ["0", "1"] {
+            assert!(body.contains(&format!("\nyumen_requests_total{{worker=\"{worker}\"}} 3\n")), "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn admin_answers_pings_as_the_api_it_will_speak() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_admin(listener, std::future::pending()));
+    let ok = "{\"status\":\"ok\"}\n";
+    let absent = "{\"error_msg\":\"the Admin API is not built yet: use --file\"}\n";
+    for (request, status, body) in [
+        (get("/apisix/admin"), 200, ok),
+        (get("/apisix/admin").replace("GET", "HEAD"), 200, ""),
+        (get("/health"), 200, ok),
+        (get("/apisix/admin/routes"), 404, absent),
+        (get("/apisix/admin").replace("GET", "PUT"), 404, absent),
+        (get("/"), 404, absent),
+    ] {
+        let head = check(address, &request, status, body).await;
+        assert!(head.contains("\r\nserver: apisix/3.14.0"), "{head}");
+        assert!(head.contains("\r\nx-api-version: v3"), "{head}");
+    }
+}
+
+async fn bounded(bounds: Bounds) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, status::router(state(Ok(()))), bounds, std::future::pending()));
+    address
+}
+
+#[tokio::test]
+async fn a_head_too_large_is_refused() {
+    let address = bounded(BOUNDS).await;
+    let long = get(&format!("/{}", "a".repeat(32 * 1024)));
+    let reply = exchange(address, &long).await;
+    assert!(reply.is_empty() || matches!(parts(&reply).0, 414 | 431), "{reply}");
+    let many = get("/status").replace("Host", &format!("{}Host", "A: b\r\n".repeat(100)));
+    assert_eq!(parts(&exchange(address, &many).await).0, 431);
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_and_an_idle_connection_are_cut() {
+    let address = bounded(Bounds { head: Duration::from_millis(100), ..BOUNDS }).await;
+    for request in ["GET /status HTT", ""] {
+        let reply = exchange(address, request).await;
+        assert!(reply.is_empty() || reply.contains(" 408 "), "{reply}");
+    }
+    let kept = exchange(address, &get("/status").replace("Connection: close\r\n", "")).await;
+    assert_eq!(parts(&kept).0, 200);
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_lifetime() {
+    let address = bounded(Bounds { lifetime: Duration::from_millis(100), ..BOUNDS }).await;
+    let reply = exchange(address, &get("/status").replace("Connection: close\r\n", "")).await;
+    assert_eq!(parts(&reply).0, 200);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_wait_for_a_place() {
+    let address = bounded(Bounds { connections: 1, ..BOUNDS }).await;
+    let first = TcpStream::connect(address).await.unwrap();
+    // the first must be accepted before the second asks
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let second = tokio::spawn(async move { exchange(address, &get("/status")).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!second.is_finished());
+    drop(first);
+    assert_eq!(parts(&second.await.unwrap()).0, 200);
+}
+
+#[tokio::test]
+async fn shutdown_closes_idle_connections_and_returns() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let shutdown = async { drop(stopped.await) };
+    let serving = tokio::spawn(serve_status(listener, state(Ok(())), shutdown));
+    let idle =
+        tokio::spawn(
+            async move { exchange(address, &get("/status").replace("Connection: close\r\n", "")).await },
+        );
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    stop.send(()).unwrap();
+    timeout(Duration::from_secs(2), serving).await.expect("an end").unwrap();
+    assert_eq!(parts(&idle.await.unwrap()).0, 200);
+    assert!(TcpStream::connect(address).await.is_err());
+}
