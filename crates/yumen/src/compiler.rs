@@ -1,0 +1,42 @@
+//! The compiler as every command makes it: the live path, `check`, and later dry runs.
+
+use std::sync::Arc;
+
+use yumen_config::NodeConfig;
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Carry, Registry};
+use yumen_snapshot::compile::{Compiler, Defaults, Env};
+use yumen_snapshot::upstream::{Keepalive, Timeouts};
+
+/// A compiler for a node of this configuration.
+pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>) -> Compiler {
+    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let is_tls = node.listen.iter().filter(|listen| listen.tls);
+    let tls_ports = is_tls.filter_map(|listen| listen.address.rsplit_once(':')?.1.parse().ok());
+    let timeouts = &node.timeouts;
+    let env = Env {
+        node: NodeFacts { workers, tls_ports: tls_ports.collect() },
+        defaults: Defaults {
+            timeouts: Timeouts {
+                connect_ms: timeouts.upstream_connect_ms,
+                send_ms: timeouts.upstream_send_ms,
+                read_ms: timeouts.upstream_read_ms,
+            },
+            keepalive: Keepalive {
+                size: node.upstream_keepalive.size,
+                idle_timeout_ms: node.upstream_keepalive.idle_ms,
+                requests: node.upstream_keepalive.requests.into(),
+            },
+        },
+        path_parameters: node.router.path_parameters,
+        workers,
+        known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        load_certificate: Arc::new(yumen_proxy::tls::load_certificate),
+    };
+    Compiler::new(registry, carry, env)
+}
+
+/// Reads variables of documents from the environment.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

@@ -1,0 +1,286 @@
+//! Host names of endpoints, resolved off the request path and kept fresh.
+//!
+//! Runs on the control runtime. Who wants which names, and what becomes of their addresses, is for
+//! the caller to say.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::{Hosts as StaticHosts, system_conf};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+use yumen_config::node::Dns;
+
+use crate::control::Hosts;
+
+/// Names asked for at once.
+const LOOKUPS_MAX: usize = 32;
+
+/// Pauses after failures begin with this and double.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause after failures.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Names and addresses the machine knows by itself.
+const HOSTS_FILE: &str = "/etc/hosts";
+
+/// Resolves the names wanted and keeps them so, until the sender of `hosts` is gone. Settings that
+/// cannot be used are an error at once.
+///
+/// A name is resolved when it appears and again when its time to live runs out, and forgotten when
+/// it disappears. `report` is called with the first outcome, which is no address at all where that
+/// is a failure, and then with addresses that differ from those before: IPv4 first, each family in
+/// ascending order. While a name cannot be resolved its last addresses stay in force. `/etc/hosts`
+/// goes before name servers.
+pub(crate) async fn keep_resolved(
+    mut hosts: watch::Receiver<Hosts>,
+    settings: Dns,
+    report: impl Fn(Box<str>, Vec<IpAddr>) + Send + Sync + 'static,
+) -> Result<(), String> {
+    let keeper = Keeper::new(&settings, Box::new(report))
+        .inspect_err(|error| tracing::error!(error, "host names cannot be resolved"))?;
+    let keeper = Arc::new(keeper);
+    let mut tasks = JoinSet::new();
+    let mut kept: HashMap<Box<str>, AbortHandle> = HashMap::new();
+    loop {
+        let wanted = hosts.borrow_and_update().clone();
+        kept.retain(|name, task| {
+            let stays = wanted.contains(name);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for name in wanted.iter() {
+            if !kept.contains_key(name) {
+                kept.insert(name.clone(), tasks.spawn(keeper.clone().keep(name.clone())));
+            }
+        }
+        while tasks.try_join_next().is_some() {}
+        if hosts.changed().await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// What one family of addresses gave.
+enum Answer {
+    /// Addresses, and how long they hold where that was told.
+    Addresses(Vec<IpAddr>, Option<Duration>),
+    /// There are none, for sure.
+    None,
+    /// Nobody knows.
+    Failed(String),
+}
+
+/// The addresses of a name, by family.
+#[derive(Default, Clone, PartialEq)]
+struct Addresses {
+    v4: Vec<IpAddr>,
+    v6: Vec<IpAddr>,
+}
+
+impl Addresses {
+    /// IPv6 only where there is no IPv4, as APISIX does: a service that listens on one family must not
+    /// see half its requests refused.
+    fn used(&self) -> Vec<IpAddr> {
+        if self.v4.is_empty() { self.v6.clone() } else { self.v4.clone() }
+    }
+}
+
+type Report = Box<dyn Fn(Box<str>, Vec<IpAddr>) + Send + Sync>;
+
+/// What all names share.
+struct Keeper {
+    resolver: TokioResolver,
+    hosts_file: HostsFile,
+    permits: Semaphore,
+    settings: Dns,
+    random: RandomState,
+    report: Report,
+}
+
+impl Keeper {
+    fn new(settings: &Dns, report: Report) -> Result<Keeper, String> {
+        Ok(Keeper {
+            resolver: resolver(settings)?,
+            hosts_file: HostsFile::default(),
+            permits: Semaphore::new(LOOKUPS_MAX),
+            settings: settings.clone(),
+            random: RandomState::new(),
+            report,
+        })
+    }
+
+    /// Keeps one name resolved for ever.
+    async fn keep(self: Arc<Self>, name: Box<str>) {
+        let mut known = Addresses::default();
+        let mut reported = None;
+        let mut backoff = None;
+        while let Ok(permit) = self.permits.acquire().await {
+            let resolved = self.resolve(&name, &mut known).await;
+            drop(permit);
+            if reported.as_ref() != Some(&known) {
+                (self.report)(name.clone(), known.used());
+                reported = Some(known.clone());
+            }
+            let pause = match resolved {
+                Ok(ttl) => {
+                    if backoff.take().is_some() {
+                        tracing::info!(host = %name, "host name resolves again");
+                    }
+                    ttl
+                }
+                Err(error) => {
+                    if backoff.is_none() {
+                        tracing::warn!(host = %name, error, "host name cannot be resolved");
+                    }
+                    let pause = backoff.map_or(BACKOFF_MIN, |last: Duration| (last * 2).min(BACKOFF_MAX));
+                    backoff = Some(pause);
+                    pause
+                }
+            };
+            sleep(self.spread(&name, pause)).await;
+        }
+    }
+
+    /// Up to a tenth longer, so that names do not stay in step. Not shorter: a cache on the way
+    /// would answer once more with what is left of its time.
+    fn spread(&self, name: &str, pause: Duration) -> Duration {
+        let lot = self.random.hash_one((name, SystemTime::now())) as u32;
+        pause.mul_f64(1.0 + 0.1 * f64::from(lot) / f64::from(u32::MAX))
+    }
+
+    /// Brings `known` up to date and says how long it holds. A family that failed keeps what it
+    /// had; it is an error where no family answered, or both without an address.
+    async fn resolve(&self, name: &str, known: &mut Addresses) -> Result<Duration, String> {
+        let parsed = Name::from_utf8(name).map_err(|error| error.to_string())?;
+        if let Some(found) = self.hosts_file.find(&parsed) {
+            *known = found;
+            return Ok(Duration::from_millis(self.settings.refresh_ms));
+        }
+        let (v4, v6) =
+            tokio::join!(self.ask(parsed.clone(), RecordType::A), self.ask(parsed, RecordType::AAAA));
+        let mut next = known.clone();
+        let mut ttl: Option<Duration> = None;
+        let mut failure = None;
+        for (answer, family) in [(v4, &mut next.v4), (v6, &mut next.v6)] {
+            match answer {
+                Answer::Addresses(addresses, holds) => {
+                    *family = addresses;
+                    ttl = [ttl, holds].into_iter().flatten().min();
+                }
+                Answer::None => family.clear(),
+                Answer::Failed(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            // Nothing new is known of a name whose one family failed while the other has nothing.
+            Some(error) if ttl.is_none() => Err(error),
+            _ if next.used().is_empty() => Err("it has no address".into()),
+            _ => {
+                *known = next;
+                Ok(self.clamp(ttl))
+            }
+        }
+    }
+
+    fn clamp(&self, ttl: Option<Duration>) -> Duration {
+        let ttl = ttl.unwrap_or(Duration::from_millis(self.settings.refresh_ms));
+        let min = Duration::from_millis(self.settings.ttl_min_ms).max(Duration::from_millis(10));
+        ttl.min(Duration::from_millis(self.settings.ttl_max_ms)).max(min)
+    }
+
+    async fn ask(&self, name: Name, family: RecordType) -> Answer {
+        let lookup = match self.resolver.lookup(name, family).await {
+            Ok(lookup) => lookup,
+            Err(error) if error.is_no_records_found() => return Answer::None,
+            Err(error) => return Answer::Failed(error.to_string()),
+        };
+        let ttl = lookup.answers().iter().map(|record| record.ttl).min();
+        let mut addresses: Vec<IpAddr> =
+            lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        match addresses.is_empty() {
+            true => Answer::None,
+            false => Answer::Addresses(addresses, ttl.map(|ttl| Duration::from_secs(ttl.into()))),
+        }
+    }
+}
+
+/// `/etc/hosts`, read again when it was written to.
+#[derive(Default)]
+struct HostsFile {
+    read: Mutex<(Option<SystemTime>, StaticHosts)>,
+}
+
+impl HostsFile {
+    /// The addresses of a name; where the file has one family, the name has no other.
+    fn find(&self, name: &Name) -> Option<Addresses> {
+        let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = std::fs::metadata(HOSTS_FILE).and_then(|file| file.modified()).ok();
+        if read.0 != written {
+            *read = (written, StaticHosts::from_system().unwrap_or_default());
+        }
+        let family = |of| {
+            let lookup = read.1.lookup_static_host(&Query::query(name.clone(), of));
+            let lookup = lookup.iter().flat_map(|lookup| lookup.answers());
+            let mut addresses: Vec<IpAddr> = lookup.filter_map(|record| record.data.ip_addr()).collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            addresses
+        };
+        let found = Addresses { v4: family(RecordType::A), v6: family(RecordType::AAAA) };
+        (found != Addresses::default()).then_some(found)
+    }
+}
+
+/// Asks the servers of the settings, or else those of the system. Remembers nothing: what holds how
+/// long is decided here.
+fn resolver(settings: &Dns) -> Result<TokioResolver, String> {
+    let (config, mut options) = if settings.servers.is_empty() {
+        // A machine without resolv.conf can still use names of its hosts file.
+        system_conf::read_system_conf().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the system's resolver configuration cannot be read");
+            (ResolverConfig::from_parts(None, Vec::new(), Vec::new()), ResolverOpts::default())
+        })
+    } else {
+        let servers = settings.servers.iter().map(|server| name_server(server)).collect::<Result<_, _>>()?;
+        (ResolverConfig::from_parts(None, Vec::new(), servers), ResolverOpts::default())
+    };
+    options.timeout = Duration::from_millis(settings.timeout_ms.max(1));
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Never;
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    *builder.options_mut() = options;
+    builder.build().map_err(|error| format!("dns: {error}"))
+}
+
+/// A server as `10.0.0.2:53` or `10.0.0.2`.
+fn name_server(written: &str) -> Result<NameServerConfig, String> {
+    let addr = written
+        .parse::<SocketAddr>()
+        .or_else(|_| written.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53)))
+        .map_err(|_| format!("dns.servers: `{written}` is no address such as `10.0.0.2:53`"))?;
+    let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+    for connection in &mut connections {
+        connection.port = addr.port();
+    }
+    Ok(NameServerConfig::new(addr.ip(), true, connections))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! The `yumen` binary: reads the command line, wires the rooms together, knows everyone.
+
+mod check;
+mod cli;
+mod compiler;
+mod control;
+mod dns;
+mod node;
+mod process;
+mod reference;
+mod run;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Check { file, json } => check::check(&file, json),
+        Command::Version => say(&version()),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Reference { what } => say(&reference::render(what)),
+    };
+    outcome.unwrap_or_else(|error| {
+        // The last words of a command that failed belong on the terminal, whatever the log level.
+        let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn say(text: &str) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    // A reader that has gone (`| head`) is no error.
+    let _ = out.write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn version() -> String {
+    format!(
+        "yumen {}\nHTTP/1.1 over {}; TLS by rustls and aws-lc-rs; {} plugins\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        yumen_plugins::BUILTIN.len(),
+    )
+}

@@ -1,0 +1,124 @@
+//! The node's configuration: file, then command line, then the form the data plane uses.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use anyhow::{Context, bail};
+use yumen_base::IpSet;
+use yumen_config::NodeConfig;
+use yumen_config::node::{Listen, StoreKind};
+use yumen_proxy::{ListenerSettings, Settings};
+
+use crate::cli::RunArgs;
+
+/// What `yumen.yaml` and the command line say together.
+pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
+    let mut node = match &args.config {
+        None => NodeConfig::default(),
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            NodeConfig::parse(&text).map_err(|problems| {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                anyhow::anyhow!("{} is not in order:\n{}", path.display(), lines.join("\n"))
+            })?
+        }
+    };
+    if let Some(file) = &args.file {
+        node.store.kind = StoreKind::File;
+        node.store.file = file.display().to_string();
+    }
+    if let Some(dir) = &args.data_dir {
+        node.store.data_dir = dir.display().to_string();
+    }
+    if let Some(count) = args.workers {
+        node.workers.count = count;
+    }
+    replace_listeners(&mut node.listen, &args.listen, false);
+    replace_listeners(&mut node.listen, &args.listen_tls, true);
+    if let Some(admin) = args.admin {
+        node.admin.listen = admin.to_string();
+    }
+    if let Some(status) = args.status {
+        node.status.listen = status.to_string();
+    }
+    if node.listen.is_empty() {
+        bail!("there is nothing to listen on: give --listen or --listen-tls");
+    }
+    Ok(node)
+}
+
+fn replace_listeners(listen: &mut Vec<Listen>, addresses: &[SocketAddr], tls: bool) {
+    if addresses.is_empty() {
+        return;
+    }
+    listen.retain(|listen| listen.tls != tls);
+    let added =
+        addresses.iter().map(|address| Listen { address: address.to_string(), tls, ..Listen::default() });
+    listen.extend(added);
+}
+
+/// How many workers this configuration asks for.
+pub(crate) fn workers(node: &NodeConfig, allowed_cpus: usize) -> usize {
+    match node.workers.count {
+        0 => allowed_cpus.max(1),
+        count => count as usize,
+    }
+}
+
+/// The listeners, in the order written.
+pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSettings>> {
+    let read = |listen: &Listen| {
+        Ok(ListenerSettings {
+            address: address(&listen.address)?,
+            tls: listen.tls,
+            backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
+            reuse_port: listen.reuse_port,
+            defer_accept: listen.defer_accept,
+        })
+    };
+    node.listen.iter().map(read).collect()
+}
+
+/// Reads `host:port`.
+pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    let mut found = text.to_socket_addrs().with_context(|| format!("`{text}` is not an address and port"))?;
+    found.next().with_context(|| format!("`{text}` has no address"))
+}
+
+/// The settings workers follow.
+pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
+    let (limits, timeouts) = (&node.limits, &node.timeouts);
+    let trusted = IpSet::parse(node.trusted_addresses.iter().map(String::as_str))
+        .map_err(|error| anyhow::anyhow!("trusted_addresses: {error}"))?;
+    Ok(Settings {
+        request_head: head_limits(limits.head_bytes, limits),
+        response_head: head_limits(limits.response_head_bytes, limits),
+        body_bytes_max: limits.body_bytes,
+        connections_max: limits.connections_per_worker as usize,
+        handshake_timeout_ms: node.tls.handshake_ms,
+        head_timeout_ms: timeouts.head_ms,
+        body_timeout_ms: timeouts.body_ms,
+        idle_timeout_ms: timeouts.idle_ms,
+        send_timeout_ms: timeouts.send_ms,
+        drain_timeout_ms: timeouts.drain_ms,
+        server_line: server_line(&node.server_header),
+        trusted,
+    })
+}
+
+fn server_line(value: &str) -> Vec<u8> {
+    let mut line = Vec::new();
+    if !value.is_empty() {
+        let printable: String = value.chars().filter(|each| !each.is_control()).collect();
+        yumen_proxy::settings::write_line(&mut line, b"Server", printable.as_bytes());
+    }
+    line
+}
+
+fn head_limits(head_bytes: u32, limits: &yumen_config::node::Limits) -> yumen_proxy::settings::HeadLimits {
+    yumen_proxy::settings::HeadLimits {
+        head_bytes_max: (head_bytes as usize).min(yumen_proxy::settings::HEAD_BYTES_MAX),
+        target_bytes_max: limits.target_bytes as usize,
+        fields_max: limits.fields as usize,
+    }
+}

@@ -1,0 +1,94 @@
+//! Every YAML example of the documents is what the binary accepts.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use yumen_config::NodeConfig;
+use yumen_config::resource::Kind;
+
+const DOCUMENTS: [&str; 3] = ["docs/guide.md", "README.md", "README.zh-CN.md"];
+
+/// What an example is a file of.
+#[derive(Debug, PartialEq)]
+enum Sort {
+    Resources,
+    Node,
+}
+
+fn read(document: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn examples(text: &str) -> Vec<&str> {
+    let after = text.split("```yaml\n").skip(1);
+    after.map(|rest| rest.split("```").next().unwrap_or_default()).collect()
+}
+
+fn sort_of(example: &str) -> Option<Sort> {
+    let key = example.lines().find(|line| !line.starts_with('#'))?.split(':').next()?;
+    if Kind::from_name(key).is_some() {
+        return Some(Sort::Resources);
+    }
+    let node = serde_json::to_value(NodeConfig::default()).expect("settings are plain data");
+    node.get(key).map(|_| Sort::Node)
+}
+
+fn check(example: &str) -> Output {
+    let pair = rcgen::generate_simple_self_signed(vec!["shop.example.com".into()]).expect("a certificate");
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("docs-{}.yaml", MADE.fetch_add(1, Ordering::Relaxed));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&file, example).expect("a file");
+    Command::new(env!("CARGO_BIN_EXE_yumen"))
+        .arg("check")
+        .arg(&file)
+        .env("SHOP_CERT", pair.cert.pem())
+        .env("SHOP_KEY", pair.signing_key.serialize_pem())
+        .output()
+        .expect("the binary runs")
+}
+
+#[test]
+fn every_example_is_accepted_without_a_problem() {
+    let (mut resources, mut nodes) = (0, 0);
+    for document in DOCUMENTS {
+        for example in examples(&read(document)) {
+            match sort_of(example) {
+                Some(Sort::Resources) => {
+                    resources += 1;
+                    let output = check(example);
+                    let said = String::from_utf8_lossy(&output.stdout);
+                    assert!(said.ends_with(", 0 errors, 0 warnings\n"), "{document}:\n{example}\n{said}");
+                    assert!(output.status.success(), "{document}:\n{example}\n{said}");
+                }
+                Some(Sort::Node) => {
+                    nodes += 1;
+                    NodeConfig::parse(example)
+                        .unwrap_or_else(|problems| panic!("{document}:\n{example}\n{problems:?}"));
+                }
+                None => panic!("{document}: neither resources nor yumen.yaml:\n{example}"),
+            }
+        }
+    }
+    assert!(resources >= 13 && nodes >= 2, "{resources} of resources, {nodes} of nodes");
+}
+
+#[test]
+fn what_is_wrong_is_not_accepted() {
+    let output = check("routes:\n  - id: a\n    uri: /a\n    plugins: { key-oath: {} }\n");
+    assert!(!output.status.success());
+    assert_eq!(sort_of("    plugins:\n"), None);
+}
+
+#[test]
+fn both_readmes_show_the_same() {
+    let blocks = |text: &str| -> Vec<String> {
+        // What is cloned is named in each reader's language.
+        let same = text.replace("<本仓库地址>", "<this repository>");
+        same.split("```").skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    assert_eq!(blocks(&read("README.zh-CN.md")), blocks(&read("README.md")));
+}

@@ -1,0 +1,88 @@
+//! The access log: a line per request, all of them, in a form programs can read.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
+
+/// A gateway that logs into a file, and that file.
+fn gateway(format: &str, upstream: &Upstream) -> (Gateway, std::path::PathBuf) {
+    let scratch = Scratch::new();
+    let log = scratch.file("access.log");
+    let node = format!("logs: {{access: {{enabled: true, path: \"{}\", format: {format}}}}}", log.display());
+    let route = json!({ "id": "r1", "uri": "/a*", "upstream": upstream.alone() });
+    let routes = scratch.write("routes.yaml", json!({ "routes": [route] }).to_string());
+    (Gateway::launch(scratch, &Options { node: &node, ..Options::default() }, &["--file", &routes]), log)
+}
+
+/// 300 requests over 10 connections, every third without a route; then all lines.
+fn lines_of_300(gateway: &Gateway, log: &std::path::Path) -> Vec<String> {
+    for i in 0..10 {
+        let mut client = Client::connect(gateway.http);
+        for j in 0..30 {
+            let path = if j % 3 == 0 { "/none" } else { "/a\"b" };
+            let agent = format!("User-Agent: agent \"{i}\" \\ \u{e9}\r\n");
+            let reply =
+                client.send(format!("GET {path}?{j} HTTP/1.1\r\nHost: shop.test\r\n{agent}\r\n")).reply();
+            assert_eq!(reply.status, if j % 3 == 0 { 404 } else { 200 });
+        }
+    }
+    let read = || std::fs::read_to_string(log).unwrap_or_default();
+    eventually("all lines are written", 5, || read().lines().count() >= 300);
+    gateway.terminate();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    read().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_request_has_a_json_line() {
+    let upstream = Upstream::text("x");
+    let (gateway, log) = gateway("json", &upstream);
+    let lines = lines_of_300(&gateway, &log);
+    assert_eq!(lines.len(), 300);
+    let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let routed: Vec<&Value> = lines.iter().filter(|line| line["route_id"] == "r1").collect();
+    assert_eq!(routed.len(), 200);
+    for line in routed {
+        assert_eq!(
+            (&line["status"], &line["method"], &line["host"]),
+            (&json!(200), &json!("GET"), &json!("shop.test"))
+        );
+        assert_eq!(line["endpoint"], upstream.address.to_string());
+        assert_eq!((&line["remote_addr"], &line["attempts"]), (&json!("127.0.0.1"), &json!(1)));
+        assert!(line["target"].as_str().unwrap().starts_with("/a\"b?"));
+        assert!(line["user_agent"].as_str().unwrap().starts_with("agent \""));
+        assert!(line["duration_us"].as_u64().is_some() && line["time_unix_ms"].as_u64().unwrap() > 0);
+    }
+    assert_eq!(lines.iter().filter(|line| line["status"] == 404 && line["source"] == "gateway").count(), 100);
+}
+
+#[test]
+fn every_request_has_a_combined_line() {
+    let upstream = Upstream::text("x");
+    let (gateway, log) = gateway("combined", &upstream);
+    let lines = lines_of_300(&gateway, &log);
+    assert_eq!(lines.len(), 300);
+    for line in lines {
+        let (front, rest) = line.split_once(" [").expect(&line);
+        assert_eq!(front, "127.0.0.1 - -");
+        let (time, rest) = rest.split_once("] ").expect(&line);
+        assert!(time.len() == 26 && time.as_bytes()[2] == b'/' && time.as_bytes()[11] == b':', "{time}");
+        // quotes inside are written as escapes, so that these six are the only ones
+        let quoted: Vec<&str> = rest.split('"').collect();
+        assert_eq!(quoted.len(), 7, "{line}");
+        assert!(quoted[1].starts_with("GET /") && quoted[1].ends_with(" HTTP/1.1"), "{line}");
+        let numbers: Vec<u64> = quoted[2].split_whitespace().map(|n| n.parse().expect(&line)).collect();
+        assert!(numbers.len() == 2 && (numbers[0] == 200 || numbers[0] == 404), "{line}");
+        assert_eq!(quoted[3], "-");
+        assert!(quoted[5].starts_with("agent \\x22"), "{line}");
+    }
+}
+
+#[test]
+fn the_log_can_go_to_standard_output() {
+    let upstream = Upstream::text("x");
+    let options = Options { node: "logs: {access: {enabled: true}}", ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &options);
+    gateway.get("/seen");
+    eventually("the line is printed", 5, || gateway.lines().iter().any(|line| line.contains("\"/seen\"")));
+}

@@ -1,0 +1,237 @@
+//! The command line: what it teaches, what it refuses, what it says at start.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::harness::gateway::YUMEN;
+use crate::harness::{Client, Gateway, Options, Scratch, Upstream, run};
+
+fn check(document: &str, exit: i32, expected: &[&str]) {
+    let scratch = Scratch::new();
+    let path = scratch.write("routes.yaml", document);
+    let (code, out, err) = run(YUMEN, &["check", &path]);
+    assert_eq!(code, exit, "{document}\n{out}{err}");
+    for part in expected {
+        assert!(out.contains(part), "{part:?} is not in\n{out}");
+    }
+}
+
+#[test]
+fn check_tells_errors_with_object_path_and_hint() {
+    check(
+        "routes:\n- id: r1\n  uri: /a\n  upstream: {nodes: {\"127.0.0.1:80\": -1}}\n",
+        1,
+        &["error: routes/r1 at upstream", "1 errors"],
+    );
+    check(
+        "routes:\n- id: r2\n  uri: /a\n  upstreem: {nodes: {\"127.0.0.1:80\": 1}}\n",
+        1,
+        &["error: routes/r2", "upstreem", "hint: "],
+    );
+    check("routes:\n- id: r3\n  uri: [\n", 1, &["error: file"]);
+    check(
+        "routes:\n- id: r4\n  uri: /a\n  plugins: {limit-count: {count: 0}}\n",
+        1,
+        &["plugins.limit-count"],
+    );
+}
+
+#[test]
+fn check_is_content_with_warnings_and_clean_documents() {
+    check("routes: []\n#END\n", 0, &["0 errors, 0 warnings"]);
+    check(
+        "routes:\n- id: r1\n  uri: /a\n  plugins: {openid-connect: {}}\n  upstream: {nodes: {\"127.0.0.1:80\": 1}}\n",
+        0,
+        &["warning: routes/r1 at plugins.openid-connect", "0 errors, 1 warnings"],
+    );
+}
+
+#[test]
+fn check_prints_problems_as_json_when_asked() {
+    let scratch = Scratch::new();
+    let path = scratch.write("routes.yaml", "routes:\n- {id: r1, uri: 1}\n");
+    let (code, out, _) = run(YUMEN, &["check", &path, "--json"]);
+    let problems: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(code, 1);
+    assert_eq!(problems[0]["object"], "routes/r1");
+    assert_eq!(problems[0]["level"], "error");
+}
+
+#[test]
+fn check_of_a_missing_file_names_it() {
+    let (code, _, err) = run(YUMEN, &["check", "/nowhere/routes.yaml"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("/nowhere/routes.yaml"), "{err}");
+}
+
+#[test]
+fn help_teaches_the_first_two_commands() {
+    let (code, out, _) = run(YUMEN, &["--help"]);
+    assert_eq!(code, 0);
+    for part in ["yumen run", "curl http://127.0.0.1:9080/hello", "check", "completions", "version"] {
+        assert!(out.contains(part), "{part:?} is not in\n{out}");
+    }
+    let (code, out, _) = run(YUMEN, &["run", "--help"]);
+    assert_eq!(code, 0);
+    let options =
+        ["--config", "--file", "--data-dir", "--workers", "--listen", "--listen-tls", "--admin", "--status"];
+    for part in options {
+        assert!(out.contains(part), "{part:?} is not in\n{out}");
+    }
+}
+
+#[test]
+fn version_and_completions_work() {
+    let (code, out, _) = run(YUMEN, &["version"]);
+    assert_eq!((code, out.starts_with("yumen ")), (0, true), "{out}");
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, out, _) = run(YUMEN, &["completions", shell]);
+        assert_eq!(code, 0);
+        assert!(out.contains("listen-tls"), "{shell}: {out}");
+    }
+}
+
+#[test]
+fn a_wrong_node_configuration_is_refused_with_place_and_hint() {
+    let scratch = Scratch::new();
+    let path = scratch.write("yumen.yaml", "lisen: []\nworkers: {count: many}\n");
+    let (code, _, err) = run(YUMEN, &["run", "--config", &path]);
+    assert_eq!(code, 1);
+    for part in ["yumen.yaml", "unknown field \"lisen\"", "did you mean \"listen\"?", "count"] {
+        assert!(err.contains(part), "{part:?} is not in\n{err}");
+    }
+    let (code, _, err) = run(YUMEN, &["run", "--config", "/nowhere/yumen.yaml"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("/nowhere/yumen.yaml"), "{err}");
+}
+
+#[test]
+fn a_missing_resource_file_is_named() {
+    let any = "127.0.0.1:0";
+    let (code, _, err) =
+        run(YUMEN, &["run", "--file", "/nowhere/routes.yaml", "--listen", any, "--listen-tls", any]);
+    assert_eq!(code, 1);
+    assert!(err.contains("/nowhere/routes.yaml"), "{err}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let scratch = Scratch::new();
+    let any = "127.0.0.1:0";
+    let data = scratch.path().display().to_string();
+    let common = ["run", "--data-dir", &data, "--listen-tls", any];
+    for args in [
+        ["--listen", &address, "--status", any, "--admin", any],
+        ["--listen", any, "--status", &address, "--admin", any],
+    ] {
+        let (code, _, err) = run(YUMEN, &[&common[..], &args].concat());
+        assert_eq!(code, 1);
+        assert!(err.contains(&format!("cannot listen on {address}")), "{err}");
+        assert!(err.to_lowercase().contains("in use"), "{err}");
+    }
+}
+
+#[test]
+fn start_says_where_it_listens_and_what_to_try_and_raises_open_files() {
+    // started with a low soft limit by a shell, as a login session would
+    let scratch = Scratch::new();
+    let out = std::fs::File::create(scratch.file("out")).unwrap();
+    let err = std::fs::File::create(scratch.file("err")).unwrap();
+    let any = "127.0.0.1:0";
+    let command = format!(
+        "ulimit -S -n 64; exec {YUMEN} run --listen {any} --listen-tls {any} --admin {any} --status {any}"
+    );
+    let mut child = Command::new("sh")
+        .args(["-c", &command])
+        .current_dir(scratch.path())
+        .stdout(Stdio::from(out))
+        .stderr(Stdio::from(err))
+        .spawn()
+        .unwrap();
+    let said = || std::fs::read_to_string(scratch.file("out")).unwrap();
+    crate::harness::eventually("it is ready", 20, || said().contains("curl"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = said();
+    for part in [
+        "http://127.0.0.1:",
+        "https://127.0.0.1:",
+        "/status",
+        "/metrics",
+        "/apisix/admin",
+        "curl -i http://127.0.0.1:",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in\n{said}");
+    }
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(columns[3], columns[4], "soft is hard: {line}");
+    let log = std::fs::read_to_string(scratch.file("err")).unwrap();
+    assert!(log.contains(&format!("open_files={}", columns[3])), "{log}");
+}
+
+#[test]
+fn without_a_file_the_starter_document_is_written_and_answers() {
+    let scratch = Scratch::new();
+    let data = scratch.file("data").display().to_string();
+    let gateway = Gateway::launch(scratch, &Options::default(), &["--data-dir", &data]);
+    let reply = gateway.get("/hello");
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert!(!reply.body.is_empty());
+    let starter = std::fs::read_to_string(format!("{data}/routes.yaml")).unwrap();
+    assert!(starter.contains("/hello"));
+    // and it is watched as any other
+    let revision = gateway.revision();
+    std::fs::write(format!("{data}/routes.yaml"), "routes: []\n#END\n").unwrap();
+    crate::harness::eventually("the edit applies", 5, || gateway.revision() > revision);
+    assert_eq!(gateway.get("/hello").status, 404);
+}
+
+#[test]
+fn status_and_admin_listeners_answer() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&upstream.everything());
+    for path in [
+        "/status",
+        "/status/ready",
+        "/metrics",
+        "/apisix/prometheus/metrics",
+        "/v1/healthcheck",
+        "/yumen/v1/problems",
+    ] {
+        assert_eq!(gateway.status_text(path).0, 200, "{path}");
+    }
+    assert_eq!(gateway.status_json("/status")["workers"], 2);
+    assert_eq!(gateway.status_json("/yumen/v1/problems"), json!([]));
+    let admin = Client::connect(gateway.admin).get("/apisix/admin");
+    assert_eq!(admin.status, 200);
+}
+
+#[test]
+fn a_second_gateway_does_not_share_the_ports_of_the_first() {
+    let upstream = Upstream::text("x");
+    let first = Gateway::start(&upstream.everything());
+    let (address, any) = (first.http.to_string(), "127.0.0.1:0");
+    let data = first.scratch.path().display().to_string();
+    let args = [
+        "run",
+        "--data-dir",
+        &data,
+        "--listen",
+        &address,
+        "--listen-tls",
+        any,
+        "--admin",
+        any,
+        "--status",
+        any,
+    ];
+    let (code, _, err) = run(YUMEN, &args);
+    assert_eq!(code, 1);
+    assert!(err.contains(&format!("cannot listen on {address}")), "{err}");
+}

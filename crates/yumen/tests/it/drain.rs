@@ -1,0 +1,123 @@
+//! Ending: no request that was accepted is lost.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+
+/// Takes its time, but for `/quick`.
+fn slow(delay_ms: u64) -> Upstream {
+    Upstream::start(move |request, stream| {
+        if request.target != "/quick" {
+            std::thread::sleep(Duration::from_millis(delay_ms));
+        }
+        respond(stream, 200, "", b"done")
+    })
+}
+
+#[test]
+fn requests_in_flight_are_answered_and_new_connections_refused() {
+    let upstream = slow(1200);
+    let mut gateway = Gateway::start(&upstream.everything());
+    let address = gateway.http;
+    let mut busy: Vec<Client> = (0..50).map(|_| Client::connect(address)).collect();
+    for client in &mut busy {
+        client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    let mut idle = Client::connect(address);
+    assert_eq!(idle.get("/quick").status, 200);
+    eventually("all are at the upstream", 5, || upstream.requests() == 51);
+    let asked = Instant::now();
+    gateway.terminate();
+    eventually("new connections are refused", 5, || TcpStream::connect(address).is_err());
+    let refused = asked.elapsed();
+    assert!(idle.is_closed_within(Duration::from_secs(2)));
+    // both long before the requests in flight are done
+    assert!(asked.elapsed() < Duration::from_millis(1000), "{refused:?} {:?}", asked.elapsed());
+    for client in &mut busy {
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text().as_str()), (200, "done"));
+        assert_eq!(reply.field("connection"), Some("close"));
+        assert!(client.is_closed_within(Duration::from_secs(2)));
+    }
+    assert_eq!(gateway.wait(5).code(), Some(0));
+    assert!(gateway.log().contains("stopped"));
+}
+
+#[test]
+fn idle_connections_do_not_hold_the_end_up() {
+    let upstream = slow(0);
+    let mut gateway = Gateway::start(&upstream.everything());
+    let mut idle: Vec<Client> = (0..20).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let asked = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.wait(10).code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    for client in &mut idle {
+        assert!(client.is_closed_within(Duration::from_secs(1)));
+    }
+}
+
+#[test]
+fn requests_sent_while_it_ends_are_answered_or_never_accepted() {
+    let upstream = slow(2);
+    let mut gateway = Gateway::start(&upstream.everything());
+    let address = gateway.http;
+    let lost: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(move || lost_requests(address))).collect();
+        std::thread::sleep(Duration::from_millis(300));
+        gateway.terminate();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(lost, 0);
+    assert_eq!(gateway.wait(10).code(), Some(0));
+}
+
+/// Sends requests, a connection each, until none is accepted; counts those accepted and not answered.
+fn lost_requests(address: std::net::SocketAddr) -> usize {
+    let mut lost = 0;
+    while let Ok(stream) = TcpStream::connect(address) {
+        let mut client = Client::of(stream);
+        let reply = client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").try_reply(false);
+        match reply {
+            Ok(reply) => assert_eq!(reply.status, 200),
+            // the kernel resets what no process ever accepted
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return lost,
+            Err(_) => lost += 1,
+        }
+    }
+    lost
+}
+
+#[test]
+fn draining_ends_when_it_has_taken_too_long() {
+    let upstream = slow(6000);
+    let options = Options { node: "timeouts: {drain_ms: 500}", ..Options::default() };
+    let mut gateway = Gateway::with(&upstream.everything(), &options);
+    let mut client = Client::connect(gateway.http);
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is at the upstream", 5, || upstream.requests() == 1);
+    let asked = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.wait(5).code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let upstream = slow(6000);
+    let mut gateway = Gateway::start(&upstream.everything());
+    Client::connect(gateway.http).send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut client = Client::connect(gateway.http);
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is at the upstream", 5, || upstream.requests() >= 1);
+    gateway.terminate();
+    eventually("it drains", 5, || gateway.log().contains("draining"));
+    std::thread::sleep(Duration::from_millis(50));
+    gateway.terminate();
+    assert_eq!(gateway.wait(3).code(), Some(1));
+}

@@ -1,0 +1,140 @@
+//! Configuration that changes under traffic.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Gateway, Upstream, eventually};
+
+/// A document whose one route answers `version`.
+fn version(version: usize) -> Value {
+    let mock =
+        json!({ "mocking": { "response_example": version.to_string(), "content_type": "text/plain" } });
+    json!({ "routes": [{ "id": "v", "uri": "/version", "plugins": mock }] })
+}
+
+fn shown(gateway: &Gateway) -> String {
+    gateway.get("/version").text()
+}
+
+#[test]
+fn an_edit_is_in_force_within_200_ms() {
+    let gateway = Gateway::start(&version(0));
+    let mut waits: Vec<Duration> = (1..=9)
+        .map(|i| {
+            gateway.edit(&version(i));
+            let edited = Instant::now();
+            eventually("the edit is in force", 5, || shown(&gateway) == i.to_string());
+            edited.elapsed()
+        })
+        .collect();
+    waits.sort();
+    // the median: this machine may have other things to do now and then
+    assert!(waits[4] < Duration::from_millis(200), "{waits:?}");
+}
+
+#[test]
+fn a_file_written_in_place_is_noticed_too() {
+    let gateway = Gateway::start(&version(0));
+    let path = gateway.scratch.file("routes.yaml");
+    for i in 1..=3 {
+        std::fs::write(&path, version(i).to_string()).unwrap();
+        eventually("the edit is in force", 3, || shown(&gateway) == i.to_string());
+    }
+}
+
+#[test]
+fn two_hundred_edits_under_traffic_fail_no_request_and_no_connection() {
+    let (a, b) = (Upstream::text("a"), Upstream::text("b"));
+    let document = |i: usize| {
+        let upstream = if i.is_multiple_of(2) { a.alone() } else { b.alone() };
+        let mut routes = version(i)["routes"].as_array().unwrap().clone();
+        routes.push(json!({ "id": "all", "uri": "/*", "upstream": upstream }));
+        json!({ "routes": routes })
+    };
+    let gateway = Gateway::start(&document(0));
+    let (over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = Client::connect(gateway.http);
+                while !over.load(Ordering::Acquire) {
+                    // on one connection: a lost one fails the test
+                    let reply = client.get("/");
+                    assert_eq!(reply.status, 200);
+                    assert!(["a", "b"].contains(&reply.text().as_str()));
+                    served.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+        }
+        for i in 1..=200 {
+            gateway.edit(&document(i));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        eventually("the last edit is in force", 5, || shown(&gateway) == "200");
+        over.store(true, Ordering::Release);
+    });
+    assert!(served.load(Ordering::Acquire) > 200);
+    assert!(gateway.revision() > 50, "{}", gateway.revision());
+}
+
+#[test]
+fn a_broken_edit_leaves_the_old_state_in_force_and_says_why() {
+    let gateway = Gateway::start(&version(1));
+    gateway.scratch.write("routes.yaml", "routes:\n- id: v\n  uri: [\n");
+    let problems = || gateway.status_json("/yumen/v1/problems");
+    eventually("the problem is shown", 5, || problems() != json!([]));
+    assert_eq!(shown(&gateway), "1");
+    assert_eq!((&problems()[0]["level"], &problems()[0]["object"]), (&json!("error"), &json!("file")));
+    assert!(problems()[0]["message"].as_str().unwrap().contains("line"), "{}", problems());
+    assert!(gateway.log().contains("not usable"));
+    gateway.apply(&version(2));
+    assert_eq!((shown(&gateway).as_str(), problems()), ("2", json!([])));
+}
+
+#[test]
+fn a_file_that_goes_or_loses_its_end_leaves_the_old_state_in_force() {
+    let gateway = Gateway::start(&version(1));
+    let problems = || gateway.status_json("/yumen/v1/problems");
+    std::fs::remove_file(gateway.scratch.file("routes.yaml")).unwrap();
+    eventually("the problem is shown", 5, || problems() != json!([]));
+    assert_eq!(shown(&gateway), "1");
+    gateway.edit(&version(1));
+    eventually("all is well again", 5, || problems() == json!([]));
+    gateway.scratch.write("routes.yaml", format!("{}\n#END\n", version(2)));
+    eventually("the edit is in force", 5, || shown(&gateway) == "2");
+    gateway.scratch.write("routes.yaml", "routes: []\n");
+    eventually("the problem is shown", 5, || problems() != json!([]));
+    assert_eq!(shown(&gateway), "2");
+}
+
+#[test]
+fn a_broken_object_is_quarantined_and_its_siblings_are_not() {
+    let upstream = Upstream::text("x");
+    let good = |id: &str| json!({ "id": id, "uri": format!("/{id}"), "upstream": upstream.alone() });
+    let broken = json!({ "id": "b", "uri": "/b", "upstream": { "nodes": { "127.0.0.1:1": -1 } } });
+    let gateway = Gateway::start(&json!({ "routes": [good("a"), good("b")] }));
+    // what was good once stays as it was
+    gateway.apply(&json!({ "routes": [good("a"), broken, good("c")] }));
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(gateway.get(path).status, 200, "{path}");
+    }
+    let problem = &gateway.status_json("/yumen/v1/problems")[0];
+    assert_eq!((&problem["object"], &problem["level"]), (&json!("routes/b"), &json!("error")));
+    assert!(problem["hint"].is_string());
+    assert_eq!(gateway.metric("yumen_config_problems{level=\"error\"}"), 1.0);
+    // what never was good refuses
+    let fresh = Gateway::start(&json!({ "routes": [good("a"), broken] }));
+    assert_eq!((fresh.get("/a").status, fresh.get("/b").status), (200, 503));
+}
+
+#[test]
+fn environment_variables_are_filled_in() {
+    let scratch = crate::harness::Scratch::new();
+    let upstream = Upstream::text("x");
+    let text = "routes:\n- id: 1\n  uri: ${{YUMEN_IT_PATH:=/default}}\n  upstream: {nodes: {\"127.0.0.1:PORT\": 1}}\n#END\n";
+    let path = scratch.write("routes.yaml", text.replace("PORT", &upstream.address.port().to_string()));
+    let gateway = Gateway::launch(scratch, &crate::harness::Options::default(), &["--file", &path]);
+    assert_eq!(gateway.get("/default").text(), "x", "{}", gateway.log());
+}

@@ -1,0 +1,216 @@
+//! The gateway as users have it: a process, its files, its four listeners.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Client, Reply, Scratch, eventually};
+
+/// The binary under test.
+pub(crate) const YUMEN: &str = env!("CARGO_BIN_EXE_yumen");
+
+/// How to start a gateway.
+#[derive(Default)]
+pub(crate) struct Options<'a> {
+    /// The text of `yumen.yaml`.
+    pub(crate) node: &'a str,
+    /// More arguments of `yumen run`.
+    pub(crate) args: &'a [&'a str],
+    /// Worker threads; 0 is two.
+    pub(crate) workers: u32,
+}
+
+/// A running gateway; told to end when dropped.
+pub(crate) struct Gateway {
+    pub(crate) http: SocketAddr,
+    pub(crate) https: SocketAddr,
+    pub(crate) status: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) scratch: Scratch,
+    lines: Arc<Mutex<Vec<String>>>,
+    child: Child,
+}
+
+impl Gateway {
+    /// Starts with these resources.
+    pub(crate) fn start(resources: &Value) -> Gateway {
+        Gateway::with(resources, &Options::default())
+    }
+
+    pub(crate) fn with(resources: &Value, options: &Options<'_>) -> Gateway {
+        let scratch = Scratch::new();
+        let routes = scratch.write("routes.yaml", resources.to_string());
+        Gateway::launch(scratch, options, &["--file", &routes])
+    }
+
+    pub(crate) fn launch(scratch: Scratch, options: &Options<'_>, more: &[&str]) -> Gateway {
+        let config = scratch.write("yumen.yaml", options.node);
+        let log = std::fs::File::create(scratch.file("stderr")).expect("a log file");
+        let any = "127.0.0.1:0";
+        let workers = if options.workers == 0 { 2 } else { options.workers }.to_string();
+        let mut child = Command::new(YUMEN)
+            .current_dir(scratch.path())
+            .args(["run", "--config", &config, "--workers", &workers])
+            .args(["--listen", any, "--listen-tls", any, "--admin", any, "--status", any])
+            .args(options.args)
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("yumen starts");
+        let lines = collect_lines(&mut child);
+        let mut address = [None; 4];
+        let started = Instant::now();
+        while !lines.lock().unwrap().iter().any(|line| line.contains("curl")) {
+            if started.elapsed() > Duration::from_secs(30) || child.try_wait().unwrap().is_some() {
+                let log = std::fs::read_to_string(scratch.file("stderr")).unwrap_or_default();
+                let _ = child.kill();
+                panic!("yumen did not become ready:\n{log}");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        for line in lines.lock().unwrap().iter() {
+            for (slot, name) in address.iter_mut().zip(["http", "https", "status", "admin"]) {
+                if line.split_whitespace().next() == Some(name) {
+                    *slot = slot.or_else(|| authority(line));
+                }
+            }
+        }
+        let [http, https, status, admin] = address.map(|one| one.expect("every listener is announced"));
+        Gateway { http, https, status, admin, scratch, lines, child }
+    }
+
+    /// What it printed on standard output so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// What it logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.scratch.file("stderr")).unwrap_or_default()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.http)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One GET on a connection of its own.
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.get_with(path, "")
+    }
+
+    /// One GET with further header lines, each ended by CRLF.
+    pub(crate) fn get_with(&self, path: &str, fields: &str) -> Reply {
+        let host = if fields.starts_with("Host:") { "" } else { "Host: test\r\n" };
+        self.send(format!("GET {path} HTTP/1.1\r\n{host}{fields}Connection: close\r\n\r\n"))
+    }
+
+    /// One request, as written, on a connection of its own.
+    pub(crate) fn send(&self, request: impl AsRef<[u8]>) -> Reply {
+        Client::connect(self.http).send(request).reply()
+    }
+
+    /// A document of the status listener.
+    pub(crate) fn status_text(&self, path: &str) -> (u16, String) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: status\r\nConnection: close\r\n\r\n");
+        let reply = Client::connect(self.status).send(request).reply();
+        (reply.status, reply.text())
+    }
+
+    pub(crate) fn status_json(&self, path: &str) -> Value {
+        let (status, text) = self.status_text(path);
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).expect("a JSON document")
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.status_json("/status")["revision"].as_u64().expect("a revision")
+    }
+
+    /// One sample of `/metrics`, its name and labels as written there.
+    pub(crate) fn metric(&self, sample: &str) -> f64 {
+        let (_, text) = self.status_text("/metrics");
+        let found = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        found.unwrap_or_else(|| panic!("no {sample} in\n{text}")).parse().expect("a number")
+    }
+
+    /// Replaces the resource file; does not wait.
+    pub(crate) fn edit(&self, resources: &Value) {
+        self.scratch.write("routes.yaml", resources.to_string());
+    }
+
+    /// Replaces the resource file and waits until it is in force.
+    pub(crate) fn apply(&self, resources: &Value) {
+        let before = self.revision();
+        self.edit(resources);
+        eventually("the edit is in force", 5, || self.revision() > before);
+    }
+
+    pub(crate) fn terminate(&self) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, Signal::TERM).expect("the process is there");
+    }
+
+    /// Waits for the process to end by itself.
+    pub(crate) fn wait(&mut self, seconds: u64) -> ExitStatus {
+        let mut status = None;
+        eventually("the process ends", seconds, || {
+            status = self.child.try_wait().expect("a child of ours");
+            status.is_some()
+        });
+        status.expect("just seen")
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid());
+        let text = std::fs::read_to_string(path).expect("the process is there");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("resident memory");
+        line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        self.terminate();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(2) {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Standard output must be read, or the gateway's access log would stall on it.
+fn collect_lines(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let (stdout, kept) = (child.stdout.take().expect("piped"), lines.clone());
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            kept.lock().unwrap().push(line);
+        }
+    });
+    lines
+}
+
+/// The address in `name   scheme://address/…`.
+fn authority(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once("://")?;
+    rest.split(['/', ' ']).next()?.parse().ok()
+}

@@ -1,0 +1,49 @@
+//! What all integration tests stand on: the gateway as a process, scripted upstreams, raw clients.
+//!
+//! Knows nothing of the crates inside: what cannot be seen from outside is not tested here.
+
+pub(crate) mod certs;
+pub(crate) mod client;
+pub(crate) mod gateway;
+pub(crate) mod nginx;
+pub(crate) mod scratch;
+pub(crate) mod upstream;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use client::{Client, Reply};
+pub(crate) use gateway::{Gateway, Options};
+pub(crate) use scratch::Scratch;
+pub(crate) use upstream::Upstream;
+
+/// Waits until `done` says so; fails the test with `what` after `seconds`.
+pub(crate) fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(seconds), "not within {seconds} s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a program to its end; standard output and error as text beside the exit status.
+pub(crate) fn run(program: &str, args: &[&str]) -> (i32, String, String) {
+    let output = std::process::Command::new(program)
+        .args(args)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{program} cannot run ({error}): scripts/deps.sh test"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// Some bytes that no compression and no shift would leave the same.
+pub(crate) fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..count).map(next).collect()
+}

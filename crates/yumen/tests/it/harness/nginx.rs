@@ -1,0 +1,87 @@
+//! NGINX as an upstream: files to serve, uploads to take, TLS with a certificate of the test's.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use super::{Scratch, eventually, upstream::closed_port};
+
+pub(crate) struct Nginx {
+    pub(crate) address: SocketAddr,
+    pub(crate) scratch: Scratch,
+    child: Child,
+}
+
+impl Nginx {
+    /// Serves `files/` of its scratch directory; `PUT /upload/NAME` keeps a body there; gzip on.
+    pub(crate) fn start() -> Nginx {
+        Nginx::with("", "")
+    }
+
+    /// The same over TLS with this certificate and key, PEM.
+    pub(crate) fn tls(cert: &str, key: &str) -> Nginx {
+        Nginx::with(cert, key)
+    }
+
+    fn with(cert: &str, key: &str) -> Nginx {
+        let scratch = Scratch::new();
+        let address = closed_port();
+        for dir in ["files/upload", "temp"] {
+            std::fs::create_dir_all(scratch.file(dir)).expect("a directory");
+        }
+        let tls = if cert.is_empty() {
+            String::new()
+        } else {
+            let (cert, key) = (scratch.write("cert.pem", cert), scratch.write("key.pem", key));
+            format!("ssl_certificate {cert}; ssl_certificate_key {key};")
+        };
+        let ssl = if cert.is_empty() { "" } else { " ssl" };
+        let dir = scratch.path().display();
+        let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {dir}/temp/{kind};\n"))
+            .concat();
+        // as root its workers would run as nobody, who may not read the scratch directory
+        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+        let config = format!(
+            "{user} daemon off; master_process on; worker_processes 1; pid {dir}/pid; error_log {dir}/error.log;
+             events {{ worker_connections 4096; }}
+             http {{
+               access_log off; {temp}
+               gzip on; gzip_min_length 1; gzip_types text/plain application/octet-stream;
+               client_max_body_size 0; keepalive_requests 100000;
+               server {{
+                 listen {address}{ssl}; {tls}
+                 location / {{ root {dir}/files; }}
+                 location /upload/ {{ root {dir}/files; dav_methods PUT; }}
+                 location = /host {{ return 200 \"$http_host $ssl_server_name\"; }}
+               }}
+             }}"
+        );
+        let config = scratch.write("nginx.conf", config);
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+        let child = Command::new("nginx")
+            .env("PATH", path)
+            .args(["-p", &dir.to_string(), "-e", &format!("{dir}/error.log"), "-c", &config])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nginx starts: scripts/deps.sh test");
+        eventually("nginx listens", 10, || TcpStream::connect(address).is_ok());
+        Nginx { address, scratch, child }
+    }
+
+    /// Puts a file where it is served from; gives its path as text.
+    pub(crate) fn put(&self, name: &str, content: &[u8]) -> String {
+        let path = self.scratch.file("files").join(name);
+        std::fs::write(&path, content).expect("a file");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}

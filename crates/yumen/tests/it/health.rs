@@ -1,0 +1,110 @@
+//! Endpoints that fail and come back, and names that have to be looked up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::harness::upstream::respond;
+use crate::harness::{Gateway, Upstream, eventually};
+
+/// Fails all requests, health checks too, while the switch is on.
+fn switched(name: &'static str) -> (Upstream, Arc<AtomicBool>) {
+    let ill = Arc::<AtomicBool>::default();
+    let switch = ill.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        let status = if switch.load(Ordering::Acquire) { 500 } else { 200 };
+        let body = if request.target == "/health" { "" } else { name };
+        respond(stream, status, "", body.as_bytes())
+    });
+    (upstream, ill)
+}
+
+fn document(a: &Upstream, b: &Upstream, checks: &Value, extra: usize) -> Value {
+    let nodes = json!({ a.address.to_string(): 1, b.address.to_string(): 1 });
+    let mut routes =
+        vec![json!({ "id": "1", "uri": "/*", "upstream": { "nodes": nodes, "checks": checks } })];
+    for i in 0..extra {
+        routes.push(json!({ "id": format!("x{i}"), "uri": format!("/x{i}"), "upstream": b.alone() }));
+    }
+    json!({ "routes": routes })
+}
+
+fn active() -> Value {
+    json!({ "active": {
+        "type": "http", "http_path": "/health",
+        "healthy": { "interval": 1, "successes": 1, "http_statuses": [200] },
+        "unhealthy": { "interval": 1, "http_failures": 1, "http_statuses": [500] },
+    } })
+}
+
+/// Whether `count` requests in a row are all answered by this one.
+fn only(gateway: &Gateway, name: &str, count: usize) -> bool {
+    (0..count).all(|_| gateway.get("/").text() == name)
+}
+
+#[test]
+fn an_endpoint_whose_checks_fail_gets_nothing_until_it_is_well_again() {
+    let ((a, ill), (b, _)) = (switched("a"), switched("b"));
+    let gateway = Gateway::start(&document(&a, &b, &active(), 0));
+    assert_eq!(gateway.get("/").status, 200);
+    ill.store(true, Ordering::Release);
+    eventually("a is out", 8, || only(&gateway, "b", 8));
+    let report = gateway.status_json("/v1/healthcheck").to_string();
+    assert!(report.contains(&a.address.port().to_string()) && report.contains("unhealthy"), "{report}");
+    // what is known of it outlives a change of the configuration
+    gateway.apply(&document(&a, &b, &active(), 1));
+    assert!(only(&gateway, "b", 8));
+    ill.store(false, Ordering::Release);
+    eventually("a is back", 8, || !only(&gateway, "b", 8));
+}
+
+#[test]
+fn where_all_are_ill_all_are_asked() {
+    let ((a, a_ill), (b, b_ill)) = (switched("a"), switched("b"));
+    let gateway = Gateway::start(&document(&a, &b, &active(), 0));
+    a_ill.store(true, Ordering::Release);
+    b_ill.store(true, Ordering::Release);
+    eventually("both are out", 8, || {
+        gateway.status_json("/v1/healthcheck").to_string().matches("\"unhealthy\"").count() >= 2
+    });
+    // an answer of theirs, not one of the gateway's
+    let reply = gateway.get("/");
+    assert_eq!(reply.status, 500);
+    assert!(["a", "b"].contains(&reply.text().as_str()), "{reply:?}");
+}
+
+#[test]
+fn failing_answers_take_an_endpoint_out_until_a_check_finds_it_well() {
+    let ((a, ill), (b, _)) = (switched("a"), switched("b"));
+    // its checks look elsewhere and succeed rarely: only traffic can find out
+    let checks = json!({
+        "active": {
+            "type": "tcp",
+            "healthy": { "interval": 3600, "successes": 1 }, "unhealthy": { "interval": 1, "tcp_failures": 1 },
+        },
+        "passive": { "unhealthy": { "http_statuses": [500], "http_failures": 2 } },
+    });
+    let gateway = Gateway::start(&document(&a, &b, &checks, 0));
+    ill.store(true, Ordering::Release);
+    let before = a.requests();
+    for _ in 0..40 {
+        gateway.get("/");
+    }
+    let asked = a.requests() - before;
+    assert!((2..20).contains(&asked), "{asked} of 40");
+    ill.store(false, Ordering::Release);
+    eventually("a is back", 8, || !only(&gateway, "b", 8));
+}
+
+#[test]
+fn names_of_endpoints_are_resolved() {
+    let upstream = Upstream::text("x");
+    let nodes = json!({ format!("localhost:{}", upstream.address.port()): 1 });
+    let gateway =
+        Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": { "nodes": nodes } }] }));
+    assert_eq!(gateway.get("/").text(), "x", "{}", gateway.log());
+    let unknown = json!({ "no-such-name.invalid:80": 1 });
+    gateway.apply(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": { "nodes": unknown } }] }));
+    assert_eq!(gateway.get("/").status, 503);
+}

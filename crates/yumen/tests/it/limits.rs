@@ -1,0 +1,163 @@
+//! Limits and timeouts: each with its status, a JSON body, and a connection that ends.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Gateway, Options, Reply, Upstream};
+
+const NODE: &str = "
+limits: {head_bytes: 4096, target_bytes: 1000, fields: 20, body_bytes: 10000}
+timeouts: {head_ms: 400, body_ms: 400, idle_ms: 400, send_ms: 2000}
+";
+
+fn gateway(upstream: &Upstream) -> Gateway {
+    let timeout = json!({ "connect": 1, "send": 1, "read": 0.3 });
+    let document = json!({ "routes": [
+        { "id": "all", "uri": "/*", "upstream": upstream.alone() },
+        { "id": "hasty", "uri": "/hasty", "timeout": timeout, "upstream": upstream.alone() },
+    ] });
+    Gateway::with(&document, &Options { node: NODE, ..Options::default() })
+}
+
+fn check_refusal(reply: &Reply, status: u16) {
+    assert_eq!(reply.status, status, "{reply:?}");
+    assert!(reply.field("content-type").unwrap().starts_with("application/json"), "{reply:?}");
+    assert!(!reply.json()["error_msg"].as_str().unwrap().is_empty());
+}
+
+/// Sends a request and expects a refusal after which nothing more is read.
+fn check(gateway: &Gateway, request: &str, status: u16) {
+    let mut client = Client::connect(gateway.http);
+    check_refusal(&client.send(request).reply(), status);
+    assert!(client.is_closed_within(Duration::from_secs(3)), "still open after {status}");
+}
+
+#[test]
+fn heads_and_bodies_beyond_the_limits_are_refused() {
+    let upstream = Upstream::text("x");
+    let gateway = gateway(&upstream);
+    check(&gateway, &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(5000)), 431);
+    check(&gateway, &format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(25)), 431);
+    check(&gateway, &format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(1500)), 414);
+    check(&gateway, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10001\r\n\r\n", 413);
+    let chunk = format!("{:x}\r\n{}\r\n", 6000, "y".repeat(6000));
+    check(
+        &gateway,
+        &format!("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}{chunk}0\r\n\r\n"),
+        413,
+    );
+    assert_eq!(upstream.requests(), 0);
+    // at the limit all is well
+    let body = "y".repeat(10_000);
+    let request =
+        format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\nConnection: close\r\n\r\n{body}");
+    assert_eq!(gateway.send(request).status, 200);
+}
+
+#[test]
+fn a_head_or_body_that_does_not_come_is_answered_408() {
+    let upstream = Upstream::text("x");
+    let gateway = gateway(&upstream);
+    let started = Instant::now();
+    check(&gateway, "GET / HTTP/1.1\r\nHost", 408);
+    check(&gateway, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", 408);
+    let elapsed = started.elapsed();
+    assert!(elapsed > Duration::from_millis(700) && elapsed < Duration::from_secs(8), "{elapsed:?}");
+}
+
+#[test]
+fn a_head_sent_byte_by_byte_has_one_deadline() {
+    let upstream = Upstream::text("x");
+    let gateway = gateway(&upstream);
+    let mut stream = std::net::TcpStream::connect(gateway.http).unwrap();
+    let started = Instant::now();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n").unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let drip = std::thread::spawn(move || {
+        for _ in 0..30 {
+            std::thread::sleep(Duration::from_millis(100));
+            if writer.write_all(b"A").is_err() {
+                return;
+            }
+        }
+    });
+    let reply = Client::of(stream).reply();
+    assert_eq!(reply.status, 408);
+    assert!(started.elapsed() < Duration::from_millis(2000), "{:?}", started.elapsed());
+    drip.join().unwrap();
+}
+
+#[test]
+fn idle_connections_are_closed_without_a_word() {
+    let upstream = Upstream::text("x");
+    let gateway = gateway(&upstream);
+    let mut client = Client::connect(gateway.http);
+    assert_eq!(client.get("/").status, 200);
+    let started = Instant::now();
+    assert!(client.is_closed_within(Duration::from_secs(5)));
+    assert!(started.elapsed() > Duration::from_millis(300), "{:?}", started.elapsed());
+    assert_eq!(upstream.requests(), 1);
+}
+
+#[test]
+fn an_upstream_that_does_not_answer_costs_504() {
+    let upstream = Upstream::start(|_, stream| {
+        std::thread::sleep(Duration::from_millis(1200));
+        respond(stream, 200, "", b"late")
+    });
+    let gateway = gateway(&upstream);
+    let started = Instant::now();
+    check_refusal(&gateway.send("POST /hasty HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"), 504);
+    assert!(started.elapsed() < Duration::from_millis(1000), "{:?}", started.elapsed());
+    assert_eq!(gateway.get("/patient").text(), "late");
+}
+
+#[test]
+fn an_upstream_that_talks_nonsense_costs_502() {
+    let answers = [
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 20 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nBad Name: 1\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        "",
+    ];
+    let upstream = Upstream::start(move |request, stream| {
+        let which: usize = request.target[1..].parse().unwrap();
+        let _ = stream.write_all(answers[which].as_bytes());
+        false
+    });
+    let gateway = gateway(&upstream);
+    for (which, answer) in answers.iter().enumerate() {
+        let reply = gateway.get(&format!("/{which}"));
+        assert_eq!(reply.status, 502, "{answer:?}");
+        assert!(reply.json()["error_msg"].is_string());
+    }
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_or_are_closed_and_the_rest_is_served() {
+    let upstream = Upstream::text("x");
+    let node = "limits: {connections_per_worker: 10}";
+    let gateway = Gateway::with(&upstream.everything(), &Options { node, workers: 1, ..Options::default() });
+    let mut kept: Vec<Client> = (0..10).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut kept {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let mut eleventh = Client::connect(gateway.http);
+    eleventh.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(100));
+    for client in &mut kept {
+        assert_eq!(client.get("/").status, 200);
+    }
+    drop(eleventh);
+    drop(kept);
+    crate::harness::eventually("there is room again", 5, || {
+        let reply = Client::connect(gateway.http).send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
+        reply.is_ok_and(|reply| reply.status == 200)
+    });
+}

@@ -1,0 +1,110 @@
+//! `yumen.yaml`: settings of the node that can be seen from outside.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Gateway, Options, Upstream};
+
+fn with_node(node: &str, workers: u32, upstream: &Value) -> Gateway {
+    let document = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] });
+    Gateway::with(&document, &Options { node, workers, ..Options::default() })
+}
+
+#[test]
+fn workers_are_as_many_as_nice_and_as_pinned_as_configured() {
+    let upstream = Upstream::text("x");
+    let gateway = with_node("workers: {cpu_affinity: auto, nice: 7}", 3, &upstream.alone());
+    assert_eq!(gateway.status_json("/status")["workers"], 3);
+    // a worker's thread settles itself, maybe after the start was announced
+    let mut settled = Vec::new();
+    crate::harness::eventually("all are settled", 5, || {
+        settled = workers(gateway.pid());
+        let is_one = |cpus: &str| cpus.parse::<u32>().is_ok();
+        settled.len() == 3 && settled.iter().all(|(nice, cpus)| nice == "7" && is_one(cpus))
+    });
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+/// The nice value and the allowed CPUs of each worker thread.
+fn workers(pid: u32) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let settled = |task: std::fs::DirEntry| {
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let (stat, status) = (read("stat"), read("status"));
+        // after the name in parentheses: state is field 3 of proc(5), nice is field 19
+        let nice = stat.rsplit_once(") ")?.1.split(' ').nth(16)?;
+        let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        let is_worker = read("comm").starts_with("yumen-worker");
+        is_worker.then(|| (nice.to_owned(), cpus.trim().to_owned()))
+    };
+    tasks.filter_map(Result::ok).filter_map(settled).collect()
+}
+
+#[test]
+fn logs_can_be_json() {
+    let upstream = Upstream::text("x");
+    let gateway = with_node("logs: {format: json}", 1, &upstream.alone());
+    let log = gateway.log();
+    assert!(log.lines().count() >= 3, "{log}");
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(line).expect(line);
+        assert_eq!(line["level"], "INFO");
+    }
+}
+
+#[test]
+fn the_server_field_can_be_changed_and_left_out() {
+    let upstream = Upstream::text("x");
+    for (node, expected) in
+        [("", Some("yumen")), ("server_header: other", Some("other")), ("server_header: ''", None)]
+    {
+        assert_eq!(with_node(node, 1, &upstream.alone()).get("/").field("server"), expected, "{node}");
+    }
+}
+
+#[test]
+fn forwarding_fields_of_trusted_peers_are_believed() {
+    let upstream = Upstream::echo("a");
+    let gateway = with_node("trusted_addresses: [127.0.0.0/8]", 1, &upstream.alone());
+    let said = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: outside.test\r\nX-Forwarded-Port: 443\r\n";
+    let seen = gateway.get_with("/", said).json();
+    for (name, value) in [("proto", "https"), ("host", "outside.test"), ("port", "443")] {
+        assert_eq!(seen["fields"][format!("x-forwarded-{name}")], value);
+    }
+}
+
+#[test]
+fn kept_connections_carry_as_many_requests_as_the_pool_allows() {
+    let upstream = Upstream::text("x");
+    let mut settings = upstream.alone();
+    settings["keepalive_pool"] = json!({ "size": 4, "idle_timeout": 60, "requests": 5 });
+    let gateway = with_node("", 1, &settings);
+    let mut client = Client::connect(gateway.http);
+    for _ in 0..20 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    assert_eq!((upstream.requests(), upstream.connections()), (20, 4));
+}
+
+#[test]
+fn a_listener_without_deferred_accept_and_with_ipv6_serves() {
+    let upstream = Upstream::text("x");
+    let node = "listen: [{address: \"127.0.0.1:1\", defer_accept: false}]";
+    let gateway = Gateway::with(
+        &upstream.everything(),
+        &Options { node, args: &["--listen", "[::1]:0"], ..Options::default() },
+    );
+    assert_eq!(gateway.get("/").status, 200);
+    let line = gateway.lines().into_iter().find(|line| line.contains("http://[::1]:")).expect("announced");
+    let address = line.trim().rsplit("//").next().unwrap().to_owned();
+    let mut client = Client::connect(address.parse().unwrap());
+    assert_eq!(client.get("/").status, 200);
+}
+
+#[test]
+fn the_reference_configuration_is_accepted() {
+    let (code, reference, _) = crate::harness::run(crate::harness::gateway::YUMEN, &["reference", "config"]);
+    assert_eq!(code, 0);
+    let upstream = Upstream::text("x");
+    let gateway = with_node(&reference, 1, &upstream.alone());
+    assert_eq!(gateway.get("/").status, 200);
+}

@@ -1,0 +1,299 @@
+//! Plugins through the whole chain: what clients and upstreams see of them.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Gateway, Upstream};
+
+fn with_plugins(upstream: &Upstream, plugins: &Value) -> Gateway {
+    let route = json!({ "id": "r1", "uri": "/*", "plugins": plugins, "upstream": upstream.alone() });
+    Gateway::start(&json!({ "routes": [route] }))
+}
+
+#[test]
+fn key_auth_refuses_strangers_and_tells_the_upstream_who_came() {
+    let upstream = Upstream::echo("a");
+    let gateway = Gateway::start(&json!({
+        "consumers": [{ "username": "jack", "plugins": { "key-auth": { "key": "jacks-key" } } }],
+        "routes": [{ "id": "r1", "uri": "/*", "plugins": { "key-auth": {} }, "upstream": upstream.alone() }],
+    }));
+    let reply = gateway.get("/");
+    assert_eq!(reply.status, 401);
+    assert_eq!(reply.text(), "{\"message\":\"Missing API key in request\"}\n");
+    let reply = gateway.get_with("/", "apikey: wrong\r\n");
+    assert_eq!(
+        (reply.status, reply.text().as_str()),
+        (401, "{\"message\":\"Invalid API key in request\"}\n")
+    );
+    let seen = gateway.get_with("/", "apikey: jacks-key\r\n").json();
+    assert_eq!(seen["fields"]["x-consumer-username"], "jack");
+    assert_eq!(gateway.get("/?apikey=jacks-key").status, 200);
+    assert_eq!(upstream.requests(), 2);
+    // nobody can say by himself who he is
+    let seen = gateway.get_with("/", "apikey: jacks-key\r\nX-Consumer-Username: root\r\n").json();
+    assert_eq!(seen["fields"]["x-consumer-username"], "jack");
+}
+
+#[test]
+fn basic_auth_challenges_and_lets_in() {
+    let upstream = Upstream::echo("a");
+    let login = json!({ "basic-auth": { "username": "foo", "password": "bar" } });
+    let gateway = Gateway::start(&json!({
+        "consumers": [{ "username": "foo", "plugins": login }],
+        "routes": [{ "id": "r1", "uri": "/*", "plugins": { "basic-auth": {} }, "upstream": upstream.alone() }],
+    }));
+    let reply = gateway.get("/");
+    assert_eq!(reply.status, 401);
+    assert!(reply.field("www-authenticate").unwrap().to_lowercase().starts_with("basic"));
+    let url = gateway.url("/");
+    let status = |login: &str| {
+        crate::harness::run("curl", &["-s", "-o", "/dev/null", "-w", "%{http_code}", "-u", login, &url]).1
+    };
+    assert_eq!((status("foo:bar").as_str(), status("foo:baz").as_str()), ("200", "401"));
+}
+
+#[test]
+fn limit_count_is_exact_across_workers() {
+    let upstream = Upstream::text("x");
+    let limit = json!({ "limit-count": { "count": 50, "time_window": 60, "rejected_code": 429, "key": "remote_addr" } });
+    let gateway = with_plugins(&upstream, &limit);
+    // many connections, so that both workers get some; at the same time, so that they race
+    let passed: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| (0..20).filter(|_| gateway.get("/").status == 200).count()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((passed, upstream.requests()), (50, 50));
+    let reply = gateway.get("/");
+    assert_eq!(reply.status, 429);
+    assert_eq!(reply.field("x-ratelimit-limit"), Some("50"));
+    assert_eq!(reply.field("x-ratelimit-remaining"), Some("0"));
+}
+
+#[test]
+fn limit_count_survives_changes_of_the_configuration() {
+    let upstream = Upstream::text("x");
+    let limit = json!({ "limit-count": { "count": 3, "time_window": 60, "rejected_code": 429, "key": "remote_addr" } });
+    let route = json!({ "id": "r1", "uri": "/*", "plugins": limit, "upstream": upstream.alone() });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    assert_eq!([gateway.get("/").status, gateway.get("/").status], [200, 200]);
+    gateway.apply(
+        &json!({ "routes": [route, { "id": "other", "uri": "/other", "upstream": upstream.alone() }] }),
+    );
+    assert_eq!([gateway.get("/").status, gateway.get("/").status], [200, 429]);
+}
+
+#[test]
+fn global_rules_run_where_no_route_matches() {
+    let gateway = Gateway::start(&json!({
+        "global_rules": [{ "id": "1", "plugins": { "response-rewrite": { "headers": { "set": { "X-Seen": "yes" } } } } }],
+    }));
+    let reply = gateway.get("/none");
+    assert_eq!((reply.status, reply.field("x-seen")), (404, Some("yes")));
+}
+
+#[test]
+fn a_consumers_settings_win_over_the_routes() {
+    let upstream = Upstream::text("x");
+    let limit = |count: u32| json!({ "count": count, "time_window": 60, "rejected_code": 429, "key": "consumer_name" });
+    let consumer = |name: &str, count: Option<u32>| {
+        let mut plugins = json!({ "key-auth": { "key": name } });
+        if let Some(count) = count {
+            plugins["limit-count"] = limit(count);
+        }
+        json!({ "username": name, "plugins": plugins })
+    };
+    let plugins = json!({ "key-auth": {}, "limit-count": limit(2) });
+    let gateway = Gateway::start(&json!({
+        "consumers": [consumer("plain", None), consumer("premium", Some(5))],
+        "routes": [{ "id": "r1", "uri": "/*", "plugins": plugins, "upstream": upstream.alone() }],
+    }));
+    let passed = |key: &str| {
+        (0..8).filter(|_| gateway.get_with("/", &format!("apikey: {key}\r\n")).status == 200).count()
+    };
+    assert_eq!((passed("plain"), passed("premium")), (2, 5));
+}
+
+#[test]
+fn credentials_groups_and_plugin_configs_are_followed() {
+    let upstream = Upstream::echo("a");
+    let rewrite = |value: &str| json!({ "response-rewrite": { "headers": { "set": { "X-From": value } } } });
+    let gateway = Gateway::start(&json!({
+        "consumer_groups": [{ "id": "g", "plugins": rewrite("group") }],
+        "consumers": [{ "username": "jack", "group_id": "g" }],
+        "credentials": [{ "id": "jack/credentials/one", "plugins": { "key-auth": { "key": "k" } } }],
+        "plugin_configs": [{ "id": "p", "plugins": rewrite("config") }],
+        "routes": [
+            { "id": "r1", "uri": "/auth", "plugins": { "key-auth": {} }, "upstream": upstream.alone() },
+            { "id": "r2", "uri": "/config", "plugin_config_id": "p", "upstream": upstream.alone() },
+        ],
+    }));
+    let reply = gateway.get_with("/auth", "apikey: k\r\n");
+    assert_eq!((reply.status, reply.field("x-from")), (200, Some("group")), "{}", gateway.log());
+    assert_eq!(reply.json()["fields"]["x-credential-identifier"], "one");
+    assert_eq!(gateway.get("/config").field("x-from"), Some("config"));
+}
+
+#[test]
+fn mocking_answers_without_an_upstream() {
+    let mock = json!({ "mocking": { "response_status": 201, "content_type": "application/json", "response_example": "{\"a\":1}" } });
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "r1", "uri": "/*", "plugins": mock }] }));
+    let reply = gateway.get("/");
+    assert_eq!((reply.status, reply.text().as_str()), (201, "{\"a\":1}"));
+    assert!(reply.field("x-mock-by").is_some());
+}
+
+#[test]
+fn proxy_rewrite_changes_what_the_upstream_sees() {
+    let upstream = Upstream::echo("a");
+    let rewrite = json!({ "proxy-rewrite": {
+        "regex_uri": ["^/old/(.*)", "/new/$1"], "host": "inside.test", "method": "PUT",
+        "headers": { "set": { "X-Set": "$remote_addr" }, "remove": ["X-Gone"], "add": { "X-Add": "1" } },
+    } });
+    let gateway = with_plugins(&upstream, &rewrite);
+    let seen = gateway.get_with("/old/thing?a=b", "X-Gone: 1\r\nX-Set: no\r\n").json();
+    assert_eq!(seen["target"], "/new/thing?a=b");
+    assert_eq!(seen["method"], "PUT");
+    let fields = &seen["fields"];
+    assert_eq!(
+        [&fields["host"], &fields["x-set"], &fields["x-add"], &fields["x-gone"]],
+        [&json!("inside.test"), &json!("127.0.0.1"), &json!("1"), &Value::Null]
+    );
+}
+
+#[test]
+fn response_rewrite_changes_what_the_client_sees() {
+    let upstream = Upstream::text("hello from upstream");
+    let rewrite = json!({ "response-rewrite": {
+        "status_code": 202, "headers": { "set": { "X-A": "b" } },
+        "filters": [{ "regex": "upstream", "scope": "global", "replace": "the gateway" }],
+    } });
+    let gateway = with_plugins(&upstream, &rewrite);
+    let mut client = Client::connect(gateway.http);
+    for _ in 0..3 {
+        let reply = client.get("/");
+        assert_eq!((reply.status, reply.field("x-a")), (202, Some("b")));
+        assert_eq!(reply.text(), "hello from the gateway");
+    }
+    let gateway = with_plugins(&upstream, &json!({ "response-rewrite": { "body": "other" } }));
+    assert_eq!(gateway.get("/").text(), "other");
+}
+
+#[test]
+fn redirect_sends_elsewhere() {
+    let upstream = Upstream::text("x");
+    let gateway = with_plugins(&upstream, &json!({ "redirect": { "uri": "/new$uri", "ret_code": 301 } }));
+    let reply = gateway.get("/a");
+    assert_eq!((reply.status, reply.field("location")), (301, Some("/new/a")));
+    let gateway = with_plugins(&upstream, &json!({ "redirect": { "http_to_https": true } }));
+    let reply = gateway.get_with("/a?b", "Host: shop.test\r\n");
+    // the port is the one of the TLS listener
+    let port = gateway.https.port();
+    assert_eq!(
+        (reply.status, reply.field("location").unwrap().to_owned()),
+        (301, format!("https://shop.test:{port}/a?b"))
+    );
+}
+
+#[test]
+fn cors_answers_preflights_by_itself() {
+    let upstream = Upstream::text("x");
+    let gateway = with_plugins(
+        &upstream,
+        &json!({ "cors": { "allow_origins": "https://a.test", "allow_methods": "GET,POST" } }),
+    );
+    let preflight = "OPTIONS / HTTP/1.1\r\nHost: x\r\nOrigin: https://a.test\r\nAccess-Control-Request-Method: POST\r\nConnection: close\r\n\r\n";
+    let reply = gateway.send(preflight);
+    assert_eq!((reply.status, reply.field("access-control-allow-origin")), (200, Some("https://a.test")));
+    assert_eq!(reply.field("access-control-allow-methods"), Some("GET,POST"));
+    assert_eq!(upstream.requests(), 0);
+    let reply = gateway.get_with("/", "Origin: https://a.test\r\n");
+    assert_eq!(
+        (reply.text().as_str(), reply.field("access-control-allow-origin")),
+        ("x", Some("https://a.test"))
+    );
+    assert_eq!(
+        gateway.get_with("/", "Origin: https://b.test\r\n").field("access-control-allow-origin"),
+        None
+    );
+}
+
+#[test]
+fn restrictions_and_faults_answer_as_configured() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&json!({}));
+    let table = [
+        (json!({ "ip-restriction": { "blacklist": ["127.0.0.0/8"] } }), 403),
+        (json!({ "ip-restriction": { "whitelist": ["127.0.0.1"] } }), 200),
+        (json!({ "uri-blocker": { "block_rules": ["root\\.exe"] } }), 403),
+        (json!({ "fault-injection": { "abort": { "http_status": 418, "body": "teapot" } } }), 418),
+        (
+            json!({ "limit-conn": { "conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr" } }),
+            200,
+        ),
+        (json!({ "request-id": {} }), 200),
+    ];
+    for (plugins, status) in table {
+        let route = json!({ "id": "r1", "uri": "/*", "plugins": plugins, "upstream": upstream.alone() });
+        gateway.apply(&json!({ "routes": [route] }));
+        let reply = gateway.get("/root.exe");
+        assert_eq!(reply.status, status, "{plugins}: {reply:?}");
+        assert_eq!(reply.field("x-request-id").is_some(), plugins.get("request-id").is_some());
+    }
+}
+
+#[test]
+fn prometheus_counts_by_status_route_and_node() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&json!({
+        "global_rules": [{ "id": "1", "plugins": { "prometheus": {} } }],
+        "routes": [{ "id": "r1", "uri": "/a", "upstream": upstream.alone() }],
+    }));
+    for _ in 0..7 {
+        gateway.get("/a");
+    }
+    gateway.get("/none");
+    // an exchange is counted after its last byte has left
+    crate::harness::eventually("all are counted", 5, || {
+        gateway.metric("yumen_requests_total{class=\"4xx\"}") == 1.0
+    });
+    let (_, text) = gateway.status_text("/apisix/prometheus/metrics");
+    let line = |parts: &[&str]| {
+        let found = text.lines().find(|line| parts.iter().all(|part| line.contains(part)));
+        found.unwrap_or_else(|| panic!("{parts:?} not in\n{text}")).rsplit(' ').next().unwrap().to_owned()
+    };
+    let status = [
+        "apisix_http_status{",
+        "code=\"200\"",
+        "route=\"r1\"",
+        "matched_uri=\"/a\"",
+        "node=\"127.0.0.1\"",
+        "response_source=\"upstream\"",
+    ];
+    assert_eq!(line(&status), "7");
+    assert_eq!(line(&["apisix_http_status{", "code=\"404\""]), "1");
+    assert_eq!(line(&["apisix_http_latency_count{", "type=\"request\"", "route=\"r1\""]), "7");
+    assert!(line(&["apisix_bandwidth{", "type=\"egress\"", "route=\"r1\""]).parse::<f64>().unwrap() > 7.0);
+    assert_eq!(gateway.metric("yumen_requests_total{class=\"2xx\"}"), 7.0);
+}
+
+#[test]
+fn a_plugin_that_apisix_knows_is_left_inactive_with_a_warning() {
+    let upstream = Upstream::text("x");
+    let gateway = with_plugins(&upstream, &json!({ "openid-connect": { "client_id": "a" } }));
+    assert_eq!(gateway.get("/").text(), "x");
+    let problem = &gateway.status_json("/yumen/v1/problems")[0];
+    assert_eq!((&problem["level"], &problem["object"]), (&json!("warning"), &json!("routes/r1")));
+    assert!(gateway.log().contains("openid-connect"));
+}
+
+#[test]
+fn a_plugin_nobody_knows_is_an_error_with_a_hint() {
+    let upstream = Upstream::text("x");
+    let gateway = with_plugins(&upstream, &json!({ "key-aut": {} }));
+    // a route that was never good refuses rather than lets everybody in
+    assert_eq!(gateway.get("/").status, 503);
+    let problem = &gateway.status_json("/yumen/v1/problems")[0];
+    assert_eq!((&problem["level"], &problem["object"]), (&json!("error"), &json!("routes/r1")));
+    assert!(problem["hint"].as_str().unwrap().contains("key-auth"), "{problem}");
+}

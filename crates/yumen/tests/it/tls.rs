@@ -1,0 +1,186 @@
+//! TLS towards clients, as openssl and curl see it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::certs::{self, Authority, Pair};
+use crate::harness::{Gateway, Options, Scratch, run};
+
+fn ssl(id: &str, pair: &Pair, snis: &[&str]) -> Value {
+    json!({ "id": id, "cert": pair.cert, "key": pair.key, "snis": snis })
+}
+
+fn document(ssls: &[Value]) -> Value {
+    let plugins = json!({ "mocking": { "response_example": "over $scheme", "content_type": "text/plain" } });
+    json!({ "routes": [{ "id": "1", "uri": "/*", "plugins": plugins }], "ssls": ssls })
+}
+
+/// What `openssl s_client` says of a handshake.
+fn handshake(address: SocketAddr, more: &[&str]) -> String {
+    let address = address.to_string();
+    let (_, out, err) = run("openssl", &[&["s_client", "-connect", &address], more].concat());
+    out + &err
+}
+
+/// The common name of the certificate shown for a server name.
+fn shown(gateway: &Gateway, name: &str, more: &[&str]) -> String {
+    let said = handshake(gateway.https, &[&["-servername", name], more].concat());
+    let subject = said.lines().find_map(|line| line.trim().strip_prefix("subject="));
+    let subject = subject.unwrap_or_else(|| panic!("no certificate for {name}:\n{said}"));
+    subject.rsplit('=').next().unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_server_name_chooses_the_certificate() {
+    let [a, b, w] = ["a", "b", "w"].map(|name| certs::simple(name, &[name]));
+    let ssls =
+        [ssl("1", &a, &["a.test"]), ssl("2", &b, &["b.test", "c.test"]), ssl("3", &w, &["*.wild.test"])];
+    let gateway = Gateway::start(&document(&ssls));
+    let table = [("a.test", "a"), ("b.test", "b"), ("c.test", "b"), ("x.wild.test", "w"), ("A.TEST", "a")];
+    for (name, expected) in table {
+        assert_eq!(shown(&gateway, name, &[]), expected, "{name}");
+    }
+    // the default certificate, self-signed, wherever none fits
+    let default = shown(&gateway, "other.test", &[]);
+    assert!(!["a", "b", "w"].contains(&default.as_str()), "{default}");
+    let without = handshake(gateway.https, &["-noservername"]);
+    assert!(without.contains("BEGIN CERTIFICATE"), "{without}");
+}
+
+#[test]
+fn requests_over_tls_are_served() {
+    let authority = Authority::new("known");
+    let pair = authority.sign("a", &["a.test"], certs::ecdsa());
+    let gateway = Gateway::start(&document(&[ssl("1", &pair, &["a.test"])]));
+    let scratch = Scratch::new();
+    let ca = scratch.write("ca.pem", &authority.cert);
+    let port = gateway.https.port();
+    let (url, resolve) = (format!("https://a.test:{port}/"), format!("a.test:{port}:127.0.0.1"));
+    for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
+        let args =
+            [&["-sS", "--max-time", "10", "--cacert", &ca, "--resolve", &resolve, &url, &url], version]
+                .concat();
+        let (code, out, err) = run("curl", &args);
+        assert_eq!((code, out.as_str()), (0, "over httpsover https"), "{version:?} {err}");
+    }
+}
+
+#[test]
+fn rsa_and_ecdsa_are_both_offered() {
+    let authority = Authority::new("known");
+    let (ecdsa, rsa) = (
+        authority.sign("ecdsa", &["a.test"], certs::ecdsa()),
+        authority.sign("rsa", &["a.test"], certs::rsa()),
+    );
+    let both = json!({
+        "id": "1", "snis": ["a.test"], "cert": ecdsa.cert, "key": ecdsa.key, "certs": [rsa.cert], "keys": [rsa.key],
+    });
+    let gateway = Gateway::start(&document(&[both]));
+    assert_eq!(shown(&gateway, "a.test", &["-sigalgs", "ECDSA+SHA256"]), "ecdsa");
+    assert_eq!(shown(&gateway, "a.test", &["-sigalgs", "RSA-PSS+SHA256"]), "rsa");
+    assert_eq!(shown(&gateway, "a.test", &["-tls1_2", "-sigalgs", "RSA+SHA256"]), "rsa");
+    assert_eq!(shown(&gateway, "a.test", &[]), "ecdsa");
+}
+
+#[test]
+fn sessions_are_resumed() {
+    let pair = certs::simple("a", &["a.test"]);
+    let gateway = Gateway::start(&document(&[ssl("1", &pair, &["a.test"])]));
+    for version in ["-tls1_2", "-tls1_3"] {
+        assert!(resumes(&gateway, version), "{version}");
+    }
+    let node = "tls: {session_tickets: false, session_entries: 0}";
+    let forgetful = Gateway::with(&document(&[]), &Options { node, ..Options::default() });
+    for version in ["-tls1_2", "-tls1_3"] {
+        assert!(!resumes(&forgetful, version), "{version}");
+    }
+}
+
+/// Whether a second connection resumes the session of the first.
+fn resumes(gateway: &Gateway, version: &str) -> bool {
+    let session = gateway.scratch.file("session").display().to_string();
+    let address = gateway.https.to_string();
+    let common = format!("openssl s_client -connect {address} -servername a.test {version}");
+    let request = "printf 'GET / HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n'; sleep 0.3";
+    let talk = |more: &str| run("sh", &["-c", &format!("({request}) | {common} {more} 2>&1")]).1;
+    let first = talk(&format!("-sess_out {session} -ign_eof"));
+    assert!(first.contains("New, ") && first.contains("over https"), "{version}: {first}");
+    talk(&format!("-sess_in {session} -ign_eof")).contains("Reused, ")
+}
+
+#[test]
+fn a_handshake_that_does_not_come_ends_in_time() {
+    let node = "tls: {handshake_ms: 300}";
+    let gateway = Gateway::with(&document(&[]), &Options { node, ..Options::default() });
+    let mut client = crate::harness::Client::connect(gateway.https);
+    client.send([0x16, 3, 1]);
+    let started = Instant::now();
+    assert!(client.is_closed_within(Duration::from_secs(5)));
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_replaced_certificate_is_shown_at_once_and_old_connections_live_on() {
+    let (old, new) = (certs::simple("old", &["a.test"]), certs::simple("new", &["a.test"]));
+    let gateway = Gateway::start(&document(&[ssl("1", &old, &["a.test"])]));
+    let mut kept = Command::new("openssl")
+        .args(["s_client", "-quiet", "-connect", &gateway.https.to_string(), "-servername", "a.test"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (mut to, mut from) = (kept.stdin.take().unwrap(), BufReader::new(kept.stdout.take().unwrap()));
+    let mut ask = || {
+        to.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        let mut rest = String::new();
+        while !rest.ends_with("\r\n\r\n") {
+            assert!(from.read_line(&mut rest).unwrap() > 0);
+        }
+        let mut body = [0; "over https".len()];
+        std::io::Read::read_exact(&mut from, &mut body).unwrap();
+        line
+    };
+    assert!(ask().contains("200"));
+    assert_eq!(shown(&gateway, "a.test", &[]), "old");
+    gateway.edit(&document(&[ssl("1", &new, &["a.test"])]));
+    let edited = Instant::now();
+    crate::harness::eventually("the new certificate is shown", 5, || shown(&gateway, "a.test", &[]) == "new");
+    assert!(edited.elapsed() < Duration::from_secs(1), "{:?}", edited.elapsed());
+    assert!(ask().contains("200"));
+    kept.kill().unwrap();
+    kept.wait().unwrap();
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_told_and_the_old_one_stays() {
+    let (good, other) = (certs::simple("good", &["a.test"]), certs::simple("other", &["a.test"]));
+    let gateway = Gateway::start(&document(&[ssl("1", &good, &["a.test"])]));
+    let mixed = Pair { cert: other.cert, key: good.key.clone() };
+    gateway.apply(&document(&[ssl("1", &mixed, &["a.test"])]));
+    assert_eq!(gateway.status_json("/yumen/v1/problems")[0]["object"], "ssls/1");
+    assert_eq!(shown(&gateway, "a.test", &[]), "good");
+}
+
+#[test]
+fn what_is_no_handshake_is_dropped_and_others_are_served() {
+    let gateway = Gateway::start(&document(&[]));
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0; 300]] {
+        let mut client = crate::harness::Client::connect(gateway.https);
+        client.send(garbage).finish_sending();
+        // an alert may come before the end
+        let _ = client.is_closed_within(Duration::from_secs(5));
+    }
+    // the alert goes out before the worker counts
+    crate::harness::eventually("the failed handshakes are counted", 10, || {
+        gateway.metric("yumen_tls_handshake_failures_total") >= 2.0
+    });
+    let url = format!("https://{}/", gateway.https);
+    assert_eq!(run("curl", &["-skS", "--max-time", "5", &url]).1, "over https");
+}
