@@ -1,0 +1,66 @@
+# One line per thing a developer does. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+ARGS ?=
+# Where Debian keeps nginx and haproxy, for users who are not root.
+export PATH := $(PATH):/usr/sbin:/sbin
+FUZZ_SECONDS ?= 60
+YUMEN := target/release/yumen
+
+.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short bench clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## build the release binary and start the gateway on its defaults (ARGS="--file routes.yaml")
+	exec $(YUMEN) run $(ARGS)
+
+build: ## build the release binary
+	@scripts/deps.sh build
+	$(CARGO) build --release --locked --bin yumen
+
+test: ## everything CI runs
+	@scripts/deps.sh test fuzz
+	@$(MAKE) --no-print-directory lint unit build docs-check instructions fuzz-short
+
+ci: test
+
+lint: ## formatting, clippy, tidy: arrows, sizes, purity, licences, duplicates, docs
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) run -q --locked -p xtask -- tidy
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+unit: ## unit, golden, property and integration tests
+	$(CARGO) test --workspace --locked
+
+docs: build ## write docs/reference from the code
+	@for part in plugins.md metrics.md config:yumen.yaml; do \
+	    $(YUMEN) reference "$$(sed 's/[.:].*//' <<<"$$part")" > "docs/reference/$${part#*:}"; done
+
+docs-check: build ## fail where docs/reference is not what the code says
+	@for part in plugins.md metrics.md config:yumen.yaml; do \
+	    diff -u "docs/reference/$${part#*:}" <($(YUMEN) reference "$$(sed 's/[.:].*//' <<<"$$part")") \
+	        || { echo "docs/reference/$${part#*:} is stale: run make docs" >&2; exit 1; }; done
+
+instructions: build ## user-space instructions per request, against the ratchet
+	@bench/instructions.py
+
+fuzz: ## fuzz every parser for FUZZ_SECONDS each
+	@scripts/deps.sh fuzz
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+fuzz-short:
+	@scripts/fuzz.sh 5
+
+bench: build ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
+	@scripts/deps.sh bench
+	@bench/bench.py $(ARGS)
+
+clean: ## remove what was built
+	$(CARGO) clean
+	$(CARGO) clean --manifest-path fuzz/Cargo.toml

@@ -1,0 +1,324 @@
+"""The programs a benchmark runs: how each is configured, started, measured and stopped.
+
+Knows nothing of scenarios beyond the names of the flavours it can write a configuration for.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+YUMEN = Path(os.environ.get("YUMEN", ROOT / "target/release/yumen"))
+FULL_HANDSHAKE = ROOT / "target/bench/full_handshake.so"
+GATEWAY_CORE, LOAD_CORE = 0, 1
+SMALL = "hello\n"
+KEY = "bench-key"
+
+# Node settings beside the command line; empty means the defaults, which are what is measured.
+YUMEN_NODE = ""
+
+
+def free_port():
+    """A port nobody listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def on_core(core):
+    """What a child runs before exec: stay on this core, end with its session."""
+    cores = {core} if core is not None else set(range(os.cpu_count()))
+
+    def prepare():
+        os.sched_setaffinity(0, cores & os.sched_getaffinity(0) or os.sched_getaffinity(0))
+
+    return prepare
+
+
+class Process:
+    """A started program with all processes and threads it makes."""
+
+    def __init__(self, args, log, core, env=None):
+        self.log = open(log, "wb")
+        self.child = subprocess.Popen(
+            [str(a) for a in args], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            preexec_fn=on_core(core), start_new_session=True, env={**os.environ, **(env or {})})
+        self.log_path = log
+
+    def pids(self):
+        """The process and its descendants."""
+        found, queue = [], [self.child.pid]
+        while queue:
+            pid = queue.pop()
+            found.append(pid)
+            try:
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    queue += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            except OSError:
+                pass
+        return found
+
+    def cpu_ns(self):
+        """Time on a core so far, all threads."""
+        total = 0
+        for pid in self.pids():
+            try:
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0])
+            except OSError:
+                pass
+        return total
+
+    def rss_kib(self):
+        """Resident memory; where there are several processes, pages they share are counted once."""
+        total, pids = 0, self.pids()
+        key = "Rss:" if len(pids) == 1 else "Pss:"
+        for pid in pids:
+            try:
+                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                    if line.startswith(key):
+                        total += int(line.split()[1])
+            except OSError:
+                pass
+        return total
+
+    def wait_listening(self, port, seconds=30):
+        """Until the port accepts."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.child.poll() is not None:
+                break
+            try:
+                socket.create_connection(("127.0.0.1", port), 0.2).close()
+                return
+            except OSError:
+                time.sleep(0.01)
+        self.stop()
+        tail = Path(self.log_path).read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"{self.child.args[0]} does not listen on {port}:\n{tail}")
+
+    def stop(self):
+        """Ends this program and what it started."""
+        pids = self.pids()
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGINT if "haproxy" in str(self.child.args[0]) else signal.SIGTERM)
+            try:
+                self.child.wait(5)
+            except subprocess.TimeoutExpired:
+                for pid in pids:
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except OSError:
+                        pass
+                self.child.wait()
+        self.log.close()
+
+
+class Gateway(Process):
+    """A gateway with the URLs it answers on."""
+
+    http = https = status = None
+
+    def url(self, tls=False, path="/"):
+        return f"https://localhost:{self.https}{path}" if tls else f"http://127.0.0.1:{self.http}{path}"
+
+
+def make_certificate(folder):
+    """A self-signed RSA-2048 certificate for localhost; returns (certificate, key) paths."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert],
+        check=True, capture_output=True)
+    (folder / "both.pem").write_bytes(cert.read_bytes() + key.read_bytes())
+    return cert, key
+
+
+def make_full_handshake():
+    """The library that keeps wrk from resuming TLS sessions. Not in /dev/shm, which may forbid execution."""
+    FULL_HANDSHAKE.parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / "bench/full_handshake.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", FULL_HANDSHAKE, source, "-ldl"], check=True)
+
+
+NGINX_HEAD = """
+daemon off; worker_processes 1; worker_rlimit_nofile 65536; pid {folder}/nginx.pid;
+error_log {folder}/error.log error;
+events {{ worker_connections 16384; multi_accept on; }}
+http {{
+  access_log off; server_tokens off; sendfile on; tcp_nopush on; tcp_nodelay on;
+  keepalive_timeout 300s; keepalive_requests 1000000000; default_type text/plain;
+  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+"""
+
+
+def nginx(folder, name, body, core, under=()):
+    """Writes and starts an NGINX with this http block; under a tool, as one process."""
+    own = folder / name
+    own.mkdir()
+    conf = own / "nginx.conf"
+    conf.write_text(NGINX_HEAD.format(folder=own) + body + "}\n")
+    program = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    single = ["-g", "master_process off;"] if under else []
+    return Gateway([*under, program, "-p", own, "-c", conf, "-e", own / "error.log", *single], own / "log", core)
+
+
+def start_upstream(folder):
+    """The server behind every gateway: small and 1 KB bodies from memory, 100 KB from a cached file."""
+    (folder / "100k").write_bytes(b"x" * 102400)
+    port = free_port()
+    body = f"""
+  open_file_cache max=10 inactive=1h; open_file_cache_valid 1h;
+  server {{
+    listen 127.0.0.1:{port} backlog=16384;
+    location = /1k {{ return 200 "{'x' * 1024}"; }}
+    location = /100k {{ root {folder}; }}
+    location / {{ return 200 "{SMALL.strip()}\\n"; }}
+  }}
+"""
+    upstream = nginx(folder, "upstream", body, LOAD_CORE)
+    upstream.wait_listening(port)
+    upstream.http = port
+    return upstream
+
+
+def route_names(flavour):
+    """How many routes a flavour has besides the catch-all."""
+    return int(flavour.split("-")[1]) if flavour.startswith("routes-") else 0
+
+
+def start_nginx(folder, name, flavour, upstream, cert, under=()):
+    http, https = free_port(), free_port()
+    proxy = "proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection \"\";"
+    limits = ""
+    location = f"location / {{ {proxy} }}"
+    if flavour == "mock":
+        location = f'location / {{ return 200 "{SMALL.strip()}\\n"; }}'
+    if flavour in ("key-auth", "key-auth+limit-count"):
+        limits += f'map $http_apikey $denied {{ default 1; "{KEY}" 0; }}\n'
+        location = location.replace("{ ", "{ if ($denied) { return 401; } ", 1)
+    if flavour in ("limit-count", "key-auth+limit-count"):
+        limits += "limit_req_zone $binary_remote_addr zone=z:1m rate=1000000r/s;\n"
+        location = location.replace("{ ", "{ limit_req zone=z burst=1000000 nodelay; ", 1)
+    routes = "".join(f"location = /r/{i} {{ {proxy} }}\n" for i in range(route_names(flavour)))
+    body = f"""
+  upstream up {{ server 127.0.0.1:{upstream.http}; keepalive 256; keepalive_requests 1000000000; }}
+  ssl_certificate {cert[0]}; ssl_certificate_key {cert[1]};
+  ssl_session_cache shared:s:10m; ssl_session_tickets on; ssl_protocols TLSv1.2 TLSv1.3;
+  {limits}
+  server {{
+    listen 127.0.0.1:{http} deferred reuseport backlog=16384;
+    listen 127.0.0.1:{https} ssl deferred reuseport backlog=16384;
+    {location}
+    {routes}
+  }}
+"""
+    gateway = nginx(folder, name, body, None if under else GATEWAY_CORE, under)
+    gateway.http, gateway.https = http, https
+    gateway.wait_listening(http, 60)
+    return gateway
+
+
+def start_haproxy(folder, name, flavour, upstream, cert):
+    http, https = free_port(), free_port()
+    conf = folder / f"{name}.cfg"
+    mock = f'http-request return status 200 content-type text/plain string "{SMALL.strip()}\\n"'
+    conf.write_text(f"""
+global
+  nbthread 1
+  maxconn 4096
+  tune.ssl.default-dh-param 2048
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 300s
+  timeout server 300s
+  timeout http-keep-alive 300s
+  http-reuse always
+frontend f
+  bind 127.0.0.1:{http} defer-accept backlog 16384
+  bind 127.0.0.1:{https} ssl crt {folder}/both.pem alpn http/1.1 defer-accept backlog 16384
+  {mock if flavour == "mock" else ""}
+  default_backend b
+backend b
+  server s 127.0.0.1:{upstream.http} pool-max-conn 256
+""")
+    program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    gateway = Gateway([program, "-db", "-f", conf], folder / f"{name}.log", GATEWAY_CORE)
+    gateway.http, gateway.https = http, https
+    gateway.wait_listening(http)
+    return gateway
+
+
+def routes_file(flavour, upstream, cert, marker=0):
+    """The routes of a flavour, in the standalone file format: one flow mapping per line."""
+    plugins = {}
+    if flavour == "mock":
+        plugins["mocking"] = {"response_status": 200, "content_type": "text/plain", "response_example": SMALL,
+                              "with_mock_header": False}
+    if flavour in ("key-auth", "key-auth+limit-count"):
+        plugins["key-auth"] = {}
+    if flavour in ("limit-count", "key-auth+limit-count"):
+        plugins["limit-count"] = {"count": 1000000000, "time_window": 3600, "key_type": "var",
+                                  "key": "remote_addr", "policy": "local", "rejected_code": 503}
+    if flavour == "prometheus":
+        plugins["prometheus"] = {}
+    lines = ["upstreams:"]
+    lines.append("  - " + json.dumps({"id": "up", "type": "roundrobin", "nodes": {f"127.0.0.1:{upstream.http}": 1}}))
+    lines.append("routes:")
+    lines.append("  - " + json.dumps({"id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins}))
+    lines += (f'  - {{"id": "r{i}", "uri": "/r/{i}", "upstream_id": "up"}}' for i in range(route_names(flavour)))
+    if marker:
+        lines.append("  - " + json.dumps({"id": "marker", "uri": f"/marker/{marker}", "plugins": {
+            "mocking": {"response_status": 200, "response_example": str(marker)}}}))
+    if "key-auth" in plugins:
+        lines.append("consumers:")
+        lines.append("  - " + json.dumps({"username": "bench", "plugins": {"key-auth": {"key": KEY}}}))
+    lines.append("ssls:")
+    lines.append("  - " + json.dumps({"id": "tls", "snis": ["localhost"], "cert": cert[0].read_text(),
+                                      "key": cert[1].read_text()}))
+    return "\n".join(lines) + "\n#END\n"
+
+
+def start_yumen(folder, name, flavour, upstream, cert, core=GATEWAY_CORE, wait=True, under=()):
+    own = folder / name
+    own.mkdir()
+    gateway_routes = own / "routes.yaml"
+    gateway_routes.write_text(routes_file(flavour, upstream, cert))
+    http, https, status, admin = (free_port() for _ in range(4))
+    args = [*under, YUMEN, "run", "--file", gateway_routes, "--data-dir", own / "data", "--workers", "1",
+            "--listen", f"127.0.0.1:{http}", "--listen-tls", f"127.0.0.1:{https}",
+            "--admin", f"127.0.0.1:{admin}", "--status", f"127.0.0.1:{status}"]
+    if YUMEN_NODE:
+        (own / "yumen.yaml").write_text(YUMEN_NODE)
+        args += ["--config", own / "yumen.yaml"]
+    gateway = Gateway(args, own / "log", core)
+    gateway.http, gateway.https, gateway.status, gateway.routes = http, https, status, gateway_routes
+    if wait:
+        gateway.wait_listening(http, 60)
+    return gateway
+
+
+START = {"yumen": start_yumen, "nginx": start_nginx, "haproxy": start_haproxy}
+
+
+def answers(url, seconds, headers=None, pause=0.001):
+    """Seconds until the URL answers 200; None where it does not in time."""
+    begun = time.monotonic()
+    request = urllib.request.Request(url, headers=headers or {})
+    while time.monotonic() - begun < seconds:
+        try:
+            with urllib.request.urlopen(request, timeout=2) as reply:
+                if reply.status == 200:
+                    return time.monotonic() - begun
+        except OSError:
+            pass
+        time.sleep(pause)
+    return None

@@ -1,0 +1,36 @@
+//! A chunked body: the same data, trailers and verdict whether it arrives whole or byte by byte.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use yumen_http::{BodyError, Chunked, Decoded};
+
+/// Data, trailers, bytes used, and whether the body ended.
+type Read = Result<(Vec<u8>, Vec<u8>, usize, bool), BodyError>;
+
+fn decode(input: &[u8], piece: usize) -> Read {
+    let mut chunked = Chunked::default();
+    let mut data = Vec::new();
+    let mut used = 0;
+    let mut received = 0;
+    loop {
+        match chunked.step(&input[used..received])? {
+            Decoded::Data(taken) => {
+                data.extend_from_slice(&input[used..used + taken]);
+                used += taken;
+            }
+            Decoded::Framing(taken) => used += taken,
+            Decoded::NeedMore if received == input.len() => break,
+            Decoded::NeedMore => received = (received + piece).min(input.len()),
+            Decoded::Done => break,
+        }
+    }
+    let is_done = chunked.is_done();
+    Ok((data, chunked.trailers().to_vec(), used, is_done))
+}
+
+fuzz_target!(|input: &[u8]| {
+    let whole = decode(input, input.len().max(1));
+    assert_eq!(whole, decode(input, 1));
+    assert_eq!(whole, decode(input, 7));
+});

@@ -1,0 +1,23 @@
+//! A configuration document: total, whatever the text; every problem names an object, and what was
+//! read is read again from what is written of it.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use yumen_config::document;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let lookup = |name: &str| (name == "SET").then(|| "value".to_owned());
+    let (resources, problems) = document::parse(text, &lookup);
+    for problem in &problems {
+        assert!(!problem.object.is_empty());
+        assert!(!problem.message.is_empty());
+    }
+    // What stands in a value after substitution could be taken for a variable again.
+    if !text.contains("${{") {
+        let written = document::to_yaml(&resources);
+        let (again, _) = document::parse(&written, &lookup);
+        assert_eq!(again.len(), resources.len(), "{written}");
+    }
+});

@@ -1,0 +1,58 @@
+//! Conditions and templates: no panic while parsing or looking at a request.
+
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use yumen_http::{HeadLimits, RequestHead, parse};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Client, Consumers, Exchange, Expr, Host, Now, Template};
+
+struct NoHost;
+
+impl Host for NoHost {
+    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+const HEAD: &[u8] = b"POST /a?b=1&query=%7Ba%7D HTTP/1.1\r\nHost: a\r\nCookie: c=d\r\n\
+    Content-Type: application/json\r\nContent-Length: 1\r\n\r\n";
+
+/// The rules, a line break, the body they are asked about.
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (rules, body) = text.split_once('\n').unwrap_or((text, "{\"a\":[1]}"));
+    let mut head = RequestHead::default();
+    parse::request(HEAD, 0, &HeadLimits::default(), &mut head).expect("the head is well-formed");
+    let client = Client {
+        peer: ([192, 0, 2, 1], 1).into(),
+        local: ([192, 0, 2, 2], 80).into(),
+        tls: None,
+        connection: 0,
+    };
+    let consumers = Consumers::default();
+    let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
+    ex.body = Some(body.as_bytes().to_vec());
+    let template = Template::parse(rules);
+    let mut out = Vec::new();
+    let resolved = template.render(&ex, &mut out);
+    assert!(!template.is_constant() || (resolved == 0 && out == rules.as_bytes()));
+    let Ok(value) = serde_json::from_str(rules) else { return };
+    if let Ok(expr) = Expr::parse(&value) {
+        assert_eq!(expr.eval(&ex), expr.eval(&ex));
+    }
+});

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that tests and benchmarks use. Quick and silent when all is there.
+# Usage: scripts/deps.sh [build|test|bench|fuzz]...   (default: test; what the build needs is always in)
+set -euo pipefail
+
+# One line per need: the group, the program that proves it is there, the package that brings it.
+needs() {
+    cat <<'LIST'
+build cc          gcc
+test  git         git
+test  curl        curl
+test  openssl     openssl
+test  python3     python3
+test  valgrind    valgrind
+test  nginx       nginx-light
+fuzz  c++         g++
+bench python3     python3
+bench openssl     openssl
+bench nginx       nginx-light
+bench haproxy     haproxy
+bench wrk         wrk
+LIST
+}
+
+groups=(build "${@:-test}")
+missing=()
+while read -r group program package; do
+    [[ " ${groups[*]} " == *" $group "* ]] || continue
+    PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null && continue
+    [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
+done < <(needs)
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "please install: ${missing[*]} (this script knows only apt)" >&2
+    exit 1
+fi
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo >/dev/null || { echo "need root or sudo to install: ${missing[*]}" >&2; exit 1; }
+    as_root=(sudo)
+fi
+
+# A package must not start its service here: nginx would sit on port 80.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+    trap '"${as_root[@]}" rm -f "$policy"' EXIT
+fi
+
+echo "installing: ${missing[*]}" >&2
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,106 @@
+use crate::arrows::{check_arrow, check_purity};
+use crate::docs::{backticked, check_bans, links};
+use crate::policy::{licensed, list};
+use crate::sizes;
+use crate::sources::Sources;
+
+#[test]
+fn the_repository_is_tidy() {
+    let findings = crate::tidy().expect("the repository can be read");
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let check =
+        |from, to, allowed: bool| assert_eq!(check_arrow(from, to).is_none(), allowed, "{from} -> {to}");
+    check("yumen-http", "yumen-base", true);
+    check("yumen-base", "yumen-http", false);
+    check("yumen-proxy", "yumen-snapshot", true);
+    check("yumen-proxy", "yumen-store", false);
+    check("yumen-proxy", "yumen-plugins", false);
+    check("yumen-proxy", "tokio", true);
+    check("yumen-snapshot", "tokio", false);
+    check("yumen-plugins", "rand", false);
+    check("yumen", "yumen-proxy", true);
+    check("yumen-admin", "yumen-proxy", false);
+    check("yumen-unheard-of", "yumen-base", false);
+}
+
+#[test]
+fn pure_crates_read_no_clock_outside_tests() {
+    let check = |path: &str, text: &str, findings: usize| {
+        assert_eq!(check_purity(&Sources::of(&[(path, text)])).len(), findings, "{path}: {text}");
+    };
+    check("crates/yumen-base/src/a.rs", "let t = Instant::now();", 1);
+    check("crates/yumen-base/src/a.rs", "// Instant::now() is not read here", 0);
+    check("crates/yumen-base/src/a/tests.rs", "let t = Instant::now();", 0);
+    check("crates/yumen-proxy/src/a.rs", "let t = Instant::now();", 0);
+    check("crates/yumen-config/src/a.rs", "use std::net::IpAddr;", 0);
+    check("crates/yumen-config/src/a.rs", "use std::net::TcpStream;", 1);
+}
+
+#[test]
+fn functions_are_measured_from_signature_to_brace() {
+    let text = "impl A {\n    pub fn one(&self) {\n        two();\n    }\n\n    fn declared(&self);\n\n    \
+                async fn three(\n        a: u8,\n    ) -> u8 {\n        a\n    }\n}\n\nfn four() {}\n";
+    assert_eq!(sizes::functions(text), [("one", 3), ("declared", 1), ("three", 5), ("four", 1)]);
+}
+
+#[test]
+fn long_things_fail_unless_listed_and_lists_only_shrink() {
+    let function = |lines: usize| format!("fn long() {{\n{}}}\n", "    a();\n".repeat(lines - 2));
+    let check = |lines: usize, listed: &str, expected: &str| {
+        let text = function(lines);
+        let files = [("crates/x/src/a.rs", text.as_str()), ("xtask/long.txt", listed)];
+        let findings = sizes::check(&Sources::of(&files)).join("\n");
+        assert!(
+            if expected.is_empty() { findings.is_empty() } else { findings.contains(expected) },
+            "{findings}"
+        );
+    };
+    check(70, "", "");
+    check(71, "", "71 lines; split it");
+    check(71, "crates/x/src/a.rs long 71\n", "");
+    check(72, "crates/x/src/a.rs long 71\n", "grew from 71 to 72");
+    check(71, "crates/x/src/a.rs long 90\n", "shrank from 90 to 71");
+    check(70, "crates/x/src/a.rs long 71\n", "no longer long");
+}
+
+#[test]
+fn licences_are_spdx_expressions() {
+    let allowed = ["MIT", "Apache-2.0", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"];
+    let check = |expression: &str, met: bool| assert_eq!(licensed(expression, &allowed), met, "{expression}");
+    check("MIT", true);
+    check("MIT/Apache-2.0", true);
+    check("GPL-3.0 OR MIT", true);
+    check("GPL-3.0 AND MIT", false);
+    check("(MIT OR GPL-3.0) AND Unicode-3.0", true);
+    check("Apache-2.0 WITH LLVM-exception OR GPL-3.0", true);
+    check("MIT WITH Unheard-exception", false);
+    check("MIT+", true);
+    check("", false);
+    check("(MIT", false);
+}
+
+#[test]
+fn lists_are_read_line_by_line() {
+    let text = "[licenses]\nallow = [\n    \"MIT\",\n    # not this\n    \"ISC\",\n]\nskip = [\n    { crate = \
+                \"a@1\", reason = \"b\" },\n]\n";
+    assert_eq!(list(text, "allow"), ["MIT", "ISC"]);
+    assert_eq!(list(text, "skip"), ["a"]);
+}
+
+#[test]
+fn prose_is_told_from_fenced_code() {
+    let text = "A `Name` and\n```\n`Not` [x](y.md)\n```\n[a](b.md#c) [d](https://e) `yumen-http`";
+    assert_eq!(backticked(text).collect::<Vec<_>>(), ["Name", "yumen-http"]);
+    assert_eq!(links(text).collect::<Vec<_>>(), ["b.md"]);
+}
+
+#[test]
+fn files_that_name_the_workplace_are_found() {
+    let path = format!("see {}{}x", "/wo", "rk/");
+    assert_eq!(check_bans(&Sources::of(&[("a.md", &path)])).len(), 1);
+    assert_eq!(check_bans(&Sources::of(&[("a.md", "network/ is fine")])).len(), 0);
+}
