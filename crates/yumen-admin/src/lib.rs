@@ -3,13 +3,16 @@
 //! Knows the house only through closures and gatherers; must not know workers, snapshots or stores.
 
 mod admin;
+mod api;
 mod exposition;
 mod reply;
 mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
+mod validate;
 
 pub use admin::serve_admin;
+pub use api::AdminState;
 pub use exposition::exposition;
 pub use status::{Document, StatusState, serve_status};

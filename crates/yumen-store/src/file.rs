@@ -16,12 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::store::{Change, Entry, Listing, OnChange, Revision, Store, StoreError, Write};
 use notice::{Notice, Notices};
 use observer::Observer;
-
-/// The key of the one entry a file store lists.
-pub const DOCUMENT: &str = "document";
 
 /// What became of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +44,6 @@ pub struct FileStore {
 /// What the store last handed out, so that a watch knows what is news.
 #[derive(Debug, Default)]
 struct Known {
-    revision: u64,
     hash: Option<u64>,
     ended: bool,
 }
@@ -64,7 +59,6 @@ impl Known {
             return false;
         }
         self.hash = hash;
-        self.revision += 1;
         true
     }
 }
@@ -102,36 +96,6 @@ impl FileStore {
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Store for FileStore {
-    type Watch = WatchGuard;
-
-    fn list(&self) -> Result<Listing, StoreError> {
-        let value = self.read()?;
-        let revision = Revision(self.known().revision);
-        Ok(Listing { revision, entries: vec![Entry { key: DOCUMENT.to_owned(), value, modified: revision }] })
-    }
-
-    /// A file remembers only its last text: whoever is further behind is told to list again.
-    fn watch(&self, from: Revision, mut on_change: OnChange) -> Result<WatchGuard, StoreError> {
-        if from.0 != self.known().revision {
-            return Err(StoreError::Compacted(from));
-        }
-        let known = self.clone();
-        let tell = move |event| {
-            if let FileEvent::Changed(text) = event {
-                let revision = Revision(known.known().revision);
-                on_change(Change { revision, key: DOCUMENT.to_owned(), value: Some(text) });
-            }
-        };
-        Ok(FileStore::watch(self.clone(), tell)?)
-    }
-
-    /// The file belongs to whoever edits it.
-    fn apply(&self, _writes: &[Write], _expected: Option<Revision>) -> Result<Revision, StoreError> {
-        Err(StoreError::ReadOnly)
     }
 }
 

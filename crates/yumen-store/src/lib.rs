@@ -1,11 +1,16 @@
-//! Where resources live: the trait every store fulfils, and the file store.
+//! Where resources live: the trait every store fulfils, the engine of local stores, and the watched file.
 //!
 //! A store keeps texts under keys and counts revisions; it must not know what the texts mean.
 
+pub mod engine;
 pub mod file;
+pub mod memory;
 pub mod starter;
+pub mod state;
 pub mod store;
 
 pub use file::{FileEvent, FileStore, WatchGuard};
+pub use memory::{Memory, MemoryStore};
 pub use starter::ensure_starter;
-pub use store::{Change, Entry, Listing, Revision, Store, StoreError, Write};
+pub use state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
+pub use store::{Draft, Proposal, Store, StoreError, commit};

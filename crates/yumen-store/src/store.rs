@@ -1,99 +1,215 @@
-//! The door to every store: list at a revision, watch from a revision, apply with an expected revision.
+//! The door to every store: read the newest state, propose a transaction, follow what was committed, look back.
 //!
-//! Plain data only: neither the file, the embedded store nor a cluster shows through here.
+//! Plain data only: neither memory, the embedded store nor a cluster shows through here.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts the changes of one store; larger is later. Zero is the empty store nobody has written to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Revision(pub u64);
+use tokio::sync::oneshot;
+use yumen_config::Kind;
 
-/// One text the store keeps.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its key, such as `routes/1`.
-    pub key: String,
-    /// Its text, as it was written.
-    pub value: String,
-    /// The revision that wrote it.
-    pub modified: Revision,
-}
-
-/// All entries as of one revision.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// Where a watch goes on from.
-    pub revision: Revision,
-    /// The entries, ascending by key.
-    pub entries: Vec<Entry>,
-}
-
-/// What happened to one key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The revision that did it.
-    pub revision: Revision,
-    /// The key.
-    pub key: String,
-    /// The new text; `None` when the key was deleted.
-    pub value: Option<String>,
-}
-
-/// One step of a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Write {
-    /// Creates or replaces.
-    Put {
-        /// The key.
-        key: String,
-        /// The text.
-        value: String,
-    },
-    /// Deletes; deleting what is not there changes nothing.
-    Delete {
-        /// The key.
-        key: String,
-    },
-}
+use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
 
 /// Why a store did not do as asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else wrote first.
-    #[error("the store is at revision {}, expected was {}", found.0, expected.0)]
-    Conflict {
-        /// What the writer believed.
-        expected: Revision,
-        /// What is there.
-        found: Revision,
-    },
-    /// The revision is no longer kept, or was never reached: list again.
+    /// The revision is no longer kept, or was never reached.
     #[error("revision {} is not kept", .0.0)]
     Compacted(Revision),
     /// The store cannot be written through this door.
-    #[error("the store is read-only")]
-    ReadOnly,
+    #[error("the store is read-only: {0}")]
+    ReadOnly(String),
+    /// There is no room for more.
+    #[error("the disk is full: {0}")]
+    Full(String),
     /// The medium failed.
-    #[error(transparent)]
-    Io(#[from] io::Error),
+    #[error("the store failed: {0}")]
+    Io(#[source] Arc<io::Error>),
+    /// What is on the medium is not what was written there, or of a version from the future.
+    #[error("the store cannot be read: {0}")]
+    Corrupt(String),
+    /// The store has ended.
+    #[error("the store has ended")]
+    Ended,
 }
 
-/// Takes changes in the order of their revisions, on a thread of the store.
-pub type OnChange = Box<dyn FnMut(Change) + Send>;
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> StoreError {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+            _ => StoreError::Io(Arc::new(error)),
+        }
+    }
+}
 
-/// A place where resources live. Calls may block on the medium: never made by a worker.
+/// Looks at the newest state and writes into a draft of the next; `false` leaves everything as it was.
+///
+/// It may be asked again, with a newer state, when somebody else wrote in between. It must not block.
+pub type Decide = Box<dyn FnMut(&mut Draft) -> bool + Send>;
+
+/// Told once what became of a proposal; `None` where nothing was to be written.
+pub type Done = Box<dyn FnOnce(Result<Option<Arc<Committed>>, StoreError>) + Send>;
+
+/// A transaction to be.
+pub struct Proposal {
+    /// Who proposes it.
+    pub by: Authorship,
+    /// What it does.
+    pub decide: Decide,
+    /// Who wants to know.
+    pub done: Done,
+}
+
+/// Told of every revision in order, on a thread of the store. It must not block.
+pub type Follower = Box<dyn FnMut(&Arc<Committed>) + Send>;
+
+/// A place where resources live.
 pub trait Store: Send + Sync {
-    /// Ends its watch when dropped.
-    type Watch: Send;
+    /// The newest state; never waits for the medium.
+    fn state(&self) -> State;
 
-    /// All entries as of the newest revision.
-    fn list(&self) -> Result<Listing, StoreError>;
+    /// Hands a transaction over. Proposals are decided one after another; what was decided is
+    /// acknowledged when it would survive a crash.
+    fn propose(&self, proposal: Proposal);
 
-    /// Tells every change after `from` until the returned value is dropped.
-    fn watch(&self, from: Revision, on_change: OnChange) -> Result<Self::Watch, StoreError>;
+    /// Has every revision after the returned state told to `follower`.
+    fn follow(&self, follower: Follower) -> State;
 
-    /// Does all of `writes` or none, and returns the revision that did it.
-    ///
-    /// With `expected` it fails as a conflict unless the store stands at exactly that revision.
-    fn apply(&self, writes: &[Write], expected: Option<Revision>) -> Result<Revision, StoreError>;
+    /// Revisions older than `before`, the newest first, at most `limit`. May wait for the medium.
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError>;
+
+    /// The state as of a revision that is still kept. May wait for the medium.
+    fn state_at(&self, revision: Revision) -> Result<State, StoreError> {
+        const PAGE: usize = 256;
+        let mut state = self.state();
+        while state.revision > revision {
+            let next = Revision(state.revision.0 + 1);
+            let page = self.history(Some(next), PAGE)?;
+            for committed in page.iter().take_while(|committed| committed.revision > revision) {
+                if committed.revision != state.revision {
+                    return Err(StoreError::Compacted(revision));
+                }
+                state.undo(committed);
+            }
+            if page.is_empty() {
+                return Err(StoreError::Compacted(revision));
+            }
+        }
+        match state.revision == revision {
+            true => Ok(state),
+            false => Err(StoreError::Compacted(revision)),
+        }
+    }
+}
+
+/// What committing gave: the closure's value, and the revision if one was written.
+pub type Outcome<T> = (T, Option<Arc<Committed>>);
+
+/// Proposes `decide` and waits until it is durable. An `Err` of the closure writes nothing.
+pub async fn commit<T, E>(
+    store: &dyn Store,
+    by: Authorship,
+    mut decide: impl FnMut(&mut Draft) -> Result<T, E> + Send + 'static,
+) -> Result<Result<Outcome<T>, E>, StoreError>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let verdict = Arc::new(Mutex::new(None));
+    let (tell, told) = oneshot::channel();
+    let noted = verdict.clone();
+    let decide: Decide = Box::new(move |draft| {
+        let result = decide(draft);
+        let goes_on = result.is_ok();
+        *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        goes_on
+    });
+    // Whoever no longer waits does not want to know.
+    let done: Done = Box::new(move |result| drop(tell.send(result)));
+    store.propose(Proposal { by, decide, done });
+    let committed = told.await.map_err(|_| StoreError::Ended)??;
+    let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Ok(verdict.ok_or(StoreError::Ended)?.map(|value| (value, committed)))
+}
+
+/// The next state while it is being written.
+pub struct Draft {
+    state: State,
+    touched: BTreeMap<Key, Option<Entry>>,
+    settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    now_ms: u64,
+}
+
+impl Draft {
+    /// A draft on top of `state`, written at `now_ms` since the Unix epoch.
+    pub(crate) fn new(state: State, now_ms: u64) -> Draft {
+        Draft { state, touched: BTreeMap::new(), settings: BTreeMap::new(), now_ms }
+    }
+
+    /// What is there, with what was written into the draft so far.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The revision this will be.
+    pub fn revision(&self) -> Revision {
+        Revision(self.state.revision.0 + 1)
+    }
+
+    /// When this is written, in milliseconds since the Unix epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Creates or replaces, to be deleted by itself at `expires_ms` if that is given.
+    pub fn put(&mut self, key: Key, json: Arc<str>, expires_ms: Option<u64>) {
+        let revision = self.revision();
+        let created = self.state.get(key.kind, &key.id).map_or(revision, |entry| entry.created);
+        self.write(key, Some(Entry { json, created, modified: revision, expires_ms }));
+    }
+
+    /// Deletes, and tells whether there was anything.
+    pub fn delete(&mut self, kind: Kind, id: &str) -> bool {
+        let is_there = self.state.get(kind, id).is_some();
+        if is_there {
+            self.write(Key::new(kind, id), None);
+        }
+        is_there
+    }
+
+    /// Keeps a value for the doors, or forgets it; see [`State::setting`].
+    pub fn set(&mut self, name: &str, value: Option<&str>) {
+        let (name, value): (Arc<str>, Option<Arc<str>>) = (name.into(), value.map(Arc::from));
+        self.state.replace_setting(&name, value.clone());
+        self.settings.insert(name, value);
+    }
+
+    fn write(&mut self, key: Key, entry: Option<Entry>) {
+        let before = self.state.replace(&key, entry);
+        self.touched.entry(key).or_insert(before);
+    }
+
+    /// What was written: the state that comes of it, the revision if there is one, the settings.
+    pub(crate) fn finish(self, by: Authorship) -> Finished {
+        let Draft { mut state, touched, settings, now_ms } = self;
+        let revision = Revision(state.revision.0 + 1);
+        let changed = |(key, before): (Key, Option<Entry>)| {
+            let after = state.get(key.kind, &key.id).cloned();
+            (before.is_some() || after.is_some()).then_some(Changed { key, before, after })
+        };
+        let changes: Vec<Changed> = touched.into_iter().filter_map(changed).collect();
+        let committed = (!changes.is_empty()).then(|| {
+            state.revision = revision;
+            Arc::new(Committed { revision, time_ms: now_ms, by, changes })
+        });
+        Finished { state, committed, settings }
+    }
+}
+
+/// What a draft came to.
+pub(crate) struct Finished {
+    pub(crate) state: State,
+    pub(crate) committed: Option<Arc<Committed>>,
+    pub(crate) settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
 }

@@ -1,0 +1,236 @@
+//! The one writer of a local store: decides proposals in order, makes a batch of them durable at once.
+//!
+//! Everything medium-specific is behind [`Medium`]; must not know files.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::state::{Authorship, Committed, Key, Revision, State};
+use crate::store::{Done, Draft, Follower, Proposal, Store, StoreError};
+
+/// At most so many proposals become durable together.
+const BATCH_MAX: usize = 512;
+
+/// The author of revisions that delete what has expired.
+pub const EXPIRY: &str = "expiry";
+
+/// Where an engine keeps what it decided.
+pub trait Medium: Send + Sync + 'static {
+    /// Makes all of a batch durable, or none of it.
+    fn persist(&self, batch: &Batch) -> Result<(), StoreError>;
+
+    /// As [`Store::history`].
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError>;
+}
+
+/// What becomes durable together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Revisions, ascending.
+    pub revisions: Vec<Arc<Committed>>,
+    /// Settings put or forgotten.
+    pub settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.revisions.is_empty() && self.settings.is_empty()
+    }
+}
+
+enum Message {
+    Propose(Proposal),
+    End,
+}
+
+struct Shared {
+    state: RwLock<State>,
+    followers: Mutex<Vec<Follower>>,
+}
+
+/// A store on one medium.
+pub struct Engine<M> {
+    medium: Arc<M>,
+    shared: Arc<Shared>,
+    messages: Sender<Message>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl<M: Medium> Engine<M> {
+    /// Starts the writer on what the medium held.
+    pub fn start(medium: M, state: State) -> Result<Engine<M>, StoreError> {
+        let (messages, inbox) = channel();
+        let medium = Arc::new(medium);
+        let shared = Arc::new(Shared { state: RwLock::new(state), followers: Mutex::default() });
+        let mut writer = Writer::new(medium.clone(), shared.clone());
+        let thread = std::thread::Builder::new().name("yumen-store".into());
+        let writer = thread.spawn(move || writer.run(&inbox))?;
+        Ok(Engine { medium, shared, messages, writer: Some(writer) })
+    }
+
+    /// The medium.
+    pub fn medium(&self) -> &M {
+        &self.medium
+    }
+}
+
+impl<M> Drop for Engine<M> {
+    fn drop(&mut self) {
+        // What was proposed before is still decided.
+        let _ = self.messages.send(Message::End);
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl<M: Medium> Store for Engine<M> {
+    fn state(&self) -> State {
+        self.shared.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn propose(&self, proposal: Proposal) {
+        if let Err(refused) = self.messages.send(Message::Propose(proposal))
+            && let Message::Propose(proposal) = refused.0
+        {
+            (proposal.done)(Err(StoreError::Ended));
+        }
+    }
+
+    fn follow(&self, follower: Follower) -> State {
+        // The writer publishes a state and tells the followers under this lock.
+        let mut followers = self.shared.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.push(follower);
+        self.state()
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+        self.medium.history(before, limit)
+    }
+}
+
+struct Writer<M> {
+    medium: Arc<M>,
+    shared: Arc<Shared>,
+    state: State,
+    expiring: BTreeSet<(u64, Key)>,
+}
+
+/// A decided proposal that waits to become durable.
+type Decided = (Done, Option<Arc<Committed>>);
+
+impl<M: Medium> Writer<M> {
+    fn new(medium: Arc<M>, shared: Arc<Shared>) -> Writer<M> {
+        let state = shared.state.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let expiring = state.entries().filter_map(|(key, entry)| Some((entry.expires_ms?, key.clone())));
+        Writer { expiring: expiring.collect(), medium, shared, state }
+    }
+
+    fn run(&mut self, inbox: &Receiver<Message>) {
+        loop {
+            let mut proposals = Vec::new();
+            let mut ends = false;
+            match inbox.recv_timeout(self.until_next_expiry()) {
+                Ok(Message::Propose(proposal)) => proposals.push(proposal),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            for message in inbox.try_iter().take(BATCH_MAX) {
+                match message {
+                    Message::Propose(proposal) => proposals.push(proposal),
+                    Message::End => ends = true,
+                }
+            }
+            proposals.extend(self.expiry());
+            self.commit(proposals);
+            if ends {
+                return;
+            }
+        }
+    }
+
+    fn until_next_expiry(&self) -> Duration {
+        const IDLE: Duration = Duration::from_secs(3600);
+        let next = self.expiring.first();
+        next.map_or(IDLE, |(at_ms, _)| Duration::from_millis(at_ms.saturating_sub(now_ms())).min(IDLE))
+    }
+
+    /// Deletes what is due, if anything is.
+    fn expiry(&self) -> Option<Proposal> {
+        let now_ms = now_ms();
+        let due: Vec<Key> = self
+            .expiring
+            .iter()
+            .take_while(|(at_ms, _)| *at_ms <= now_ms)
+            .map(|(_, key)| key.clone())
+            .collect();
+        (!due.is_empty()).then(|| Proposal {
+            by: Authorship::by(EXPIRY),
+            decide: Box::new(move |draft| {
+                for key in &due {
+                    let entry = draft.state().get(key.kind, &key.id);
+                    if entry.and_then(|entry| entry.expires_ms).is_some_and(|at_ms| at_ms <= now_ms) {
+                        draft.delete(key.kind, &key.id);
+                    }
+                }
+                true
+            }),
+            done: Box::new(|_| ()),
+        })
+    }
+
+    fn commit(&mut self, proposals: Vec<Proposal>) {
+        let (mut staged, mut batch) = (self.state.clone(), Batch::default());
+        let mut decided: Vec<Decided> = Vec::with_capacity(proposals.len());
+        for proposal in proposals {
+            let Proposal { by, mut decide, done } = proposal;
+            let mut draft = Draft::new(staged.clone(), now_ms());
+            if !decide(&mut draft) {
+                decided.push((done, None));
+                continue;
+            }
+            let finished = draft.finish(by);
+            staged = finished.state;
+            batch.revisions.extend(finished.committed.clone());
+            batch.settings.extend(finished.settings);
+            decided.push((done, finished.committed));
+        }
+        let durable = if batch.is_empty() { Ok(()) } else { self.medium.persist(&batch) };
+        if durable.is_ok() {
+            self.publish(staged, &batch);
+        }
+        for (done, committed) in decided {
+            done(durable.clone().map(|()| committed));
+        }
+    }
+
+    fn publish(&mut self, state: State, batch: &Batch) {
+        for changed in batch.revisions.iter().flat_map(|committed| &committed.changes) {
+            let expiry = |at_ms: u64| (at_ms, changed.key.clone());
+            if let Some(at_ms) = changed.before.as_ref().and_then(|entry| entry.expires_ms) {
+                self.expiring.remove(&expiry(at_ms));
+            }
+            if let Some(at_ms) = changed.after.as_ref().and_then(|entry| entry.expires_ms) {
+                self.expiring.insert(expiry(at_ms));
+            }
+        }
+        self.state = state.clone();
+        let mut followers = self.shared.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.shared.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        for committed in &batch.revisions {
+            for follower in followers.iter_mut() {
+                follower(committed);
+            }
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,100 @@
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use yumen_config::Kind;
+
+use super::*;
+use crate::memory::{Memory, MemoryStore};
+use crate::store::commit;
+
+const WAIT: Duration = Duration::from_secs(20);
+
+fn store() -> MemoryStore {
+    Memory::store(1000).unwrap()
+}
+
+fn put(store: &dyn Store, id: &str, json: &str) -> Revision {
+    let (tell, told) = channel();
+    let (key, json): (Key, Arc<str>) = (Key::new(Kind::Routes, id), json.into());
+    store.propose(Proposal {
+        by: Authorship::by("test"),
+        decide: Box::new(move |draft| {
+            draft.put(key.clone(), json.clone(), None);
+            true
+        }),
+        done: Box::new(move |result| tell.send(result).unwrap()),
+    });
+    told.recv_timeout(WAIT).unwrap().unwrap().unwrap().revision
+}
+
+#[test]
+fn every_commit_is_a_revision_and_the_past_can_be_seen() {
+    let store = store();
+    assert_eq!(put(&store, "a", "{\"v\":1}"), Revision(1));
+    assert_eq!(put(&store, "a", "{\"v\":2}"), Revision(2));
+    assert_eq!(put(&store, "b", "{}"), Revision(3));
+    let entry = |state: &State, id: &str| state.get(Kind::Routes, id).cloned();
+    let now = entry(&store.state(), "a").unwrap();
+    assert_eq!((&*now.json, now.created, now.modified), ("{\"v\":2}", Revision(1), Revision(2)));
+    let past = store.state_at(Revision(1)).unwrap();
+    assert_eq!(&*entry(&past, "a").unwrap().json, "{\"v\":1}");
+    assert_eq!(entry(&past, "b"), None);
+    assert!(store.state_at(Revision(0)).unwrap().is_empty());
+    assert!(matches!(store.state_at(Revision(9)), Err(StoreError::Compacted(Revision(9)))));
+    let newest: Vec<u64> = store.history(None, 2).unwrap().iter().map(|one| one.revision.0).collect();
+    assert_eq!(newest, [3, 2]);
+}
+
+#[test]
+fn followers_hear_of_every_revision_once_and_in_order() {
+    let store = Arc::new(store());
+    put(&*store, "before", "{}");
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let notes = heard.clone();
+    let from = store.follow(Box::new(move |committed| notes.lock().unwrap().push(committed.revision.0)));
+    assert_eq!(from.revision, Revision(1));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                (0..50).for_each(|i| {
+                    put(&**store, &format!("{thread}-{i}"), "{}");
+                })
+            });
+        }
+    });
+    assert_eq!(*heard.lock().unwrap(), (2..=201).collect::<Vec<u64>>());
+}
+
+#[tokio::test]
+async fn a_refusal_writes_nothing_and_gives_its_reason() {
+    let store = store();
+    let refused = commit(&store, Authorship::by("test"), |draft| {
+        draft.put(Key::new(Kind::Routes, "a"), "{}".into(), None);
+        Err::<(), &str>("no")
+    });
+    assert_eq!(refused.await.unwrap(), Err("no"));
+    assert!(store.state().is_empty());
+    let seen = commit(&store, Authorship::by("test"), |draft| Ok::<_, ()>(draft.revision().0));
+    assert_eq!(seen.await.unwrap().unwrap(), (1, None));
+}
+
+#[test]
+fn what_expires_is_deleted_by_a_revision_of_its_own() {
+    let store = store();
+    let (tell, told) = channel();
+    store.follow(Box::new(move |committed| tell.send(committed.clone()).unwrap()));
+    store.propose(Proposal {
+        by: Authorship::by("test"),
+        decide: Box::new(|draft| {
+            let at_ms = draft.now_ms() + 30;
+            draft.put(Key::new(Kind::Routes, "a"), "{}".into(), Some(at_ms));
+            true
+        }),
+        done: Box::new(|_| ()),
+    });
+    assert_eq!(told.recv_timeout(WAIT).unwrap().by.author, "test");
+    assert_eq!(told.recv_timeout(WAIT).unwrap().by.author, EXPIRY);
+    assert!(store.state().is_empty());
+}

@@ -1,0 +1,181 @@
+//! What a store holds at one revision, and what one revision changed. Plain data.
+//!
+//! A clone of a state is cheap and shares everything; it must not know what the texts mean.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use yumen_config::{Kind, Resource};
+
+/// Counts the changes of one store; larger is later. Zero is the empty store nobody has written to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+/// Names one resource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// What it is.
+    pub kind: Kind,
+    /// Its id within the kind, as in [`Resource::id`].
+    pub id: Arc<str>,
+}
+
+impl Key {
+    /// The key of `kind` and `id`.
+    pub fn new(kind: Kind, id: impl Into<Arc<str>>) -> Key {
+        Key { kind, id: id.into() }
+    }
+}
+
+/// The object's name in problems and histories: `routes/1`.
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.kind {
+            Kind::Credentials => write!(f, "consumers/{}", self.id),
+            kind => write!(f, "{}/{}", kind.name(), self.id),
+        }
+    }
+}
+
+/// One text the store keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Compact JSON, as in [`Resource::json`].
+    pub json: Arc<str>,
+    /// The revision that created it.
+    pub created: Revision,
+    /// The revision that wrote it last.
+    pub modified: Revision,
+    /// When it is deleted by itself, in milliseconds since the Unix epoch.
+    pub expires_ms: Option<u64>,
+}
+
+/// Everything a store holds as of one revision.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// The revision it is of.
+    pub revision: Revision,
+    entries: OrdMap<Key, Entry>,
+    settings: OrdMap<Arc<str>, Arc<str>>,
+}
+
+impl State {
+    /// A state of these entries and settings.
+    pub fn new(
+        revision: Revision,
+        entries: impl IntoIterator<Item = (Key, Entry)>,
+        settings: impl IntoIterator<Item = (Arc<str>, Arc<str>)>,
+    ) -> State {
+        State { revision, entries: entries.into_iter().collect(), settings: settings.into_iter().collect() }
+    }
+
+    /// One entry.
+    pub fn get(&self, kind: Kind, id: &str) -> Option<&Entry> {
+        self.entries.get(&Key::new(kind, id))
+    }
+
+    /// The entries of a kind, ascending by id.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+        let from = Key::new(kind, "");
+        let of_kind = self.entries.range(from..).take_while(move |(key, _)| key.kind == kind);
+        of_kind.map(|(key, entry)| (&key.id, entry))
+    }
+
+    /// All entries, ascending by key.
+    pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        self.entries.iter()
+    }
+
+    /// All entries as the compiler takes them.
+    pub fn resources(&self) -> Vec<Resource> {
+        let resource = |(key, entry): (&Key, &Entry)| Resource {
+            kind: key.kind,
+            id: key.id.clone(),
+            json: entry.json.clone(),
+        };
+        self.entries.iter().map(resource).collect()
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A value the doors keep for themselves, such as hashed keys: no resource, without history.
+    pub fn setting(&self, name: &str) -> Option<&Arc<str>> {
+        self.settings.get(name)
+    }
+
+    /// All such values, ascending by name.
+    pub fn settings(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.settings.iter()
+    }
+
+    /// Puts or deletes an entry and gives what was there.
+    pub(crate) fn replace(&mut self, key: &Key, entry: Option<Entry>) -> Option<Entry> {
+        match entry {
+            Some(entry) => self.entries.insert(key.clone(), entry),
+            None => self.entries.remove(key),
+        }
+    }
+
+    pub(crate) fn replace_setting(&mut self, name: &Arc<str>, value: Option<Arc<str>>) {
+        match value {
+            Some(value) => drop(self.settings.insert(name.clone(), value)),
+            None => drop(self.settings.remove(name)),
+        }
+    }
+
+    /// Takes a revision back.
+    pub(crate) fn undo(&mut self, committed: &Committed) {
+        for changed in &committed.changes {
+            self.replace(&changed.key, changed.before.clone());
+        }
+        self.revision = Revision(committed.revision.0.saturating_sub(1));
+    }
+}
+
+/// Who wrote, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Authorship {
+    /// The name of the key used, or of the part of the gateway that wrote.
+    pub author: String,
+    /// What the author gave as reason.
+    pub reason: Option<String>,
+}
+
+impl Authorship {
+    /// By `author`, without a reason.
+    pub fn by(author: &str) -> Authorship {
+        Authorship { author: author.to_owned(), reason: None }
+    }
+}
+
+/// What one revision did to one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The key.
+    pub key: Key,
+    /// What was there before; `None` where it is new.
+    pub before: Option<Entry>,
+    /// What is there now; `None` where it was deleted.
+    pub after: Option<Entry>,
+}
+
+/// One revision: never changed after it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Its number.
+    pub revision: Revision,
+    /// When it was written, in milliseconds since the Unix epoch.
+    pub time_ms: u64,
+    /// Who wrote it, and why.
+    pub by: Authorship,
+    /// What it changed, one item per key, ascending by key.
+    pub changes: Vec<Changed>,
+}
