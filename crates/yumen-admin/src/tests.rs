@@ -43,8 +43,17 @@ async fn exchange(address: std::net::SocketAddr, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut reply = Vec::new();
     // a reset after the reply is as good as an end
-    let _ = timeout(Duration::from_secs(5), stream.read_to_end(&mut reply)).await.expect("an end");
+    let _ = timeout(Duration::from_secs(60), stream.read_to_end(&mut reply)).await.expect("an end");
     String::from_utf8(reply).unwrap()
+}
+
+/// A connection that has been served once and stays.
+async fn kept(address: std::net::SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(get("/status").replace("Connection: close\r\n", "").as_bytes()).await.unwrap();
+    let mut reply = [0; 1024];
+    assert!(stream.read(&mut reply).await.unwrap() > 0);
+    stream
 }
 
 fn get(target: &str) -> String {
@@ -184,9 +193,8 @@ async fn a_connection_ends_with_its_lifetime() {
 #[tokio::test]
 async fn connections_beyond_the_bound_wait_for_a_place() {
     let address = bounded(Bounds { connections: 1, ..BOUNDS }).await;
-    let first = TcpStream::connect(address).await.unwrap();
-    // the first must be accepted before the second asks
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // the first is accepted, and kept, before the second asks
+    let first = kept(address).await;
     let second = tokio::spawn(async move { exchange(address, &get("/status")).await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!second.is_finished());
@@ -201,13 +209,9 @@ async fn shutdown_closes_idle_connections_and_returns() {
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async { drop(stopped.await) };
     let serving = tokio::spawn(serve_status(listener, state(Ok(())), shutdown));
-    let idle =
-        tokio::spawn(
-            async move { exchange(address, &get("/status").replace("Connection: close\r\n", "")).await },
-        );
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut idle = kept(address).await;
     stop.send(()).unwrap();
-    timeout(Duration::from_secs(2), serving).await.expect("an end").unwrap();
-    assert_eq!(parts(&idle.await.unwrap()).0, 200);
+    timeout(Duration::from_secs(30), serving).await.expect("an end").unwrap();
+    assert_eq!(idle.read(&mut [0]).await.unwrap_or(0), 0, "still open");
     assert!(TcpStream::connect(address).await.is_err());
 }

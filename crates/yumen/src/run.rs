@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::net::TcpListener as AsyncListener;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use yumen_admin::StatusState;
 use yumen_config::NodeConfig;
@@ -56,13 +57,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let probes = supervisor.counters();
     runtime.spawn(supervisor.supervise(control.snapshots.clone()));
     let doors = serve_doors(&runtime, &node, status_state(&control, &carry, &fleet, probes))?;
+    let mut signals = runtime.block_on(async { Signals::listen() })?;
     announce(&listeners, &doors, open_files, workers, &node);
-    runtime.block_on(wait_for_signal());
+    runtime.block_on(signals.next());
     tracing::info!("draining");
     // Workers hold receivers until they end.
     let _ = drain.send(true);
-    runtime.spawn(async {
-        wait_for_signal().await;
+    runtime.spawn(async move {
+        signals.next().await;
         tracing::warn!("second signal, ending at once");
         std::process::exit(1);
     });
@@ -409,15 +411,23 @@ fn announce(listeners: &Listeners, doors: &Doors, open_files: u64, workers: usiz
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
 }
 
-async fn wait_for_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals cannot be heard");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// The signals that end the process, heard from before it says it is ready.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Signals> {
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Signals { terminate, interrupt })
+    }
+
+    /// Returns when another one has come; one that came before is not lost.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

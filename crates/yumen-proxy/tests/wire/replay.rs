@@ -15,7 +15,7 @@ use yumen_snapshot::{Compiler, Defaults, Env, Publisher};
 use crate::case::{Case, Step};
 
 /// Patience with bytes that should come.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for a piece to be read before the next one leaves.
 const PAUSE: Duration = Duration::from_micros(400);
 

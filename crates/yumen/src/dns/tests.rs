@@ -109,7 +109,7 @@ impl Bench {
             servers: vec![server.to_string()],
             ttl_min_ms: 50,
             refresh_ms: 100,
-            timeout_ms: 200,
+            timeout_ms: 1500,
             ..Dns::default()
         };
         let (sender, receiver) = watch::channel(names(wanted));
@@ -129,14 +129,14 @@ impl Bench {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        let late = timeout(Duration::from_secs(8), enough).await.is_err();
+        let late = timeout(Duration::from_secs(60), enough).await.is_err();
         assert_eq!(*self.reports.lock().unwrap(), expected, "late: {late}");
     }
 }
 
 #[tokio::test]
 async fn a_name_is_resolved_at_once_and_again_when_its_time_runs_out() {
-    let server = Server::start(&[("a.test", Says::Addresses(&["10.0.0.1"], 1))]).await;
+    let server = Server::start(&[("a.test", Says::Addresses(&["10.0.0.1"], 3))]).await;
     let bench = Bench::start(server.addr, &["a.test"]);
     bench.expect(&["a.test: 10.0.0.1"]).await;
     let asked = server.asked();
@@ -189,7 +189,7 @@ async fn the_last_addresses_stay_while_the_server_is_gone_or_denies_the_name() {
             true => server.task.abort(),
             false => server.says("a.test", Says::NoSuchName),
         }
-        sleep(Duration::from_millis(700)).await;
+        sleep(Duration::from_millis(2500)).await;
         bench.expect(&["a.test: 10.0.0.1"]).await;
         assert!(!bench.task.is_finished());
     }

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::harness::upstream::respond;
+use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 
 /// Takes its time, but for `/quick`.
@@ -18,7 +18,14 @@ fn slow(delay_ms: u64) -> Upstream {
 
 #[test]
 fn requests_in_flight_are_answered_and_new_connections_refused() {
-    let upstream = slow(1200);
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        if request.target != "/quick" {
+            waits.pass();
+        }
+        respond(stream, 200, "", b"done")
+    });
     let mut gateway = Gateway::start(&upstream.everything());
     let address = gateway.http;
     let mut busy: Vec<Client> = (0..50).map(|_| Client::connect(address)).collect();
@@ -28,20 +35,18 @@ fn requests_in_flight_are_answered_and_new_connections_refused() {
     let mut idle = Client::connect(address);
     assert_eq!(idle.get("/quick").status, 200);
     eventually("all are at the upstream", 5, || upstream.requests() == 51);
-    let asked = Instant::now();
     gateway.terminate();
     eventually("new connections are refused", 5, || TcpStream::connect(address).is_err());
-    let refused = asked.elapsed();
+    // both while the requests in flight are still waiting
     assert!(idle.is_closed_within(Duration::from_secs(2)));
-    // both long before the requests in flight are done
-    assert!(asked.elapsed() < Duration::from_millis(1000), "{refused:?} {:?}", asked.elapsed());
+    gate.open();
     for client in &mut busy {
         let reply = client.reply();
         assert_eq!((reply.status, reply.text().as_str()), (200, "done"));
         assert_eq!(reply.field("connection"), Some("close"));
         assert!(client.is_closed_within(Duration::from_secs(2)));
     }
-    assert_eq!(gateway.wait(5).code(), Some(0));
+    assert_eq!(gateway.wait(60).code(), Some(0));
     assert!(gateway.log().contains("stopped"));
 }
 
@@ -55,8 +60,9 @@ fn idle_connections_do_not_hold_the_end_up() {
     }
     let asked = Instant::now();
     gateway.terminate();
-    assert_eq!(gateway.wait(10).code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(gateway.wait(60).code(), Some(0));
+    // long before a drain would be cut short
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     for client in &mut idle {
         assert!(client.is_closed_within(Duration::from_secs(1)));
     }
@@ -74,7 +80,7 @@ fn requests_sent_while_it_ends_are_answered_or_never_accepted() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(lost, 0);
-    assert_eq!(gateway.wait(10).code(), Some(0));
+    assert_eq!(gateway.wait(60).code(), Some(0));
 }
 
 /// Sends requests, a connection each, until none is accepted; counts those accepted and not answered.
@@ -95,7 +101,7 @@ fn lost_requests(address: std::net::SocketAddr) -> usize {
 
 #[test]
 fn draining_ends_when_it_has_taken_too_long() {
-    let upstream = slow(6000);
+    let upstream = slow(120_000);
     let options = Options { node: "timeouts: {drain_ms: 500}", ..Options::default() };
     let mut gateway = Gateway::with(&upstream.everything(), &options);
     let mut client = Client::connect(gateway.http);
@@ -103,13 +109,13 @@ fn draining_ends_when_it_has_taken_too_long() {
     eventually("it is at the upstream", 5, || upstream.requests() == 1);
     let asked = Instant::now();
     gateway.terminate();
-    assert_eq!(gateway.wait(5).code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(gateway.wait(60).code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
 }
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let upstream = slow(6000);
+    let upstream = slow(120_000);
     let mut gateway = Gateway::start(&upstream.everything());
     Client::connect(gateway.http).send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     let mut client = Client::connect(gateway.http);
@@ -117,7 +123,6 @@ fn a_second_signal_ends_it_at_once() {
     eventually("it is at the upstream", 5, || upstream.requests() >= 1);
     gateway.terminate();
     eventually("it drains", 5, || gateway.log().contains("draining"));
-    std::thread::sleep(Duration::from_millis(50));
     gateway.terminate();
-    assert_eq!(gateway.wait(3).code(), Some(1));
+    assert_eq!(gateway.wait(60).code(), Some(1));
 }

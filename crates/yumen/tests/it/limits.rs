@@ -65,7 +65,7 @@ fn a_head_or_body_that_does_not_come_is_answered_408() {
     check(&gateway, "GET / HTTP/1.1\r\nHost", 408);
     check(&gateway, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", 408);
     let elapsed = started.elapsed();
-    assert!(elapsed > Duration::from_millis(700) && elapsed < Duration::from_secs(8), "{elapsed:?}");
+    assert!(elapsed > Duration::from_millis(700) && elapsed < Duration::from_secs(60), "{elapsed:?}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_head_sent_byte_by_byte_has_one_deadline() {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n").unwrap();
     let mut writer = stream.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
-        for _ in 0..30 {
+        for _ in 0..600 {
             std::thread::sleep(Duration::from_millis(100));
             if writer.write_all(b"A").is_err() {
                 return;
@@ -86,7 +86,7 @@ fn a_head_sent_byte_by_byte_has_one_deadline() {
     });
     let reply = Client::of(stream).reply();
     assert_eq!(reply.status, 408);
-    assert!(started.elapsed() < Duration::from_millis(2000), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(45), "{:?}", started.elapsed());
     drip.join().unwrap();
 }
 
@@ -104,14 +104,15 @@ fn idle_connections_are_closed_without_a_word() {
 
 #[test]
 fn an_upstream_that_does_not_answer_costs_504() {
-    let upstream = Upstream::start(|_, stream| {
-        std::thread::sleep(Duration::from_millis(1200));
+    let upstream = Upstream::start(|request, stream| {
+        let delay_ms = if request.target == "/hasty" { 60_000 } else { 1200 };
+        std::thread::sleep(Duration::from_millis(delay_ms));
         respond(stream, 200, "", b"late")
     });
     let gateway = gateway(&upstream);
     let started = Instant::now();
     check_refusal(&gateway.send("POST /hasty HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"), 504);
-    assert!(started.elapsed() < Duration::from_millis(1000), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(45), "{:?}", started.elapsed());
     assert_eq!(gateway.get("/patient").text(), "late");
 }
 

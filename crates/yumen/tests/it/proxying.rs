@@ -219,7 +219,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
         let mut head = [0; 1024];
         let _ = std::io::Read::read(&mut stream, &mut head);
         respond(&mut stream, 413, "Connection: close\r\n", b"enough");
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_secs(5));
     });
     let route = json!({ "id": "1", "uri": "/*", "upstream": { "nodes": { address: 1 } } });
     let gateway = Gateway::start(&json!({ "routes": [route] }));

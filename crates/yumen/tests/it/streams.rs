@@ -69,7 +69,7 @@ fn server_sent_events_arrive_one_by_one() {
         for i in 0..5 {
             let event = format!("data: {i}\n\n");
             let _ = stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes());
-            let _ = turn.recv_timeout(Duration::from_secs(5));
+            let _ = turn.recv_timeout(Duration::from_secs(60));
         }
         stream.write_all(b"0\r\n\r\n").is_ok()
     });
@@ -84,7 +84,7 @@ fn server_sent_events_arrive_one_by_one() {
         assert_eq!(String::from_utf8(event).unwrap(), format!("data: {i}\n\n"));
         next.send(()).unwrap();
     }
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -107,6 +107,7 @@ fn fifty_stalled_clients_of_large_bodies_cost_bounded_memory() {
             stream
         })
         .collect();
+    crate::harness::eventually("all are asked", 10, || upstream.requests() == 50);
     std::thread::sleep(Duration::from_millis(1500));
     let resident = gateway.resident_kib();
     assert!(resident < 60 * 1024, "{resident} KiB");

@@ -26,8 +26,8 @@ impl Client {
 
     pub(crate) fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("a socket option");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket option");
-        stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a socket option");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
+        stream.set_write_timeout(Some(Duration::from_secs(60))).expect("a socket option");
         Client { stream: BufReader::new(stream) }
     }
 
@@ -110,6 +110,7 @@ impl Client {
 
     /// Whether the other side closes, with or without a reset, within the time given.
     pub(crate) fn is_closed_within(&mut self, wait: Duration) -> bool {
+        let wait = wait.max(Duration::from_secs(30));
         self.stream.get_mut().set_read_timeout(Some(wait)).expect("a socket option");
         let mut byte = [0; 1];
         match self.stream.read(&mut byte) {
