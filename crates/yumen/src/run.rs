@@ -173,18 +173,17 @@ fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) {
     runtime.spawn(dns::keep_resolved(control.hosts.clone(), node.dns.clone(), report));
 }
 
-/// A node that serves has compiled what it was given, and knows the addresses it names if the names
-/// can be resolved soon.
+/// A node that serves has compiled what it was given, however long that takes, and knows the addresses
+/// it names if the names can be resolved soon.
 fn wait_for_first_snapshot(control: &Control) {
-    let started = Instant::now();
-    let waited = || started.elapsed() < Duration::from_millis(FIRST_ADDRESSES_MS);
-    while waited() {
-        let shown = &control.shown;
-        let is_compiled = shown.revision.load(Ordering::Acquire) > 0 || !shown.problems().is_empty();
-        if is_compiled && control.unresolved() == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(500));
+    const PAUSE: Duration = Duration::from_micros(500);
+    let shown = &control.shown;
+    while shown.revision.load(Ordering::Acquire) == 0 && shown.problems().is_empty() {
+        std::thread::sleep(PAUSE);
+    }
+    let compiled = Instant::now();
+    while control.unresolved() > 0 && compiled.elapsed() < Duration::from_millis(FIRST_ADDRESSES_MS) {
+        std::thread::sleep(PAUSE);
     }
 }
 
