@@ -20,7 +20,12 @@ pub type MemoryStore = Engine<Memory>;
 impl Memory {
     /// An empty store that keeps so many revisions.
     pub fn store(revisions_max: usize) -> Result<MemoryStore, StoreError> {
-        Engine::start(Memory { revisions: Mutex::default(), revisions_max }, State::default())
+        Memory::store_of(State::default(), revisions_max)
+    }
+
+    /// A store that starts with a state, whose past is not known.
+    pub fn store_of(state: State, revisions_max: usize) -> Result<MemoryStore, StoreError> {
+        Engine::start(Memory { revisions: Mutex::default(), revisions_max }, state)
     }
 }
 

@@ -5,17 +5,16 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Histogram, Level, Problem};
-use yumen_config::document;
+use yumen_config::Resource;
 use yumen_plugin::Carry;
 use yumen_snapshot::compile::{Change, Compiler};
 use yumen_snapshot::{Publisher, Snapshot};
-
-use crate::compiler;
+use yumen_store::{Changed, Committed, Key, Revision, State};
 
 /// The families of this module, without values, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
@@ -24,12 +23,12 @@ pub(crate) fn describe(out: &mut Vec<Family>) {
 
 /// What doors tell the control thread.
 pub(crate) enum Message {
-    /// The resource file holds this.
-    Document(String),
-    /// The resource file cannot be used; what is in force stays.
-    DocumentFault(String),
-    /// The resource file can be used again and holds what it held.
-    DocumentRecovered,
+    /// What the store holds: where compiling starts.
+    State(State),
+    /// The store has a new revision.
+    Committed(Arc<Committed>),
+    /// The findings of the resource file itself, beside those of its objects.
+    Document(Vec<Problem>),
     /// A host name has these addresses.
     Resolved(Box<str>, Vec<IpAddr>),
 }
@@ -37,6 +36,9 @@ pub(crate) enum Message {
 /// Upper bounds of compile times, in microseconds.
 static COMPILE_BOUNDS_US: &[u64] =
     &[100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000];
+
+/// Upper bounds of the time from a commit to its being in force, in milliseconds.
+static PROPAGATION_BOUNDS_MS: &[u64] = &[1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000];
 
 /// Host names whose addresses are wanted.
 pub(crate) type Hosts = Arc<BTreeSet<Box<str>>>;
@@ -46,6 +48,7 @@ pub(crate) struct Shown {
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) revision: AtomicU64,
     pub(crate) problems: Mutex<Vec<Problem>>,
+    propagation: Histogram,
     compile: Histogram,
     compile_last_us: AtomicU64,
     unresolved: AtomicU64,
@@ -57,6 +60,7 @@ impl Shown {
             publisher,
             revision: AtomicU64::new(0),
             problems: Mutex::default(),
+            propagation: Histogram::new(PROPAGATION_BOUNDS_MS),
             compile: Histogram::new(COMPILE_BOUNDS_US),
             compile_last_us: AtomicU64::new(0),
             unresolved: AtomicU64::new(0),
@@ -76,9 +80,16 @@ pub(crate) struct Control {
     pub(crate) shown: Arc<Shown>,
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(crate) hosts: watch::Receiver<Hosts>,
+    /// The newest revision of the store that is in force.
+    pub(crate) applied: watch::Receiver<Revision>,
 }
 
 impl Control {
+    /// Whether a configuration is in force.
+    pub(crate) fn is_published(&self) -> bool {
+        self.shown.publisher.version() > 0
+    }
+
     /// How many host names have no address yet.
     pub(crate) fn unresolved(&self) -> u64 {
         self.shown.unresolved.load(Ordering::Acquire)
@@ -91,6 +102,10 @@ struct Thread {
     shown: Arc<Shown>,
     snapshots: watch::Sender<Arc<Snapshot>>,
     hosts: watch::Sender<Hosts>,
+    applied: watch::Sender<Revision>,
+    /// Whether the store has said what it holds, and what came before that.
+    started: bool,
+    early: Vec<Arc<Committed>>,
     /// The findings of the document itself, beside those of its objects.
     document_problems: Vec<Problem>,
     /// Snapshots some worker may still hold: freeing a table is this thread's business.
@@ -108,6 +123,7 @@ pub(crate) fn start(
     let (messages, inbox) = channel();
     let (snapshots_out, snapshots) = watch::channel(publisher.load());
     let (hosts_out, hosts) = watch::channel(Hosts::default());
+    let (applied_out, applied) = watch::channel(Revision::default());
     let shown = Arc::new(Shown::new(publisher));
     let thread = Thread {
         compiler,
@@ -115,12 +131,15 @@ pub(crate) fn start(
         shown: shown.clone(),
         snapshots: snapshots_out,
         hosts: hosts_out,
+        applied: applied_out,
+        started: false,
+        early: Vec::new(),
         document_problems: Vec::new(),
         retired: Vec::new(),
         looked_up: BTreeSet::new(),
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
-    Ok(Control { messages, shown, snapshots, hosts })
+    Ok(Control { messages, shown, snapshots, hosts, applied })
 }
 
 impl Thread {
@@ -139,60 +158,57 @@ impl Thread {
         }
     }
 
-    /// Of several documents only the last counts.
+    /// What waits is compiled at once: a thousand revisions cost one publication.
     fn handle(&mut self, batch: Vec<Message>) {
-        let mut text = None;
         let mut resolved = Vec::new();
+        let mut committed = Vec::new();
         for message in batch {
             match message {
-                Message::Document(new) => text = Some(new),
-                Message::DocumentFault(fault) => self.refuse(vec![Problem::error("file", "", fault)]),
-                Message::DocumentRecovered => {
-                    tracing::info!("resource file usable again");
-                    self.document_problems.clear();
-                    self.show();
-                }
+                Message::State(state) => self.start(&state),
+                Message::Committed(one) if self.started => committed.push(one),
+                Message::Committed(one) => self.early.push(one),
+                Message::Document(problems) => self.tell_document(problems),
                 Message::Resolved(host, addrs) => {
                     self.looked_up.insert(host.clone());
                     resolved.push(Change::Resolved { host, addrs });
                 }
             }
         }
-        if let Some(text) = text {
-            self.replace(&text);
+        if let Some(newest) = committed.last() {
+            let revision = newest.revision;
+            let changes = committed.iter().flat_map(|one| one.changes.iter().map(change)).collect();
+            self.compile("configuration applied", changes, revision);
+            for one in &committed {
+                self.shown.propagation.observe(now_ms().saturating_sub(one.time_ms));
+            }
         }
         if !resolved.is_empty() {
-            self.compile("addresses resolved", resolved);
+            let revision = *self.applied.borrow();
+            self.compile("addresses resolved", resolved, revision);
         }
     }
 
-    fn replace(&mut self, text: &str) {
-        let started = Instant::now();
-        let (resources, problems) = document::parse(text, &compiler::environment);
-        let is_unreadable = |problem: &Problem| problem.object == "file" && problem.level == Level::Error;
-        if problems.iter().any(is_unreadable) {
-            return self.refuse(problems);
+    fn start(&mut self, state: &State) {
+        self.started = true;
+        let changes = self.compiler.diff(state.resources());
+        self.compile("configuration applied", changes, state.revision);
+        let later = self.early.drain(..).filter(|one| one.revision > state.revision);
+        let later: Vec<Message> = later.map(Message::Committed).collect();
+        if !later.is_empty() {
+            self.handle(later);
         }
-        let objects = resources.len();
-        let changes = self.compiler.diff(resources);
-        let (changed, read_us) = (changes.len(), started.elapsed().as_micros() as u64);
-        tracing::info!(objects, changed, read_us, "resource file read");
-        self.document_problems = problems;
-        self.compile("configuration applied", changes);
     }
 
-    /// The document says nothing that can be used: what is in force stays.
-    fn refuse(&mut self, problems: Vec<Problem>) {
-        tracing::error!("resource file not usable, the last good configuration stays in force");
+    fn tell_document(&mut self, problems: Vec<Problem>) {
         log(&problems);
         self.document_problems = problems;
         self.show();
     }
 
-    fn compile(&mut self, event: &'static str, changes: Vec<Change>) {
+    fn compile(&mut self, event: &'static str, changes: Vec<Change>, revision: Revision) {
         let started = Instant::now();
-        let revision = self.shown.revision.load(Ordering::Relaxed) + 1;
-        let compiled = self.compiler.apply(changes, revision);
+        let changed = changes.len();
+        let compiled = self.compiler.apply(changes, revision.0);
         let before = self.shown.publisher.publish(compiled.snapshot.clone());
         let compile_us = started.elapsed().as_micros() as u64;
         self.shown.compile.observe(compile_us);
@@ -208,11 +224,11 @@ impl Thread {
             *known = Arc::new(hosts);
             is_new
         });
-        self.shown.revision.store(revision, Ordering::Release);
         self.show();
+        self.shown.revision.store(revision.0, Ordering::Release);
+        self.applied.send_replace(revision);
         let (problems, carried) = (self.shown.problems().len(), self.carry.len());
-        tracing::info!(revision, compile_us, problems, carried, "{event}");
-        log(&self.document_problems);
+        tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}");
         log(&compiled.problems);
     }
 
@@ -221,6 +237,18 @@ impl Thread {
         all.extend(self.compiler.problems());
         *self.shown.problems.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
+}
+
+fn change(changed: &Changed) -> Change {
+    let Key { kind, id } = &changed.key;
+    match &changed.after {
+        Some(entry) => Change::Put(Resource { kind: *kind, id: id.clone(), json: entry.json.clone() }),
+        None => Change::Delete(*kind, Box::from(&**id)),
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Problems in the log, each with all it says; bounded, since the status listener has them all.
@@ -245,22 +273,17 @@ impl Gather for Shown {
             out.push(Family { name: name.into(), help: help.into(), kind, samples });
         };
         let one = |value| vec![Sample { labels: Vec::new(), value }];
-        let mut cumulated = 0;
-        let counts: Vec<u64> = self.compile.counts().collect();
-        let buckets = COMPILE_BOUNDS_US.iter().zip(&counts).map(|(bound, count)| {
-            cumulated += count;
-            (*bound as f64 / 1e6, cumulated)
-        });
-        let compile = Value::Buckets {
-            buckets: buckets.collect(),
-            sum: self.compile.sum() as f64 / 1e6,
-            count: counts.iter().sum(),
-        };
+        family(
+            "yumen_config_propagation_seconds",
+            "From the commit of a change to its being in force for every next request.",
+            MetricKind::Histogram,
+            one(buckets(&self.propagation, PROPAGATION_BOUNDS_MS, 1e3)),
+        );
         family(
             "yumen_config_compile_seconds",
             "Compiling and publishing one change of configuration.",
             MetricKind::Histogram,
-            one(compile),
+            one(buckets(&self.compile, COMPILE_BOUNDS_US, 1e6)),
         );
         family(
             "yumen_config_compile_last_seconds",
@@ -285,5 +308,20 @@ impl Gather for Shown {
             MetricKind::Gauge,
             vec![level(Level::Error, "error"), level(Level::Warning, "warning")],
         );
+    }
+}
+
+/// A histogram as a family's value, in seconds.
+fn buckets(histogram: &Histogram, bounds: &[u64], per_second: f64) -> Value {
+    let counts: Vec<u64> = histogram.counts().collect();
+    let mut cumulated = 0;
+    let buckets = bounds.iter().zip(&counts).map(|(bound, count)| {
+        cumulated += count;
+        (*bound as f64 / per_second, cumulated)
+    });
+    Value::Buckets {
+        buckets: buckets.collect(),
+        sum: histogram.sum() as f64 / per_second,
+        count: counts.iter().sum(),
     }
 }

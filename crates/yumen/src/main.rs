@@ -5,6 +5,7 @@ mod cli;
 mod compiler;
 mod control;
 mod dns;
+mod doors;
 mod node;
 mod process;
 mod reference;

@@ -1,6 +1,5 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -20,10 +19,10 @@ use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::tls::{self, Acceptor, ServerTls};
 use yumen_proxy::{AllCounters, Counters, Listener, ListenerSettings, Settings, WorkerParts};
 use yumen_snapshot::Publisher;
-use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 
 use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
+use crate::doors::Doors;
 use crate::{compiler, dns, node, process};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         .thread_name("yumen-async")
         .enable_all()
         .build()?;
-    let _watch = open_store(&node, &control)?;
+    let store = Doors::open(&node, &control)?;
     start_resolving(&runtime, &node, &control);
     wait_for_first_snapshot(&control);
     let (drain, draining) = watch::channel(false);
@@ -128,43 +127,6 @@ impl Listeners {
     }
 }
 
-/// The file the resources are in: the one named, or the starter in the data directory.
-fn resource_file(node: &NodeConfig) -> anyhow::Result<PathBuf> {
-    match node.store.kind {
-        StoreKind::File => Ok(PathBuf::from(&node.store.file)),
-        StoreKind::Embedded => {
-            let dir = PathBuf::from(&node.store.data_dir);
-            yumen_store::starter::ensure_starter(&dir)
-                .with_context(|| format!("cannot keep files in {}", dir.display()))
-        }
-    }
-}
-
-/// Reads the resources and has every change of them told to the control thread.
-fn open_store(node: &NodeConfig, control: &Control) -> anyhow::Result<WatchGuard> {
-    let path = resource_file(node)?;
-    let store = FileStore::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-    let text = store.read().with_context(|| format!("cannot read {}", path.display()))?;
-    let messages = control.messages.clone();
-    // The control thread ends with the process.
-    let _ = messages.send(Message::Document(text));
-    let guard = store.watch(move |event| {
-        let message = match event {
-            FileEvent::Changed(text) => Message::Document(text),
-            FileEvent::Recovered => Message::DocumentRecovered,
-            FileEvent::Vanished => Message::DocumentFault("the resource file is gone".into()),
-            FileEvent::HalfWritten => {
-                Message::DocumentFault("the resource file lost its #END: half written?".into())
-            }
-            FileEvent::Unreadable(error) => {
-                Message::DocumentFault(format!("the resource file cannot be read: {error}"))
-            }
-        };
-        let _ = messages.send(message);
-    })?;
-    Ok(guard)
-}
-
 fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) {
     let messages = control.messages.clone();
     let report = move |host: Box<str>, addrs| {
@@ -178,7 +140,7 @@ fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) {
 fn wait_for_first_snapshot(control: &Control) {
     const PAUSE: Duration = Duration::from_micros(500);
     let shown = &control.shown;
-    while shown.revision.load(Ordering::Acquire) == 0 && shown.problems().is_empty() {
+    while !control.is_published() && shown.problems().is_empty() {
         std::thread::sleep(PAUSE);
     }
     let compiled = Instant::now();
@@ -311,13 +273,13 @@ fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Opti
     Ok((Some(queue), Some(writer)))
 }
 
-/// Where the doors of the control plane listen.
-struct Doors {
+/// Where operators' listeners listen.
+struct Operators {
     admin: Option<std::net::SocketAddr>,
     status: Option<std::net::SocketAddr>,
 }
 
-fn serve_doors(runtime: &Runtime, node: &NodeConfig, state: StatusState) -> anyhow::Result<Doors> {
+fn serve_doors(runtime: &Runtime, node: &NodeConfig, state: StatusState) -> anyhow::Result<Operators> {
     let listen = |address: &str, what: &str| -> anyhow::Result<Option<AsyncListener>> {
         if address.is_empty() {
             return Ok(None);
@@ -329,7 +291,7 @@ fn serve_doors(runtime: &Runtime, node: &NodeConfig, state: StatusState) -> anyh
     let status = listen(&node.status.listen, "status")?;
     let addresses =
         |listener: &Option<AsyncListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
-    let doors = Doors { admin: addresses(&admin), status: addresses(&status) };
+    let doors = Operators { admin: addresses(&admin), status: addresses(&status) };
     if let Some(status) = status {
         runtime.spawn(yumen_admin::serve_status(status, state, std::future::pending::<()>()));
     }
@@ -351,7 +313,7 @@ fn status_state(
     let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
     let problems = shown.clone();
     StatusState {
-        ready: Arc::new(move || match ready.revision.load(Ordering::Acquire) {
+        ready: Arc::new(move || match ready.publisher.version() {
             0 => Err("no configuration has been compiled yet".into()),
             _ => Ok(()),
         }),
@@ -380,7 +342,7 @@ fn status_state(
 }
 
 /// Says where it listens, and what to try next.
-fn announce(listeners: &Listeners, doors: &Doors, open_files: u64, workers: usize, node: &NodeConfig) {
+fn announce(listeners: &Listeners, doors: &Operators, open_files: u64, workers: usize, node: &NodeConfig) {
     for listener in &listeners.settings {
         tracing::info!(address = %listener.address, tls = listener.tls, "listening");
     }

@@ -1,0 +1,148 @@
+//! The doors configuration comes in by: opens the node's store and has every revision told to the control thread.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use anyhow::Context;
+use yumen_base::{Level, Problem};
+use yumen_config::node::StoreKind;
+use yumen_config::{NodeConfig, Resource, document};
+use yumen_store::file::{FileEvent, FileStore, WatchGuard};
+use yumen_store::{Authorship, Draft, Entry, Key, Memory, Proposal, Revision, State, Store};
+
+use crate::compiler;
+use crate::control::{Control, Message};
+
+/// Revisions a node keeps of a file it watches: they are there to look at, the file is what counts.
+const FILE_REVISIONS_MAX: usize = 100;
+
+/// A node's store, open.
+pub(crate) struct Doors {
+    /// Where resources live.
+    pub(crate) store: Arc<dyn Store>,
+    _watch: Option<WatchGuard>,
+}
+
+impl Doors {
+    /// Opens what the node's configuration names; from then on every revision reaches the control thread.
+    pub(crate) fn open(node: &NodeConfig, control: &Control) -> anyhow::Result<Doors> {
+        match node.store.kind {
+            StoreKind::File => open_file(Path::new(&node.store.file), &control.messages),
+            StoreKind::Embedded => open_embedded(node, &control.messages),
+        }
+    }
+}
+
+/// Has the state and every revision after it sent to the control thread.
+fn follow(store: &dyn Store, messages: &Sender<Message>) -> State {
+    let follower = messages.clone();
+    // The control thread ends with the process.
+    store.follow(Box::new(move |committed| drop(follower.send(Message::Committed(committed.clone())))))
+}
+
+fn open_embedded(node: &NodeConfig, messages: &Sender<Message>) -> anyhow::Result<Doors> {
+    let dir = PathBuf::from(&node.store.data_dir);
+    let path = yumen_store::ensure_starter(&dir)
+        .with_context(|| format!("cannot keep files in {}", dir.display()))?;
+    open_file(&path, messages)
+}
+
+/// A watched document: what it says is mirrored into a store in memory.
+fn open_file(path: &Path, messages: &Sender<Message>) -> anyhow::Result<Doors> {
+    let file = FileStore::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let text = file.read().with_context(|| format!("cannot read {}", path.display()))?;
+    let read = read_document(&text, messages);
+    let is_started = read.is_some();
+    let store = Arc::new(Memory::store_of(first_state(read.unwrap_or_default()), FILE_REVISIONS_MAX)?);
+    let state = follow(&*store, messages);
+    if is_started {
+        let _ = messages.send(Message::State(state));
+    }
+    let mut mirror = Mirror { store: store.clone(), messages: messages.clone(), is_started };
+    let watch = file.watch(move |event| mirror.take(event))?;
+    Ok(Doors { store, _watch: Some(watch) })
+}
+
+fn first_state(resources: Vec<Resource>) -> State {
+    let first = Revision(1);
+    let entry = |json| Entry { json, created: first, modified: first, expires_ms: None };
+    let entries = resources.into_iter().map(|one| (Key::new(one.kind, one.id), entry(one.json)));
+    State::new(first, entries, [])
+}
+
+/// The resources of a document, or none where it says nothing that can be used; tells its findings.
+fn read_document(text: &str, messages: &Sender<Message>) -> Option<Vec<Resource>> {
+    let (resources, problems) = document::parse(text, &compiler::environment);
+    let is_unreadable = |problem: &Problem| problem.object == "file" && problem.level == Level::Error;
+    let is_usable = !problems.iter().any(is_unreadable);
+    if !is_usable {
+        tracing::error!("resource file not usable, the last good configuration stays in force");
+    }
+    let _ = messages.send(Message::Document(problems));
+    is_usable.then_some(resources)
+}
+
+/// Writes what a document says into the store beside it.
+struct Mirror {
+    store: Arc<dyn Store>,
+    messages: Sender<Message>,
+    is_started: bool,
+}
+
+impl Mirror {
+    fn take(&mut self, event: FileEvent) {
+        let fault = match event {
+            FileEvent::Changed(text) => return self.replace(&text),
+            FileEvent::Recovered => {
+                tracing::info!("resource file usable again");
+                let _ = self.messages.send(Message::Document(Vec::new()));
+                return;
+            }
+            FileEvent::Vanished => "the resource file is gone".to_owned(),
+            FileEvent::HalfWritten => "the resource file lost its #END: half written?".to_owned(),
+            FileEvent::Unreadable(error) => format!("the resource file cannot be read: {error}"),
+        };
+        tracing::error!("resource file not usable, the last good configuration stays in force");
+        let _ = self.messages.send(Message::Document(vec![Problem::error("file", "", fault)]));
+    }
+
+    fn replace(&mut self, text: &str) {
+        let Some(resources) = read_document(text, &self.messages) else { return };
+        let (messages, store) = (self.messages.clone(), self.store.clone());
+        let was_started = std::mem::replace(&mut self.is_started, true);
+        self.store.propose(Proposal {
+            by: Authorship::by("file"),
+            decide: Box::new(move |draft| {
+                replace_all(draft, &resources);
+                true
+            }),
+            done: Box::new(move |_| {
+                if !was_started {
+                    let _ = messages.send(Message::State(store.state()));
+                }
+            }),
+        });
+    }
+}
+
+/// Makes a draft hold these resources and nothing else, touching only what differs.
+pub(crate) fn replace_all(draft: &mut Draft, resources: &[Resource]) {
+    let named: std::collections::HashSet<(yumen_config::Kind, &str)> =
+        resources.iter().map(|one| (one.kind, &*one.id)).collect();
+    let gone: Vec<Key> = draft
+        .state()
+        .entries()
+        .map(|(key, _)| key)
+        .filter(|key| !named.contains(&(key.kind, &key.id)))
+        .cloned()
+        .collect();
+    for key in gone {
+        draft.delete(key.kind, &key.id);
+    }
+    for one in resources {
+        if draft.state().get(one.kind, &one.id).is_none_or(|entry| entry.json != one.json) {
+            draft.put(Key::new(one.kind, one.id.clone()), one.json.clone(), None);
+        }
+    }
+}
