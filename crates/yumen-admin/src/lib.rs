@@ -10,9 +10,11 @@ mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
+mod v1;
 mod validate;
 
 pub use admin::serve_admin;
 pub use api::AdminState;
 pub use exposition::exposition;
 pub use status::{Document, StatusState, serve_status};
+pub use v1::{Live, V1State};

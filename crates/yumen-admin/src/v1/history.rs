@@ -1,0 +1,179 @@
+//! Looking back, and going back.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Path, Query, State};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use yumen_store::{
+    Authorship, Changed, Committed, Draft, Key, Revision, State as StoreState, Store, StoreError, commit,
+};
+
+use super::applied::REVISION;
+use super::{V1State, difference};
+use crate::api::Refusal;
+use crate::reply;
+
+const PAGE: usize = 50;
+const PAGE_MAX: usize = 500;
+
+/// Which part of the history.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page {
+    before: Option<u64>,
+    limit: Option<usize>,
+    /// Only revisions that changed this object, such as `routes/1`.
+    object: Option<String>,
+}
+
+/// `GET /yumen/v1/revisions`: the newest first.
+pub(super) async fn list(
+    State(state): State<V1State>,
+    Query(page): Query<Page>,
+) -> Result<Response, Refusal> {
+    let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
+    let before = page.before.map(Revision);
+    let found = off_runtime(move || match &page.object {
+        None => state.store.history(before, limit),
+        Some(object) => history_of(&*state.store, object, before, limit),
+    })
+    .await?;
+    let revisions: Vec<Value> = found.iter().map(|committed| summary(committed)).collect();
+    Ok(reply::json(StatusCode::OK, &json!({ "revisions": revisions })))
+}
+
+/// Looks through the whole history that is kept, which is bounded.
+fn history_of(
+    store: &dyn Store,
+    object: &str,
+    mut before: Option<Revision>,
+    limit: usize,
+) -> Result<Vec<Arc<Committed>>, StoreError> {
+    let mut found = Vec::new();
+    loop {
+        let page = store.history(before, PAGE_MAX)?;
+        let Some(last) = page.last() else { return Ok(found) };
+        before = Some(last.revision);
+        let touches =
+            |one: &Arc<Committed>| one.changes.iter().any(|changed| changed.key.to_string() == object);
+        found.extend(page.into_iter().filter(touches));
+        if found.len() >= limit {
+            found.truncate(limit);
+            return Ok(found);
+        }
+    }
+}
+
+fn summary(committed: &Committed) -> Value {
+    let changes = committed.changes.iter().map(|changed| {
+        let action = match (&changed.before, &changed.after) {
+            (None, _) => "created",
+            (Some(_), Some(_)) => "changed",
+            (Some(_), None) => "deleted",
+        };
+        json!({ "object": changed.key.to_string(), "action": action })
+    });
+    json!({
+        "revision": committed.revision.0,
+        "time_unix_ms": committed.time_ms,
+        "author": committed.by.author,
+        "reason": committed.by.reason,
+        "changes": changes.collect::<Vec<Value>>(),
+    })
+}
+
+/// `GET /yumen/v1/revisions/{R}`: what one revision did, path by path.
+pub(super) async fn one(
+    State(state): State<V1State>,
+    Path(revision): Path<u64>,
+) -> Result<Response, Refusal> {
+    let found =
+        off_runtime(move || state.store.history(Some(Revision(revision.saturating_add(1))), 1)).await?;
+    let committed = found.into_iter().find(|one| one.revision.0 == revision);
+    let committed = committed.ok_or_else(|| Refusal::from(StoreError::Compacted(Revision(revision))))?;
+    let mut body = summary(&committed);
+    body["changes"] = committed.changes.iter().map(difference::shown).collect();
+    Ok(reply::json(StatusCode::OK, &body))
+}
+
+/// From which revision to which.
+#[derive(Debug, Deserialize)]
+pub(super) struct Span {
+    from: u64,
+    /// The newest where it is left out.
+    to: Option<u64>,
+}
+
+/// `GET /yumen/v1/diff?from=R1&to=R2`.
+pub(super) async fn diff(
+    State(state): State<V1State>,
+    Query(span): Query<Span>,
+) -> Result<Response, Refusal> {
+    let (from, to, changes) = off_runtime(move || {
+        let from = state.store.state_at(Revision(span.from))?;
+        let to = span.to.map_or_else(|| Ok(state.store.state()), |to| state.store.state_at(Revision(to)))?;
+        let changes = between(&from, &to);
+        Ok((from.revision, to.revision, changes))
+    })
+    .await?;
+    let changes: Vec<Value> = changes.iter().map(difference::shown).collect();
+    Ok(reply::json(StatusCode::OK, &json!({ "from": from.0, "to": to.0, "changes": changes })))
+}
+
+/// What leads from one state to another, ascending by key.
+pub(super) fn between(from: &StoreState, to: &StoreState) -> Vec<Changed> {
+    let mut changes: Vec<Changed> = Vec::new();
+    for (key, before) in from.entries() {
+        let after = to.get(key.kind, &key.id);
+        if after.is_none_or(|after| after.json != before.json) {
+            changes.push(Changed { key: key.clone(), before: Some(before.clone()), after: after.cloned() });
+        }
+    }
+    let is_new = |(key, _): &(&Key, _)| from.get(key.kind, &key.id).is_none();
+    let new = to.entries().filter(is_new);
+    changes.extend(new.map(|(key, entry)| Changed {
+        key: key.clone(),
+        before: None,
+        after: Some(entry.clone()),
+    }));
+    changes.sort_by(|a, b| a.key.cmp(&b.key));
+    changes
+}
+
+/// `POST /yumen/v1/revisions/{R}/rollback`: a new revision with the content of an old one.
+pub(super) async fn rollback(
+    State(state): State<V1State>,
+    Path(revision): Path<u64>,
+    by: Option<Extension<Authorship>>,
+) -> Result<Response, Refusal> {
+    let store = state.store.clone();
+    let past = off_runtime(move || store.state_at(Revision(revision))).await?;
+    let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
+    by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
+    let decide = move |draft: &mut Draft| -> Result<usize, Refusal> {
+        let changes = between(draft.state(), &past);
+        for changed in &changes {
+            match &changed.after {
+                Some(entry) => draft.put(changed.key.clone(), entry.json.clone(), entry.expires_ms),
+                None => drop(draft.delete(changed.key.kind, &changed.key.id)),
+            }
+        }
+        Ok(changes.len())
+    };
+    let (changed, committed) = commit(&*state.store, by, decide).await??;
+    let newest = committed.map_or_else(|| state.store.state().revision, |committed| committed.revision);
+    let body = json!({ "revision": newest.0, "restored": revision, "changed": changed });
+    let mut response = reply::json(StatusCode::OK, &body);
+    response.headers_mut().insert(REVISION, HeaderValue::from(newest.0));
+    Ok(response)
+}
+
+/// The history is on disk: it is read where nobody else waits.
+async fn off_runtime<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(read).await;
+    done.map_err(|_| StoreError::Ended)?.map_err(Refusal::from)
+}

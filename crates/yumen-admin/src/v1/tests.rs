@@ -1,0 +1,140 @@
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use yumen_config::Kind;
+use yumen_store::{Authorship, Key, Memory, MemoryStore, commit};
+
+use super::*;
+
+struct Fixture {
+    store: Arc<MemoryStore>,
+    applied: watch::Sender<Revision>,
+    router: Router,
+}
+
+struct Gateway(watch::Receiver<Revision>);
+
+impl Live for Gateway {
+    fn applied(&self) -> watch::Receiver<Revision> {
+        self.0.clone()
+    }
+
+    fn workers(&self) -> (Vec<u64>, u64) {
+        (vec![3, 2], 3)
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        vec![Problem::error("routes/9", "uri", "bad"), Problem::warning("routes/8", "", "odd")]
+    }
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let store = Arc::new(Memory::store(100).unwrap());
+        let (applied, receiver) = watch::channel(Revision::default());
+        let state = V1State { store: store.clone(), live: Arc::new(Gateway(receiver)) };
+        let waits = axum::middleware::from_fn_with_state(state.clone(), wait_for_applied);
+        Fixture { store, applied, router: router(state).layer(waits) }
+    }
+
+    async fn put(&self, kind: Kind, id: &str, value: Value) -> u64 {
+        let (key, json): (Key, Arc<str>) = (Key::new(kind, id), value.to_string().into());
+        let written = commit(&*self.store, Authorship::by("ann"), move |draft| {
+            draft.put(key.clone(), json.clone(), None);
+            Ok::<(), ()>(())
+        });
+        written.await.unwrap().unwrap().1.unwrap().revision.0
+    }
+
+    async fn ask(&self, method: &str, target: &str) -> (u16, Value, axum::http::HeaderMap) {
+        let request = Request::builder().method(method).uri(target).body(Body::empty()).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        (head.status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default(), head.headers)
+    }
+}
+
+#[tokio::test]
+async fn revisions_are_listed_newest_first_and_by_object() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    fixture.put(Kind::Upstreams, "u", json!({})).await;
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/b", "plugins": { "cors": {} } })).await;
+    let (status, body, _) = fixture.ask("GET", "/yumen/v1/revisions?limit=2").await;
+    assert_eq!(status, 200);
+    let numbers: Vec<&Value> =
+        body["revisions"].as_array().unwrap().iter().map(|one| &one["revision"]).collect();
+    assert_eq!(numbers, [&json!(3), &json!(2)]);
+    assert_eq!(body["revisions"][0]["author"], "ann");
+    let (_, body, _) = fixture.ask("GET", "/yumen/v1/revisions?object=routes/1").await;
+    let numbers: Vec<&Value> =
+        body["revisions"].as_array().unwrap().iter().map(|one| &one["revision"]).collect();
+    assert_eq!(numbers, [&json!(3), &json!(1)]);
+    let (_, body, _) = fixture.ask("GET", "/yumen/v1/revisions/3").await;
+    let paths = &body["changes"][0]["paths"];
+    assert_eq!(paths[0], json!({ "path": "uri", "before": "/a", "after": "/b" }));
+    assert_eq!(paths[1], json!({ "path": "plugins", "before": null, "after": { "cors": {} } }));
+    assert_eq!(fixture.ask("GET", "/yumen/v1/revisions/9").await.0, 410);
+}
+
+#[tokio::test]
+async fn a_rollback_is_a_new_revision_with_the_old_content() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/b" })).await;
+    fixture.put(Kind::Routes, "2", json!({ "uri": "/c" })).await;
+    let (_, body, _) = fixture.ask("GET", "/yumen/v1/diff?from=1").await;
+    let actions: Vec<(&str, &str)> = body["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["object"].as_str().unwrap(), one["action"].as_str().unwrap()))
+        .collect();
+    assert_eq!(actions, [("routes/1", "changed"), ("routes/2", "created")]);
+    let (status, body, headers) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
+    assert_eq!((status, &body), (200, &json!({ "revision": 4, "restored": 1, "changed": 2 })));
+    assert_eq!(headers["x-yumen-revision"], "4");
+    let state = fixture.store.state();
+    assert_eq!(&*state.get(Kind::Routes, "1").unwrap().json, r#"{"uri":"/a"}"#);
+    assert!(state.get(Kind::Routes, "2").is_none());
+    let (_, body, _) = fixture.ask("GET", "/yumen/v1/revisions/4").await;
+    assert_eq!(body["reason"], "rollback to revision 1");
+    // nothing differs any more: no revision is written
+    let (_, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
+    assert_eq!(body, json!({ "revision": 4, "restored": 1, "changed": 0 }));
+}
+
+#[tokio::test]
+async fn private_keys_do_not_show_in_the_history() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Ssls, "1", json!({ "cert": "c", "key": "top-secret", "keys": ["top-secret"] })).await;
+    fixture.put(Kind::Ssls, "1", json!({ "cert": "c", "key": "top-secret-too", "keys": [] })).await;
+    for target in ["/yumen/v1/revisions/2", "/yumen/v1/diff?from=1", "/yumen/v1/diff?from=0"] {
+        let (status, body, _) = fixture.ask("GET", target).await;
+        assert_eq!(status, 200);
+        assert!(!body.to_string().contains("top-secret"), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_waits_until_its_revision_is_in_force() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    let asked = "/yumen/v1/revisions/1/rollback?wait=applied&timeout=0.05";
+    let (_, _, headers) = fixture.ask("POST", asked).await;
+    assert_eq!(headers["x-yumen-applied"], "false");
+    let later = fixture.applied.clone();
+    let (answer, ()) =
+        tokio::join!(fixture.ask("POST", "/yumen/v1/revisions/1/rollback?wait=applied"), async {
+            tokio::task::yield_now().await;
+            later.send_replace(Revision(1));
+        });
+    assert_eq!(answer.2["x-yumen-applied"], "true");
+    let (_, body, _) = fixture.ask("GET", "/yumen/v1/applied").await;
+    let expected = json!({
+        "revision": 1, "applied": 1, "lag": 0, "workers": 2, "workers_current": 1, "quarantined": ["routes/9"],
+    });
+    assert_eq!(body, expected);
+}
