@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::remote::Remote;
+
 /// An API gateway: APISIX's resource model, configuration that changes without a reload, less CPU per
 /// request than NGINX.
 #[derive(Debug, Parser)]
@@ -33,6 +35,43 @@ pub(crate) enum Command {
         /// Print problems as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Show the revisions of the configuration, the newest first
+    ///
+    /// Every accepted change is a revision: when, by whom, why, and what it changed.
+    History {
+        /// Only revisions that changed this object, such as routes/1
+        #[arg(long, value_name = "KIND/ID")]
+        object: Option<String>,
+        /// How many
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show what changed between two revisions
+    Diff {
+        /// The earlier revision
+        from: u64,
+        /// The later one [default: the newest]
+        to: Option<u64>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Put the content of an earlier revision in force again, as a new revision
+    Rollback {
+        /// The revision to restore
+        revision: u64,
+        /// Why, for the history
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// List what is wrong with the configuration in force; exit status 1 if anything is
+    Problems {
+        #[command(flatten)]
+        remote: Remote,
     },
     /// Print the version and what this binary was built with
     Version,

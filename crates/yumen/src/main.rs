@@ -2,6 +2,7 @@
 
 mod check;
 mod cli;
+mod client;
 mod compiler;
 mod control;
 mod dns;
@@ -9,6 +10,7 @@ mod doors;
 mod node;
 mod process;
 mod reference;
+mod remote;
 mod run;
 
 use std::io::Write;
@@ -22,6 +24,12 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check { file, json } => check::check(&file, json),
+        Command::History { object, limit, remote } => remote::history(&remote, object.as_deref(), limit),
+        Command::Diff { from, to, remote } => remote::diff(&remote, from, to),
+        Command::Rollback { revision, reason, remote } => {
+            remote::rollback(&remote, revision, reason.as_deref())
+        }
+        Command::Problems { remote } => remote::problems(&remote),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

@@ -1,0 +1,141 @@
+//! Commands that ask a running gateway: history, difference, rollback, problems.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use hyper::Method;
+use serde_json::Value;
+
+use crate::client::Client;
+
+/// Which gateway to ask.
+#[derive(Debug, Args)]
+pub(crate) struct Remote {
+    /// The admin listener
+    #[arg(long, value_name = "URL", env = "YUMEN_ADMIN", default_value = "http://127.0.0.1:9180")]
+    admin: String,
+    /// The admin key
+    #[arg(long, value_name = "KEY", env = "YUMEN_ADMIN_KEY", hide_env_values = true)]
+    key: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Remote {
+    pub(crate) fn client(&self) -> anyhow::Result<Client> {
+        Client::new(&self.admin, self.key.clone())
+    }
+
+    /// Prints a document as it is, or in words.
+    pub(crate) fn print(
+        &self,
+        document: &Value,
+        words: impl FnOnce(&Value) -> String,
+    ) -> anyhow::Result<ExitCode> {
+        let text = match self.json {
+            true => format!("{}\n", serde_json::to_string_pretty(document)?),
+            false => words(document),
+        };
+        // A reader that has gone (`| head`) is no error.
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `yumen history`.
+pub(crate) fn history(remote: &Remote, object: Option<&str>, limit: usize) -> anyhow::Result<ExitCode> {
+    let object = object.map(|object| format!("&object={object}")).unwrap_or_default();
+    let found = remote.client()?.get(&format!("/yumen/v1/revisions?limit={limit}{object}"))?;
+    remote.print(&found, |found| {
+        let lines = list(&found["revisions"]).iter().map(|one| {
+            let changes = list(&one["changes"]);
+            let first = changes
+                .first()
+                .map(|change| format!("{} {}", text(&change["action"]), text(&change["object"])));
+            let more =
+                if changes.len() > 1 { format!(" and {} more", changes.len() - 1) } else { String::new() };
+            let reason = one["reason"].as_str().map(|reason| format!("  ({reason})")).unwrap_or_default();
+            let time = httpdate::fmt_http_date(
+                std::time::UNIX_EPOCH
+                    + std::time::Duration::from_millis(one["time_unix_ms"].as_u64().unwrap_or(0)),
+            );
+            format!(
+                "{:>6}  {time}  {:<10} {}{more}{reason}\n",
+                one["revision"],
+                text(&one["author"]),
+                first.unwrap_or_default()
+            )
+        });
+        lines.collect()
+    })
+}
+
+/// `yumen diff`.
+pub(crate) fn diff(remote: &Remote, from: u64, to: Option<u64>) -> anyhow::Result<ExitCode> {
+    let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
+    let found = remote.client()?.get(&format!("/yumen/v1/diff?from={from}{to}"))?;
+    remote.print(&found, |found| match list(&found["changes"]) {
+        [] => "no difference\n".to_owned(),
+        changes => changes.iter().map(difference).collect(),
+    })
+}
+
+fn difference(change: &Value) -> String {
+    let sign = match text(&change["action"]) {
+        "created" => '+',
+        "deleted" => '-',
+        _ => '~',
+    };
+    let mut out = format!("{sign} {}\n", text(&change["object"]));
+    for path in list(&change["paths"]) {
+        out.push_str(&format!("    {}: {} -> {}\n", text(&path["path"]), path["before"], path["after"]));
+    }
+    out
+}
+
+/// `yumen rollback`.
+pub(crate) fn rollback(remote: &Remote, revision: u64, reason: Option<&str>) -> anyhow::Result<ExitCode> {
+    let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
+    let path = format!("/yumen/v1/revisions/{revision}/rollback?wait=applied");
+    let done = remote.client()?.send(Method::POST, &path, &fields, Vec::new())?.document()?;
+    remote.print(&done, |done| match done["changed"].as_u64() {
+        Some(0) => format!("nothing to do: what is in force is what revision {revision} was\n"),
+        _ => format!(
+            "revision {} restores revision {revision}: {} objects changed\n",
+            done["revision"], done["changed"]
+        ),
+    })
+}
+
+/// `yumen problems`; exit status 1 where there is an error.
+pub(crate) fn problems(remote: &Remote) -> anyhow::Result<ExitCode> {
+    let found = remote.client()?.get("/yumen/v1/problems")?;
+    remote.print(&found, |found| match list(found) {
+        [] => "no problems\n".to_owned(),
+        problems => problems.iter().map(problem).collect(),
+    })?;
+    let is_error = |problem: &Value| problem["level"] == "error";
+    Ok(if list(&found).iter().any(is_error) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn problem(problem: &Value) -> String {
+    let part = |name: &str| problem[name].as_str().filter(|text| !text.is_empty());
+    let path = part("path").map(|path| format!(" {path}")).unwrap_or_default();
+    let hint = part("hint").map(|hint| format!("\n    {hint}")).unwrap_or_default();
+    format!(
+        "{}: {}{path}: {}{hint}\n",
+        text(&problem["level"]),
+        text(&problem["object"]),
+        text(&problem["message"])
+    )
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
