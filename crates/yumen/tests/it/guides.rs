@@ -1,0 +1,120 @@
+//! The guides: every command in them runs, and prints what they say it prints.
+//!
+//! In a `console` block a line `$ command` is run, by one shell per guide; the lines under it must
+//! appear in its output in that order, whatever stands between. `...` stands for anything.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::harness::{Gateway, Upstream, YUMEN};
+
+/// What a guide asks the reader to type, and what it says comes out.
+struct Step {
+    command: String,
+    expected: Vec<String>,
+}
+
+fn steps(text: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for block in text.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default();
+        let mut continues = false;
+        for line in block.lines() {
+            match (line.strip_prefix("$ "), continues) {
+                (Some(command), false) => steps.push(Step { command: command.to_owned(), expected: Vec::new() }),
+                (_, true) => {
+                    let step = steps.last_mut().expect("a command came before");
+                    step.command.push('\n');
+                    step.command.push_str(line);
+                }
+                (None, false) => {
+                    let step = steps.last_mut().expect("a block starts with a command");
+                    step.expected.push(line.trim().to_owned());
+                }
+            }
+            // A command goes on while its line ends in a backslash or a quote is open.
+            let command = &steps.last().expect("just pushed").command;
+            let is_command = line.starts_with("$ ") || continues;
+            continues = is_command && (line.ends_with('\\') || command.matches('\'').count() % 2 == 1);
+        }
+    }
+    steps
+}
+
+/// The shell session of a guide, one marker after each command.
+fn script(steps: &[Step]) -> String {
+    let step = |(i, step): (usize, &Step)| format!("{} 2>&1\nprintf '\\n<<%d %d>>\\n' {i} $?\n", step.command);
+    steps.iter().enumerate().map(step).collect()
+}
+
+fn check(guide: &Path) {
+    let (first, second) = (Upstream::echo("first"), Upstream::echo("second"));
+    let (gateway, key) = Gateway::embedded();
+    let text = std::fs::read_to_string(guide).unwrap();
+    let steps = steps(&text);
+    assert!(!steps.is_empty(), "{}: no command", guide.display());
+    let mut script = script(&steps);
+    for (written, actual) in [
+        ("127.0.0.1:9080", gateway.http),
+        ("127.0.0.1:9443", gateway.https),
+        ("127.0.0.1:9180", gateway.admin),
+        ("127.0.0.1:9091", gateway.status),
+        ("127.0.0.1:1980", first.address),
+        ("127.0.0.1:1981", second.address),
+    ] {
+        script = script.replace(written, &actual.to_string());
+    }
+    script = script.replace(":9443:", &format!(":{}:", gateway.https.port()));
+    let beside = Path::new(YUMEN).parent().unwrap().display().to_string();
+    let output = Command::new("bash")
+        .arg("-c")
+        .arg(&script)
+        .current_dir(gateway.scratch.path())
+        .env("PATH", format!("{beside}:{}", std::env::var("PATH").unwrap_or_default()))
+        .env("YUMEN_ADMIN_KEY", &key)
+        .env("YUMEN_ADMIN", format!("http://{}", gateway.admin))
+        .env("YUMEN_STATUS", format!("http://{}", gateway.status))
+        .stdin(Stdio::null())
+        .output()
+        .expect("bash runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut rest = said.as_str();
+    for (i, step) in steps.iter().enumerate() {
+        let marker = format!("\n<<{i} ");
+        let (printed, after) = rest.split_once(&marker).unwrap_or_else(|| panic!("{}: ended before\n{}\n{said}", guide.display(), step.command));
+        rest = after.split_once(">>\n").map_or("", |(_, rest)| rest);
+        expect(guide, step, printed);
+    }
+}
+
+fn expect(guide: &Path, step: &Step, printed: &str) {
+    let mut rest = printed;
+    for line in step.expected.iter().filter(|line| !line.is_empty() && *line != "...") {
+        for part in line.split("...").map(str::trim).filter(|part| !part.is_empty()) {
+            let Some(at) = rest.find(part) else {
+                panic!("{}: `{part}` is not in what came of\n$ {}\n{printed}", guide.display(), step.command)
+            };
+            rest = &rest[at + part.len()..];
+        }
+    }
+}
+
+fn guides() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("the guides")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn every_command_of_every_guide_does_what_the_guide_says() {
+    let guides = guides();
+    assert!(guides.len() >= 8, "{guides:?}");
+    for guide in guides {
+        check(&guide);
+    }
+}
