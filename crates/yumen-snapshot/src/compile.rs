@@ -434,7 +434,7 @@ impl Compiler {
             Kind::ConsumerGroups | Kind::PluginConfigs | Kind::GlobalRules => self.remove_set(name),
             Kind::PluginMetadata => drop(self.metadata.remove(&name.id)),
             Kind::Ssls => self.remove_ssl(name),
-            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {}
+            Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => {}
         }
     }
 
@@ -462,6 +462,8 @@ impl Compiler {
             }
             Kind::PluginMetadata => self.stage_metadata(name, json),
             Kind::Ssls => self.stage_ssl(name, json),
+            // A test changes nothing that is served; whoever activates a snapshot runs it before.
+            Kind::Tests => decode::<config::Test>(json).map(|_| Vec::new()).map_err(refused),
             Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {
                 let value: Value = serde_json::from_str(json).map_err(|e| refused(Invalid::from_serde(e)))?;
                 config::check(name.kind, value).map_err(refused)?;
@@ -494,7 +496,7 @@ impl Compiler {
             Kind::GlobalRules => self.global_rules.contains_key(&name.id),
             Kind::PluginMetadata => self.metadata.contains_key(&name.id),
             Kind::Ssls => self.ssls.contains_key(&name.id),
-            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => false,
+            Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => false,
         }
     }
 
