@@ -204,6 +204,11 @@ impl Compiler {
         }
     }
 
+    /// A compiler of the same environment that holds nothing: neither resources nor carried state.
+    pub fn fresh(&self) -> Compiler {
+        Compiler::new(self.registry.clone(), Arc::new(Carry::default()), self.env.clone())
+    }
+
     /// Compiles changes into the next snapshot. Of several changes of one object the last counts;
     /// otherwise their order does not matter.
     pub fn apply(&mut self, changes: Vec<Change>, revision: u64) -> Compiled {

@@ -258,7 +258,7 @@ pub fn explain(
     })
 }
 
-/// The short form of [`explain`]: where a request goes, in the time it takes to serve one.
+/// The short form of [`explain`]: where a request goes, in about the time it takes to serve one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// Id of the route.
@@ -273,15 +273,44 @@ pub struct Outcome {
 
 /// Where a request goes, by [`Snapshot::find`] and the plugins.
 pub fn outcome(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Outcome, Invalid> {
+    let followed = follow(snapshot, question, now)?;
+    Ok(Outcome {
+        route: followed.route,
+        status: followed.answer.as_ref().map(|answer| answer.status),
+        plugin: followed.answer.and_then(|answer| answer.plugin),
+        upstream: followed.upstream.map(|upstream| upstream.origin),
+    })
+}
+
+/// A request followed to its end, without the routes that lost.
+pub(crate) struct Followed {
+    pub(crate) route: Option<Box<str>>,
+    pub(crate) answer: Option<Answer>,
+    pub(crate) upstream: Option<UpstreamChoice>,
+    pub(crate) certificate: Option<Box<str>>,
+    fields: Fields,
+}
+
+impl Followed {
+    /// The value the upstream gets under `name`; several are joined.
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        let values: Vec<String> = self.fields.all(name).map(text).collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+}
+
+pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Followed, Invalid> {
     let asked = Asked::new(question, now)?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let winner = snapshot.find(&mut ex);
     let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), None);
-    Ok(Outcome {
+    let certificate = asked.sni().and_then(|sni| snapshot.certificate(sni));
+    Ok(Followed {
         route: winner.map(|route| route.info.id.clone()),
-        status: thought.answer.as_ref().map(|answer| answer.status),
-        plugin: thought.answer.and_then(|answer| answer.plugin),
-        upstream: thought.upstream.map(|upstream| upstream.origin),
+        answer: thought.answer,
+        upstream: thought.upstream,
+        certificate: certificate.map(|certificate| certificate.id.clone()),
+        fields: std::mem::take(&mut ex.request.fields),
     })
 }
 

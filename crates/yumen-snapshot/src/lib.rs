@@ -5,6 +5,7 @@
 pub mod balance;
 pub mod compile;
 pub mod explain;
+pub mod policy;
 pub mod publish;
 pub mod router;
 pub mod snapshot;

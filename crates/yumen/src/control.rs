@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Histogram, Level, Problem};
-use yumen_config::document;
+use yumen_config::{Kind, Resource, document};
 use yumen_plugin::Carry;
 use yumen_snapshot::compile::{Change, Compiler};
-use yumen_snapshot::{Publisher, Snapshot};
+use yumen_snapshot::{Publisher, Snapshot, policy};
 
 use crate::compiler;
 
@@ -173,12 +173,26 @@ impl Thread {
         if problems.iter().any(is_unreadable) {
             return self.refuse(problems);
         }
+        let failed = self.failing_tests(&resources);
+        if !failed.is_empty() {
+            return self.refuse(problems.into_iter().chain(failed).collect());
+        }
         let objects = resources.len();
         let changes = self.compiler.diff(resources);
         let (changed, read_us) = (changes.len(), started.elapsed().as_micros() as u64);
         tracing::info!(objects, changed, read_us, "resource file read");
         self.document_problems = problems;
         self.compile("configuration applied", changes);
+    }
+
+    /// What the tests of a document find, compiled for itself: what is in force, and its counters, have
+    /// no part in that, so `yumen check` says the same.
+    fn failing_tests(&self, resources: &[Resource]) -> Vec<Problem> {
+        if resources.iter().all(|resource| resource.kind != Kind::Tests) {
+            return Vec::new();
+        }
+        let snapshot = self.compiler.fresh().replace_all(resources.to_vec(), 0).snapshot;
+        policy::run(&snapshot, resources, yumen_proxy::clock::exact())
     }
 
     /// The document says nothing that can be used: what is in force stays.

@@ -5,7 +5,9 @@ mod cli;
 mod compiler;
 mod control;
 mod dns;
+mod explain;
 mod node;
+mod offline;
 mod process;
 mod reference;
 mod run;
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check { file, json } => check::check(&file, json),
+        Command::Explain(args) => explain::run(&args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::common::{self, Id, Labels};
@@ -28,7 +29,7 @@ pub struct Question {
     #[schemars(schema_with = "texts_schema")]
     pub headers: BTreeMap<String, String>,
     /// Address the client connects from; 127.0.0.1 where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "address_schema")]
     pub client_ip: Option<IpAddr>,
     /// The consumer to assume, as if the client had proved to be it where a plugin asks for that.
@@ -91,13 +92,15 @@ pub struct Expectation {
     pub certificate: Option<String>,
 }
 
+/// Schemas here know no null, so reading the value is what checks it.
 fn route_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": ["string", "integer", "null"] })
+    json_schema!({})
 }
 
 /// Tells `null` from nothing written.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Id>>, D::Error> {
-    Option::<Id>::deserialize(deserializer).map(Some)
+    let message = "expect.route is the id of a route, or null for none";
+    Option::<Id>::deserialize(deserializer).map(Some).map_err(|_| D::Error::custom(message))
 }
 
 /// A test of the configuration.
