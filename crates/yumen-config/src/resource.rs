@@ -12,6 +12,7 @@ mod route;
 mod rules;
 mod service;
 mod ssl;
+mod test;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -37,6 +38,7 @@ pub use route::Route;
 pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};
 pub use service::Service;
 pub use ssl::{Ssl, SslClient, SslProtocol, SslType};
+pub use test::{Expectation, Question, Test};
 pub use upstream::{Balance, HashOn, KeepalivePool, PassHost, Scheme, Upstream, UpstreamTls};
 
 /// One resource as the store keeps it: compact text, typed only while it is compiled.
@@ -108,6 +110,7 @@ pub fn schema_of(kind: Kind) -> &'static Value {
         Kind::Protos => Proto::schema(),
         Kind::StreamRoutes => StreamRoute::schema(),
         Kind::Secrets => Secret::schema(),
+        Kind::Tests => Test::schema(),
     }
 }
 
@@ -127,6 +130,7 @@ pub fn check(kind: Kind, value: Value) -> Result<(), Invalid> {
         Kind::Protos => decode_value::<Proto>(value).map(drop),
         Kind::StreamRoutes => decode_value::<StreamRoute>(value).map(drop),
         Kind::Secrets => decode_value::<Secret>(value).map(drop),
+        Kind::Tests => decode_value::<Test>(value).map(drop),
     }
 }
 

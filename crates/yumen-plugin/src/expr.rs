@@ -2,6 +2,8 @@
 //!
 //! The language of lua-resty-expr, compiled once. Knows what operators mean, not where values come from.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use crate::{Exchange, Var};
@@ -50,12 +52,48 @@ impl Expr {
     pub fn needs_body(&self) -> bool {
         self.root.needs_body()
     }
+
+    /// The first rule that keeps it from holding; `None` where it holds.
+    pub fn failing(&self, ex: &Exchange<'_>) -> Option<Failing> {
+        if self.eval(ex) {
+            return None;
+        }
+        let rules = self.source.as_array().filter(|rules| rules.first().is_some_and(Value::is_array));
+        let fails = |rule: &&Value| node(rule).is_ok_and(|node| !node.eval(ex));
+        let rule = rules.and_then(|rules| rules.iter().find(fails)).unwrap_or(&self.source);
+        let var = rule.get(0).filter(|first| logic(first).is_none()).and_then(Value::as_str);
+        let value = |var: &str| Some(String::from_utf8_lossy(&Var::parse(var).get(ex)?).into_owned());
+        Some(Failing { rule: rule.clone(), var: var.map(str::to_owned), found: var.and_then(value) })
+    }
+}
+
+/// Why a condition does not hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failing {
+    /// The rule, as written.
+    pub rule: Value,
+    /// The variable it asks for; `None` where it joins several rules.
+    pub var: Option<String>,
+    /// The value of that variable, if it has one.
+    pub found: Option<String>,
 }
 
 /// Two are equal where they were written alike.
 impl PartialEq for Expr {
     fn eq(&self, other: &Expr) -> bool {
         self.source == other.source
+    }
+}
+
+/// `["arg_v","==","2"] does not hold: arg_v is "1"`.
+impl fmt::Display for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not hold", self.rule)?;
+        match (&self.var, &self.found) {
+            (Some(var), Some(found)) => write!(f, ": {var} is {found:?}"),
+            (Some(var), None) => write!(f, ": {var} has no value"),
+            (None, _) => Ok(()),
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The plugin trait: few phases, each given just its state.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 
-use yumen_http::ResponseHead;
+use yumen_http::{Framing, ResponseHead};
 
 use crate::{Exchange, Outcome, Response};
 
@@ -38,6 +39,64 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// When all is over.
     fn log(&self, _ex: &Exchange<'_>, _outcome: &Outcome<'_>) {}
+
+    /// What it would do in one phase of a request that is only thought through: nothing outside the
+    /// exchange may change or be asked, so nothing is counted. What it would do to the request it does.
+    ///
+    /// A plugin whose phases change nothing but the exchange gives [`Foreseen::by_running`], and so
+    /// cannot say one thing and do another.
+    fn foresee(&self, _phase: Phases, _ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::Unknown
+    }
+}
+
+/// What a plugin would do.
+#[derive(Debug)]
+pub enum Foreseen {
+    /// Nobody can tell without doing it.
+    Unknown,
+    /// Go on.
+    Continue,
+    /// Go on, with a remark for people.
+    Says(Cow<'static, str>),
+    /// Answer this.
+    Respond(Response),
+}
+
+impl Foreseen {
+    /// What the phase itself comes to, for plugins whose phases change nothing but the exchange.
+    pub fn by_running(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        let needs_body = match run(plugin, phase, ex) {
+            Ok(foreseen) => return foreseen,
+            Err(needs_body) => needs_body,
+        };
+        // A request that has no body is as good as one whose body was read.
+        if !needs_body || ex.body.is_some() || ex.request.framing != Framing::None {
+            return Foreseen::Unknown;
+        }
+        ex.body = Some(Vec::new());
+        Foreseen::by_running(plugin, phase, ex)
+    }
+}
+
+/// Runs a phase; `Err` where it would wait, and whether that is for the body.
+fn run(plugin: &dyn Plugin, phase: Phases, ex: &mut Exchange<'_>) -> Result<Foreseen, bool> {
+    let step = if phase == Phases::REWRITE {
+        plugin.rewrite(ex)
+    } else if phase == Phases::ACCESS {
+        plugin.access(ex)
+    } else if phase == Phases::UPSTREAM_REQUEST {
+        plugin.upstream_request(ex);
+        Step::Continue
+    } else {
+        return Ok(Foreseen::Unknown);
+    };
+    match step {
+        Step::Continue => Ok(Foreseen::Continue),
+        Step::Respond(response) => Ok(Foreseen::Respond(response)),
+        Step::NeedBody { .. } => Err(true),
+        Step::Wait(_) => Err(false),
+    }
 }
 
 /// What the chain does after a plugin has run.

@@ -6,7 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, ConsumerAuth, Exchange, Phases, Plugin, Setup, Step};
+use yumen_plugin::{Configure, ConsumerAuth, Exchange, Foreseen, Phases, Plugin, Setup, Step};
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
 
@@ -88,6 +88,10 @@ impl Plugin for BasicAuth {
             ex.request.fields.remove("Authorization");
         }
         Step::Continue
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
     }
 }
 

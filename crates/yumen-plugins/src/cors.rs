@@ -6,7 +6,9 @@ use regex::bytes::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Known, Method, Phases, Plugin, Response, ResponseHead, Setup, Step};
+use yumen_plugin::{
+    Configure, Exchange, Foreseen, Known, Method, Phases, Plugin, Response, ResponseHead, Setup, Step,
+};
 
 use crate::pattern;
 
@@ -236,6 +238,10 @@ impl Plugin for Cors {
         if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin)) {
             head.fields.set("Timing-Allow-Origin", told);
         }
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
     }
 }
 

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Expr, Phases, Plugin, Response, Setup, Step};
+use yumen_http::Framing;
+use yumen_plugin::{Configure, Exchange, Expr, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::text::{HeaderMap, Text, header_map_schema};
 
@@ -72,6 +73,11 @@ impl Aim {
 
     fn holds(&self, ex: &Exchange<'_>) -> bool {
         self.any_of.as_ref().is_none_or(|any_of| any_of.iter().any(|expr| expr.eval(ex)))
+    }
+
+    /// How many in a hundred requests like this one it hits.
+    fn share(&self, ex: &Exchange<'_>) -> u8 {
+        if self.holds(ex) { self.percentage.unwrap_or(100) } else { 0 }
     }
 
     fn draws(&self, ex: &Exchange<'_>) -> bool {
@@ -176,6 +182,28 @@ impl Plugin for FaultInjection {
             })),
             _ => self.abort(ex, may_abort),
         }
+    }
+
+    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        if ex.body.is_none() && ex.request.framing != Framing::None && self.needs_body() {
+            return Foreseen::Unknown;
+        }
+        let mut says = Vec::new();
+        if let Some((aim, wait)) = &self.delay
+            && let share @ 1.. = aim.share(ex)
+        {
+            says.push(format!("delays {share} % of such requests by {} s", wait.as_secs_f64()));
+        }
+        if let Some(answer) = &self.abort {
+            match answer.aim.share(ex) {
+                100 => return Foreseen::Respond(answer.render(ex)),
+                0 => {}
+                share => {
+                    says.push(format!("answers {share} % of such requests with {}", answer.prepared.status))
+                }
+            }
+        }
+        if says.is_empty() { Foreseen::Continue } else { Foreseen::Says(says.join("; ").into()) }
     }
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_base::IpSet;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 #[cfg(test)]
 mod tests;
@@ -102,5 +102,9 @@ impl Plugin for IpRestriction {
             return Step::Continue;
         }
         Step::Respond(Response::message(self.response_code, &self.message))
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
     }
 }

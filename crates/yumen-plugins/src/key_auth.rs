@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, ConsumerAuth, Exchange, Phases, Plugin, Setup, Step};
+use yumen_plugin::{Configure, ConsumerAuth, Exchange, Foreseen, Phases, Plugin, Setup, Step};
 
 use crate::auth::{identify_anonymous, refuse};
 use crate::query::{Argument, argument, without_argument};
@@ -95,6 +95,10 @@ impl Plugin for KeyAuth {
             Ok(()) => Step::Continue,
             Err(message) => Step::Respond(refuse(message, &self.challenge)),
         }
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::limits::table::{Share, Slot, share};
 use crate::limits::{
@@ -162,16 +162,37 @@ impl Plugin for LimitConn {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        match with_scratch(|scratch| self.enter(ex, scratch)) {
+        let count = |ex: &Exchange<'_>, key: &[u8], most| {
+            self.count(ex, key, most).map(|(guard, running)| (Some(guard), running))
+        };
+        match with_scratch(|scratch| self.enter(ex, scratch, count)) {
             Ok(delay_s) => wait(ex, delay_s),
             Err(response) => Step::Respond(response),
+        }
+    }
+
+    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        let peek = |_: &Exchange<'_>, key: &[u8], most| {
+            let running = self.running.table().look(key, |running| Some(running.0.load(Ordering::Relaxed)));
+            let running = running.unwrap_or(0);
+            (running < most).then_some((None, running + 1))
+        };
+        match with_scratch(|scratch| self.enter(ex, scratch, peek)) {
+            Ok(0.0) => Foreseen::Continue,
+            Ok(delay_s) => Foreseen::Says(format!("above the limit: waits {delay_s} s").into()),
+            Err(response) => Foreseen::Respond(response),
         }
     }
 }
 
 impl LimitConn {
-    /// Counts the exchange under every rule that applies; says how many seconds it waits in all.
-    fn enter(&self, ex: &mut Exchange<'_>, scratch: &mut Vec<u8>) -> Result<f64, Response> {
+    /// Has the exchange counted under every rule that applies; says how many seconds it waits in all.
+    fn enter(
+        &self,
+        ex: &mut Exchange<'_>,
+        scratch: &mut Vec<u8>,
+        count: impl Fn(&Exchange<'_>, &[u8], u64) -> Option<(Option<Guard>, u64)>,
+    ) -> Result<f64, Response> {
         let mut applying = 0;
         let mut delay_s = 0.0;
         for rule in &self.rules {
@@ -184,10 +205,12 @@ impl LimitConn {
             };
             applying += 1;
             let most = conn.saturating_add(burst);
-            let Some((guard, running)) = self.count(ex, scratch, most) else {
+            let Some((guard, running)) = count(ex, scratch, most) else {
                 return Err(self.rejected.clone());
             };
-            ex.leave(guard);
+            if let Some(guard) = guard {
+                ex.leave(guard);
+            }
             delay_s += self.delay_s * ((running - 1) / conn) as f64;
         }
         if applying == 0 && !self.allow_degradation {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::limits::table::{Share, share};
 use crate::limits::{Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, with_scratch};
@@ -221,15 +221,35 @@ impl Plugin for LimitCount {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        match with_scratch(|scratch| self.admit(ex, scratch)) {
+        let count = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
+        match with_scratch(|scratch| self.admit(ex, scratch, count)) {
             Ok(()) => Step::Continue,
             Err(response) => Step::Respond(response),
+        }
+    }
+
+    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        let said = std::cell::RefCell::new(Vec::new());
+        let peek = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
+            let verdict = self.peek(ex, key, limit, window_ms);
+            said.borrow_mut().push(format!("leaves {} of {limit}", verdict.remaining));
+            verdict
+        };
+        match with_scratch(|scratch| self.admit(ex, scratch, peek)) {
+            Ok(()) => Foreseen::Says(said.into_inner().join(", ").into()),
+            Err(response) => Foreseen::Respond(response),
         }
     }
 }
 
 impl LimitCount {
-    fn admit(&self, ex: &mut Exchange<'_>, scratch: &mut Vec<u8>) -> Result<(), Response> {
+    /// Whether all rules that apply admit the request; `count_request` counts it and says what that came to.
+    fn admit(
+        &self,
+        ex: &mut Exchange<'_>,
+        scratch: &mut Vec<u8>,
+        count_request: impl Fn(&Exchange<'_>, &[u8], u64, u64) -> Verdict,
+    ) -> Result<(), Response> {
         // Rules count one after another, so all must be known to be sound before the first does.
         if self.is_ruled && !self.rules_are_sound(ex, scratch) {
             return self.degrade();
@@ -245,7 +265,7 @@ impl LimitCount {
             let (Some(count), Some(time_window_s)) = (count, time_window_s) else {
                 return self.degrade();
             };
-            let verdict = self.count(ex, scratch, count, time_window_s.saturating_mul(1000));
+            let verdict = count_request(ex, scratch, count, time_window_s.saturating_mul(1000));
             if self.shows_quota {
                 rule.names.set(&mut ex.response_fields, count, &verdict);
             }
@@ -274,6 +294,16 @@ impl LimitCount {
 
     fn degrade(&self) -> Result<(), Response> {
         if self.allow_degradation { Ok(()) } else { Err(Response::status(500)) }
+    }
+
+    /// What [`LimitCount::count`] would give, with nothing counted.
+    fn peek(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> Verdict {
+        let in_window = |window: &Window| match self.window_type {
+            WindowType::Fixed => window.peek_fixed(limit, ex.now),
+            WindowType::Sliding => window.peek_sliding(limit, window_ms, ex.now),
+        };
+        let fresh = || Verdict { admitted: true, remaining: limit - 1, reset_cs: window_ms / 10 };
+        self.counters.table().look(key, in_window).unwrap_or_else(fresh)
     }
 
     fn count(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> Verdict {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Now, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Now, Phases, Plugin, Response, Setup, Step};
 
 use crate::limits::table::{Share, Slot, share};
 use crate::limits::{Key, KeyType, Policy, refusal, rejected_code, schema, wait, with_scratch};
@@ -68,12 +68,18 @@ impl Bucket {
     /// Thousandths of requests above the rate once this one is in; `None` if that is above the burst.
     fn pour(&self, pace: &Pace, now: Now) -> Option<u64> {
         let now_ns = now.mono_us.saturating_mul(1000);
-        let excess = |empty_at_ns: u64| (empty_at_ns.saturating_sub(now_ns) as f64 / 1e6 * pace.rate) as u64;
         let pour = |empty_at_ns: u64| {
-            let fits = excess(empty_at_ns) as f64 <= pace.burst * 1000.0;
+            let fits = pace.fits(pace.excess(empty_at_ns, now_ns));
             fits.then(|| empty_at_ns.max(now_ns).saturating_add(pace.request_ns))
         };
-        self.empty_at_ns.fetch_update(Relaxed, Relaxed, pour).ok().map(excess)
+        let before = self.empty_at_ns.fetch_update(Relaxed, Relaxed, pour).ok()?;
+        Some(pace.excess(before, now_ns))
+    }
+
+    /// What [`Bucket::pour`] would give, with nothing poured.
+    fn peek(&self, pace: &Pace, now: Now) -> Option<u64> {
+        let excess = pace.excess(self.empty_at_ns.load(Relaxed), now.mono_us.saturating_mul(1000));
+        pace.fits(excess).then_some(excess)
     }
 }
 
@@ -85,6 +91,17 @@ struct Pace {
     burst: f64,
     /// Time in which one request leaks out.
     request_ns: u64,
+}
+
+impl Pace {
+    /// Thousandths of requests above the rate.
+    fn excess(&self, empty_at_ns: u64, now_ns: u64) -> u64 {
+        (empty_at_ns.saturating_sub(now_ns) as f64 / 1e6 * self.rate) as u64
+    }
+
+    fn fits(&self, excess: u64) -> bool {
+        excess as f64 <= self.burst * 1000.0
+    }
 }
 
 /// The plugin.
@@ -128,9 +145,27 @@ impl Plugin for LimitReq {
         }
         wait(ex, excess as f64 / 1000.0 / self.pace.rate)
     }
+
+    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        let Some(excess) = with_scratch(|scratch| self.peek(ex, scratch)) else {
+            return Foreseen::Respond(self.rejected.clone());
+        };
+        if !self.waits || excess == 0 {
+            return Foreseen::Continue;
+        }
+        let wait_s = excess as f64 / 1000.0 / self.pace.rate;
+        Foreseen::Says(format!("above the rate: waits {wait_s:.3} s").into())
+    }
 }
 
 impl LimitReq {
+    fn peek(&self, ex: &Exchange<'_>, key: &mut Vec<u8>) -> Option<u64> {
+        self.buckets.begin(key);
+        self.key.write(ex, key);
+        let peek = |bucket: &Bucket| Some(bucket.peek(&self.pace, ex.now));
+        self.buckets.table().look(key, peek).unwrap_or(Some(0))
+    }
+
     fn pour(&self, ex: &Exchange<'_>, key: &mut Vec<u8>) -> Option<u64> {
         self.buckets.begin(key);
         self.key.write(ex, key);

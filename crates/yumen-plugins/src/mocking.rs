@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Host, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Host, Phases, Plugin, Response, Setup, Step};
 
 use crate::text::{HeaderMap, Text, header_map_schema};
 
@@ -177,6 +177,10 @@ impl Plugin for Mocking {
             ex.host.sleep(delay).await;
             Step::Respond(self.answer(ex))
         }))
+    }
+
+    fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::Respond(self.answer(ex))
     }
 }
 

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_http::uri::encode_path;
-use yumen_plugin::{Configure, Exchange, Phases, Plugin, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
 use crate::text::{Groups, HeaderMap, Headers, Text, header_map_schema, is_field_name};
@@ -240,6 +240,10 @@ impl Plugin for ProxyRewrite {
             ex.request.set_method(method);
         }
         Step::Continue
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
     }
 }
 

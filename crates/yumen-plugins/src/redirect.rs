@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_http::uri::encode_path;
-use yumen_plugin::{Configure, Exchange, Method, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Method, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
 use crate::text::Text;
@@ -141,6 +141,10 @@ impl Plugin for Redirect {
         let mut response = Response::status(status);
         response.fields.push(("Location".into(), location.into()));
         Step::Respond(response)
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Host, Now, Phases, Plugin, ResponseHead, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Host, Now, Phases, Plugin, ResponseHead, Setup, Step};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -133,6 +133,18 @@ impl Plugin for RequestId {
             }
         }
         Step::Continue
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        let name = &self.header_name;
+        let says = match ex.request.fields.get(name).is_some_and(|id| !id.is_empty()) {
+            true => format!("keeps the id the client gave in {name}"),
+            false => format!("gives an id in {name}, another one each time"),
+        };
+        match Foreseen::by_running(self, phase, ex) {
+            Foreseen::Continue => Foreseen::Says(says.into()),
+            other => other,
+        }
     }
 
     fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {

@@ -4,7 +4,7 @@ use regex::bytes::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern;
 
@@ -69,6 +69,10 @@ impl Plugin for UriBlocker {
             return Step::Respond(self.refusal.clone());
         }
         Step::Continue
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
     }
 }
 

@@ -44,6 +44,16 @@ impl Balancer {
         Balancer::ConsistentHash(ConsistentHash::new(endpoints, key))
     }
 
+    /// Its name, as `type` of an upstream says it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Balancer::RoundRobin(_) => "roundrobin",
+            Balancer::ConsistentHash(_) => "chash",
+            Balancer::LeastConn => "least_conn",
+            Balancer::Ewma => "ewma",
+        }
+    }
+
     /// Whether exchanges under way are counted for it.
     pub fn needs_active(&self) -> bool {
         matches!(self, Balancer::LeastConn | Balancer::Ewma)
@@ -114,6 +124,25 @@ impl Upstream {
             Balancer::LeastConn => least_conn::pick(&pool, ex),
             Balancer::Ewma => ewma::pick(&pool, ex),
         }
+    }
+
+    /// The endpoint [`Upstream::pick`] would give next, without taking anybody's turn.
+    pub fn peek(&self, ex: &Exchange<'_>) -> Option<usize> {
+        let tried = Tried::default();
+        match &self.balancer {
+            Balancer::RoundRobin(turns) => {
+                let pool = Pool::of(&self.endpoints, &tried)?;
+                turns.peek(&pool, ex.host.worker())
+            }
+            _ => self.pick(ex, &tried),
+        }
+    }
+
+    /// Which endpoints may be picked for a first attempt: those that are up and of the highest priority.
+    pub fn in_rotation(&self) -> Vec<bool> {
+        let tried = Tried::default();
+        let pool = Pool::of(&self.endpoints, &tried);
+        (0..self.endpoints.len()).map(|index| pool.is_some_and(|pool| pool.has(index))).collect()
     }
 
     /// Notes that an attempt at an endpoint begins; each is followed by one [`Upstream::finished`].

@@ -204,6 +204,11 @@ impl Compiler {
         }
     }
 
+    /// A compiler of the same environment that holds nothing: neither resources nor carried state.
+    pub fn fresh(&self) -> Compiler {
+        Compiler::new(self.registry.clone(), Arc::new(Carry::default()), self.env.clone())
+    }
+
     /// Compiles changes into the next snapshot. Of several changes of one object the last counts;
     /// otherwise their order does not matter.
     pub fn apply(&mut self, changes: Vec<Change>, revision: u64) -> Compiled {
@@ -434,7 +439,7 @@ impl Compiler {
             Kind::ConsumerGroups | Kind::PluginConfigs | Kind::GlobalRules => self.remove_set(name),
             Kind::PluginMetadata => drop(self.metadata.remove(&name.id)),
             Kind::Ssls => self.remove_ssl(name),
-            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {}
+            Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => {}
         }
     }
 
@@ -462,6 +467,8 @@ impl Compiler {
             }
             Kind::PluginMetadata => self.stage_metadata(name, json),
             Kind::Ssls => self.stage_ssl(name, json),
+            // A test changes nothing that is served; whoever activates a snapshot runs it before.
+            Kind::Tests => decode::<config::Test>(json).map(|_| Vec::new()).map_err(refused),
             Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {
                 let value: Value = serde_json::from_str(json).map_err(|e| refused(Invalid::from_serde(e)))?;
                 config::check(name.kind, value).map_err(refused)?;
@@ -494,7 +501,7 @@ impl Compiler {
             Kind::GlobalRules => self.global_rules.contains_key(&name.id),
             Kind::PluginMetadata => self.metadata.contains_key(&name.id),
             Kind::Ssls => self.ssls.contains_key(&name.id),
-            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => false,
+            Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => false,
         }
     }
 

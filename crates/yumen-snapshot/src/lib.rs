@@ -4,6 +4,8 @@
 
 pub mod balance;
 pub mod compile;
+pub mod explain;
+pub mod policy;
 pub mod publish;
 pub mod router;
 pub mod snapshot;
@@ -13,8 +15,9 @@ pub mod upstream;
 
 pub use balance::{Balancer, UpstreamState};
 pub use compile::{Change, Compiled, Compiler, Defaults, Env};
+pub use explain::{Background, Explanation, Question, explain};
 pub use publish::Publisher;
-pub use router::{Lost, Router, Trace, Witness};
+pub use router::{Losing, Lost, Router, Trace, Witness};
 pub use snapshot::{Certificate, Filters, Matching, Route, Slot, Snapshot, Target};
 pub use upstream::{
     Endpoint, EndpointState, Health, PassHost, Scheme, Timeouts, Tried, Upstream, UpstreamTls,

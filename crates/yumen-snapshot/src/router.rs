@@ -9,11 +9,13 @@ mod tests;
 mod trace;
 mod trie;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use yumen_plugin::Exchange;
 
-pub use trace::{Lost, Trace, Witness};
+pub(crate) use trace::methods;
+pub use trace::{Losing, Lost, Trace, Witness};
 
 use crate::Route;
 use pattern::{capture, host_key, path_key};
@@ -180,7 +182,7 @@ impl Router {
         let mut trace = Trace::default();
         let winner = self.find(ex, &mut trace);
         let mut seen: std::collections::BTreeSet<Box<str>> =
-            trace.lost.iter().map(|(id, _)| id.clone()).collect();
+            trace.lost.iter().map(|losing| losing.id.clone()).collect();
         seen.extend(winner.map(|route| route.info.id.clone()));
         let mut reached: Vec<&HostTable> = Vec::new();
         let mut levels = self.hosts.search();
@@ -193,11 +195,40 @@ impl Router {
         {
             for way in paths.values().flat_map(Bucket::ways) {
                 if seen.insert(way.route.info.id.clone()) {
-                    trace.candidate(&way.route, lost);
+                    trace.candidate(&way.route, lost, ex);
                 }
             }
         }
         (winner, trace)
+    }
+
+    /// All routes, by id.
+    pub fn routes(&self) -> BTreeMap<&str, &Arc<Route>> {
+        let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
+        let ways = tables.flat_map(|paths| paths.values()).flat_map(Bucket::ways);
+        ways.map(|way| (&*way.route.info.id, &way.route)).collect()
+    }
+
+    /// Whether one of these path patterns is the request's.
+    pub fn fits_path(&self, uris: &[Box<str>], ex: &Exchange<'_>) -> bool {
+        let fits = |uri: &Box<str>| {
+            let key = path_key(uri, self.parameters)?;
+            let mut alone = Trie::default();
+            alone.update(&key.bytes, key.reach, |_| Some(()));
+            alone.search().next(ex.request.path()).copied()
+        };
+        uris.iter().any(|uri| fits(uri).is_some())
+    }
+
+    /// Whether one of these host patterns is the request's; none is any host.
+    pub fn fits_host(&self, hosts: &[Box<str>], ex: &Exchange<'_>) -> bool {
+        let fits = |host: &Box<str>| {
+            let key = host_key(&host.to_ascii_lowercase());
+            let mut alone = Trie::default();
+            alone.update(&key.bytes, key.reach, |_| Some(()));
+            alone.search().next(Reversed(ex.request.host())).copied()
+        };
+        hosts.is_empty() || hosts.iter().any(|host| fits(host).is_some())
     }
 
     /// Whether any route's condition looks into the request body.
@@ -229,7 +260,7 @@ fn find_path<'s, W: Witness>(
         for way in bucket.ways() {
             if W::WATCHES && winner.is_some() {
                 if winner.is_some_and(|route| route.info.id != way.route.info.id) {
-                    witness.candidate(&way.route, Lost::Shadowed);
+                    witness.candidate(&way.route, Lost::Shadowed, ex);
                 }
                 continue;
             }
@@ -240,7 +271,7 @@ fn find_path<'s, W: Witness>(
                 capture(uri, ex.request.path(), &mut ex.path_params);
             }
             if let Some(lost) = fails(&way.route, ex) {
-                witness.candidate(&way.route, lost);
+                witness.candidate(&way.route, lost, ex);
                 ex.path_params.clear();
                 continue;
             }

@@ -141,13 +141,19 @@ impl Snapshot {
     /// The certificate for a server name in any case: an exact name wins over a wildcard, which stands
     /// for one label (RFC 6125 §6.4.3), and that over `*`. An empty name asks for `*`.
     pub fn certificate(&self, sni: &str) -> Option<&Certificate> {
+        self.certificate_by_name(sni).map(|(_, certificate)| certificate)
+    }
+
+    /// [`Snapshot::certificate`] and the name of its object that matched.
+    pub fn certificate_by_name(&self, sni: &str) -> Option<(&str, &Certificate)> {
         let sni = sni.to_ascii_lowercase();
         let wildcard = || {
             let (_, parent) = sni.split_once('.')?;
-            self.certificates.get(format!("*.{parent}").as_str())
+            self.certificates.get_key_value(format!("*.{parent}").as_str())
         };
-        let exact = self.certificates.get(sni.as_str());
-        exact.or_else(wildcard).or_else(|| self.certificates.get("*")).map(Arc::as_ref)
+        let exact = self.certificates.get_key_value(sni.as_str());
+        let found = exact.or_else(wildcard).or_else(|| self.certificates.get_key_value("*"));
+        found.map(|(name, certificate)| (&**name, &**certificate))
     }
 }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::exchange::Host;
+use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Client, Consumers, Exchange, Now};
+use yumen_plugin::{Carry, Client, Consumers, Exchange, Now, Registry};
 
-use crate::{Matching, Route, Target};
+use crate::{Compiler, Defaults, Env, Matching, Route, Target};
 
 /// A small generator (xorshift64*), the same numbers for the same seed.
 pub(crate) struct Random(Cell<u64>);
@@ -106,4 +107,20 @@ pub(crate) fn route(id: &str, matching: Matching) -> Arc<Route> {
         enable_websocket: false,
         timeouts: None,
     })
+}
+
+/// A compiler with the built-in plugins; what it takes for a certificate is any text but `bad`.
+pub(crate) fn compiler() -> Compiler {
+    let env = Env {
+        node: NodeFacts::default(),
+        defaults: Defaults::default(),
+        path_parameters: true,
+        workers: 1,
+        known_inactive_plugins: &[],
+        load_certificate: Arc::new(|cert, _key| match cert.starts_with("bad") {
+            true => Err("not a certificate".into()),
+            false => Ok(Arc::new(cert.to_owned())),
+        }),
+    };
+    Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::new(Carry::default()), env)
 }

@@ -256,6 +256,8 @@ pub struct Upstream {
     pub scheme: Scheme,
     /// Its endpoints, in the order written, resolved.
     pub endpoints: Box<[Endpoint]>,
+    /// Host names among its nodes that have no address yet.
+    pub unresolved: Box<[Box<str>]>,
     /// Which `Host` they see.
     pub pass_host: PassHost,
     /// How many more endpoints may be tried after the first.

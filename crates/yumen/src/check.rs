@@ -1,32 +1,28 @@
-//! `yumen check`: the live compile, with nothing served.
+//! `yumen check`: the live compile and the document's tests, with nothing served.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::Context;
-use yumen_base::{Level, Problem};
-use yumen_config::{NodeConfig, document};
-use yumen_plugin::Carry;
+use yumen_base::Problem;
 
-use crate::compiler;
+use crate::offline;
 
 /// Compiles `file` and prints every problem.
 pub(crate) fn check(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (resources, mut problems) = document::parse(&text, &compiler::environment);
-    let count = resources.len();
-    let mut compiler = compiler::new(&NodeConfig::default(), 1, Arc::new(Carry::default()));
-    compiler.replace_all(resources, 1);
-    problems.extend(compiler.problems());
-    let errors = problems.iter().filter(|problem| problem.level == Level::Error).count();
+    let loaded = offline::load(file)?;
+    report(&loaded.problems, loaded.resources.len(), json)
+}
+
+/// Prints problems and how many there are; the exit status says whether one is an error.
+pub(crate) fn report(problems: &[Problem], objects: usize, json: bool) -> anyhow::Result<ExitCode> {
+    let errors = offline::errors(problems);
     let mut out = std::io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, &problems)?;
+        serde_json::to_writer_pretty(&mut out, problems)?;
         writeln!(out)?;
     } else {
-        print(&mut out, &problems, count, errors)?;
+        print(&mut out, problems, objects, errors)?;
     }
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::explain::ExplainArgs;
 use crate::remote::Remote;
 
 /// An API gateway: APISIX's resource model, configuration that changes without a reload, less CPU per
@@ -27,8 +28,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Compile a resource file and say everything that is wrong with it
     ///
-    /// The same compile as the running gateway's. Every problem is printed with its object, path and
-    /// what to do. Exit status 1 if there is an error, 0 if there are only warnings.
+    /// The same compile as the running gateway's, and the tests that stand in the file. Every problem
+    /// is printed with its object, path and what to do. Exit status 1 if there is an error, 0 if there are only warnings.
     Check {
         /// Resources in the APISIX standalone format, YAML or JSON
         file: PathBuf,
@@ -73,6 +74,11 @@ pub(crate) enum Command {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Say why a request goes where it goes: route, plugins, upstream
+    ///
+    /// Thinks the request through with the router and the plugins that would serve it, and tells the
+    /// reason why each other route lost. Nothing is sent and nothing is counted.
+    Explain(ExplainArgs),
     /// Print the version and what this binary was built with
     Version,
     /// Print a completion script for a shell

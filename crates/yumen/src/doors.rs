@@ -13,6 +13,7 @@ use yumen_store::{Authorship, Draft, Entry, Key, Memory, Proposal, Revision, Sta
 
 use crate::compiler;
 use crate::control::{Control, Message};
+use crate::trial::Trial;
 
 /// Revisions a node keeps of a file it watches: they are there to look at, the file is what counts.
 const FILE_REVISIONS_MAX: usize = 100;
@@ -26,10 +27,11 @@ pub(crate) struct Doors {
 
 impl Doors {
     /// Opens what the node's configuration names; from then on every revision reaches the control thread.
-    pub(crate) fn open(node: &NodeConfig, control: &Control) -> anyhow::Result<Doors> {
+    pub(crate) fn open(node: &NodeConfig, control: &Control, trial: Arc<Trial>) -> anyhow::Result<Doors> {
+        let reader = Reader { messages: control.messages.clone(), trial };
         match node.store.kind {
-            StoreKind::File => open_file(Path::new(&node.store.file), &control.messages),
-            StoreKind::Embedded => open_embedded(node, &control.messages),
+            StoreKind::File => open_file(Path::new(&node.store.file), reader),
+            StoreKind::Embedded => open_embedded(node, reader),
         }
     }
 }
@@ -41,25 +43,26 @@ fn follow(store: &dyn Store, messages: &Sender<Message>) -> State {
     store.follow(Box::new(move |committed| drop(follower.send(Message::Committed(committed.clone())))))
 }
 
-fn open_embedded(node: &NodeConfig, messages: &Sender<Message>) -> anyhow::Result<Doors> {
+fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
     let dir = PathBuf::from(&node.store.data_dir);
     let path = yumen_store::ensure_starter(&dir)
         .with_context(|| format!("cannot keep files in {}", dir.display()))?;
-    open_file(&path, messages)
+    open_file(&path, reader)
 }
 
 /// A watched document: what it says is mirrored into a store in memory.
-fn open_file(path: &Path, messages: &Sender<Message>) -> anyhow::Result<Doors> {
+fn open_file(path: &Path, reader: Reader) -> anyhow::Result<Doors> {
     let file = FileStore::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let text = file.read().with_context(|| format!("cannot read {}", path.display()))?;
-    let read = read_document(&text, messages);
+    let read = reader.read(&text);
+    let messages = &reader.messages;
     let is_started = read.is_some();
     let store = Arc::new(Memory::store_of(first_state(read.unwrap_or_default()), FILE_REVISIONS_MAX)?);
     let state = follow(&*store, messages);
     if is_started {
         let _ = messages.send(Message::State(state));
     }
-    let mut mirror = Mirror { store: store.clone(), messages: messages.clone(), is_started };
+    let mut mirror = Mirror { store: store.clone(), reader, is_started };
     let watch = file.watch(move |event| mirror.take(event))?;
     Ok(Doors { store, _watch: Some(watch) })
 }
@@ -71,22 +74,42 @@ fn first_state(resources: Vec<Resource>) -> State {
     State::new(first, entries, [])
 }
 
-/// The resources of a document, or none where it says nothing that can be used; tells its findings.
-fn read_document(text: &str, messages: &Sender<Message>) -> Option<Vec<Resource>> {
-    let (resources, problems) = document::parse(text, &compiler::environment);
-    let is_unreadable = |problem: &Problem| problem.object == "file" && problem.level == Level::Error;
-    let is_usable = !problems.iter().any(is_unreadable);
-    if !is_usable {
-        tracing::error!("resource file not usable, the last good configuration stays in force");
+/// Takes documents apart and tells the control thread what is wrong with them.
+struct Reader {
+    messages: Sender<Message>,
+    trial: Arc<Trial>,
+}
+
+impl Reader {
+    /// The resources of a document, or none where it says nothing that can be used or fails its own tests.
+    fn read(&self, text: &str) -> Option<Vec<Resource>> {
+        let (resources, mut problems) = document::parse(text, &compiler::environment);
+        let is_unreadable = |problem: &Problem| problem.object == "file" && problem.level == Level::Error;
+        let failed = self.trial.failing_tests(&resources);
+        let is_usable = failed.is_empty() && !problems.iter().any(is_unreadable);
+        problems.extend(failed);
+        match is_usable {
+            true => self.tell(problems),
+            false => self.refuse(problems),
+        }
+        is_usable.then_some(resources)
     }
-    let _ = messages.send(Message::Document(problems));
-    is_usable.then_some(resources)
+
+    fn refuse(&self, problems: Vec<Problem>) {
+        tracing::error!("resource file not usable, the last good configuration stays in force");
+        self.tell(problems);
+    }
+
+    fn tell(&self, problems: Vec<Problem>) {
+        // The control thread ends with the process.
+        let _ = self.messages.send(Message::Document(problems));
+    }
 }
 
 /// Writes what a document says into the store beside it.
 struct Mirror {
     store: Arc<dyn Store>,
-    messages: Sender<Message>,
+    reader: Reader,
     is_started: bool,
 }
 
@@ -96,20 +119,18 @@ impl Mirror {
             FileEvent::Changed(text) => return self.replace(&text),
             FileEvent::Recovered => {
                 tracing::info!("resource file usable again");
-                let _ = self.messages.send(Message::Document(Vec::new()));
-                return;
+                return self.reader.tell(Vec::new());
             }
             FileEvent::Vanished => "the resource file is gone".to_owned(),
             FileEvent::HalfWritten => "the resource file lost its #END: half written?".to_owned(),
             FileEvent::Unreadable(error) => format!("the resource file cannot be read: {error}"),
         };
-        tracing::error!("resource file not usable, the last good configuration stays in force");
-        let _ = self.messages.send(Message::Document(vec![Problem::error("file", "", fault)]));
+        self.reader.refuse(vec![Problem::error("file", "", fault)]);
     }
 
     fn replace(&mut self, text: &str) {
-        let Some(resources) = read_document(text, &self.messages) else { return };
-        let (messages, store) = (self.messages.clone(), self.store.clone());
+        let Some(resources) = self.reader.read(text) else { return };
+        let (messages, store) = (self.reader.messages.clone(), self.store.clone());
         let was_started = std::mem::replace(&mut self.is_started, true);
         self.store.propose(Proposal {
             by: Authorship::by("file"),

@@ -7,11 +7,14 @@ mod compiler;
 mod control;
 mod dns;
 mod doors;
+mod explain;
 mod node;
+mod offline;
 mod process;
 mod reference;
 mod remote;
 mod run;
+mod trial;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
             remote::rollback(&remote, revision, reason.as_deref())
         }
         Command::Problems { remote } => remote::problems(&remote),
+        Command::Explain(args) => explain::run(&args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

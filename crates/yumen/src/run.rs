@@ -23,6 +23,7 @@ use yumen_snapshot::Publisher;
 use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
 use crate::doors::Doors;
+use crate::trial::Trial;
 use crate::{compiler, dns, node, process};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
@@ -39,13 +40,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let carry = Arc::new(Carry::default());
     let publisher = Arc::new(Publisher::default());
     let compiler = compiler::new(&listeners.actual(&node), workers, carry.clone());
+    let trial = Arc::new(Trial::new(&compiler));
     let control = control::start(compiler, carry.clone(), publisher.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("yumen-async")
         .enable_all()
         .build()?;
-    let store = Doors::open(&node, &control)?;
+    let store = Doors::open(&node, &control, trial.clone())?;
     start_resolving(&runtime, &node, &control);
     wait_for_first_snapshot(&control);
     let (drain, draining) = watch::channel(false);

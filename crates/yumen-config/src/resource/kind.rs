@@ -29,11 +29,13 @@ pub enum Kind {
     StreamRoutes,
     /// `secrets`: secret managers; the id is `manager/id`.
     Secrets,
+    /// `tests`: requests and what shall become of them.
+    Tests,
 }
 
 impl Kind {
     /// Every kind, those others refer to first.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Secrets,
         Kind::Protos,
         Kind::PluginMetadata,
@@ -47,6 +49,7 @@ impl Kind {
         Kind::GlobalRules,
         Kind::Routes,
         Kind::StreamRoutes,
+        Kind::Tests,
     ];
 
     /// The plural name in URIs, documents and problem objects.
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Protos => "protos",
             Kind::StreamRoutes => "stream_routes",
             Kind::Secrets => "secrets",
+            Kind::Tests => "tests",
         }
     }
 

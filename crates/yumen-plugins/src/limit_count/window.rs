@@ -43,14 +43,18 @@ impl Slot for Window {
 impl Window {
     /// Counts a request; `None` where the window has ended.
     pub(crate) fn count_fixed(&self, limit: u64, now: Now) -> Option<Verdict> {
-        let left_ms = self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)?;
-        let count = self.count.fetch_add(1, Relaxed) + 1;
-        let remaining = limit.checked_sub(count);
-        Some(Verdict {
-            admitted: remaining.is_some(),
-            remaining: remaining.unwrap_or(0),
-            reset_cs: left_ms / 10,
-        })
+        let left_ms = self.left_fixed(now)?;
+        Some(verdict_fixed(limit, self.count.fetch_add(1, Relaxed) + 1, left_ms))
+    }
+
+    /// What [`Window::count_fixed`] would give, with nothing counted.
+    pub(crate) fn peek_fixed(&self, limit: u64, now: Now) -> Option<Verdict> {
+        let left_ms = self.left_fixed(now)?;
+        Some(verdict_fixed(limit, self.count.load(Relaxed) + 1, left_ms))
+    }
+
+    fn left_fixed(&self, now: Now) -> Option<u64> {
+        self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)
     }
 
     /// Begins a window if none is open.
@@ -64,6 +68,30 @@ impl Window {
     /// Counts a request if it is within the limit; `None` where the window is not the one of `now`.
     /// The window before counts by the part of it that the last `length_ms` still cover.
     pub(crate) fn count_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<Verdict> {
+        let count = |within: &dyn Fn(u64) -> bool| {
+            let more = |count: u64| within(count).then_some(count + 1);
+            self.count.fetch_update(Relaxed, Relaxed, more)
+        };
+        self.slide(limit, length_ms, now, count)
+    }
+
+    /// What [`Window::count_sliding`] would give, with nothing counted.
+    pub(crate) fn peek_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<Verdict> {
+        let look = |within: &dyn Fn(u64) -> bool| {
+            let count = self.count.load(Relaxed);
+            if within(count) { Ok(count) } else { Err(count) }
+        };
+        self.slide(limit, length_ms, now, look)
+    }
+
+    /// `count` gives the count before as `Ok` where one more is within the limit, else as `Err`.
+    fn slide(
+        &self,
+        limit: u64,
+        length_ms: u64,
+        now: Now,
+        count: impl Fn(&dyn Fn(u64) -> bool) -> Result<u64, u64>,
+    ) -> Option<Verdict> {
         if !self.holds(length_ms, now) {
             return None;
         }
@@ -71,8 +99,7 @@ impl Window {
         let before = self.before.min(limit) as f64;
         let still_counts = before / length_ms as f64 * left_ms as f64;
         let within = |count: u64| count < limit && still_counts + (count as f64) < limit as f64;
-        let counted = self.count.fetch_update(Relaxed, Relaxed, |count| within(count).then_some(count + 1));
-        Some(match counted {
+        Some(match count(&within) {
             Ok(earlier) => Verdict {
                 admitted: true,
                 remaining: (limit as f64 - (earlier + 1) as f64 - still_counts).floor().max(0.0) as u64,
@@ -105,6 +132,11 @@ impl Window {
         let number = now.unix_ms / length_ms;
         self.length_ms == length_ms && (self.number == number || self.number == number + 1)
     }
+}
+
+fn verdict_fixed(limit: u64, count: u64, left_ms: u64) -> Verdict {
+    let remaining = limit.checked_sub(count);
+    Verdict { admitted: remaining.is_some(), remaining: remaining.unwrap_or(0), reset_cs: left_ms / 10 }
 }
 
 fn refused(wait_ms: f64) -> Verdict {

@@ -113,6 +113,7 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
         keepalive: Keepalive { size: 1, idle_timeout_ms: 5000, requests: 1 },
         tls: Arc::default(),
         checks: checks.map(Arc::new),
+        unresolved: Box::default(),
         tls_cache: std::sync::OnceLock::new(),
     })
 }

@@ -28,10 +28,15 @@ impl UpstreamState {
         UpstreamState { cursors: (0..workers.max(1)).map(start).collect() }
     }
 
+    #[inline]
+    fn cursor(&self, worker: usize) -> Option<&Cursor> {
+        self.cursors.get(worker).or(self.cursors.first())
+    }
+
     /// This worker's turn; only the worker itself may take it.
     #[inline]
     fn take(&self, worker: usize) -> u32 {
-        let Some(cursor) = self.cursors.get(worker).or(self.cursors.first()) else { return 0 };
+        let Some(cursor) = self.cursor(worker) else { return 0 };
         let turn = cursor.0.load(Relaxed);
         cursor.0.store(turn.wrapping_add(1), Relaxed);
         turn
@@ -82,8 +87,17 @@ impl RoundRobin {
     }
 
     pub(super) fn pick(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
+        self.turn(pool, |state| state.take(worker))
+    }
+
+    /// What [`RoundRobin::pick`] would give, with no turn taken.
+    pub(super) fn peek(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
+        self.turn(pool, |state| state.cursor(worker).map_or(0, |cursor| cursor.0.load(Relaxed)))
+    }
+
+    fn turn(&self, pool: &Pool<'_>, turn: impl FnOnce(&UpstreamState) -> u32) -> Option<usize> {
         let turns = &self.groups.iter().find(|group| group.priority == pool.priority)?.turns;
-        let start = self.state.take(worker) as usize % turns.len();
+        let start = turn(&self.state) as usize % turns.len();
         let round = turns[start..].iter().chain(&turns[..start]);
         round.map(|index| *index as usize).find(|index| pool.has(*index))
     }

@@ -40,6 +40,7 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
         keepalive: Keepalive { size: 1, idle_timeout_ms: 1, requests: 1 },
         tls: Arc::default(),
         checks: None,
+        unresolved: Box::default(),
         tls_cache: Default::default(),
     }
 }

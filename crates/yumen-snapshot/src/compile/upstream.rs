@@ -207,6 +207,10 @@ impl Compiler {
                     PassHost::Rewrite(written.upstream_host.as_deref().unwrap_or("").into())
                 }
             },
+            unresolved: host_names(written)
+                .filter(|host| !self.resolved.contains_key(*host))
+                .map(Box::from)
+                .collect(),
             retries: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
             endpoints,
             retry_timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),

@@ -7,8 +7,9 @@ use yumen_base::IpSet;
 use yumen_plugin::Method;
 
 use super::{Lost, Router};
+use crate::explain::outcome;
 use crate::testing::{Bench, Random, route};
-use crate::{Filters, Matching, Route};
+use crate::{Background, Filters, Matching, Question, Route, Snapshot, explain};
 
 fn texts(list: &[&str]) -> Box<[Box<str>]> {
     list.iter().map(|text| Box::from(*text)).collect()
@@ -179,7 +180,7 @@ fn explain_tells_why_each_other_route_lost() {
     let mut ex = bench.exchange("GET /a\nHost: x.com");
     let (winner, trace) = router.explain(&mut ex);
     assert_eq!(winner.map(|route| &*route.info.id), Some("won"));
-    let lost: BTreeMap<_, _> = trace.lost.iter().map(|(id, lost)| (&**id, *lost)).collect();
+    let lost: BTreeMap<_, _> = trace.lost.iter().map(|one| (&*one.id, one.lost)).collect();
     let expected =
         [("host", Lost::Host), ("method", Lost::Method), ("path", Lost::Path), ("shadowed", Lost::Shadowed)];
     assert_eq!(lost, expected.into_iter().collect());
@@ -306,7 +307,34 @@ fn agree(router: &Router, routes: &BTreeMap<String, Arc<Route>>, random: &Random
         let expected = naive(routes, &path, host, method);
         let got = found(router, &format!("{name} {path}\nHost: {host}"));
         assert_eq!(got, expected, "{name} {path} at {host} among {routes:#?}");
+        if random.below(32) == 0 {
+            explains_as_it_serves(router, routes, &format!("{name} {path}"), host, &expected);
+        }
     }
+}
+
+/// The explanation names the route that serves, and a reason for each other one.
+fn explains_as_it_serves(
+    router: &Router,
+    routes: &BTreeMap<String, Arc<Route>>,
+    line: &str,
+    host: &str,
+    expected: &str,
+) {
+    let snapshot = Snapshot { router: router.clone(), ..Snapshot::default() };
+    let (method, path) = line.split_once(' ').unwrap();
+    let mut question = Question { method: method.into(), url: path.into(), ..Question::default() };
+    question.headers.insert("Host".into(), host.into());
+    for id in routes.keys() {
+        question.why_not = Some(id.clone());
+        let told = explain(&snapshot, &question, &Background::default()).unwrap();
+        let why_not = told.why_not.unwrap();
+        assert_eq!(told.route.map_or("-".into(), |route| route.id.to_string()), expected, "{line} at {host}");
+        assert_eq!(why_not.lost.is_none(), id == expected, "{line} at {host}: {id} {why_not:?}");
+        assert!(!why_not.why.is_empty() && why_not.route[..] == id[..], "{line} at {host}: {why_not:?}");
+    }
+    let short = outcome(&snapshot, &question, Default::default()).unwrap();
+    assert_eq!(short.route.as_deref().unwrap_or("-"), expected, "{line} at {host}");
 }
 
 #[test]

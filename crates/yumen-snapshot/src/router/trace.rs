@@ -1,9 +1,12 @@
 //! Who watches a look-up, and why candidates lost.
 
+use yumen_plugin::{Exchange, Method};
+
 use crate::Route;
 
 /// Why a route did not get a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lost {
     /// None of its hosts is the request's.
     Host,
@@ -24,28 +27,73 @@ pub trait Witness {
     /// Whether the look-up goes on after the winner, to tell what it shadowed.
     const WATCHES: bool;
 
-    /// Told of each candidate that lost, in the order they were looked at.
-    fn candidate(&mut self, route: &Route, lost: Lost);
+    /// Told of each candidate that lost, in the order they were looked at. The exchange is as it was
+    /// for that candidate, path parameters included.
+    fn candidate(&mut self, route: &Route, lost: Lost, ex: &Exchange<'_>);
 }
 
 impl Witness for () {
     const WATCHES: bool = false;
 
     #[inline]
-    fn candidate(&mut self, _route: &Route, _lost: Lost) {}
+    fn candidate(&mut self, _route: &Route, _lost: Lost, _ex: &Exchange<'_>) {}
 }
 
 /// Writes down why each candidate lost.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// Route ids with the reason, candidates by path and host first.
-    pub lost: Vec<(Box<str>, Lost)>,
+    /// Candidates by path and host first, then all other routes.
+    pub lost: Vec<Losing>,
+}
+
+/// A route that did not get a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Losing {
+    /// Its id.
+    pub id: Box<str>,
+    /// Why.
+    pub lost: Lost,
+    /// What it asks for and what was found, where its filters decided.
+    pub detail: String,
 }
 
 impl Witness for Trace {
     const WATCHES: bool = true;
 
-    fn candidate(&mut self, route: &Route, lost: Lost) {
-        self.lost.push((route.info.id.clone(), lost));
+    fn candidate(&mut self, route: &Route, lost: Lost, ex: &Exchange<'_>) {
+        let id = route.info.id.clone();
+        self.lost.push(Losing { id, lost, detail: detail(route, lost, ex) });
     }
+}
+
+fn detail(route: &Route, lost: Lost, ex: &Exchange<'_>) -> String {
+    match lost {
+        Lost::Method => {
+            let asked = String::from_utf8_lossy(ex.request.method_name());
+            format!("the method is {asked}, allowed are {}", methods(route.matching.methods).join(", "))
+        }
+        Lost::RemoteAddr => format!("the client's address {} is not among its remote_addrs", ex.remote_ip),
+        Lost::Vars => {
+            let vars = route.matching.filters.as_ref().and_then(|filters| filters.vars.as_ref());
+            vars.and_then(|vars| vars.failing(ex)).map_or_else(String::new, |failing| failing.to_string())
+        }
+        Lost::Host | Lost::Path | Lost::Shadowed => String::new(),
+    }
+}
+
+/// The names of methods by their bits.
+pub(crate) fn methods(bits: u16) -> Vec<&'static str> {
+    const ALL: [Method; 10] = [
+        Method::Get,
+        Method::Head,
+        Method::Post,
+        Method::Put,
+        Method::Delete,
+        Method::Connect,
+        Method::Options,
+        Method::Trace,
+        Method::Patch,
+        Method::Purge,
+    ];
+    ALL.iter().filter(|method| bits & method.bit() != 0).map(|method| method.name()).collect()
 }

@@ -1,0 +1,479 @@
+//! Why a request goes where it goes: the router, plugins and balancer that serve, asked without serving.
+//!
+//! Does no I/O, counts nothing, takes nobody's turn. Knows no plugin and no door.
+
+mod ask;
+mod reason;
+mod render;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use yumen_base::Problem;
+use yumen_config::{Invalid, Kind};
+use yumen_plugin::{Exchange, Fields, Now};
+
+pub use yumen_config::resource::Question;
+
+use crate::router::Losing;
+use crate::{Lost, PassHost, Route, Scheme, Snapshot, Target, Upstream};
+use ask::Asked;
+use walk::{Answered, Walk};
+
+/// How many routes of other hosts or paths are told one by one.
+const NEAREST_MAX: usize = 5;
+
+/// What may be known beside the snapshot. Nothing of it changes the answer but the time, on which
+/// limits depend.
+#[derive(Clone, Copy, Default)]
+pub struct Background<'b> {
+    /// When the request comes.
+    pub now: Now,
+    /// The findings in force.
+    pub problems: &'b [Problem],
+    /// The text of an object as it was written last.
+    pub text: Option<&'b dyn Fn(Kind, &str) -> Option<Arc<str>>>,
+}
+
+/// What becomes of a request, and why.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explanation {
+    /// Revision of the snapshot.
+    pub revision: u64,
+    /// The request, as it was understood.
+    pub request: Asking,
+    /// The certificate the client is shown; `None` without TLS.
+    pub certificate: Option<CertificateChoice>,
+    /// The route it gets to; `None` is the 404.
+    pub route: Option<RouteChoice>,
+    /// Routes that were looked at and lost, in that order; where no route matched also the nearest others.
+    pub candidates: Vec<Candidate>,
+    /// How many routes are for other hosts.
+    pub other_hosts: usize,
+    /// How many routes of this host are for other paths.
+    pub other_paths: usize,
+    /// About the route that was asked after.
+    pub why_not: Option<Candidate>,
+    /// The consumer, once one is known.
+    pub consumer: Option<Box<str>>,
+    /// Plugins in running order.
+    pub plugins: Vec<PluginStep>,
+    /// What the gateway itself answers, if no upstream is asked.
+    pub answer: Option<Answer>,
+    /// Where it goes.
+    pub upstream: Option<UpstreamChoice>,
+    /// What else should be known.
+    pub remarks: Vec<String>,
+}
+
+/// A request as it was understood.
+#[derive(Debug, Clone, Serialize)]
+pub struct Asking {
+    /// The method.
+    pub method: String,
+    /// The host that routes are matched by.
+    pub host: String,
+    /// The path that routes are matched by: decoded, dot segments resolved.
+    pub path: String,
+    /// The client's address.
+    pub client_ip: String,
+    /// The server name of the handshake; `None` without TLS.
+    pub sni: Option<String>,
+}
+
+/// A certificate and why it was chosen.
+#[derive(Debug, Clone, Serialize)]
+pub struct CertificateChoice {
+    /// Id of its object; `None` is the node's own default.
+    pub id: Option<Box<str>>,
+    /// The name of that object that matched.
+    pub matched: Option<String>,
+}
+
+/// The route that matched.
+#[derive(Debug, Clone, Serialize)]
+pub struct RouteChoice {
+    /// Its id.
+    pub id: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its service's id.
+    pub service_id: Box<str>,
+    /// The path pattern that matched.
+    pub matched_uri: String,
+    /// The host pattern that matched; empty is any host.
+    pub matched_host: String,
+    /// Its priority.
+    pub priority: i32,
+    /// Path parameters.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, String>,
+}
+
+/// A route that did not get the request.
+#[derive(Debug, Clone, Serialize)]
+pub struct Candidate {
+    /// Its id, or what was asked after where there is no such route.
+    pub route: Box<str>,
+    /// Where it lost; `None` where it did not compete, or won.
+    pub lost: Option<Lost>,
+    /// That in words.
+    pub why: String,
+}
+
+/// What a plugin does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It lets the request go on.
+    Continues,
+    /// It answers.
+    Answers,
+    /// Its verdict was assumed: the question named the consumer.
+    Assumed,
+    /// Nobody can tell without doing it.
+    Unknown,
+    /// Its `_meta.filter` does not hold.
+    Skipped,
+    /// Another plugin answered before.
+    NotReached,
+    /// The route has one of its own.
+    StepsBack,
+    /// It takes part in the answer or the log.
+    Later,
+}
+
+/// One plugin in one phase.
+#[derive(Debug, Clone, Serialize)]
+pub struct PluginStep {
+    /// Its name.
+    pub plugin: &'static str,
+    /// The object its settings stand in, such as `routes/1`.
+    pub origin: Arc<str>,
+    /// The phase.
+    pub phase: &'static str,
+    /// Its priority.
+    pub priority: i32,
+    /// What it does.
+    pub decision: Decision,
+    /// What there is to say about that.
+    pub says: Option<String>,
+}
+
+/// An answer of the gateway itself, before the plugins of the response phases.
+#[derive(Debug, Clone, Serialize)]
+pub struct Answer {
+    /// The plugin; `None` is the gateway.
+    pub plugin: Option<&'static str>,
+    /// The object that plugin's settings stand in.
+    pub origin: Option<Arc<str>>,
+    /// Its status.
+    pub status: u16,
+    /// Its fields.
+    pub headers: BTreeMap<String, String>,
+    /// The beginning of its body.
+    pub body: String,
+}
+
+/// The upstream and what it is asked.
+#[derive(Debug, Clone, Serialize)]
+pub struct UpstreamChoice {
+    /// Where it is written: `upstreams/1`, `routes/1`.
+    pub origin: Arc<str>,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// How endpoints are chosen.
+    pub balancer: &'static str,
+    /// The endpoint that is next, in the eyes of the first worker.
+    pub next: Option<String>,
+    /// All of them.
+    pub endpoints: Vec<EndpointView>,
+    /// The method it is asked with.
+    pub method: String,
+    /// The `Host` it sees; `None` while no endpoint is known whose it would be.
+    pub host: Option<String>,
+    /// The path and query it is asked for.
+    pub path: String,
+    /// Whether plugins changed that.
+    pub is_rewritten: bool,
+    /// Fields that plugins set or changed.
+    pub headers_set: BTreeMap<String, String>,
+    /// Fields of the client that plugins took away.
+    pub headers_removed: Vec<String>,
+}
+
+/// An endpoint.
+#[derive(Debug, Clone, Serialize)]
+pub struct EndpointView {
+    /// Its address.
+    pub address: String,
+    /// Its host as its node writes it.
+    pub host: Box<str>,
+    /// Its share.
+    pub weight: u32,
+    /// Its priority.
+    pub priority: i32,
+    /// Whether checks find it healthy; `None` where nobody checks.
+    pub healthy: Option<bool>,
+    /// Whether it may be chosen now.
+    pub in_rotation: bool,
+}
+
+/// Thinks a request through.
+///
+/// An error says what in the question is no request, with its path there.
+pub fn explain(
+    snapshot: &Snapshot,
+    question: &Question,
+    background: &Background<'_>,
+) -> Result<Explanation, Invalid> {
+    let asked = Asked::new(question, background.now)?;
+    let mut ex = asked.exchange(&snapshot.consumers);
+    let (winner, trace) = snapshot.router.explain(&mut ex);
+    let request = asking(&ex, asked.sni());
+    let route = winner.map(|route| route_choice(route, &ex));
+    let said = reason::said(snapshot, &ex, winner, &trace, question.why_not.as_deref(), background);
+    let before = ex.request.fields.clone();
+    let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before));
+    let mut remarks = thought.remarks;
+    remarks.extend(reason::stale(winner, background));
+    Ok(Explanation {
+        revision: snapshot.revision,
+        request,
+        certificate: asked.sni().map(|sni| certificate_choice(snapshot, sni)),
+        route,
+        candidates: said.candidates,
+        other_hosts: said.other_hosts,
+        other_paths: said.other_paths,
+        why_not: said.why_not,
+        consumer: ex.consumer.map(|consumer| consumer.username.clone()),
+        plugins: thought.steps,
+        answer: thought.answer,
+        upstream: thought.upstream,
+        remarks,
+    })
+}
+
+/// The short form of [`explain`]: where a request goes, in about the time it takes to serve one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Id of the route.
+    pub route: Option<Box<str>>,
+    /// Status the gateway answers with.
+    pub status: Option<u16>,
+    /// The plugin that answers.
+    pub plugin: Option<&'static str>,
+    /// Where the upstream is written.
+    pub upstream: Option<Arc<str>>,
+}
+
+/// Where a request goes, by [`Snapshot::find`] and the plugins.
+pub fn outcome(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Outcome, Invalid> {
+    let followed = follow(snapshot, question, now)?;
+    Ok(Outcome {
+        route: followed.route,
+        status: followed.answer.as_ref().map(|answer| answer.status),
+        plugin: followed.answer.and_then(|answer| answer.plugin),
+        upstream: followed.upstream.map(|upstream| upstream.origin),
+    })
+}
+
+/// A request followed to its end, without the routes that lost.
+pub(crate) struct Followed {
+    pub(crate) route: Option<Box<str>>,
+    pub(crate) answer: Option<Answer>,
+    pub(crate) upstream: Option<UpstreamChoice>,
+    pub(crate) certificate: Option<Box<str>>,
+    fields: Fields,
+}
+
+impl Followed {
+    /// The value the upstream gets under `name`; several are joined.
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        let values: Vec<String> = self.fields.all(name).map(text).collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+}
+
+pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Followed, Invalid> {
+    let asked = Asked::new(question, now)?;
+    let mut ex = asked.exchange(&snapshot.consumers);
+    let winner = snapshot.find(&mut ex);
+    let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), None);
+    let certificate = asked.sni().and_then(|sni| snapshot.certificate(sni));
+    Ok(Followed {
+        route: winner.map(|route| route.info.id.clone()),
+        answer: thought.answer,
+        upstream: thought.upstream,
+        certificate: certificate.map(|certificate| certificate.id.clone()),
+        fields: std::mem::take(&mut ex.request.fields),
+    })
+}
+
+/// What comes after the route is known.
+struct Thought {
+    steps: Vec<PluginStep>,
+    answer: Option<Answer>,
+    upstream: Option<UpstreamChoice>,
+    remarks: Vec<String>,
+}
+
+fn think<'s>(
+    snapshot: &'s Snapshot,
+    ex: &mut Exchange<'s>,
+    winner: Option<&'s Route>,
+    assumed: Option<&str>,
+    before: Option<&Fields>,
+) -> Thought {
+    let mut walk = Walk::new(snapshot, ex, winner, assumed);
+    walk.decide();
+    let found = winner.and_then(|route| match route.target {
+        Target::Upstream(slot) => snapshot.upstream(slot),
+        _ => None,
+    });
+    let upstream = found.filter(|_| walk.answered.is_none());
+    let next = upstream.and_then(|upstream| Some(&upstream.endpoints[upstream.peek(walk.ex)?]));
+    if walk.answered.is_none() && next.is_none() {
+        let (answers, remark) = nowhere(upstream);
+        walk.answered = answers.then(|| Answered::gateway(503, "no endpoint is available"));
+        walk.remarks.push(remark);
+    }
+    walk.finish();
+    let (steps, remarks, answered) = (walk.steps, walk.remarks, walk.answered);
+    let upstream = upstream.map(|upstream| upstream_choice(upstream, ex, before));
+    Thought { steps, answer: answered.map(answer), upstream, remarks }
+}
+
+/// Why there is no endpoint to ask, and whether that is an answer: where names are not resolved it is
+/// not, since nobody but the serving node knows their addresses.
+fn nowhere(upstream: Option<&Upstream>) -> (bool, String) {
+    let Some(upstream) = upstream else {
+        return (true, "neither the route nor its service has an upstream".into());
+    };
+    let origin = &upstream.origin;
+    match &*upstream.unresolved {
+        [] if upstream.endpoints.is_empty() => (true, format!("{origin} has no endpoint")),
+        [] => (true, format!("all endpoints of {origin} have weight 0")),
+        names => (false, format!("addresses of {} are not known here", names.join(", "))),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn asking(ex: &Exchange<'_>, sni: Option<&str>) -> Asking {
+    Asking {
+        method: text(ex.request.method_name()),
+        host: text(ex.request.host()),
+        path: text(ex.request.path()),
+        client_ip: ex.remote_ip.to_string(),
+        sni: sni.map(str::to_owned),
+    }
+}
+
+fn certificate_choice(snapshot: &Snapshot, sni: &str) -> CertificateChoice {
+    let found = snapshot.certificate_by_name(sni);
+    CertificateChoice {
+        id: found.map(|(_, certificate)| certificate.id.clone()),
+        matched: found.map(|(name, _)| name.to_owned()),
+    }
+}
+
+fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
+    let path = ex.request.path();
+    let param = |(name, range): &(&str, std::ops::Range<usize>)| {
+        ((*name).to_owned(), text(path.get(range.clone()).unwrap_or_default()))
+    };
+    RouteChoice {
+        id: route.info.id.clone(),
+        name: route.info.name.clone(),
+        service_id: route.info.service_id.clone(),
+        matched_uri: ex.matched_uri.to_owned(),
+        matched_host: ex.matched_host.to_owned(),
+        priority: route.matching.priority,
+        params: ex.path_params.iter().map(param).collect(),
+    }
+}
+
+fn answer(answered: Answered) -> Answer {
+    const BODY_CHARS_MAX: usize = 400;
+    let response = answered.response;
+    let header = |(name, value): &(std::borrow::Cow<'static, str>, bytes::Bytes)| {
+        (name.clone().into_owned(), text(value))
+    };
+    Answer {
+        plugin: answered.plugin,
+        origin: answered.origin,
+        status: response.status,
+        headers: response.fields.iter().map(header).collect(),
+        body: text(&response.body).chars().take(BODY_CHARS_MAX).collect(),
+    }
+}
+
+fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Fields>) -> UpstreamChoice {
+    let next = upstream.peek(ex).map(|index| &upstream.endpoints[index]);
+    let host = match (&ex.upstream.host, &upstream.pass_host) {
+        (Some(host), _) => Some(text(host)),
+        (None, PassHost::Pass) => Some(text(ex.request.authority())),
+        (None, PassHost::Node) => next.map(|endpoint| endpoint.authority.to_string()),
+        (None, PassHost::Rewrite(host)) => Some(host.to_string()),
+    };
+    let (headers_set, headers_removed) = edits(before, &ex.request.fields);
+    UpstreamChoice {
+        origin: upstream.origin.clone(),
+        scheme: ex.upstream.scheme.unwrap_or(match upstream.scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }),
+        balancer: upstream.balancer.name(),
+        next: next.map(|endpoint| endpoint.addr.to_string()),
+        endpoints: endpoints(upstream),
+        method: text(ex.request.method_name()),
+        host,
+        path: text(ex.request.upstream_target()),
+        is_rewritten: ex.request.is_rewritten(),
+        headers_set,
+        headers_removed,
+    }
+}
+
+fn endpoints(upstream: &Upstream) -> Vec<EndpointView> {
+    let all = upstream.endpoints.iter().zip(upstream.in_rotation());
+    let view = |(endpoint, in_rotation): (&crate::Endpoint, bool)| EndpointView {
+        address: endpoint.addr.to_string(),
+        host: endpoint.host.clone(),
+        weight: endpoint.weight,
+        priority: endpoint.priority,
+        healthy: endpoint.health.as_ref().map(|health| health.is_up()),
+        in_rotation,
+    };
+    all.map(view).collect()
+}
+
+/// What differs in the fields: those set or changed, and those gone. Values of one name are joined.
+fn edits(before: Option<&Fields>, after: &Fields) -> (BTreeMap<String, String>, Vec<String>) {
+    let Some(before) = before else { return Default::default() };
+    let joined = |fields: &Fields| {
+        let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
+        for (name, value) in fields.iter() {
+            let name = text(name);
+            let (_, values) = all.entry(name.to_ascii_lowercase()).or_insert((name, String::new()));
+            if !values.is_empty() {
+                values.push_str(", ");
+            }
+            values.push_str(&text(value));
+        }
+        all
+    };
+    let (before, after) = (joined(before), joined(after));
+    let removed = before.iter().filter(|(key, _)| !after.contains_key(*key));
+    let removed = removed.map(|(_, (name, _))| name.clone()).collect();
+    let is_new = |key: &str, value: &str| before.get(key).is_none_or(|(_, old)| old != value);
+    let set = after.into_iter().filter(|(key, (_, value))| is_new(key, value));
+    (set.map(|(_, named)| named).collect(), removed)
+}

@@ -1,0 +1,140 @@
+//! A question as the request it describes: head, client, and a worker that does nothing.
+//!
+//! The head goes through the parser that serves, so that what it refuses is refused here too.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use yumen_config::Invalid;
+use yumen_config::resource::Question;
+use yumen_http::{HeadLimits, RequestHead, parse};
+use yumen_plugin::exchange::Host;
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Client, Consumers, Exchange, Now, TlsInfo};
+
+/// The parts of a URL.
+struct Url<'q> {
+    is_tls: bool,
+    authority: Option<&'q str>,
+    target: String,
+}
+
+impl<'q> Url<'q> {
+    fn parse(url: &'q str) -> Result<Url<'q>, Invalid> {
+        let refuse = |message: &str| Err(Invalid::at("url", format!("{url:?} {message}")));
+        let (is_tls, rest) = match url.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
+            Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                return refuse("has a scheme other than http and https");
+            }
+            _ if url.starts_with('/') => (false, ""),
+            _ => return refuse("is neither http://host/path, https://host/path nor /path"),
+        };
+        if rest.is_empty() && !url.starts_with('/') {
+            return refuse("has no host");
+        }
+        // What follows a # stays with the client.
+        let whole = if url.starts_with('/') { url } else { rest };
+        let whole = whole.split('#').next().unwrap_or(whole);
+        let start = whole.find(['/', '?']).unwrap_or(whole.len());
+        let (authority, target) = whole.split_at(start);
+        if authority.contains('@') {
+            return refuse("has a user name, which no client sends");
+        }
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        Ok(Url { is_tls, authority: (!url.starts_with('/')).then_some(authority), target })
+    }
+
+    fn port(&self) -> u16 {
+        let written = self.authority.and_then(|authority| authority.rsplit_once(':'));
+        let default = if self.is_tls { 443 } else { 80 };
+        written.and_then(|(_, port)| port.parse().ok()).unwrap_or(default)
+    }
+}
+
+/// A worker that cannot wait and always draws the same lot.
+struct Still(Now);
+
+impl Host for Still {
+    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        // Any number would do; this one spreads over high and low bits.
+        0x9E37_79B9_7F4A_7C15
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        self.0
+    }
+}
+
+/// Everything an exchange borrows.
+pub(super) struct Asked {
+    head: RequestHead,
+    client: Client,
+    host: Still,
+}
+
+impl Asked {
+    pub(super) fn new(question: &Question, now: Now) -> Result<Asked, Invalid> {
+        let url = Url::parse(&question.url)?;
+        let head = head(question, &url)?;
+        let ip = question.client_ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let tls = (url.is_tls || question.sni.is_some()).then(|| TlsInfo {
+            sni: Some(server_name(question, &head).into()).filter(|name: &Box<str>| !name.is_empty()),
+            version: "TLSv1.3",
+            cipher: "TLS_AES_128_GCM_SHA256",
+        });
+        let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), url.port());
+        let client = Client { peer: SocketAddr::new(ip, 0), local, tls, connection: 0 };
+        Ok(Asked { head, client, host: Still(now) })
+    }
+
+    pub(super) fn exchange<'s>(&'s self, consumers: &'s Consumers) -> Exchange<'s> {
+        Exchange::new(self.head.clone(), &self.client, self.host.0, &self.host, consumers)
+    }
+
+    /// The server name of the handshake, where there is TLS.
+    pub(super) fn sni(&self) -> Option<&str> {
+        self.client.tls.as_ref().map(|tls| tls.sni.as_deref().unwrap_or(""))
+    }
+}
+
+/// Clients ask for the host by name; an address is never sent (RFC 6066 §3).
+fn server_name(question: &Question, head: &RequestHead) -> String {
+    if let Some(name) = &question.sni {
+        return name.clone();
+    }
+    let host = String::from_utf8_lossy(head.host()).into_owned();
+    let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    if is_address { String::new() } else { host }
+}
+
+fn head(question: &Question, url: &Url<'_>) -> Result<RequestHead, Invalid> {
+    let has_host = question.headers.keys().any(|name| name.eq_ignore_ascii_case("host"));
+    let mut text = format!("{} {} HTTP/1.1\r\n", question.method, url.target);
+    if !has_host {
+        text.push_str(&format!("Host: {}\r\n", url.authority.unwrap_or_default()));
+    }
+    for (name, value) in &question.headers {
+        if name.is_empty() || [name, value].iter().any(|text| text.contains(['\r', '\n', '\0'])) {
+            let path = format!("headers.{}", name.escape_debug());
+            return Err(Invalid::at(path, "a header field is one line, NAME: VALUE"));
+        }
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str("\r\n");
+    let mut head = RequestHead::default();
+    match parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head) {
+        Ok(parse::Parsed::Head(_)) => Ok(head),
+        Ok(parse::Parsed::Partial) => Err(Invalid::new("the request has no end")),
+        Err(error) => Err(Invalid::new(format!("such a request is refused before it is routed: {error}"))),
+    }
+}

@@ -1,0 +1,190 @@
+//! Why routes lost, in words. Knows what the router's trace says, and asks its matcher for the rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use yumen_base::Level;
+use yumen_config::Kind;
+use yumen_plugin::Exchange;
+
+use super::{Background, Candidate, Losing, NEAREST_MAX};
+use crate::{Lost, Route, Snapshot, Target, Trace};
+
+/// What there is to say about the routes that did not get the request.
+pub(super) struct Said {
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) other_hosts: usize,
+    pub(super) other_paths: usize,
+    pub(super) why_not: Option<Candidate>,
+}
+
+type Routes<'s> = BTreeMap<&'s str, &'s Arc<Route>>;
+
+pub(super) fn said(
+    snapshot: &Snapshot,
+    ex: &Exchange<'_>,
+    winner: Option<&Route>,
+    trace: &Trace,
+    asked_after: Option<&str>,
+    background: &Background<'_>,
+) -> Said {
+    let routes = snapshot.router.routes();
+    let words = Words { snapshot, ex, winner, routes: &routes };
+    let of = |lost: Lost| trace.lost.iter().filter(move |losing| losing.lost == lost);
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for losing in trace.lost.iter().filter(|losing| !matches!(losing.lost, Lost::Host | Lost::Path)) {
+        // A route may be met once for each of its paths; the closest says why.
+        if !candidates.iter().any(|known| known.route == losing.id) {
+            candidates.push(words.candidate(losing));
+        }
+    }
+    if winner.is_none() {
+        candidates.extend(words.nearest(trace).into_iter().map(|losing| words.candidate(losing)));
+    }
+    Said {
+        candidates,
+        other_hosts: of(Lost::Host).count(),
+        other_paths: of(Lost::Path).count(),
+        why_not: asked_after.map(|asked| words.why_not(asked, trace, background)),
+    }
+}
+
+/// That the text of the winner is broken and an older one answers.
+pub(super) fn stale(winner: Option<&Route>, background: &Background<'_>) -> Option<String> {
+    let object = format!("routes/{}", winner?.info.id);
+    let problem = background.problems.iter().find(|one| one.object == object && one.level == Level::Error)?;
+    Some(format!("{object} is not in force as written: {}", problem.message))
+}
+
+struct Words<'w, 's> {
+    snapshot: &'s Snapshot,
+    ex: &'w Exchange<'s>,
+    winner: Option<&'w Route>,
+    routes: &'w Routes<'s>,
+}
+
+fn list(patterns: &[Box<str>]) -> String {
+    patterns.join(", ")
+}
+
+impl Words<'_, '_> {
+    fn candidate(&self, losing: &Losing) -> Candidate {
+        let why = self.routes.get(&*losing.id).map_or_else(String::new, |route| self.why(route, losing));
+        Candidate { route: losing.id.clone(), lost: Some(losing.lost), why }
+    }
+
+    fn why(&self, route: &Route, losing: &Losing) -> String {
+        let matching = &route.matching;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let path = || format!("its path is {}, not {}", list(&matching.uris), text(self.ex.request.path()));
+        match losing.lost {
+            Lost::Host => {
+                let host = match text(self.ex.request.host()) {
+                    host if host.is_empty() => "none".to_owned(),
+                    host => host,
+                };
+                let both = if self.fits_path(route) { String::new() } else { format!("; {}", path()) };
+                format!("its host is {}, not {host}{both}", list(&matching.hosts))
+            }
+            Lost::Path => path(),
+            Lost::Shadowed => self.shadowed(route),
+            Lost::Method | Lost::RemoteAddr | Lost::Vars => losing.detail.clone(),
+        }
+    }
+
+    /// Why the winner came first.
+    fn shadowed(&self, route: &Route) -> String {
+        let Some(winner) = self.winner else { return String::new() };
+        let (id, host, uri) = (&winner.info.id, self.ex.matched_host, self.ex.matched_uri);
+        let (ours, theirs) = (&route.matching, &winner.matching);
+        let has = |patterns: &[Box<str>], one: &str| patterns.iter().any(|pattern| **pattern == *one);
+        let same_host = (host.is_empty() && ours.hosts.is_empty()) || has(&ours.hosts, host);
+        if !same_host {
+            return format!("route {id} is for a closer host, {host}");
+        }
+        if !has(&ours.uris, uri) {
+            return format!("route {id} has a closer path, {uri}");
+        }
+        if ours.priority != theirs.priority {
+            return format!("route {id} has priority {}, this one {}", theirs.priority, ours.priority);
+        }
+        if ours.created != theirs.created {
+            return format!("route {id} has the same host, path and priority and is older");
+        }
+        format!("route {id} has the same host, path, priority and age, and a lower id")
+    }
+
+    fn fits_path(&self, route: &Route) -> bool {
+        self.snapshot.router.fits_path(&route.matching.uris, self.ex)
+    }
+
+    /// The routes that would have matched but for one thing: the host, or the end of the path.
+    fn nearest<'t>(&self, trace: &'t Trace) -> Vec<&'t Losing> {
+        let path = self.ex.request.path();
+        let common = |uri: &str| uri.bytes().zip(path).take_while(|(a, b)| a == *b).count();
+        let mut ranked: Vec<(usize, &Losing)> = Vec::new();
+        for losing in trace.lost.iter().filter(|losing| matches!(losing.lost, Lost::Host | Lost::Path)) {
+            let Some(route) = self.routes.get(&*losing.id) else { continue };
+            let closest = route.matching.uris.iter().map(|uri| common(uri)).max().unwrap_or(0);
+            match losing.lost {
+                Lost::Host if self.fits_path(route) => ranked.push((usize::MAX, losing)),
+                // One slash in common says nothing.
+                Lost::Path if closest > 1 => ranked.push((closest, losing)),
+                _ => {}
+            }
+        }
+        ranked.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id)));
+        ranked.into_iter().take(NEAREST_MAX).map(|(_, losing)| losing).collect()
+    }
+
+    fn why_not(&self, asked: &str, trace: &Trace, background: &Background<'_>) -> Candidate {
+        let by_name = || self.routes.values().find(|route| &*route.info.name == asked);
+        let Some(route) = self.routes.get(asked).or_else(by_name) else {
+            return Candidate { route: asked.into(), lost: None, why: absent(asked, background) };
+        };
+        let id = &route.info.id;
+        if self.winner.is_some_and(|winner| winner.info.id == *id) {
+            let why = match &route.target {
+                Target::Refuse { status, message } => {
+                    format!("it gets the request, and answers {status}: {}", message.trim_end())
+                }
+                _ => "it gets the request".to_owned(),
+            };
+            return Candidate { route: id.clone(), lost: None, why };
+        }
+        let mut said = match trace.lost.iter().find(|losing| losing.id == *id) {
+            Some(losing) => self.candidate(losing),
+            None => {
+                Candidate { route: id.clone(), lost: None, why: "it has no path a request could have".into() }
+            }
+        };
+        if let Target::Refuse { status, message } = &route.target {
+            said.why.push_str(&format!("; it could only answer {status} now: {}", message.trim_end()));
+        }
+        said
+    }
+}
+
+/// Why a route is not in force at all.
+fn absent(asked: &str, background: &Background<'_>) -> String {
+    let object = format!("routes/{asked}");
+    if let Some(problem) =
+        background.problems.iter().find(|one| one.object == object && one.level == Level::Error)
+    {
+        let at = if problem.path.is_empty() { String::new() } else { format!(" at {}", problem.path) };
+        return format!("it is not in force: {}{at}", problem.message);
+    }
+    let Some(texts) = background.text else {
+        return "no route of this id or name is in force: there is none, it is disabled, or it is broken"
+            .into();
+    };
+    let Some(written) = texts(Kind::Routes, asked).and_then(|text| serde_json::from_str::<Value>(&text).ok())
+    else {
+        return "there is no route of this id or name".into();
+    };
+    if written.get("status").and_then(Value::as_u64) == Some(0) {
+        return "it is disabled: its status is 0".into();
+    }
+    "it is not in force".into()
+}

@@ -1,0 +1,131 @@
+//! An explanation as people read it in a terminal.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{Answer, Decision, Explanation, PluginStep, UpstreamChoice};
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let asked = &self.request;
+        let host = if asked.host.is_empty() { "(no host)" } else { &asked.host };
+        writeln!(f, "{} {host}{} from {}", asked.method, asked.path, asked.client_ip)?;
+        self.fmt_certificate(f)?;
+        self.fmt_route(f)?;
+        if let Some(asked) = &self.why_not {
+            writeln!(f, "\nWhy not {}\n  {}", asked.route, asked.why)?;
+        }
+        self.fmt_plugins(f)?;
+        if let Some(upstream) = &self.upstream {
+            fmt_upstream(upstream, f)?;
+        }
+        if let Some(answer) = &self.answer {
+            fmt_answer(answer, f)?;
+        }
+        for remark in &self.remarks {
+            writeln!(f, "\nNote: {remark}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Explanation {
+    fn fmt_certificate(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (Some(certificate), Some(sni)) = (&self.certificate, &self.request.sni) else { return Ok(()) };
+        let sni = if sni.is_empty() { "no server name" } else { sni };
+        match (&certificate.id, &certificate.matched) {
+            (Some(id), Some(name)) => writeln!(f, "\nCertificate\n  ssls/{id}: its name {name} fits {sni}"),
+            _ => writeln!(f, "\nCertificate\n  the node's own: no ssl object fits {sni}"),
+        }
+    }
+
+    fn fmt_route(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nRoute")?;
+        match &self.route {
+            None => writeln!(f, "  none matches")?,
+            Some(route) => {
+                let name = if route.name.is_empty() { String::new() } else { format!(" ({})", route.name) };
+                let host = if route.matched_host.is_empty() { "any host" } else { &route.matched_host };
+                writeln!(f, "  {}{name} by path {} and {host}", route.id, route.matched_uri)?;
+                for (name, value) in &route.params {
+                    writeln!(f, "    :{name} is {value}")?;
+                }
+            }
+        }
+        for candidate in &self.candidates {
+            writeln!(f, "  not {}: {}", candidate.route, candidate.why)?;
+        }
+        if self.other_hosts + self.other_paths > 0 {
+            writeln!(
+                f,
+                "  others: {} for other paths, {} for other hosts",
+                self.other_paths, self.other_hosts
+            )?;
+        }
+        Ok(())
+    }
+
+    fn fmt_plugins(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.plugins.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nPlugins, in running order")?;
+        for PluginStep { plugin, origin, phase, decision, says, .. } in &self.plugins {
+            let says = says.as_ref().map_or_else(String::new, |says| format!(": {says}"));
+            writeln!(f, "  {phase:<16} {plugin:<20} of {origin:<24} {}{says}", word(*decision))?;
+        }
+        Ok(())
+    }
+}
+
+fn word(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Continues => "goes on",
+        Decision::Answers => "answers",
+        Decision::Assumed => "assumed",
+        Decision::Unknown => "cannot be told",
+        Decision::Skipped => "skipped",
+        Decision::NotReached => "not reached",
+        Decision::StepsBack => "steps back for the route's own",
+        Decision::Later => "takes part",
+    }
+}
+
+fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\nUpstream\n  {}, {}, {}", upstream.origin, upstream.scheme, upstream.balancer)?;
+    for endpoint in &upstream.endpoints {
+        let health = match endpoint.healthy {
+            Some(true) => ", healthy",
+            Some(false) => ", unhealthy",
+            None => "",
+        };
+        let next = if upstream.next.as_ref() == Some(&endpoint.address) { " <- next" } else { "" };
+        let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
+        let (address, weight) = (&endpoint.address, endpoint.weight);
+        writeln!(f, "  {address} weight {weight}{health}{rotation}{next}")?;
+    }
+    let rewritten = if upstream.is_rewritten { " (rewritten)" } else { "" };
+    writeln!(f, "\nAsked\n  {} {}{rewritten}", upstream.method, upstream.path)?;
+    if let Some(host) = &upstream.host {
+        writeln!(f, "  Host: {host}")?;
+    }
+    for (name, value) in &upstream.headers_set {
+        writeln!(f, "  {name}: {value}")?;
+    }
+    for name in &upstream.headers_removed {
+        writeln!(f, "  without {name}")?;
+    }
+    Ok(())
+}
+
+fn fmt_answer(answer: &Answer, f: &mut Formatter<'_>) -> fmt::Result {
+    let by = match (answer.plugin, &answer.origin) {
+        (Some(plugin), Some(origin)) => format!("{plugin} of {origin}"),
+        _ => "the gateway".to_owned(),
+    };
+    writeln!(f, "\nAnswer\n  {} by {by}", answer.status)?;
+    for (name, value) in &answer.headers {
+        writeln!(f, "  {name}: {value}")?;
+    }
+    let body = answer.body.trim_end();
+    if body.is_empty() { Ok(()) } else { writeln!(f, "  {body}") }
+}

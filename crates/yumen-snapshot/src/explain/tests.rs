@@ -1,0 +1,308 @@
+//! Documents and questions in, explanations out: every reason, every kind of answer, no side effect.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yumen_base::Now;
+use yumen_config::document;
+use yumen_config::resource::Question;
+use yumen_config::{Kind, Resource};
+
+use super::{Background, explain};
+use crate::Compiler;
+use crate::testing::compiler;
+
+struct Node {
+    compiler: Compiler,
+    snapshot: Arc<crate::Snapshot>,
+    resources: Vec<Resource>,
+}
+
+fn node(text: &str) -> Node {
+    let (resources, problems) = document::parse(text, &|_| None);
+    assert!(problems.is_empty(), "{problems:?}");
+    let mut compiler = compiler();
+    let snapshot = compiler.replace_all(resources.clone(), 7).snapshot;
+    Node { compiler, snapshot, resources }
+}
+
+impl Node {
+    fn ask(&self, question: Value) -> Value {
+        let question: Question = serde_json::from_value(question).unwrap();
+        let text = |kind: Kind, id: &str| {
+            let found = self.resources.iter().find(|one| one.kind == kind && *one.id == *id);
+            found.map(|one| one.json.clone())
+        };
+        let problems = self.compiler.problems();
+        let now = Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_000 };
+        let background = Background { now, problems: &problems, text: Some(&text) };
+        serde_json::to_value(explain(&self.snapshot, &question, &background).unwrap()).unwrap()
+    }
+
+    fn why_not(&self, url: &str, route: &str) -> String {
+        let told = self.ask(json!({"url": url, "why_not": route}));
+        told["why_not"]["why"].as_str().unwrap().to_owned()
+    }
+}
+
+const TABLE: &str = r#"
+routes:
+- {id: users, uris: [/users, /users/*], host: a.com, methods: [GET], service_id: s}
+- {id: one, uri: /users/:id, host: a.com, priority: 5, vars: [[arg_v, "==", "2"]], service_id: s}
+- {id: inside, uri: "/users/*", host: a.com, priority: 9, remote_addrs: [10.0.0.0/8], service_id: s}
+- {id: low, uri: "/users/*", host: a.com, priority: -1, service_id: s}
+- {id: young, uri: "/users/*", host: a.com, methods: [GET], create_time: 5, service_id: s}
+- {id: any, uri: "/*", service_id: s}
+- {id: other, uri: /users/*, host: b.com, service_id: s}
+- {id: off, uri: /users/*, status: 0, service_id: s}
+- {id: broken, uri: /broken, service_id: s, plugins: {limit-count: {count: 0}}}
+services:
+- {id: s, upstream: {nodes: {"10.0.0.1:80": 1}}}
+"#;
+
+#[test]
+fn every_way_to_lose_has_its_words() {
+    let node = node(TABLE);
+    let url = "http://a.com/users/5/x?v=1";
+    for (route, expected) in [
+        ("users", "it gets the request"),
+        ("inside", "the client's address 127.0.0.1 is not among its remote_addrs"),
+        ("low", "route users has priority 0, this one -1"),
+        ("young", "route users has the same host, path and priority and is older"),
+        ("any", "route users is for a closer host, a.com"),
+        ("one", "its path is /users/:id, not /users/5/x"),
+        ("other", "its host is b.com, not a.com"),
+        ("off", "it is disabled: its status is 0"),
+        ("nobody", "there is no route of this id or name"),
+        (
+            "broken",
+            "its path is /broken, not /users/5/x; it could only answer 503 now: the route is misconfigured",
+        ),
+    ] {
+        assert_eq!(node.why_not(url, route), expected, "{route}");
+    }
+    let vars = r#"["arg_v","==","2"] does not hold: arg_v is "1""#;
+    assert_eq!(node.why_not("http://a.com/users/5?v=1", "one"), vars);
+    assert_eq!(
+        node.why_not("http://a.com/users/5", "one"),
+        r#"["arg_v","==","2"] does not hold: arg_v has no value"#
+    );
+    let post = node.ask(json!({"method": "POST", "url": "http://a.com/users", "why_not": "users"}));
+    assert_eq!(post["why_not"]["why"], "the method is POST, allowed are GET");
+    assert_eq!(
+        node.why_not("http://c.com/x", "other"),
+        "its host is b.com, not c.com; its path is /users/*, not /x"
+    );
+    assert_eq!(
+        node.why_not("/broken", "broken"),
+        "it gets the request, and answers 503: the route is misconfigured"
+    );
+}
+
+#[test]
+fn candidates_come_in_the_order_they_were_looked_at() {
+    let told = node(TABLE).ask(json!({"url": "http://a.com/users/5?v=2", "client_ip": "192.0.2.1"}));
+    assert_eq!(told["route"]["id"], "one");
+    assert_eq!(told["route"]["params"], json!({"id": "5"}));
+    let lost = |one: &Value| format!("{} {}", one["route"].as_str().unwrap(), one["lost"].as_str().unwrap());
+    let lost: Vec<String> = told["candidates"].as_array().unwrap().iter().map(lost).collect();
+    assert_eq!(lost, ["inside shadowed", "users shadowed", "young shadowed", "low shadowed", "any shadowed"]);
+    assert_eq!((&told["other_hosts"], &told["other_paths"]), (&json!(1), &json!(1)));
+}
+
+#[test]
+fn a_404_names_the_nearest_routes() {
+    let node = node(
+        "routes:\n- {id: a, uri: /orders/list, host: a.com}\n- {id: b, uri: /orders, host: b.com}\n\
+         - {id: c, uri: /x, host: c.com}\n",
+    );
+    let told = node.ask(json!({"url": "http://a.com/orders"}));
+    assert_eq!((&told["route"], &told["answer"]["status"]), (&Value::Null, &json!(404)));
+    let near: Vec<&str> =
+        told["candidates"].as_array().unwrap().iter().map(|one| one["why"].as_str().unwrap()).collect();
+    assert_eq!(near, ["its host is b.com, not a.com", "its path is /orders/list, not /orders"]);
+}
+
+const SHOP: &str = r#"
+routes:
+- id: shop
+  uri: /shop/*
+  service_id: s
+  plugins:
+    proxy-rewrite: {regex_uri: ["^/shop/(.*)", "/$1"], headers: {set: {X-From: gateway}, remove: [X-Debug]}}
+    key-auth: {}
+    limit-count: {count: 2, time_window: 60, rejected_code: 429}
+    prometheus: {}
+- {id: old, uri: /old, plugins: {redirect: {uri: /new, ret_code: 301, _meta: {filter: [[request_method, "==", GET]]}}}}
+- {id: named, uri: /named, upstream: {nodes: {"nowhere.internal:80": 1}}}
+- {id: empty, uri: /empty, upstream: {nodes: []}}
+- {id: zero, uri: /zero, upstream: {nodes: {"10.0.0.1:80": 0}}}
+services:
+- {id: s, plugins: {cors: {}}, upstream_id: u}
+upstreams:
+- {id: u, nodes: {"10.0.0.1:80": 1, "10.0.0.2:80": 1}, pass_host: rewrite, upstream_host: in.side}
+consumers:
+- {username: alice, plugins: {key-auth: {key: secret}}, group_id: g}
+consumer_groups:
+- {id: g, plugins: {limit-count: {count: 1, time_window: 60}}}
+global_rules:
+- {id: all, plugins: {prometheus: {}, ip-restriction: {blacklist: [192.0.2.0/24]}}}
+"#;
+
+fn steps(told: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let step = |one: &Value| {
+        let says = one["says"].as_str().map_or_else(String::new, |says| format!(": {says}"));
+        let (plugin, origin) = (text(&one["plugin"]), text(&one["origin"]));
+        format!("{} {plugin} of {origin} {}{says}", text(&one["phase"]), text(&one["decision"]))
+    };
+    told["plugins"].as_array().unwrap().iter().map(step).collect()
+}
+
+#[test]
+fn plugins_are_told_in_running_order_with_their_origin_and_verdict() {
+    let told = node(SHOP)
+        .ask(json!({"url": "http://a.com/shop/1?q=2", "headers": {"apikey": "secret", "X-Debug": "1"}}));
+    assert_eq!(
+        steps(&told),
+        [
+            "rewrite cors of services/s continues",
+            "rewrite key-auth of routes/shop continues: the client is alice",
+            "rewrite proxy-rewrite of routes/shop continues",
+            "access ip-restriction of global_rules/all continues",
+            "access limit-count of consumer_groups/g continues: leaves 0 of 1",
+            "log prometheus of global_rules/all steps_back",
+            "response_head cors of services/s later",
+            "log prometheus of routes/shop later",
+        ]
+    );
+    assert_eq!(told["consumer"], "alice");
+    let upstream = &told["upstream"];
+    assert_eq!((&upstream["path"], &upstream["host"]), (&json!("/1?q=2"), &json!("in.side")));
+    assert_eq!(upstream["headers_set"], json!({"X-Consumer-Username": "alice", "X-From": "gateway"}));
+    assert_eq!(upstream["headers_removed"], json!(["X-Debug"]));
+    assert_eq!(upstream["next"], "10.0.0.1:80");
+    assert_eq!(upstream["endpoints"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn asking_counts_nothing_and_takes_nobodys_turn() {
+    let node = node(SHOP);
+    let question = json!({"url": "/shop/1", "consumer": "alice"});
+    let first = node.ask(question.clone());
+    assert_eq!(steps(&first)[1], "rewrite key-auth of routes/shop assumed: the client is alice");
+    assert_eq!(node.ask(question), first);
+}
+
+#[test]
+fn answers_of_plugins_end_the_way() {
+    let told = node(SHOP).ask(json!({"url": "/shop/1"}));
+    assert_eq!((&told["answer"]["status"], &told["answer"]["plugin"]), (&json!(401), &json!("key-auth")));
+    assert_eq!(steps(&told)[2], "rewrite proxy-rewrite of routes/shop not_reached");
+    assert_eq!(told["upstream"], Value::Null);
+    let told = node(SHOP).ask(json!({"url": "/old"}));
+    assert_eq!(
+        (&told["answer"]["status"], &told["answer"]["headers"]["Location"]),
+        (&json!(301), &json!("/new"))
+    );
+    let told = node(SHOP).ask(json!({"url": "/old", "method": "POST"}));
+    let skipped = r#"rewrite redirect of routes/old skipped: _meta.filter: ["request_method","==","GET"] does not hold: request_method is "POST""#;
+    assert_eq!(steps(&told)[0], skipped);
+    let told = node(SHOP).ask(json!({"url": "/nobody", "client_ip": "192.0.2.9"}));
+    assert_eq!(told["answer"]["plugin"], "ip-restriction", "global rules run without a route");
+}
+
+#[test]
+fn no_endpoint_is_an_answer_but_an_unresolved_name_is_not() {
+    for (url, status, remark) in [
+        ("/named", Value::Null, "addresses of nowhere.internal are not known here"),
+        ("/empty", json!(503), "routes/empty has no endpoint"),
+        ("/zero", json!(503), "all endpoints of routes/zero have weight 0"),
+        ("/old", json!(503), "neither the route nor its service has an upstream"),
+    ] {
+        let told = node(SHOP).ask(json!({"url": url, "method": "POST"}));
+        assert_eq!(told["answer"]["status"], status, "{url}");
+        assert_eq!(told["remarks"][0], remark, "{url}");
+    }
+}
+
+#[test]
+fn an_assumed_consumer_must_exist_and_be_asked_for() {
+    let node = node(SHOP);
+    let told = node.ask(json!({"url": "/shop/1", "consumer": "bob"}));
+    assert_eq!(told["remarks"], json!(["there is no consumer bob in force"]));
+    let told = node.ask(json!({"url": "/named", "consumer": "alice"}));
+    let remark = "no plugin on the way asks who the consumer is; the one given plays no part";
+    assert_eq!(told["remarks"][0], remark);
+}
+
+#[test]
+fn the_certificate_is_told_with_the_name_that_matched() {
+    let pem = "x".repeat(128);
+    let node = node(&format!(
+        "ssls:\n- {{id: w, snis: ['*.a.com'], cert: {pem}, key: {pem}}}\n\
+         - {{id: x, sni: x.a.com, cert: {pem}, key: {pem}}}\n"
+    ));
+    for (question, id, matched) in [
+        (json!({"url": "https://x.a.com/"}), json!("x"), json!("x.a.com")),
+        (json!({"url": "https://Y.a.com:8443/"}), json!("w"), json!("*.a.com")),
+        (json!({"url": "https://b.com/"}), Value::Null, Value::Null),
+        (json!({"url": "http://b.com/", "sni": "x.a.com"}), json!("x"), json!("x.a.com")),
+    ] {
+        let told = node.ask(question.clone());
+        assert_eq!(
+            (&told["certificate"]["id"], &told["certificate"]["matched"]),
+            (&id, &matched),
+            "{question}"
+        );
+    }
+    assert_eq!(node.ask(json!({"url": "http://x.a.com/"}))["certificate"], Value::Null);
+}
+
+#[test]
+fn what_is_no_request_is_refused_with_its_place() {
+    let node = node("routes: []");
+    for (question, path, part) in [
+        (json!({"url": "ftp://a.com/"}), "url", "scheme"),
+        (json!({"url": "a.com/x"}), "url", "neither"),
+        (json!({"url": "http://"}), "url", "no host"),
+        (json!({"url": "http://me@a.com/"}), "url", "user name"),
+        (json!({"url": "http://a.com/%zz"}), "", "percent escape"),
+        (json!({"url": "/a b"}), "", "not allowed"),
+        (json!({"url": "/", "method": "G T"}), "", ""),
+        (json!({"url": "/", "headers": {"a": "b\r\nc: d"}}), "headers.a", "one line"),
+        (json!({"url": "/", "headers": {"a b": "c"}}), "", ""),
+    ] {
+        let asked: Question = serde_json::from_value(question.clone()).unwrap();
+        let refused =
+            explain(&node.snapshot, &asked, &Background::default()).expect_err(&question.to_string());
+        assert_eq!(refused.path, path, "{question}: {refused:?}");
+        assert!(refused.message.contains(part), "{question}: {refused:?}");
+    }
+}
+
+#[test]
+fn the_text_form_reads_from_top_to_bottom() {
+    let node = node(SHOP);
+    let question: Question =
+        serde_json::from_value(json!({"url": "http://a.com/shop/1", "consumer": "alice", "why_not": "old"}))
+            .unwrap();
+    let text = explain(&node.snapshot, &question, &Background::default()).unwrap().to_string();
+    let mut rest = &text[..];
+    for part in [
+        "GET a.com/shop/1 from 127.0.0.1",
+        "\nRoute\n  shop by path /shop/* and any host",
+        "others: 4 for other paths, 0 for other hosts",
+        "\nWhy not old\n  its path is /old, not /shop/1",
+        "\nPlugins, in running order\n",
+        "key-auth",
+        "of routes/shop",
+        "\nUpstream\n  upstreams/u, http, roundrobin\n  10.0.0.1:80 weight 1 <- next\n",
+        "\nAsked\n  GET /1 (rewritten)\n  Host: in.side\n",
+        "  X-From: gateway\n",
+    ] {
+        let at =
+            rest.find(part).unwrap_or_else(|| panic!("{part:?} is not, or not in its place, in\n{text}"));
+        rest = &rest[at..];
+    }
+}

@@ -1,0 +1,200 @@
+//! The way of a request through its plugins, thought through: the same order as serving takes, with
+//! each plugin asked what it would do.
+
+use std::sync::Arc;
+
+use yumen_plugin::{Chain, Exchange, Foreseen, Instance, Phases, Response};
+
+use super::{Decision, PluginStep};
+use crate::{Route, Snapshot, Target};
+
+/// Who answers instead of an upstream.
+pub(super) struct Answered {
+    /// The plugin; `None` where it is the gateway itself.
+    pub(super) plugin: Option<&'static str>,
+    pub(super) origin: Option<Arc<str>>,
+    pub(super) response: Response,
+}
+
+impl Answered {
+    pub(super) fn gateway(status: u16, message: &str) -> Answered {
+        Answered { plugin: None, origin: None, response: Response::error_msg(status, message) }
+    }
+}
+
+/// A request on its way.
+pub(super) struct Walk<'w, 's> {
+    snapshot: &'s Snapshot,
+    pub(super) ex: &'w mut Exchange<'s>,
+    /// The consumer to assume where a plugin asks who it is.
+    assumed: Option<&'w str>,
+    route: Option<&'s Route>,
+    merged: Option<Chain>,
+    pub(super) steps: Vec<PluginStep>,
+    pub(super) answered: Option<Answered>,
+    pub(super) remarks: Vec<String>,
+}
+
+impl<'w, 's> Walk<'w, 's> {
+    pub(super) fn new(
+        snapshot: &'s Snapshot,
+        ex: &'w mut Exchange<'s>,
+        route: Option<&'s Route>,
+        assumed: Option<&'w str>,
+    ) -> Walk<'w, 's> {
+        let (steps, remarks) = (Vec::new(), Vec::new());
+        Walk { snapshot, ex, assumed, route, merged: None, steps, answered: None, remarks }
+    }
+
+    /// Rewrite, consumer, access; what answers where nothing else does.
+    pub(super) fn decide(&mut self) {
+        self.run_global(Phases::REWRITE);
+        let Some(route) = self.route else {
+            self.run_global(Phases::ACCESS);
+            return self.answer_unless(Answered::gateway(404, "404 Route Not Found"));
+        };
+        if let Target::Refuse { status, message } = &route.target {
+            self.run_global(Phases::ACCESS);
+            return self.answer_unless(Answered::gateway(*status, message));
+        }
+        self.run(route.chain.rewrite(), Phases::REWRITE);
+        if let Some(consumer) = self.ex.consumer.filter(|consumer| !consumer.plugins.is_empty()) {
+            let merged = route.chain.with_consumer(&consumer.plugins);
+            self.run(merged.rewrite_in_consumer(), Phases::REWRITE);
+            self.merged = Some(merged);
+        }
+        self.run_global(Phases::ACCESS);
+        let access: Vec<_> = self.chain().map(|chain| chain.access().to_vec()).unwrap_or_default();
+        self.run(&access, Phases::ACCESS);
+        if self.assumed.is_some() && self.ex.consumer.is_none() && self.answered.is_none() {
+            self.remarks
+                .push("no plugin on the way asks who the consumer is; the one given plays no part".into());
+        }
+    }
+
+    /// The phase before each attempt, then the phases of the answer, which are named only.
+    pub(super) fn finish(&mut self) {
+        self.run_global(Phases::UPSTREAM_REQUEST);
+        let route: Vec<_> = self.chain().map(|chain| chain.all().to_vec()).unwrap_or_default();
+        let upstream: Vec<_> =
+            route.iter().filter(|one| one.phases.has(Phases::UPSTREAM_REQUEST)).cloned().collect();
+        self.run(&upstream, Phases::UPSTREAM_REQUEST);
+        for instance in self.snapshot.global.all().iter().chain(&route) {
+            let later = [Phases::RESPONSE_HEAD, Phases::RESPONSE_BODY, Phases::LOG];
+            if let Some(phase) = later.into_iter().find(|phase| instance.phases.has(*phase)) {
+                let decision = if self.steps_back(instance) { Decision::StepsBack } else { Decision::Later };
+                self.note(instance, phase, decision, None);
+            }
+        }
+    }
+
+    fn chain(&self) -> Option<&Chain> {
+        self.merged.as_ref().or(self.route.map(|route| &*route.chain))
+    }
+
+    fn steps_back(&self, instance: &Instance) -> bool {
+        let is_global = instance.origin.starts_with("global_rules/");
+        is_global && instance.prefers_route && self.chain().is_some_and(|chain| chain.has(instance.name))
+    }
+
+    fn answer_unless(&mut self, answered: Answered) {
+        self.answered.get_or_insert(answered);
+    }
+
+    fn run_global(&mut self, phase: Phases) {
+        let all = self.snapshot.global.all();
+        for instance in all.iter().filter(|instance| instance.phases.has(phase)) {
+            if self.steps_back(instance) {
+                self.note(instance, phase, Decision::StepsBack, None);
+            } else {
+                self.run_one(instance, phase);
+            }
+        }
+    }
+
+    fn run(&mut self, list: &[Arc<Instance>], phase: Phases) {
+        for instance in list {
+            self.run_one(instance, phase);
+        }
+    }
+
+    fn run_one(&mut self, instance: &Arc<Instance>, phase: Phases) {
+        if self.answered.is_some() {
+            return self.note(instance, phase, Decision::NotReached, None);
+        }
+        if !self.ex.admits(instance) {
+            let failing = instance.meta.filter.as_ref().and_then(|filter| filter.failing(self.ex));
+            let says = failing.map(|failing| format!("_meta.filter: {failing}"));
+            return self.note(instance, phase, Decision::Skipped, says);
+        }
+        if instance.is_auth && self.assume_consumer(instance, phase) {
+            return;
+        }
+        match instance.plugin.foresee(phase, self.ex) {
+            Foreseen::Continue => {
+                let says = instance.is_auth.then(|| self.identified()).flatten();
+                self.note(instance, phase, Decision::Continues, says);
+            }
+            Foreseen::Says(says) => {
+                let says = Some(says.into_owned()).filter(|says| !says.is_empty());
+                self.note(instance, phase, Decision::Continues, says);
+            }
+            Foreseen::Unknown => {
+                self.note(instance, phase, Decision::Unknown, None);
+                let name = instance.name;
+                self.remarks.push(format!(
+                    "what {name} decides cannot be told beforehand; what follows takes it that it goes on"
+                ));
+            }
+            Foreseen::Respond(response) => {
+                let response = instance.dress(response);
+                let says = format!("answers {}", response.status);
+                self.note(instance, phase, Decision::Answers, Some(says));
+                let origin = Some(instance.origin.clone());
+                self.answered = Some(Answered { plugin: Some(instance.name), origin, response });
+            }
+        }
+    }
+
+    /// Takes the consumer of the question for proved; false where none was given.
+    fn assume_consumer(&mut self, instance: &Instance, phase: Phases) -> bool {
+        let Some(name) = self.assumed else { return false };
+        let consumers = self.ex.consumers;
+        let Some(consumer) = consumers.named(name) else {
+            let remark = format!("there is no consumer {name} in force");
+            if !self.remarks.contains(&remark) {
+                self.remarks.push(remark);
+            }
+            return false;
+        };
+        self.ex.identify(consumer, None);
+        self.note(instance, phase, Decision::Assumed, Some(format!("the client is {name}")));
+        true
+    }
+
+    fn identified(&self) -> Option<String> {
+        self.ex.consumer.map(|consumer| format!("the client is {}", consumer.username))
+    }
+
+    fn note(&mut self, instance: &Instance, phase: Phases, decision: Decision, says: Option<String>) {
+        self.steps.push(PluginStep {
+            plugin: instance.name,
+            origin: instance.origin.clone(),
+            phase: phase_name(phase),
+            priority: instance.priority,
+            decision,
+            says,
+        });
+    }
+}
+
+fn phase_name(phase: Phases) -> &'static str {
+    match phase {
+        Phases::REWRITE => "rewrite",
+        Phases::ACCESS => "access",
+        Phases::UPSTREAM_REQUEST => "upstream_request",
+        Phases::RESPONSE_HEAD => "response_head",
+        Phases::RESPONSE_BODY => "response_body",
+        _ => "log",
+    }
+}

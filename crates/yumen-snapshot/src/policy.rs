@@ -1,0 +1,140 @@
+//! Runs the tests that stand in the configuration: each a request and what shall become of it.
+//!
+//! Asks the same engine as `explain`. Decides nothing: whoever activates a snapshot looks at the problems.
+
+use yumen_base::{Now, Problem};
+use yumen_config::resource::{Expectation, Question, Test};
+use yumen_config::{Kind, Resource, decode};
+
+use crate::explain::{Followed, follow};
+use crate::{Background, Snapshot, explain};
+
+#[cfg(test)]
+mod tests;
+
+/// What the tests among `resources` find wrong, an error each. A test that is itself not understood is
+/// left to the compiler, which says so.
+pub fn run(snapshot: &Snapshot, resources: &[Resource], now: Now) -> Vec<Problem> {
+    let tests = resources.iter().filter(|resource| resource.kind == Kind::Tests);
+    let decoded = tests.filter_map(|resource| Some((resource, decode::<Test>(&resource.json).ok()?)));
+    decoded.flat_map(|(resource, test)| check(snapshot, &resource.to_string(), &test, now)).collect()
+}
+
+fn check(snapshot: &Snapshot, object: &str, test: &Test, now: Now) -> Vec<Problem> {
+    let followed = match follow(snapshot, &test.request, now) {
+        Ok(followed) => followed,
+        Err(invalid) => {
+            let invalid = invalid.under("request");
+            return vec![Problem::error(object, invalid.path, invalid.message)];
+        }
+    };
+    let problem = |failed: Failed| {
+        let wanted = test.expect.route.as_ref().and_then(|route| route.as_ref()).map(|id| id.as_str());
+        let asked_after = wanted.filter(|_| failed.path == "route");
+        let why = asked_after.and_then(|route| why_not(snapshot, &test.request, route, now));
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let message = format!("expected {}, found {}{why}", failed.expected, failed.found);
+        let command = command(&test.request, asked_after);
+        Problem::error(object, format!("expect.{}", failed.path), message).hint(format!("see why: {command}"))
+    };
+    failures(&followed, &test.expect).into_iter().map(problem).collect()
+}
+
+struct Failed {
+    path: String,
+    expected: String,
+    found: String,
+}
+
+/// Everything expected that is not so.
+fn failures(followed: &Followed, expect: &Expectation) -> Vec<Failed> {
+    let mut failed = Vec::new();
+    let mut compare = |path: &str, what: &str, expected: Option<&str>, found: Option<&str>, instead: &str| {
+        let Some(expected) = expected.filter(|expected| Some(*expected) != found) else { return };
+        let found = found.map_or_else(|| instead.to_owned(), |found| format!("{what} {found}"));
+        failed.push(Failed { path: path.into(), expected: format!("{what} {expected}"), found });
+    };
+    let route = followed.route.as_deref();
+    match &expect.route {
+        Some(Some(id)) => compare("route", "route", Some(id.as_str()), route, "no route (404)"),
+        Some(None) => compare("route", "route", route.map(|_| "null (404)"), route, ""),
+        None => {}
+    }
+    let instead = instead(followed);
+    let answer = followed.answer.as_ref();
+    let status = answer.map(|answer| answer.status.to_string());
+    let wanted = expect.status.map(|status| status.to_string());
+    compare("status", "status", wanted.as_deref(), status.as_deref(), &instead);
+    let plugin = answer.and_then(|answer| answer.plugin);
+    compare("plugin", "an answer of", expect.plugin.as_deref(), plugin, &instead);
+    let upstream = followed.upstream.as_ref().filter(|_| answer.is_none());
+    let origin = upstream.map(|upstream| short(&upstream.origin));
+    compare("upstream", "upstream", expect.upstream.as_deref().map(short), origin, &instead);
+    compare("path", "path", expect.path.as_deref(), upstream.map(|upstream| &*upstream.path), &instead);
+    for (name, value) in &expect.headers {
+        let found = upstream.and_then(|_| followed.field(name));
+        let instead = if upstream.is_some() { "no such field" } else { &instead };
+        compare(&format!("headers.{name}"), &format!("{name}:"), Some(value), found.as_deref(), instead);
+    }
+    let certificate = followed.certificate.as_deref();
+    compare(
+        "certificate",
+        "certificate",
+        expect.certificate.as_deref(),
+        certificate,
+        "the node's own certificate",
+    );
+    failed
+}
+
+/// An upstream object by its id; that of a route or service by `kind/id`.
+fn short(origin: &str) -> &str {
+    origin.strip_prefix("upstreams/").unwrap_or(origin)
+}
+
+/// What becomes of a request, in one phrase.
+fn instead(followed: &Followed) -> String {
+    match (&followed.answer, &followed.upstream) {
+        (Some(answer), _) => match (answer.plugin, &answer.origin) {
+            (Some(plugin), Some(origin)) => format!("an answer {} of {plugin} ({origin})", answer.status),
+            _ => format!("an answer {} of the gateway", answer.status),
+        },
+        (None, Some(upstream)) => format!("the request going to {}", upstream.origin),
+        (None, None) => "neither answer nor upstream".to_owned(),
+    }
+}
+
+fn why_not(snapshot: &Snapshot, question: &Question, route: &str, now: Now) -> Option<String> {
+    let question = Question { why_not: Some(route.to_owned()), ..question.clone() };
+    let told = explain(snapshot, &question, &Background { now, ..Background::default() }).ok()?;
+    Some(format!("{route}: {}", told.why_not?.why))
+}
+
+/// The command that explains a question.
+pub fn command(question: &Question, why_not: Option<&str>) -> String {
+    let mut words = vec!["yumen explain".to_owned(), quoted(&question.method), quoted(&question.url)];
+    let mut option = |name: &str, value: &str| words.push(format!("{name} {}", quoted(value)));
+    for (name, value) in &question.headers {
+        option("-H", &format!("{name}: {value}"));
+    }
+    if let Some(ip) = question.client_ip {
+        option("--client-ip", &ip.to_string());
+    }
+    let texts = [("--consumer", question.consumer.as_deref()), ("--sni", question.sni.as_deref())];
+    for (name, value) in texts.into_iter().chain([("--why-not", why_not)]) {
+        if let Some(value) = value {
+            option(name, value);
+        }
+    }
+    words.push("--file FILE".to_owned());
+    words.join(" ")
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,%@+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

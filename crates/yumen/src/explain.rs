@@ -1,0 +1,105 @@
+//! `yumen explain`: why a request goes where it goes, asked of a file.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use yumen_config::Kind;
+use yumen_snapshot::{Background, Explanation, Question, explain};
+
+use crate::offline;
+
+/// The command line of `yumen explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The request: a method (GET where it is left out) and a URL, or just a path
+    #[arg(num_args = 1..=2, required = true, value_names = ["METHOD", "URL"])]
+    request: Vec<String>,
+    /// A header field of the request; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Address the client connects from [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    client_ip: Option<IpAddr>,
+    /// Take it for proved that the client is this consumer
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
+    /// Server name of the TLS handshake [default: the host of an https URL]
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// Say why this route, by id or name, does not get the request
+    #[arg(long, value_name = "ROUTE")]
+    why_not: Option<String>,
+    /// Resources in the APISIX standalone format, YAML or JSON
+    #[arg(long, value_name = "routes.yaml")]
+    file: Option<PathBuf>,
+    /// Print the explanation as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explains a request and prints that.
+pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let question = question(args)?;
+    let Some(file) = &args.file else { bail!("say which resources to ask: --file routes.yaml") };
+    let explanation = ask_file(file, &question)?;
+    let text = match args.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
+        false => explanation.to_string(),
+    };
+    // A reader that has gone (`| head`) is no error.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The question a command line asks.
+fn question(args: &ExplainArgs) -> anyhow::Result<Question> {
+    let (method, url) = match args.request.as_slice() {
+        [method, url] => (method.clone(), url.clone()),
+        [url] => ("GET".to_owned(), url.clone()),
+        _ => bail!("a request is a method and a URL"),
+    };
+    let mut question = Question {
+        method,
+        url,
+        client_ip: args.client_ip,
+        consumer: args.consumer.clone(),
+        sni: args.sni.clone(),
+        why_not: args.why_not.clone(),
+        ..Question::default()
+    };
+    for header in &args.headers {
+        let (name, value) = header
+            .split_once(':')
+            .with_context(|| format!("{header:?} is not a header field, NAME: VALUE"))?;
+        let joint = if name.eq_ignore_ascii_case("cookie") { "; " } else { ", " };
+        let values = question.headers.entry(name.trim().to_owned()).or_default();
+        if !values.is_empty() {
+            values.push_str(joint);
+        }
+        values.push_str(value.trim());
+    }
+    Ok(question)
+}
+
+/// Asks the resources of a file.
+fn ask_file(file: &Path, question: &Question) -> anyhow::Result<Explanation> {
+    let loaded = offline::load(file)?;
+    if let Some(problem) = loaded.problems.iter().find(|problem| problem.object == "file") {
+        bail!("{} cannot be read: {problem}", file.display());
+    }
+    let text = |kind: Kind, id: &str| -> Option<Arc<str>> {
+        let found = loaded.resources.iter().find(|one| one.kind == kind && *one.id == *id);
+        found.map(|one| one.json.clone())
+    };
+    let now = yumen_proxy::clock::exact();
+    let background = Background { now, problems: &loaded.problems, text: Some(&text) };
+    explain(&loaded.snapshot, question, &background).map_err(|invalid| match invalid.path.as_str() {
+        "" => anyhow!(invalid.message),
+        path => anyhow!("{path}: {}", invalid.message),
+    })
+}

@@ -1,0 +1,47 @@
+//! A resource file compiled without serving it: what every command that only asks begins with.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use yumen_base::{Level, Problem};
+use yumen_config::{NodeConfig, Resource, document};
+use yumen_plugin::Carry;
+use yumen_snapshot::compile::Compiler;
+use yumen_snapshot::{Snapshot, policy};
+
+use crate::compiler;
+
+/// A compiler as the node makes it, with nothing in it.
+pub(crate) fn compiler() -> Compiler {
+    compiler::new(&NodeConfig::default(), 1, Arc::new(Carry::default()))
+}
+
+/// A file that was read and compiled.
+pub(crate) struct Loaded {
+    pub(crate) resources: Vec<Resource>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Findings of the document, the compiler, and the tests in the document.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Takes a file apart: its resources, and what is wrong with the text itself.
+pub(crate) fn read(file: &Path) -> anyhow::Result<(Vec<Resource>, Vec<Problem>)> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(document::parse(&text, &compiler::environment))
+}
+
+/// Reads and compiles a file, and runs its tests.
+pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
+    let (resources, mut problems) = read(file)?;
+    let mut compiler = compiler();
+    let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
+    problems.extend(compiler.problems());
+    problems.extend(policy::run(&snapshot, &resources, yumen_proxy::clock::exact()));
+    Ok(Loaded { resources, snapshot, problems })
+}
+
+/// How many of these are errors.
+pub(crate) fn errors(problems: &[Problem]) -> usize {
+    problems.iter().filter(|problem| problem.level == Level::Error).count()
+}
