@@ -4,8 +4,14 @@
 
 mod admin;
 mod api;
+mod configs;
+mod contract;
+mod control_api;
 mod exposition;
+mod openapi;
+mod plugins;
 mod reply;
+mod schema;
 mod serve;
 mod status;
 #[cfg(test)]
@@ -14,5 +20,8 @@ mod validate;
 
 pub use admin::serve_admin;
 pub use api::AdminState;
+pub use contract::contract_router;
+pub use control_api::{ControlState, control_routes, serve_control};
 pub use exposition::exposition;
+pub use openapi::{Endpoint, Payload, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};

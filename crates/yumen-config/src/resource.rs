@@ -10,6 +10,7 @@ mod kind;
 mod nodes;
 mod route;
 mod rules;
+mod secret;
 mod service;
 mod ssl;
 #[cfg(test)]
@@ -30,11 +31,12 @@ pub use checks::{
 };
 pub use common::{Id, Labels, Method, OneOrMany, Plugins, Timeout};
 pub use consumer::{Consumer, Credential};
-pub use extra::{Proto, Secret, StreamProtocol, StreamRoute};
+pub use extra::{Proto, StreamProtocol, StreamRoute};
 pub use kind::Kind;
 pub use nodes::{Node, Nodes};
 pub use route::Route;
 pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};
+pub use secret::{Secret, secret_schema};
 pub use service::Service;
 pub use ssl::{Ssl, SslClient, SslProtocol, SslType};
 pub use upstream::{Balance, HashOn, KeepalivePool, PassHost, Scheme, Upstream, UpstreamTls};

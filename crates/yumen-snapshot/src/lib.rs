@@ -12,7 +12,7 @@ mod testing;
 pub mod upstream;
 
 pub use balance::{Balancer, UpstreamState};
-pub use compile::{Change, Compiled, Compiler, Defaults, Env};
+pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
 pub use publish::Publisher;
 pub use router::{Lost, Router, Trace, Witness};
 pub use snapshot::{Certificate, Filters, Matching, Route, Slot, Snapshot, Target};
