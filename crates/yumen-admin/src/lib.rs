@@ -15,6 +15,8 @@ mod schema;
 mod serve;
 mod status;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 mod validate;
 

@@ -91,15 +91,13 @@ impl Item {
         let is_same = held.is_some_and(|mut held| {
             for time in ["create_time", "update_time"] {
                 if !self.value.contains_key(time) {
-                    held.remove(time);
+                    held.shift_remove(time);
                 }
             }
-            // A credential's own text may name it without its consumer.
+            // The key tells the id; a text may write it as a number, without its consumer, or not at all.
             let mut value = self.value.clone();
-            if self.kind == Kind::Credentials {
-                value.remove("id");
-                held.remove("id");
-            }
+            value.shift_remove("id");
+            held.shift_remove("id");
             held == value
         });
         (!is_same).then(|| Value::Object(self.value.clone()).to_string())
