@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use yumen_plugin::Registry;
+use yumen_snapshot::compile::LoadCertificate;
 use yumen_store::{Store, StoreError};
 
 use crate::reply;
@@ -19,6 +20,8 @@ pub struct AdminState {
     pub registry: Arc<Registry>,
     /// Plugins that may be configured although they are not built yet.
     pub known_inactive_plugins: &'static [&'static str],
+    /// Loads a certificate and its key, to tell whether they fit.
+    pub load_certificate: LoadCertificate,
 }
 
 /// A request that is not done, as its client is told.

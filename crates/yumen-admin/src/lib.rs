@@ -4,10 +4,18 @@
 
 mod admin;
 mod api;
+mod configs;
+mod contract;
+mod control_api;
 mod exposition;
+mod openapi;
+mod plugins;
 mod reply;
+mod schema;
 mod serve;
 mod status;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 mod v1;
@@ -15,6 +23,9 @@ mod validate;
 
 pub use admin::serve_admin;
 pub use api::AdminState;
+pub use contract::contract_router;
+pub use control_api::{ControlState, control_routes, serve_control};
 pub use exposition::exposition;
+pub use openapi::{Endpoint, Payload, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};
 pub use v1::{Live, V1State};

@@ -1,14 +1,80 @@
 //! Whether an object may be written: its schema, its plugins, its conditions, in the words tools know.
 //!
-//! Judges one object alone; what it refers to is judged where the state is at hand.
+//! Judges one object alone; what it refers to is judged where the state is at hand. The judgement is the
+//! compiler's; only the words are found here.
 
 use serde_json::Value;
-use yumen_config::{Kind, resource};
+use yumen_config::{Invalid, Kind};
+use yumen_snapshot::{Flaw, Judge, PluginFlaw};
 
 use crate::api::AdminState;
 
 /// Judges `value` as an object of `kind`; the message is the `error_msg` of the refusal.
-pub(crate) fn object(_state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
-    resource::check(kind, value.clone())
-        .map_err(|invalid| format!("invalid configuration: {}", invalid.message))
+///
+/// The id inside `value` tells which plugin's metadata and which secret manager it is of.
+pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+    let judge = Judge {
+        registry: &state.registry,
+        known_inactive_plugins: state.known_inactive_plugins,
+        load_certificate: &state.load_certificate,
+    };
+    judge.judge(kind, value).map_err(|flaw| told(kind, value, flaw))
 }
+
+/// The flaw as the Admin API tells it.
+fn told(kind: Kind, value: &Value, flaw: Flaw) -> String {
+    match flaw {
+        Flaw::Object(invalid) => of_object(kind, invalid),
+        Flaw::Plugin { flaw: PluginFlaw::NotAuthentication, .. } => {
+            "only supports auth type plugins in consumer credential".to_owned()
+        }
+        Flaw::Plugin { name, flaw } => {
+            let message = of_plugin(&name, flaw);
+            match kind {
+                Kind::Consumers | Kind::Credentials => format!("invalid plugins configuration: {message}"),
+                _ => message,
+            }
+        }
+        Flaw::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),
+        Flaw::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
+        Flaw::Certificate { at: 0, message } => format!("failed to parse cert: {message}"),
+        Flaw::Certificate { at, message } => format!("failed to handle cert-key pair[{at}]: {message}"),
+    }
+}
+
+fn of_object(kind: Kind, invalid: Invalid) -> String {
+    // Said beyond the schema, and so without the words that lead a schema's finding in.
+    let plain = ["mismatched number of certs and keys", "invalid secret manager: "];
+    let message = invalid.message;
+    match plain.iter().any(|start| message.starts_with(start)) && matches!(kind, Kind::Ssls | Kind::Secrets) {
+        true => message,
+        false => format!("invalid configuration: {message}"),
+    }
+}
+
+fn of_plugin(name: &str, flaw: PluginFlaw) -> String {
+    match flaw {
+        PluginFlaw::NotAnObject(found) => format!("invalid plugin conf {found} for plugin [{name}]"),
+        PluginFlaw::Unknown => format!("unknown plugin [{name}]"),
+        PluginFlaw::Settings(invalid) => {
+            format!("failed to check the configuration of plugin {name} err: {}", invalid.message)
+        }
+        PluginFlaw::Filter(message) => format!("failed to validate the 'vars' expression: {message}"),
+        PluginFlaw::NotAuthentication => format!("plugin {name} is not an authentication plugin"),
+    }
+}
+
+/// Addresses are checked beyond the schema; told as its `anyOf` of formats would tell it.
+fn of_address(value: &Value, at: usize) -> String {
+    const NONE: &str = "object matches none of the required";
+    match value.get("remote_addr") {
+        Some(_) => format!("property \"remote_addr\" validation failed: {NONE}"),
+        None => {
+            let item = at + 1;
+            format!("property \"remote_addrs\" validation failed: failed to validate item {item}: {NONE}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,9 +6,11 @@
 
 mod certificate;
 mod consumer;
+mod judge;
 mod names;
 mod plugins;
 mod route;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -22,7 +24,7 @@ use foldhash::fast::RandomState;
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::resource as config;
-use yumen_config::{Invalid, Kind, Resource, decode, schema};
+use yumen_config::{Invalid, Kind, Resource, decode};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Chain, Consumers, Registry};
 
@@ -35,6 +37,9 @@ use consumer::{Claims, ConsumerHeld, CredentialHeld};
 use names::{Dependents, Name, Ranked};
 use plugins::PluginSet;
 use route::{RouteHeld, ServiceHeld};
+
+pub use judge::{Flaw, Judge};
+pub use settings::{PluginFlaw, meta_schema};
 
 /// Loads a certificate chain and its key, both PEM, for the door that speaks TLS.
 pub type LoadCertificate =
@@ -480,10 +485,8 @@ impl Compiler {
 
     fn stage_metadata(&mut self, name: &Name, json: &str) -> Staged {
         let written: config::PluginMetadata = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let mut settings = Value::Object(written.settings);
-        if let Some(schema) = self.registry.get(&name.id).and_then(|one| one.metadata_schema()) {
-            schema::validate(&schema, &mut settings).map_err(|error| vec![invalid(name, error)])?;
-        }
+        let settings =
+            judge::metadata(&self.registry, &name.id, written).map_err(|error| vec![invalid(name, error)])?;
         self.metadata.insert(name.id.clone(), settings);
         Ok(Vec::new())
     }

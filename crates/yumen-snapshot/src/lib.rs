@@ -14,7 +14,7 @@ mod testing;
 pub mod upstream;
 
 pub use balance::{Balancer, UpstreamState};
-pub use compile::{Change, Compiled, Compiler, Defaults, Env};
+pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
 pub use explain::{Background, Explanation, Question, explain};
 pub use publish::Publisher;
 pub use router::{Losing, Lost, Router, Trace, Witness};

@@ -1,4 +1,4 @@
-//! Resources accepted and kept, but not compiled yet: protos, stream routes, secrets.
+//! Resources accepted and kept, but not compiled yet: protos and stream routes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,16 +94,6 @@ pub struct StreamProtocol {
     pub logger: Option<Vec<Value>>,
 }
 
-/// A secret manager; the id is `vault/1`, `aws/1` or `gcp/1`, the rest is that manager's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Secret {
-    /// `manager/id`.
-    pub id: Option<String>,
-    /// Everything else.
-    #[serde(flatten)]
-    pub settings: Map<String, Value>,
-}
-
 fn settle(route: &mut StreamRoute) -> Result<(), Invalid> {
     if let Some(upstream) = &mut route.upstream {
         super::upstream::settle(upstream).map_err(|invalid| invalid.under("upstream"))?;
@@ -113,4 +103,3 @@ fn settle(route: &mut StreamRoute) -> Result<(), Invalid> {
 
 resource_type!(Proto, Kind::Protos);
 resource_type!(StreamRoute, Kind::StreamRoutes, settle = settle);
-resource_type!(Secret, Kind::Secrets);

@@ -177,7 +177,7 @@ fn other_kinds_have_their_rules() {
             "",
             "",
         ),
-        (Kind::Secrets, json!({"id": "vault/1", "uri": "http://a"}), "", ""),
+        (Kind::Secrets, json!({"id": "vault/1", "uri": "http://a", "prefix": "kv", "token": "t"}), "", ""),
     ];
     for (kind, value, path, message) in table {
         refused(kind, value, path, message);

@@ -1,12 +1,14 @@
 //! Certificates by server name.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use yumen_base::Problem;
 use yumen_config::decode;
 use yumen_config::resource as config;
 
-use super::{Compiler, Name, Staged, invalid};
+use super::judge::Flaw;
+use super::{Compiler, LoadCertificate, Name, Staged, invalid};
 use crate::snapshot::Certificate;
 
 /// What is kept of an ssl object.
@@ -15,9 +17,36 @@ pub(super) struct SslHeld {
     snis: Vec<Box<str>>,
 }
 
+type Loaded = Box<[Arc<dyn Any + Send + Sync>]>;
+
+fn pairs(written: &config::Ssl) -> impl Iterator<Item = (&str, &str)> {
+    let more = written.certs.iter().flatten().zip(written.keys.iter().flatten());
+    let all = std::iter::once((&written.cert, &written.key)).chain(more);
+    all.map(|(cert, key)| (cert.as_str(), key.as_str()))
+}
+
+/// A pair of which a part stands elsewhere.
+fn is_reference((cert, key): (&str, &str)) -> bool {
+    cert.starts_with('$') || key.starts_with('$')
+}
+
+/// Loads all pairs of an object; references are left out.
+pub(super) fn load(with: &LoadCertificate, written: &config::Ssl) -> Result<Loaded, Flaw> {
+    let here = pairs(written).enumerate().filter(|(_, pair)| !is_reference(*pair));
+    here.map(|(at, (cert, key))| with(cert, key).map_err(|message| Flaw::Certificate { at, message }))
+        .collect()
+}
+
 impl Compiler {
     pub(super) fn stage_ssl(&mut self, name: &Name, json: &str) -> Staged {
         let written: config::Ssl = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let keys = load(&self.env.load_certificate, &written).map_err(|flaw| match flaw {
+            Flaw::Certificate { at, message } => {
+                let path = if at == 0 { "cert".to_owned() } else { format!("certs[{}]", at - 1) };
+                vec![Problem::error(name.to_string(), path, message)]
+            }
+            other => vec![Problem::error(name.to_string(), "", format!("{other:?}"))],
+        })?;
         let shown = written.kind == config::SslType::Server && written.status != 0;
         if !shown {
             self.remove_ssl(name);
@@ -33,7 +62,10 @@ impl Compiler {
             let message = "the node's TLS versions are used for every certificate in this version";
             problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
         }
-        let keys = self.load_keys(name, &written)?;
+        if pairs(&written).any(is_reference) {
+            let message = "references to secrets are not resolved in this version";
+            return Err(vec![Problem::error(name.to_string(), "cert", message)]);
+        }
         let mut snis: Vec<Box<str>> = Vec::new();
         for sni in written.snis().iter() {
             if sni.starts_with('*') && sni.len() > 1 && !sni.starts_with("*.") {
@@ -51,22 +83,6 @@ impl Compiler {
         self.ssls.insert(name.id.clone(), SslHeld { certificate, snis });
         self.settle_snis(name);
         Ok(problems)
-    }
-
-    fn load_keys(
-        &self,
-        name: &Name,
-        written: &config::Ssl,
-    ) -> Result<Box<[Arc<dyn std::any::Any + Send + Sync>]>, Vec<Problem>> {
-        let more = written.certs.iter().flatten().zip(written.keys.iter().flatten());
-        let pairs = std::iter::once((&written.cert, &written.key)).chain(more);
-        let load = |(at, (cert, key)): (usize, (&String, &String))| {
-            (self.env.load_certificate)(cert, key).map_err(|message| {
-                let path = if at == 0 { "cert".to_owned() } else { format!("certs[{}]", at - 1) };
-                vec![Problem::error(name.to_string(), path, message)]
-            })
-        };
-        pairs.enumerate().map(load).collect()
     }
 
     pub(super) fn remove_ssl(&mut self, name: &Name) {

@@ -10,6 +10,7 @@ use yumen_config::{Kind, decode};
 use yumen_plugin::{Consumer, Identity};
 
 use super::plugins::{self, Entry};
+use super::settings::Side;
 use super::{Compiler, KeyName, Name, Staged, invalid};
 
 /// Authentication settings: what leads to a consumer.
@@ -43,7 +44,7 @@ pub(super) struct CredentialHeld {
 impl Compiler {
     pub(super) fn stage_consumer(&mut self, name: &Name, json: &str) -> Staged {
         let mut written: config::Consumer = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let built = self.build_plugins(name, written.plugins.take(), true);
+        let built = self.build_plugins(name, written.plugins.take(), Side::Consumer);
         if built.failed() {
             return Err(built.problems);
         }
@@ -112,13 +113,9 @@ impl Compiler {
             let message = "the id of a credential is consumer/credentials/id";
             return Err(vec![Problem::error(name.to_string(), "id", message)]);
         };
-        let built = self.build_plugins(name, written.plugins.take(), true);
+        let built = self.build_plugins(name, written.plugins.take(), Side::Credential);
         if built.failed() {
             return Err(built.problems);
-        }
-        if let Some(entry) = built.entries.first() {
-            let message = format!("plugin {} is not an authentication plugin", entry.name());
-            return Err(vec![Problem::error(name.to_string(), "plugins", message)]);
         }
         let username: Arc<str> = username.into();
         self.remove_credential(name);

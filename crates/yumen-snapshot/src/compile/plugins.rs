@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Problem;
+use yumen_config::Invalid;
 use yumen_config::resource::Plugins;
-use yumen_plugin::{Chain, Expr, Instance, Meta, Setup};
+use yumen_plugin::{Chain, Instance, Setup};
 
+use super::settings::{Known, Parsed, Side};
 use super::{Compiler, Name};
 
 /// One plugin of an object. One that does not run still hides those of the same name below it.
@@ -76,36 +78,6 @@ pub(super) fn chain(
     }
 }
 
-/// What stands in `_meta`, taken out of the settings.
-struct Written {
-    disabled: bool,
-    meta: Meta,
-}
-
-/// Takes `_meta` off the settings. Where it disables the plugin, nothing else is looked at.
-fn take_meta(settings: &mut Value) -> Result<Written, (&'static str, String)> {
-    let mut written = Written { disabled: false, meta: Meta::default() };
-    let Some(meta) = settings.as_object_mut().and_then(|settings| settings.remove("_meta")) else {
-        return Ok(written);
-    };
-    written.disabled = meta.get("disable").and_then(Value::as_bool).unwrap_or(false);
-    if written.disabled {
-        return Ok(written);
-    }
-    if let Some(filter) =
-        meta.get("filter").filter(|filter| filter.as_array().is_none_or(|all| !all.is_empty()))
-    {
-        written.meta.filter = Some(Expr::parse(filter).map_err(|message| ("_meta.filter", message))?);
-    }
-    if let Some(priority) = meta.get("priority") {
-        let number = priority.as_i64().and_then(|number| i32::try_from(number).ok());
-        let refused = || ("_meta.priority", format!("{priority} is not an integer of 32 bits"));
-        written.meta.priority = Some(number.ok_or_else(refused)?);
-    }
-    written.meta.error_response = meta.get("error_response").cloned();
-    Ok(written)
-}
-
 /// What became of the plugins of an object.
 #[derive(Default)]
 pub(super) struct Built {
@@ -122,16 +94,16 @@ impl Built {
 }
 
 impl Compiler {
-    /// Builds all plugins of an object. `for_consumer` says whether authentication plugins hold keys.
-    pub(super) fn build_plugins(&self, owner: &Name, plugins: Option<Plugins>, for_consumer: bool) -> Built {
+    /// Builds all plugins of an object.
+    pub(super) fn build_plugins(&self, owner: &Name, plugins: Option<Plugins>, side: Side) -> Built {
         let mut built = Built::default();
         let object: Arc<str> = match &plugins {
             Some(plugins) if !plugins.is_empty() => owner.to_string().into(),
             _ => return built,
         };
         for (name, settings) in plugins.into_iter().flatten() {
-            if let Err((path, message)) =
-                self.build_plugin(&object, &name, settings, for_consumer, &mut built)
+            if let Err(Invalid { path, message }) =
+                self.build_plugin(&object, &name, settings, side, &mut built)
             {
                 let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
                 let problem = Problem::error(&*object, format!("plugins.{name}{dot}{path}"), message);
@@ -156,45 +128,34 @@ impl Compiler {
         &self,
         object: &Arc<str>,
         name: &str,
-        mut settings: Value,
-        for_consumer: bool,
+        settings: Value,
+        side: Side,
         built: &mut Built,
-    ) -> Result<(), (String, String)> {
-        let written = take_meta(&mut settings).map_err(|(path, message)| (path.to_owned(), message))?;
-        if written.disabled {
-            built.entries.push(Entry::Off(name.into()));
-            return Ok(());
-        }
-        let Some(registered) = self.registry.get(name) else {
-            if !self.env.known_inactive_plugins.contains(&name) {
-                return Err((String::new(), format!("unknown plugin [{name}]")));
-            }
-            let message = format!("plugin {name} is not available in this version and is left out");
-            built.problems.push(Problem::warning(&**object, format!("plugins.{name}"), message));
-            built.entries.push(Entry::Off(name.into()));
-            return Ok(());
-        };
-        let kind = &registered.kind;
-        if for_consumer && kind.is_auth {
-            if let Some(parsed) = registered.consumer_key(settings) {
-                let (key, auth) = parsed.map_err(|invalid| (invalid.path, invalid.message))?;
-                built.keys.push(super::consumer::Key { plugin: kind.name, key, auth });
-            }
-            return Ok(());
-        }
+    ) -> Result<(), Invalid> {
+        let known = Known { registry: &self.registry, inactive: self.env.known_inactive_plugins };
         let metadata = self.metadata.get(name);
         let setup = Setup { carry: &self.carry, owner: object, metadata, node: &self.env.node };
-        let plugin = registered.build(settings, &setup).map_err(|invalid| (invalid.path, invalid.message))?;
-        built.entries.push(Entry::On(Arc::new(Instance {
-            phases: plugin.phases(),
-            plugin,
-            name: kind.name,
-            priority: written.meta.priority.unwrap_or(kind.priority),
-            meta: written.meta,
-            origin: object.clone(),
-            is_auth: kind.is_auth,
-            prefers_route: kind.prefers_route,
-        })));
+        match known.parse(name, settings, side, &setup).map_err(|flaw| flaw.told(name))? {
+            Parsed::Disabled => built.entries.push(Entry::Off(name.into())),
+            Parsed::Inactive => {
+                let message = format!("plugin {name} is not available in this version and is left out");
+                built.problems.push(Problem::warning(&**object, format!("plugins.{name}"), message));
+                built.entries.push(Entry::Off(name.into()));
+            }
+            Parsed::Key { plugin, key: (key, auth) } => {
+                built.keys.push(super::consumer::Key { plugin, key, auth });
+            }
+            Parsed::Plugin { kind, plugin, meta } => built.entries.push(Entry::On(Arc::new(Instance {
+                phases: plugin.phases(),
+                plugin,
+                name: kind.name,
+                priority: meta.priority.unwrap_or(kind.priority),
+                meta,
+                origin: object.clone(),
+                is_auth: kind.is_auth,
+                prefers_route: kind.prefers_route,
+            }))),
+        }
         Ok(())
     }
 }

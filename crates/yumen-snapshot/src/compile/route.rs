@@ -8,7 +8,9 @@ use yumen_config::resource as config;
 use yumen_config::{Kind, decode};
 use yumen_plugin::{Chain, Expr, Method, RouteInfo};
 
+use super::judge::Flaw;
 use super::plugins::{self, Entry, PluginSet};
+use super::settings::Side;
 use super::{Compiler, Name, Staged, invalid, upstream};
 use crate::snapshot::{Filters, Matching, Route, Slot, Target};
 
@@ -57,16 +59,14 @@ fn matching(written: &config::Route) -> Result<Matching, (String, String)> {
     if written.filter_func.is_some() {
         return Err(("filter_func".into(), "Lua functions are not supported".into()));
     }
-    let remote_addrs = IpSet::parse(written.remote_addrs().iter())
-        .map_err(|message| ("remote_addrs".to_owned(), message))?;
-    let vars = match written.vars.as_deref() {
-        None | Some([]) => None,
-        Some(vars) => {
-            Some(Expr::parse(&Value::Array(vars.to_vec())).map_err(|message| ("vars".to_owned(), message))?)
+    let filters = conditions(written).map_err(|flaw| match flaw {
+        Flaw::Vars(message) => ("vars".to_owned(), message),
+        Flaw::Address(at) => {
+            let found = written.remote_addrs().iter().nth(at).unwrap_or_default();
+            ("remote_addrs".to_owned(), format!("\"{found}\" is neither an address nor a network"))
         }
-    };
-    let filters =
-        (!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(Filters { remote_addrs, vars }));
+        other => (String::new(), format!("{other:?}")),
+    })?;
     let methods = written.methods.iter().flatten();
     Ok(Matching {
         uris: written.uris().iter().map(Box::from).collect(),
@@ -76,6 +76,19 @@ fn matching(written: &config::Route) -> Result<Matching, (String, String)> {
         methods: methods.fold(0, |bits, method| bits | Method::of(method.as_str().as_bytes()).bit()),
         filters,
     })
+}
+
+/// What a route asks for beside path, host and method.
+pub(super) fn conditions(written: &config::Route) -> Result<Option<Arc<Filters>>, Flaw> {
+    for (at, one) in written.remote_addrs().iter().enumerate() {
+        IpSet::parse([one]).map_err(|_| Flaw::Address(at))?;
+    }
+    let remote_addrs = IpSet::parse(written.remote_addrs().iter()).map_err(|_| Flaw::Address(0))?;
+    let vars = match written.vars.as_deref() {
+        None | Some([]) => None,
+        Some(vars) => Some(Expr::parse(&Value::Array(vars.to_vec())).map_err(Flaw::Vars)?),
+    };
+    Ok((!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(Filters { remote_addrs, vars })))
 }
 
 /// The fields a broken route is still matched by.
@@ -103,7 +116,7 @@ impl Compiler {
         if written.script.is_some() || written.script_id.is_some() {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
-        let built = self.build_plugins(name, written.plugins.take(), false);
+        let built = self.build_plugins(name, written.plugins.take(), Side::Traffic);
         if built.failed() {
             return Err(built.problems);
         }
@@ -301,7 +314,7 @@ impl Compiler {
         if written.script.is_some() {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
-        let built = self.build_plugins(name, written.plugins.take(), false);
+        let built = self.build_plugins(name, written.plugins.take(), Side::Traffic);
         if built.failed() {
             return Err(built.problems);
         }
@@ -337,7 +350,7 @@ impl Compiler {
 
     /// Stages an object that is nothing but plugins: a plugin config, consumer group or global rule.
     pub(super) fn stage_set(&mut self, name: &Name, written: config::Plugins) -> Staged {
-        let built = self.build_plugins(name, Some(written), false);
+        let built = self.build_plugins(name, Some(written), Side::Traffic);
         if built.failed() {
             return Err(built.problems);
         }

@@ -1,0 +1,195 @@
+//! The whole configuration in one document: judged, replaced in one transaction, read back.
+//!
+//! What API-driven standalone tools speak. Knows the store through its state and drafts only.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Map, Value, json};
+use tokio::task::spawn_blocking;
+use yumen_store::{Authorship, Draft, Key, commit};
+
+use crate::api::{AdminState, Refusal};
+use crate::reply;
+
+mod items;
+mod ledger;
+
+use items::{Item, Section};
+use ledger::Ledger;
+
+/// A document of so many bytes holds some hundred thousand objects.
+const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+const DIGEST: HeaderName = HeaderName::from_static("x-digest");
+/// Not the header of HTTP: clients must not take it for one about caching.
+const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-last-modified");
+
+pub(crate) fn router() -> Router<AdminState> {
+    Router::new()
+        .route("/apisix/admin/configs", get(read).head(head).put(replace))
+        .route("/apisix/admin/configs/validate", post(judge))
+        .layer(DefaultBodyLimit::max(DOCUMENT_BYTES_MAX))
+}
+
+async fn head(State(state): State<AdminState>) -> Response {
+    let ledger = Ledger::of(&state.store.state());
+    (StatusCode::OK, marks(&ledger), "").into_response()
+}
+
+async fn read(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let now = state.store.state();
+    let ledger = Ledger::of(&now);
+    let mut document = Map::new();
+    for section in Section::ALL {
+        let items = section.read(&now);
+        if !items.is_empty() {
+            document.insert(section.name().into(), Value::Array(items));
+        }
+        document.insert(section.version_key(), json!(ledger.version(section)));
+    }
+    let wants_yaml =
+        headers.get(ACCEPT).is_some_and(|accepted| accepted.as_bytes().starts_with(b"application/yaml"));
+    let mut response = match wants_yaml.then(|| serde_yaml_ng::to_string(&document)) {
+        None => reply::json(StatusCode::OK, &Value::Object(document)),
+        Some(Ok(text)) => {
+            ([(CONTENT_TYPE, HeaderValue::from_static("application/yaml"))], text).into_response()
+        }
+        Some(Err(error)) => {
+            let message = format!("failed to encode yaml: {error}");
+            return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
+        }
+    };
+    response.headers_mut().extend(marks(&ledger));
+    response
+}
+
+/// Which document is in force, and since when; nothing before the first one.
+fn marks(ledger: &Ledger) -> HeaderMap {
+    let mut marks = HeaderMap::new();
+    if let Ok(digest) = HeaderValue::from_str(&ledger.digest)
+        && !ledger.digest.is_empty()
+    {
+        marks.insert(DIGEST, digest);
+        marks.insert(LAST_MODIFIED, HeaderValue::from(ledger.modified_s));
+    }
+    marks
+}
+
+async fn replace(State(state): State<AdminState>, headers: HeaderMap, body: Bytes) -> Response {
+    match try_replace(state, headers, body).await {
+        Ok(None) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Some(ledger)) => (StatusCode::ACCEPTED, marks(&ledger), "").into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// `None` where the document of this digest is in force already.
+async fn try_replace(state: AdminState, headers: HeaderMap, body: Bytes) -> Result<Option<Ledger>, Refusal> {
+    let digest = headers.get(DIGEST).and_then(|digest| digest.to_str().ok()).unwrap_or("").to_owned();
+    if digest.is_empty() {
+        return Err(Refusal::invalid("missing digest header"));
+    }
+    let now = state.store.state();
+    let ledger = Ledger::of(&now);
+    let document = read_body(&headers, &body)?;
+    if ledger.is_in_force(&digest, now.revision) {
+        return Ok(None);
+    }
+    let versions = ledger.next_versions(&document)?;
+    let judging = state.clone();
+    // A large document takes a while to judge, and others ask meanwhile.
+    let parts = spawn_blocking(move || {
+        let changed =
+            Section::ALL.into_iter().filter(|section| ledger.version(*section) != versions[section.at()]);
+        changed
+            .map(|section| Ok((section, items::read(&judging, section, &document)?, versions[section.at()])))
+            .collect()
+    });
+    let parts: Result<Vec<Part>, String> =
+        parts.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let parts = Arc::new(parts.map_err(Refusal::invalid)?);
+    let by = Authorship::by("standalone configuration");
+    let decided = commit(&*state.store, by, move |draft| write(draft, &parts, &digest)).await?;
+    decided.map(|(ledger, _)| Some(ledger)).map_err(Refusal::invalid)
+}
+
+/// A section that changes, what it becomes, and the version it then has.
+type Part = (Section, Vec<Item>, u64);
+
+/// Replaces the tables of these sections. What is the same keeps its revision.
+fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<Ledger, String> {
+    let mut ledger = Ledger::of(draft.state());
+    let before = draft.revision();
+    let mut is_changed = false;
+    for (section, items, version) in parts {
+        // Somebody else may have written since the document was judged.
+        ledger.raise(*section, *version)?;
+        for kind in section.kinds() {
+            let wanted: BTreeSet<&str> =
+                items.iter().filter(|item| item.kind == *kind).map(|item| &*item.id).collect();
+            let held: Vec<Arc<str>> = draft.state().of_kind(*kind).map(|(id, _)| id.clone()).collect();
+            for id in held.iter().filter(|id| !wanted.contains(&***id)) {
+                is_changed |= draft.delete(*kind, id);
+            }
+        }
+        for item in items {
+            let held = draft.state().get(item.kind, &item.id).map(|entry| entry.json.clone());
+            if let Some(json) = item.differing(held.as_deref()) {
+                draft.put(Key::new(item.kind, item.id.clone()), json.into(), None);
+                is_changed = true;
+            }
+        }
+    }
+    ledger.digest = digest.to_owned();
+    ledger.modified_s = draft.now_ms() / 1000;
+    ledger.revision = if is_changed { before.0 } else { before.0.saturating_sub(1) };
+    ledger.keep(draft);
+    Ok(ledger)
+}
+
+async fn judge(State(state): State<AdminState>, headers: HeaderMap, body: Bytes) -> Response {
+    let document = match read_body(&headers, &body) {
+        Ok(document) => document,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let errors = spawn_blocking(move || {
+        let found = |section| items::errors(&state, section, &document);
+        Section::ALL.into_iter().flat_map(found).collect::<Vec<Value>>()
+    });
+    match errors.await {
+        Ok(errors) if errors.is_empty() => reply::json(StatusCode::OK, &json!({})),
+        Ok(errors) => {
+            let body = json!({ "error_msg": "Configuration validation failed", "errors": errors });
+            Refusal { status: StatusCode::BAD_REQUEST, body }.into_response()
+        }
+        Err(error) => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+    let refuse = |what: String| Refusal::invalid(format!("invalid request body: {what}"));
+    if body.is_empty() {
+        return Err(refuse("empty request body".into()));
+    }
+    let is_yaml =
+        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/yaml"));
+    let document = match is_yaml {
+        true => serde_yaml_ng::from_slice(body).map_err(|error| error.to_string()),
+        false => serde_json::from_slice(body).map_err(|error| error.to_string()),
+    };
+    match document.map_err(refuse)? {
+        Value::Object(document) => Ok(document),
+        _ => Err(refuse("it is no object of lists of resources".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Sections of the document and the items in them: which object each is, and whether it may be.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use yumen_config::Kind;
+use yumen_store::State;
+
+use crate::api::AdminState;
+use crate::validate;
+
+/// A list of the document: one kind, where credentials ride among the consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Section(usize);
+
+const KINDS: [&[Kind]; 12] = [
+    &[Kind::Routes],
+    &[Kind::Services],
+    &[Kind::Upstreams],
+    &[Kind::Consumers, Kind::Credentials],
+    &[Kind::ConsumerGroups],
+    &[Kind::PluginConfigs],
+    &[Kind::GlobalRules],
+    &[Kind::PluginMetadata],
+    &[Kind::Ssls],
+    &[Kind::Protos],
+    &[Kind::StreamRoutes],
+    &[Kind::Secrets],
+];
+
+impl Section {
+    pub(super) const ALL: [Section; KINDS.len()] = {
+        let mut all = [Section(0); KINDS.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = Section(at);
+            at += 1;
+        }
+        all
+    };
+
+    /// Its place among all sections.
+    pub(super) fn at(self) -> usize {
+        self.0
+    }
+
+    /// The kinds of its items.
+    pub(super) fn kinds(self) -> &'static [Kind] {
+        KINDS[self.0]
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        self.kinds()[0].name()
+    }
+
+    /// The member that tells the version of the section.
+    pub(super) fn version_key(self) -> String {
+        format!("{}_conf_version", self.name())
+    }
+
+    /// All its objects as items, ascending by kind and id.
+    pub(super) fn read(self, state: &State) -> Vec<Value> {
+        let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
+        let entries = self.kinds().iter().copied().flat_map(of_kind);
+        let item = |(kind, id, entry): (Kind, &Arc<str>, &yumen_store::Entry)| {
+            let Ok(Value::Object(mut item)) = serde_json::from_str(&entry.json) else { return None };
+            if kind != Kind::Consumers {
+                item.insert("id".into(), json!(**id));
+            }
+            item.insert("modifiedIndex".into(), json!(entry.modified.0));
+            Some(Value::Object(item))
+        };
+        entries.filter_map(item).collect()
+    }
+}
+
+/// An object of the document.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    pub(super) id: Arc<str>,
+    value: Map<String, Value>,
+}
+
+impl Item {
+    /// What to write where `held` is in the store; `None` where it says the same already. Times the
+    /// document does not mention are no difference.
+    pub(super) fn differing(&self, held: Option<&str>) -> Option<String> {
+        let held = held.and_then(|json| serde_json::from_str::<Map<String, Value>>(json).ok());
+        let is_same = held.is_some_and(|mut held| {
+            for time in ["create_time", "update_time"] {
+                if !self.value.contains_key(time) {
+                    held.shift_remove(time);
+                }
+            }
+            // The key tells the id; a text may write it as a number, without its consumer, or not at all.
+            let mut value = self.value.clone();
+            value.shift_remove("id");
+            held.shift_remove("id");
+            held == value
+        });
+        (!is_same).then(|| Value::Object(self.value.clone()).to_string())
+    }
+}
+
+/// What is wrong with an item.
+struct Wrong {
+    id: Option<String>,
+    index: usize,
+    message: String,
+    is_duplicate: bool,
+}
+
+/// The items of a section, all judged; the message names the first that is refused.
+pub(super) fn read(
+    state: &AdminState,
+    section: Section,
+    document: &Map<String, Value>,
+) -> Result<Vec<Item>, String> {
+    let (items, wrong) = judged(state, section, document)?;
+    match wrong.into_iter().next() {
+        None => Ok(items),
+        Some(wrong) if wrong.is_duplicate => Err(wrong.message),
+        Some(Wrong { index, message, .. }) => {
+            Err(format!("invalid {} at index {index}, err: {message}", section.name()))
+        }
+    }
+}
+
+/// Everything that is wrong with a section.
+pub(super) fn errors(state: &AdminState, section: Section, document: &Map<String, Value>) -> Vec<Value> {
+    let told = |wrong: Wrong| {
+        json!({
+            "resource_type": section.name(),
+            "resource_id": wrong.id,
+            "index": wrong.index,
+            "error": wrong.message,
+        })
+    };
+    match judged(state, section, document) {
+        Ok((_, wrong)) => wrong.into_iter().map(told).collect(),
+        Err(message) => vec![json!({ "resource_type": section.name(), "error": message })],
+    }
+}
+
+fn judged(
+    state: &AdminState,
+    section: Section,
+    document: &Map<String, Value>,
+) -> Result<(Vec<Item>, Vec<Wrong>), String> {
+    let written = match document.get(section.name()) {
+        None | Some(Value::Null) => return Ok((Vec::new(), Vec::new())),
+        // To the tools an empty object and an empty list are the same.
+        Some(Value::Object(members)) if members.is_empty() => return Ok((Vec::new(), Vec::new())),
+        Some(Value::Array(written)) => written,
+        Some(_) => return Err(format!("{} must be an array", section.name())),
+    };
+    let (mut items, mut wrong) = (Vec::with_capacity(written.len()), Vec::new());
+    let mut seen = HashSet::new();
+    for (index, value) in written.iter().enumerate() {
+        let id = id_of(section, value).map(|(_, id)| id).ok();
+        let refuse = |message, is_duplicate| Wrong { id: id.clone(), index, message, is_duplicate };
+        match item(state, section, value) {
+            Err(message) => wrong.push(refuse(message, false)),
+            Ok(item) if !seen.insert((item.kind, item.id.clone())) => {
+                let what = match item.kind {
+                    Kind::Consumers => "username",
+                    Kind::Credentials => "credential id",
+                    _ => "id",
+                };
+                let message = format!("found duplicate {what} {} in {}", item.id, section.name());
+                wrong.push(refuse(message, true));
+            }
+            Ok(item) => items.push(item),
+        }
+    }
+    Ok((items, wrong))
+}
+
+fn item(state: &AdminState, section: Section, value: &Value) -> Result<Item, String> {
+    let Value::Object(members) = value else { return Err("an item must be an object".into()) };
+    let (kind, id) = id_of(section, value)?;
+    let mut members = members.clone();
+    for index in ["modifiedIndex", "createdIndex"] {
+        members.shift_remove(index);
+    }
+    let value = Value::Object(members);
+    validate::object(state, kind, &value)?;
+    let Value::Object(value) = value else { return Err("an item must be an object".into()) };
+    Ok(Item { kind, id: id.into(), value })
+}
+
+/// What an item is, and the id it is kept under.
+fn id_of(section: Section, value: &Value) -> Result<(Kind, String), String> {
+    let kind = section.kinds()[0];
+    let id = match value.get("id") {
+        Some(Value::String(id)) => Some(id.clone()),
+        Some(Value::Number(id)) => Some(id.to_string()),
+        _ => None,
+    };
+    match (kind, id) {
+        (Kind::Consumers, Some(id)) if id.contains("/credentials/") => Ok((Kind::Credentials, id)),
+        (Kind::Consumers, _) => match value.get("username").and_then(Value::as_str) {
+            Some(username) => Ok((kind, username.to_owned())),
+            None => Err("invalid configuration: property \"username\" is required".into()),
+        },
+        (Kind::Secrets, id) => {
+            let id = id.unwrap_or_default();
+            let is_whole =
+                id.split_once('/').is_some_and(|(manager, id)| !manager.is_empty() && !id.is_empty());
+            if is_whole { Ok((kind, id)) } else { Err(format!("invalid secret id: {id}")) }
+        }
+        (kind, Some(id)) => Ok((kind, id)),
+        (_, None) => Err("invalid configuration: property \"id\" is required".into()),
+    }
+}

@@ -1,0 +1,102 @@
+//! What is remembered of the documents: the digest and time of the last, the version of every section.
+//!
+//! Kept beside the resources, and written with them.
+
+use serde_json::{Map, Value, json};
+use yumen_store::{Draft, Revision, State};
+
+use super::items::Section;
+use crate::api::Refusal;
+
+const SETTING: &str = "standalone_document";
+
+/// The ledger as of one state.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Ledger {
+    /// Of the last document, as its client computed it; empty before the first.
+    pub(super) digest: String,
+    /// When it came, in seconds since 1970.
+    pub(super) modified_s: u64,
+    /// The revision it made. A later one means that somebody changed resources one by one.
+    pub(super) revision: u64,
+    versions: [u64; Section::ALL.len()],
+}
+
+impl Ledger {
+    pub(super) fn of(state: &State) -> Ledger {
+        let kept = state.setting(SETTING).and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let Some(kept) = kept else { return Ledger::default() };
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let mut ledger = Ledger {
+            digest: kept["digest"].as_str().unwrap_or("").to_owned(),
+            modified_s: number(&kept["modified_s"]),
+            revision: number(&kept["revision"]),
+            ..Ledger::default()
+        };
+        for section in Section::ALL {
+            ledger.versions[section.at()] = number(&kept["versions"][section.name()]);
+        }
+        ledger
+    }
+
+    /// Writes it into the draft.
+    pub(super) fn keep(&self, draft: &mut Draft) {
+        let version = |section: Section| (section.name().to_owned(), json!(self.version(section)));
+        let versions: Map<String, Value> = Section::ALL.into_iter().map(version).collect();
+        let kept = json!({
+            "digest": self.digest,
+            "modified_s": self.modified_s,
+            "revision": self.revision,
+            "versions": versions,
+        });
+        draft.set(SETTING, Some(&kept.to_string()));
+    }
+
+    pub(super) fn version(&self, section: Section) -> u64 {
+        self.versions[section.at()]
+    }
+
+    /// Whether the document of this digest is what the store holds.
+    pub(super) fn is_in_force(&self, digest: &str, now: Revision) -> bool {
+        self.digest == digest && self.revision == now.0
+    }
+
+    /// The versions the document asks for: one more than now where it does not say.
+    pub(super) fn next_versions(
+        &self,
+        document: &Map<String, Value>,
+    ) -> Result<[u64; Section::ALL.len()], Refusal> {
+        let mut next = self.versions;
+        for section in Section::ALL {
+            let key = section.version_key();
+            let version = &mut next[section.at()];
+            *version = match document.get(&key) {
+                None | Some(Value::Null) => *version + 1,
+                Some(asked) => whole(asked)
+                    .ok_or_else(|| Refusal::invalid(format!("{key} must be a number")))
+                    .and_then(|asked| not_below(&key, asked, *version).map_err(Refusal::invalid))?,
+            };
+        }
+        Ok(next)
+    }
+
+    /// Gives a section a later version.
+    pub(super) fn raise(&mut self, section: Section, version: u64) -> Result<(), String> {
+        let now = &mut self.versions[section.at()];
+        *now = not_below(&section.version_key(), version, *now)?;
+        Ok(())
+    }
+}
+
+fn not_below(key: &str, asked: u64, now: u64) -> Result<u64, String> {
+    match asked < now {
+        true => Err(format!("{key} must be greater than or equal to ({now})")),
+        false => Ok(asked),
+    }
+}
+
+/// Numbers below zero are below every version; a fraction counts as its whole part.
+fn whole(value: &Value) -> Option<u64> {
+    let number = value.as_number()?;
+    number.as_u64().or_else(|| number.as_f64().map(|float| float.max(0.0) as u64))
+}

@@ -1,0 +1,226 @@
+//! The whole configuration over the router: what a standalone tool does, and what it is told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yumen_config::Kind;
+use yumen_store::{Authorship, Key, commit};
+
+use crate::AdminState;
+use crate::contract_router;
+use crate::testing::{Answer, call, state};
+
+const PATH: &str = "/apisix/admin/configs";
+
+async fn put(state: &AdminState, digest: &str, document: &Value) -> Answer {
+    let router = contract_router().with_state(state.clone());
+    call(&router, "PUT", PATH, &[("x-digest", digest)], &document.to_string()).await
+}
+
+async fn get(state: &AdminState) -> Answer {
+    call(&contract_router().with_state(state.clone()), "GET", PATH, &[], "").await
+}
+
+/// The revision each object was last written at, by name.
+fn revisions(state: &AdminState) -> BTreeMap<String, u64> {
+    state.store.state().entries().map(|(key, entry)| (key.to_string(), entry.modified.0)).collect()
+}
+
+fn document() -> Value {
+    json!({
+        "routes": [
+            { "id": "r1", "uri": "/a", "service_id": "s1", "modifiedIndex": 7 },
+            { "id": 2, "uri": "/b", "service_id": "s1" },
+        ],
+        "services": [{ "id": "s1", "upstream": { "nodes": { "127.0.0.1:80": 1 } } }],
+        "consumers": [
+            { "username": "jack", "modifiedIndex": 3 },
+            { "id": "jack/credentials/c1", "plugins": { "key-auth": { "key": "k" } } },
+        ],
+        "plugin_metadata": [{ "id": "cors", "allow_origins": { "a": "https://a.example" } }],
+        "secrets": [{ "id": "vault/1", "uri": "http://a:1", "prefix": "p", "token": "t" }],
+    })
+}
+
+#[tokio::test]
+async fn a_tool_reads_replaces_and_replaces_again_only_what_changed() {
+    let state = state();
+    let empty = get(&state).await;
+    assert_eq!((empty.status.as_u16(), &empty.json()["routes_conf_version"]), (200, &json!(0)));
+    assert_eq!((empty.header("x-digest"), empty.json().get("routes")), ("", None));
+
+    let first = put(&state, "d1", &document()).await;
+    assert_eq!((first.status.as_u16(), first.text.as_str(), first.header("x-digest")), (202, "", "d1"));
+    assert!(first.header("x-last-modified").parse::<u64>().unwrap() > 1_600_000_000);
+    let names: Vec<String> = revisions(&state).into_keys().collect();
+    let expected = [
+        "consumers/jack",
+        "consumers/jack/credentials/c1",
+        "plugin_metadata/cors",
+        "routes/2",
+        "routes/r1",
+        "secrets/vault/1",
+        "services/s1",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(put(&state, "d1", &document()).await.status.as_u16(), 204);
+
+    let read = get(&state).await;
+    let body = read.json();
+    assert_eq!((read.header("x-digest"), &body["consumers_conf_version"]), ("d1", &json!(1)));
+    assert_eq!(body["consumers"][1]["id"], "jack/credentials/c1");
+    assert_eq!(body["routes"][1]["modifiedIndex"], json!(revisions(&state)["routes/r1"]));
+
+    // What was read, with one route changed, is what such a tool sends next.
+    let before = revisions(&state);
+    let mut next = body.clone();
+    next["routes"][1]["uri"] = json!("/c");
+    next["routes_conf_version"] = json!(2);
+    assert_eq!(put(&state, "d2", &next).await.status.as_u16(), 202);
+    let after = revisions(&state);
+    let changed: Vec<&String> =
+        after.iter().filter(|(name, at)| before.get(*name) != Some(at)).map(|(name, _)| name).collect();
+    assert_eq!(changed, ["routes/r1"]);
+    let versions = get(&state).await.json();
+    assert_eq!(
+        (&versions["routes_conf_version"], &versions["services_conf_version"]),
+        (&json!(2), &json!(1))
+    );
+}
+
+#[tokio::test]
+async fn versions_decide_what_is_looked_at() {
+    let state = state();
+    put(&state, "d1", &document()).await;
+    let body = get(&state).await.json();
+    let refused = |answer: Answer, message: &str| {
+        assert_eq!((answer.status.as_u16(), answer.json()), (400, json!({ "error_msg": message })));
+    };
+    let mut low = body.clone();
+    low["routes_conf_version"] = json!(0);
+    refused(put(&state, "d2", &low).await, "routes_conf_version must be greater than or equal to (1)");
+    low["routes_conf_version"] = json!("1");
+    refused(put(&state, "d2", &low).await, "routes_conf_version must be a number");
+
+    // The same version leaves a section as it is, whatever the document says of it.
+    let mut kept = body.clone();
+    kept["routes"] = json!([]);
+    kept["services"] = json!([{ "id": "s1", "nonsense": true }]);
+    assert_eq!(put(&state, "d3", &kept).await.status.as_u16(), 202);
+    assert_eq!(get(&state).await.json()["routes"], body["routes"]);
+
+    // No version is a later one, and a section left out is empty then.
+    let rest: Value = json!({ "services": document()["services"] });
+    assert_eq!(put(&state, "d4", &rest).await.status.as_u16(), 202);
+    assert_eq!(revisions(&state).into_keys().collect::<Vec<_>>(), ["services/s1"]);
+    assert_eq!(get(&state).await.json()["routes_conf_version"], json!(2));
+}
+
+#[tokio::test]
+async fn a_refused_document_changes_nothing_and_says_where() {
+    let state = state();
+    let table = [
+        (
+            json!({ "routes": [{ "id": "a", "uri": "/", "plugins": {} }, { "id": "b", "uri": 1, "plugins": {} }] }),
+            concat!(
+                "invalid routes at index 1, err: invalid configuration: property \"uri\" validation failed: ",
+                "wrong type: expected string, got number"
+            ),
+        ),
+        (json!({ "services": [{ "id": "a" }, { "id": "a" }] }), "found duplicate id a in services"),
+        (
+            json!({ "consumers": [{ "username": "jack" }, { "username": "jack" }] }),
+            "found duplicate username jack in consumers",
+        ),
+        (
+            json!({ "consumers": [
+                { "id": "j/credentials/c", "plugins": { "key-auth": { "key": "k" } } },
+                { "id": "j/credentials/c", "plugins": { "key-auth": { "key": "l" } } },
+            ] }),
+            "found duplicate credential id j/credentials/c in consumers",
+        ),
+        (json!({ "secrets": [{ "id": "1" }] }), "invalid secrets at index 0, err: invalid secret id: 1"),
+        (json!({ "routes": { "a": 1 } }), "routes must be an array"),
+        (json!([]), "invalid request body: it is no object of lists of resources"),
+    ];
+    for (document, message) in table {
+        let answer = put(&state, "d", &document).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.json()),
+            (400, json!({ "error_msg": message })),
+            "{document}"
+        );
+    }
+    assert!(state.store.state().is_empty());
+    let router = contract_router().with_state(state.clone());
+    let answer = call(&router, "PUT", PATH, &[], "{}").await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.json()),
+        (400, json!({ "error_msg": "missing digest header" }))
+    );
+    let answer = call(&router, "PUT", PATH, &[("x-digest", "d")], "").await;
+    assert_eq!(answer.json(), json!({ "error_msg": "invalid request body: empty request body" }));
+}
+
+#[tokio::test]
+async fn a_digest_no_longer_holds_once_somebody_else_has_written() {
+    let state = state();
+    put(&state, "d1", &document()).await;
+    let text: Arc<str> = r#"{"uri":"/other","plugins":{}}"#.into();
+    let write = move |draft: &mut yumen_store::Draft| {
+        draft.put(Key::new(Kind::Routes, "other"), text.clone(), None);
+        Ok::<(), ()>(())
+    };
+    commit(&*state.store, Authorship::by("test"), write).await.unwrap().unwrap();
+    assert_eq!(put(&state, "d1", &document()).await.status.as_u16(), 202);
+    assert!(!revisions(&state).contains_key("routes/other"));
+    assert_eq!(put(&state, "d1", &document()).await.status.as_u16(), 204);
+}
+
+#[tokio::test]
+async fn yaml_is_read_and_written_and_head_tells_the_digest() {
+    let state = state();
+    let router = contract_router().with_state(state.clone());
+    let yaml = "routes:\n  - id: r1\n    uri: /a\n    plugins: {}\n";
+    let headers = [("x-digest", "d1"), ("content-type", "application/yaml")];
+    assert_eq!(call(&router, "PUT", PATH, &headers, yaml).await.status.as_u16(), 202);
+    let read = call(&router, "GET", PATH, &[("accept", "application/yaml")], "").await;
+    assert_eq!(read.header("content-type"), "application/yaml");
+    let body: Value = serde_yaml_ng::from_str(&read.text).unwrap();
+    assert_eq!((&body["routes"][0]["uri"], &body["routes_conf_version"]), (&json!("/a"), &json!(1)));
+    let head = call(&router, "HEAD", PATH, &[], "").await;
+    assert_eq!((head.status.as_u16(), head.header("x-digest"), head.text.as_str()), (200, "d1", ""));
+    assert!(!head.header("x-last-modified").is_empty());
+}
+
+#[tokio::test]
+async fn a_whole_configuration_is_judged_item_by_item() {
+    let state = state();
+    let router = contract_router().with_state(state.clone());
+    let path = format!("{PATH}/validate");
+    let good = call(&router, "POST", &path, &[], &document().to_string()).await;
+    assert_eq!((good.status.as_u16(), good.json()), (200, json!({})));
+    let bad = json!({
+        "routes": [
+            { "id": "r1", "uri": "/", "plugins": { "nonesuch": {} } },
+            { "id": "r2", "uri": "/", "plugins": {} },
+            { "id": "r2", "uri": "/", "plugins": {} },
+        ],
+        "upstreams": [{ "id": "u1" }],
+    });
+    let needs = "invalid configuration: value should match only one schema, but matches none";
+    let errors = json!([
+        { "resource_type": "routes", "resource_id": "r1", "index": 0, "error": "unknown plugin [nonesuch]" },
+        { "resource_type": "routes", "resource_id": "r2", "index": 2, "error": "found duplicate id r2 in routes" },
+        { "resource_type": "upstreams", "resource_id": "u1", "index": 0, "error": needs },
+    ]);
+    let expected = json!({ "error_msg": "Configuration validation failed", "errors": errors });
+    for (kind, text) in
+        [("application/json", bad.to_string()), ("application/yaml", serde_yaml_ng::to_string(&bad).unwrap())]
+    {
+        let answer = call(&router, "POST", &path, &[("content-type", kind)], &text).await;
+        assert_eq!((answer.status.as_u16(), answer.json()), (400, expected.clone()), "{kind}");
+    }
+    assert!(state.store.state().is_empty());
+}

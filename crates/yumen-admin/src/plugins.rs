@@ -1,0 +1,167 @@
+//! What plugins there are: names, priorities, schemas, for tools that let people choose and edit them.
+//!
+//! Knows no concrete plugin, only the registry.
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::{Map, Value, json};
+use yumen_snapshot::compile::meta_schema;
+
+use crate::api::{AdminState, Refusal};
+use crate::reply;
+
+pub(crate) fn router() -> Router<AdminState> {
+    Router::new()
+        .route("/apisix/admin/plugins", get(all))
+        .route("/apisix/admin/plugins/list", get(list))
+        .route("/apisix/admin/plugins/reload", get(reload_asked).put(reload))
+        .route("/apisix/admin/plugins/{name}", get(one))
+}
+
+/// The value of a query argument, percent-encoding undone where a tool would use it in a name.
+pub(crate) fn query(raw: &Option<String>, name: &str) -> Option<String> {
+    let pairs = raw.as_deref().unwrap_or("").split('&');
+    let mut values = pairs.filter_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (key == name).then(|| value.replace("%2D", "-").replace("%2d", "-"))
+    });
+    values.next()
+}
+
+/// All plugins' names: those that run, highest priority first, then those that may only be configured.
+pub(crate) fn names(state: &AdminState) -> Vec<&str> {
+    let mut running: Vec<_> = state.registry.iter().map(|one| (one.kind.priority, one.kind.name)).collect();
+    running.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    running.into_iter().map(|(_, name)| name).chain(state.known_inactive_plugins.iter().copied()).collect()
+}
+
+/// The schema of a plugin's settings, with that of `_meta` in it; an open one where it does not run.
+pub(crate) fn schema(state: &AdminState, name: &str) -> Option<Value> {
+    let mut schema = match state.registry.get(name) {
+        Some(registered) => registered.schema().clone(),
+        None if state.known_inactive_plugins.contains(&name) => inactive_schema(),
+        None => return None,
+    };
+    let members = schema.as_object_mut()?;
+    let properties = members.entry("properties").or_insert_with(|| json!({}));
+    properties.as_object_mut()?.insert("_meta".into(), meta_schema().clone());
+    Some(schema)
+}
+
+/// The schema of what consumers hold of a plugin.
+pub(crate) fn consumer_schema(state: &AdminState, name: &str) -> Option<Value> {
+    state.registry.get(name)?.consumer_schema().cloned()
+}
+
+/// The schema of a plugin's metadata.
+pub(crate) fn metadata_schema(state: &AdminState, name: &str) -> Option<Value> {
+    state.registry.get(name)?.metadata_schema()
+}
+
+/// Every plugin with all that is known of it.
+pub(crate) fn described(state: &AdminState) -> Value {
+    let of = |name: &str| Some((name.to_owned(), description(state, name)?));
+    Value::Object(names(state).into_iter().filter_map(of).collect())
+}
+
+fn inactive_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {},
+        "$comment": "inactive: settings are kept, and the plugin does not run in this version"
+    })
+}
+
+fn description(state: &AdminState, name: &str) -> Option<Value> {
+    let mut members = Map::new();
+    let kind = state.registry.get(name).map(|one| &one.kind);
+    members.insert("version".into(), json!(kind.map_or("0.1", |kind| kind.version)));
+    members.insert("priority".into(), json!(kind.map_or(0, |kind| kind.priority)));
+    members.insert("schema".into(), schema(state, name)?);
+    members.insert("scope".into(), json!("global"));
+    if kind.is_some_and(|kind| kind.is_auth) {
+        members.insert("type".into(), json!("auth"));
+    }
+    if kind.is_none() {
+        members.insert("inactive".into(), json!(true));
+    }
+    let more = [
+        ("consumer_schema", consumer_schema(state, name)),
+        ("metadata_schema", metadata_schema(state, name)),
+    ];
+    let more = more.into_iter().filter_map(|(key, schema)| Some((key.to_owned(), schema?)));
+    members.extend(more);
+    Some(Value::Object(members))
+}
+
+/// `http` unless asked otherwise.
+fn subsystem(raw: &Option<String>) -> Result<bool, Refusal> {
+    match query(raw, "subsystem").as_deref() {
+        None | Some("http") => Ok(true),
+        Some("stream") => Ok(false),
+        Some(other) => Err(Refusal::invalid(format!("unsupported subsystem: {other}"))),
+    }
+}
+
+async fn all(State(state): State<AdminState>, RawQuery(raw): RawQuery) -> Response {
+    match (query(&raw, "all").as_deref(), subsystem(&raw)) {
+        (_, Err(refusal)) => refusal.into_response(),
+        (Some("true"), Ok(true)) => reply::json(StatusCode::OK, &described(&state)),
+        // No stream plugin runs in this version.
+        (Some("true"), Ok(false)) => reply::json(StatusCode::OK, &json!({})),
+        _ => Refusal::invalid("not found schema").into_response(),
+    }
+}
+
+async fn list(State(state): State<AdminState>, RawQuery(raw): RawQuery) -> Response {
+    match subsystem(&raw) {
+        Err(refusal) => refusal.into_response(),
+        Ok(true) => {
+            let running = |name: &&str| state.registry.get(name).is_some();
+            let names: Vec<&str> = names(&state).into_iter().filter(running).collect();
+            reply::json(StatusCode::OK, &json!(names))
+        }
+        Ok(false) => reply::json(StatusCode::OK, &json!([])),
+    }
+}
+
+async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery(raw): RawQuery) -> Response {
+    let is_http = match subsystem(&raw) {
+        Ok(is_http) => is_http,
+        Err(refusal) => return refusal.into_response(),
+    };
+    if query(&raw, "all").as_deref() == Some("true") {
+        let all = if is_http { described(&state) } else { json!({}) };
+        return reply::json(StatusCode::OK, &all);
+    }
+    let Some(settings) = schema(&state, &name).filter(|_| is_http) else {
+        let of = if is_http { "http" } else { "stream" };
+        return Refusal::new(StatusCode::NOT_FOUND, format!("plugin not found in subsystem {of}"))
+            .into_response();
+    };
+    let asked = match query(&raw, "schema_type").as_deref() {
+        Some("consumer") => consumer_schema(&state, &name),
+        Some("metadata") => metadata_schema(&state, &name),
+        _ => Some(settings),
+    };
+    match asked {
+        Some(schema) => reply::json(StatusCode::OK, &schema),
+        None => Refusal::invalid("not found schema").into_response(),
+    }
+}
+
+/// Plugins are built in: there is nothing to load again, and tools want to hear that it is done.
+pub(crate) async fn reload() -> Response {
+    (StatusCode::OK, "done").into_response()
+}
+
+async fn reload_asked() -> Response {
+    let message = "please use PUT method to reload the plugins, GET method is not allowed.";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Schemas over HTTP: of resources, of plugins; and judging an object without writing it.
+//!
+//! Knows no store: nothing here depends on what is in force.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, resource};
+
+use crate::api::{AdminState, Refusal};
+use crate::plugins::{self, query};
+use crate::{reply, validate};
+
+pub(crate) fn router() -> Router<AdminState> {
+    Router::new()
+        .route("/apisix/admin/schema/{main}", get(main_schema))
+        .route("/apisix/admin/schema/plugins/{name}", get(plugin_schema))
+        .route("/apisix/admin/schema/validate/{resource}", post(validate_one))
+}
+
+/// The singular name of a kind, as schemas and messages call it.
+pub(crate) fn singular(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Routes => "route",
+        Kind::Services => "service",
+        Kind::Upstreams => "upstream",
+        Kind::Consumers => "consumer",
+        Kind::Credentials => "credential",
+        Kind::ConsumerGroups => "consumer_group",
+        Kind::PluginConfigs => "plugin_config",
+        Kind::GlobalRules => "global_rule",
+        Kind::PluginMetadata => "plugin_metadata",
+        Kind::Ssls => "ssl",
+        Kind::Protos => "proto",
+        Kind::StreamRoutes => "stream_route",
+        Kind::Secrets => "secret",
+    }
+}
+
+/// The kind of a singular or plural name.
+pub(crate) fn kind_of(name: &str) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| singular(*kind) == name || kind.name() == name)
+}
+
+/// The schema of a resource by its singular name, or of all plugins as `plugins`.
+fn main(state: &AdminState, name: &str) -> Option<Value> {
+    if name == "plugins" {
+        return Some(plugins_schema(state));
+    }
+    kind_of(name).map(|kind| resource::schema_of(kind).clone())
+}
+
+/// The schemas of all resources, by singular name.
+pub(crate) fn all_main(state: &AdminState) -> Value {
+    let of = |kind| (singular(kind).to_owned(), resource::schema_of(kind).clone());
+    let mut all: Map<String, Value> = Kind::ALL.into_iter().map(of).collect();
+    all.insert("plugins".into(), plugins_schema(state));
+    Value::Object(all)
+}
+
+fn plugins_schema(state: &AdminState) -> Value {
+    let of = |name: &str| plugins::schema(state, name).map(|schema| (name.to_owned(), schema));
+    let properties: Map<String, Value> = plugins::names(state).into_iter().filter_map(of).collect();
+    json!({ "type": "object", "properties": properties })
+}
+
+async fn main_schema(State(state): State<AdminState>, Path(name): Path<String>) -> Response {
+    match main(&state, &name) {
+        Some(schema) => reply::json(StatusCode::OK, &schema),
+        None => Refusal::invalid(format!("not found schema: {name}")).into_response(),
+    }
+}
+
+async fn plugin_schema(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+    RawQuery(raw): RawQuery,
+) -> Response {
+    let found = match query(&raw, "schema_type").as_deref() {
+        Some("consumer") => plugins::consumer_schema(&state, &name),
+        Some("metadata") => plugins::metadata_schema(&state, &name),
+        _ => plugins::schema(&state, &name),
+    };
+    match found {
+        Some(schema) => reply::json(StatusCode::OK, &schema),
+        None => Refusal::invalid("not found schema").into_response(),
+    }
+}
+
+async fn validate_one(State(state): State<AdminState>, Path(name): Path<String>, body: Bytes) -> Response {
+    let judged = kind_of(&name)
+        .ok_or_else(|| {
+            Refusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
+        })
+        .and_then(|kind| {
+            let value: Value = serde_json::from_slice(&body)
+                .map_err(|error| Refusal::invalid(format!("invalid request body: {error}")))?;
+            validate::object(&state, kind, &value).map_err(Refusal::invalid)
+        });
+    match judged {
+        Ok(()) => reply::json(StatusCode::OK, &json!({})),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Schemas and judging without writing, over the router.
+
+use serde_json::{Value, json};
+
+use crate::contract_router;
+use crate::testing::{call, state};
+
+async fn check(method: &str, path: &str, body: &str, status: u16, expected: Value) {
+    let router = contract_router().with_state(state());
+    let answer = call(&router, method, path, &[], body).await;
+    assert_eq!((answer.status.as_u16(), answer.json()), (status, expected), "{method} {path} {body}");
+}
+
+#[tokio::test]
+async fn every_kind_has_a_schema_and_nothing_else_has() {
+    let router = contract_router().with_state(state());
+    let names = "route service upstream consumer credential consumer_group plugin_config global_rule \
+                 plugin_metadata ssl proto stream_route secret plugins";
+    for name in names.split_whitespace() {
+        let answer = call(&router, "GET", &format!("/apisix/admin/schema/{name}"), &[], "").await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["type"]), (200, &json!("object")), "{name}");
+        assert!(answer.text.ends_with("}\n"), "{name}");
+    }
+    check(
+        "GET",
+        "/apisix/admin/schema/nonesuch",
+        "",
+        400,
+        json!({ "error_msg": "not found schema: nonesuch" }),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn plugin_schemas_are_told_apart_by_type() {
+    let router = contract_router().with_state(state());
+    let table = [
+        ("key-auth", "", "header", true),
+        ("key-auth", "?schema_type=consumer", "key", false),
+        ("cors", "?schema_type=metadata", "allow_origins", false),
+        ("openid-connect", "", "_meta", true),
+    ];
+    for (name, query, property, has_meta) in table {
+        let path = format!("/apisix/admin/schema/plugins/{name}{query}");
+        let schema = call(&router, "GET", &path, &[], "").await.json();
+        assert!(schema["properties"][property].is_object(), "{path}: {schema}");
+        assert_eq!(schema["properties"]["_meta"].is_object(), has_meta, "{path}");
+    }
+    for path in ["nonesuch", "cors?schema_type=consumer", "key-auth?schema_type=metadata"] {
+        let path = format!("/apisix/admin/schema/plugins/{path}");
+        check("GET", &path, "", 400, json!({ "error_msg": "not found schema" })).await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_is_judged_without_being_written() {
+    let at = |name: &str| format!("/apisix/admin/schema/validate/{name}");
+    let needs = "invalid configuration: allOf 1 failed: value should match only one schema, but matches none";
+    check("POST", &at("routes"), r#"{"uri":"/","plugins":{}}"#, 200, json!({})).await;
+    check("POST", &at("routes"), r#"{"plugins":{}}"#, 400, json!({ "error_msg": needs })).await;
+    check(
+        "POST",
+        &at("things"),
+        "{}",
+        404,
+        json!({ "error_msg": "Unsupported resource type for schema: things" }),
+    )
+    .await;
+    let router = contract_router().with_state(state());
+    let answer = call(&router, "POST", &at("routes"), &[], "{").await;
+    assert_eq!(answer.status.as_u16(), 400);
+    assert!(answer.text.starts_with("{\"error_msg\":\"invalid request body: "), "{}", answer.text);
+}

@@ -1,0 +1,70 @@
+//! What the tests of this crate share: a state over a store in memory, and one call of a router.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde_json::Value;
+use yumen_plugin::Registry;
+use yumen_snapshot::compile::LoadCertificate;
+use yumen_store::Memory;
+
+use crate::api::AdminState;
+
+/// Takes every certificate that does not say that it is bad.
+pub(crate) fn load_certificate() -> LoadCertificate {
+    Arc::new(|cert, key| match cert.contains("bad") || key.contains("bad") {
+        true => Err("not a certificate".into()),
+        false => Ok(Arc::new(())),
+    })
+}
+
+/// An empty store and the built-in plugins.
+pub(crate) fn state() -> AdminState {
+    AdminState {
+        store: Arc::new(Memory::store(100).unwrap()),
+        registry: Arc::new(Registry::new(yumen_plugins::BUILTIN)),
+        known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        load_certificate: load_certificate(),
+    }
+}
+
+/// What a router answered.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+}
+
+/// Asks a router once.
+pub(crate) async fn call(
+    router: &Router,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let response = TowerToHyperService::new(router.clone()).call(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    Answer { status: parts.status, headers: parts.headers, text }
+}

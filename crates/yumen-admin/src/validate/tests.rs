@@ -1,0 +1,404 @@
+//! Messages by the contract, and that the compiler judges alike.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yumen_base::Level;
+use yumen_config::{Kind, Resource};
+use yumen_plugin::Carry;
+use yumen_plugin::kind::NodeFacts;
+use yumen_snapshot::compile::{Change, Compiler, Defaults, Env};
+
+use super::object;
+use crate::testing::{load_certificate, state};
+
+/// An empty message is acceptance.
+fn check(kind: Kind, value: Value, message: &str) {
+    let expected = if message.is_empty() { Ok(()) } else { Err(message.to_owned()) };
+    assert_eq!(object(&state(), kind, &value), expected, "{} {value}", kind.name());
+}
+
+fn route_with(more: Value) -> Value {
+    let mut route = json!({ "uri": "/a", "upstream": { "nodes": { "127.0.0.1:80": 1 } } });
+    for (name, value) in more.as_object().unwrap() {
+        route[name] = value.clone();
+    }
+    route
+}
+
+fn with_plugin(name: &str, settings: Value) -> Value {
+    route_with(json!({ "plugins": { name: settings } }))
+}
+
+#[test]
+fn schema_findings_are_told_in_the_words_of_the_contract() {
+    let invalid = |message: &str| format!("invalid configuration: {message}");
+    let of =
+        |field: &str, message: &str| invalid(&format!("property \"{field}\" validation failed: {message}"));
+    let table = [
+        (json!({ "priority": "high" }), of("priority", "wrong type: expected integer, got string")),
+        (json!({ "name": "" }), of("name", "string too short, expected at least 1, got 0")),
+        (json!({ "desc": "d".repeat(257) }), of("desc", "string too long, expected at most 256, got 257")),
+        (json!({ "unknown": 1 }), invalid("additional properties forbidden, found unknown")),
+        (json!({ "status": 2 }), of("status", "matches none of the enum values")),
+        (
+            json!({ "methods": ["GET", "GET"] }),
+            of("methods", "expected unique items but items 1 and 2 are equal"),
+        ),
+        (
+            json!({ "methods": ["GET", "FETCH"] }),
+            of("methods", "failed to validate item 2: matches none of the enum values"),
+        ),
+        (json!({ "hosts": [] }), of("hosts", "expect array to have at least 1 items")),
+        (
+            json!({ "host": "a b" }),
+            of("host", r#"failed to match pattern "^\\*$|^\\*?[0-9a-zA-Z-._\\[\\]:]+$" with "a b""#),
+        ),
+        (
+            json!({ "timeout": { "connect": 0, "send": 1, "read": 1 } }),
+            of("timeout", "property \"connect\" validation failed: expected 0 to be greater than 0"),
+        ),
+        (json!({ "timeout": { "connect": 1, "send": 1 } }), of("timeout", "property \"read\" is required")),
+        (json!({ "id": "a b" }), of("id", "object matches none of the required")),
+        (
+            json!({ "labels": { "a": "b c" } }),
+            of(
+                "labels",
+                r#"failed to validate a (matching ".*"): failed to match pattern "^\\S+$" with "b c""#,
+            ),
+        ),
+        (
+            json!({ "uris": ["/b"] }),
+            invalid("allOf 1 failed: value should match only one schema, but matches both schemas 1 and 2"),
+        ),
+        (json!({ "remote_addr": "10.0.0" }), of("remote_addr", "object matches none of the required")),
+        (
+            json!({ "remote_addrs": ["10.0.0.1", "x"] }),
+            of("remote_addrs", "failed to validate item 2: object matches none of the required"),
+        ),
+        (
+            json!({ "vars": [["arg_x", "??", "1"]] }),
+            "failed to validate the 'vars' expression: invalid operator '??'".to_owned(),
+        ),
+        (json!({ "vars": [["arg_x", "==", "1"]], "remote_addr": "10.0.0.0/8" }), String::new()),
+    ];
+    for (more, message) in table {
+        check(Kind::Routes, route_with(more), &message);
+    }
+}
+
+#[test]
+fn plugins_are_told_in_the_words_of_the_contract() {
+    let err = |name: &str, message: &str| {
+        format!("failed to check the configuration of plugin {name} err: {message}")
+    };
+    let table = [
+        (with_plugin("nonesuch", json!({})), "unknown plugin [nonesuch]".to_owned()),
+        (
+            with_plugin("limit-count", json!({ "count": "x y", "time_window": 0 })),
+            err("limit-count", "property \"time_window\" validation failed: "),
+        ),
+        (with_plugin("key-auth", json!("on")), "invalid plugin conf \"on\" for plugin [key-auth]".to_owned()),
+        (
+            with_plugin("mocking", json!({ "_meta": { "disable": "yes" } })),
+            err(
+                "mocking",
+                concat!(
+                    "property \"_meta\" validation failed: property \"disable\" validation failed: ",
+                    "wrong type: expected boolean, got string"
+                ),
+            ),
+        ),
+        (
+            with_plugin("key-auth", json!({ "_meta": { "filter": [["a", "??", 1]] } })),
+            "failed to validate the 'vars' expression: invalid operator '??'".to_owned(),
+        ),
+        (with_plugin("limit-count", json!({ "count": -1, "_meta": { "disable": true } })), String::new()),
+        (with_plugin("openid-connect", json!({ "anything": true })), String::new()),
+        (with_plugin("key-auth", json!({})), String::new()),
+        (with_plugin("key-auth", json!([])), String::new()),
+    ];
+    for (value, message) in table {
+        let found = object(&state(), Kind::Routes, &value).err().unwrap_or_default();
+        // How the branches of a choice are told is the schema's own table of cases.
+        let is_told = match message.ends_with(": ") {
+            true => found.starts_with(&message),
+            false => found == message,
+        };
+        assert!(is_told, "{value}\nfound    {found}\nexpected {message}");
+    }
+}
+
+#[test]
+fn consumers_and_credentials_hold_settings_of_their_own() {
+    let missing = concat!(
+        "invalid plugins configuration: failed to check the configuration of plugin key-auth err: ",
+        "property \"key\" is required"
+    );
+    let of = |plugins: Value| json!({ "username": "jack", "plugins": plugins });
+    check(Kind::Consumers, of(json!({ "key-auth": { "key": "k" } })), "");
+    check(Kind::Consumers, of(json!({ "key-auth": {} })), missing);
+    check(
+        Kind::Consumers,
+        of(json!({ "key-auth": { "key": "k" }, "basic-auth": {} })),
+        concat!(
+            "invalid plugins configuration: failed to check the configuration of plugin basic-auth err: ",
+            "property \"username\" is required"
+        ),
+    );
+    check(
+        Kind::Consumers,
+        of(json!({ "nonesuch": {} })),
+        "invalid plugins configuration: unknown plugin [nonesuch]",
+    );
+    check(
+        Kind::Consumers,
+        json!({ "plugins": {} }),
+        "invalid configuration: property \"username\" is required",
+    );
+    let of = |plugins: Value| json!({ "id": "jack/credentials/c1", "plugins": plugins });
+    check(Kind::Credentials, of(json!({ "key-auth": { "key": "k" } })), "");
+    check(Kind::Credentials, of(json!({ "jwt-auth": { "key": "k" } })), "");
+    check(Kind::Credentials, of(json!({ "key-auth": {} })), missing);
+    check(
+        Kind::Credentials,
+        of(json!({ "limit-count": { "count": 1, "time_window": 1 } })),
+        "only supports auth type plugins in consumer credential",
+    );
+    check(
+        Kind::Credentials,
+        of(json!({ "key-auth": { "key": "k" }, "basic-auth": { "username": "u", "password": "p" } })),
+        "invalid configuration: property \"plugins\" validation failed: expect object to have at most 1 properties",
+    );
+}
+
+#[test]
+fn certificates_secrets_metadata_and_protos_have_their_rules() {
+    let pem = |word: &str| format!("{word}{}", "x".repeat(128));
+    let ssl = |cert: &str, more: Value| {
+        let mut ssl = json!({ "sni": "a.example", "cert": pem(cert), "key": pem("good") });
+        for (name, value) in more.as_object().unwrap() {
+            ssl[name] = value.clone();
+        }
+        ssl
+    };
+    let pair = |cert: &str| json!({ "certs": [pem(cert)], "keys": [pem("good")] });
+    let table = [
+        (Kind::Ssls, ssl("good", json!({})), ""),
+        (Kind::Ssls, ssl("bad", json!({})), "failed to parse cert: not a certificate"),
+        (Kind::Ssls, ssl("good", pair("good")), ""),
+        (Kind::Ssls, ssl("good", pair("bad")), "failed to handle cert-key pair[1]: not a certificate"),
+        (Kind::Ssls, ssl("good", json!({ "certs": [pem("good")] })), "mismatched number of certs and keys"),
+        (Kind::Ssls, json!({ "sni": "a", "cert": "$env://CERT", "key": "$env://KEY" }), ""),
+        (
+            Kind::Secrets,
+            json!({ "id": "vault/1", "uri": "http://127.0.0.1:8200", "prefix": "kv", "token": "t" }),
+            "",
+        ),
+        (
+            Kind::Secrets,
+            json!({ "id": "vault/1", "uri": "http://127.0.0.1:8200" }),
+            "invalid configuration: property \"prefix\" is required",
+        ),
+        (
+            Kind::Secrets,
+            json!({ "id": "gcp/1" }),
+            "invalid configuration: value should match only one schema, but matches none",
+        ),
+        (Kind::Secrets, json!({ "id": "safe/1" }), "invalid secret manager: safe"),
+        (Kind::PluginMetadata, json!({ "id": "cors", "allow_origins": { "a": "https://a.example" } }), ""),
+        (
+            Kind::PluginMetadata,
+            json!({ "id": "cors", "allow_origins": 1 }),
+            "invalid configuration: property \"allow_origins\" validation failed: wrong type: expected object, got number",
+        ),
+        (Kind::PluginMetadata, json!({ "id": "opentelemetry", "any": 1 }), ""),
+        (Kind::Protos, json!({ "id": 1, "content": "syntax = \"proto3\";" }), ""),
+        (
+            Kind::Protos,
+            json!({ "content": "x".repeat(1_048_577) }),
+            "invalid configuration: property \"content\" validation failed: string too long, expected at most 1048576, got 1048577",
+        ),
+        (Kind::StreamRoutes, json!({ "server_port": 9100, "upstream_id": 1 }), ""),
+        (
+            Kind::StreamRoutes,
+            json!({ "server_port": 0 }),
+            "invalid configuration: property \"server_port\" validation failed: expected 0 to be at least 1",
+        ),
+    ];
+    for (kind, value, message) in table {
+        check(kind, value, message);
+    }
+}
+
+/// Good objects of every kind, rich enough that mutations reach everywhere.
+fn good() -> Vec<(Kind, Value)> {
+    let upstream = json!({
+        "nodes": [{ "host": "127.0.0.1", "port": 80, "weight": 1, "priority": 0 }],
+        "type": "chash", "hash_on": "vars", "key": "remote_addr", "retries": 1, "scheme": "http",
+        "pass_host": "rewrite", "upstream_host": "a.example",
+        "timeout": { "connect": 1, "send": 1.5, "read": 2 },
+        "keepalive_pool": { "size": 3, "idle_timeout": 4, "requests": 5 },
+        "checks": { "active": { "http_path": "/ok", "healthy": { "interval": 1 } } },
+    });
+    let plugins = json!({
+        "limit-count": { "count": 2, "time_window": 60, "_meta": { "priority": 7 } },
+        "proxy-rewrite": { "uri": "/b", "headers": { "set": { "X-A": "1" } } },
+        "cors": {}, "key-auth": {}, "openid-connect": { "a": 1 },
+        "ip-restriction": { "whitelist": ["10.0.0.0/8"] },
+        "limit-req": { "rate": 1, "burst": 2, "key": "remote_addr" },
+        "response-rewrite": { "status_code": 201, "_meta": { "filter": [["arg_a", "==", "1"]] } },
+    });
+    let pem = "x".repeat(130);
+    vec![
+        (
+            Kind::Routes,
+            json!({
+                "id": "r", "uri": "/a/*", "host": "a.example", "methods": ["GET", "PUT"], "priority": 3,
+                "remote_addrs": ["10.0.0.0/8", "::1"], "vars": [["arg_a", "!", "in", ["b", "c"]]],
+                "upstream": upstream, "plugins": plugins, "labels": { "a": "b" }, "status": 1,
+            }),
+        ),
+        (
+            Kind::Services,
+            json!({ "id": 1, "hosts": ["a.example"], "upstream": upstream, "plugins": plugins }),
+        ),
+        (Kind::Upstreams, upstream.clone()),
+        (
+            Kind::Consumers,
+            json!({ "username": "jack", "plugins": { "key-auth": { "key": "k" }, "cors": {} }, "labels": { "a": "b" } }),
+        ),
+        (
+            Kind::Credentials,
+            json!({ "id": "c", "plugins": { "basic-auth": { "username": "u", "password": "p" } } }),
+        ),
+        (Kind::PluginConfigs, json!({ "id": "p", "plugins": plugins })),
+        (Kind::GlobalRules, json!({ "id": "g", "plugins": { "prometheus": {}, "request-id": {} } })),
+        (
+            Kind::ConsumerGroups,
+            json!({ "id": "q", "plugins": { "limit-conn": {
+            "conn": 1, "burst": 1, "default_conn_delay": 0.1, "key": "remote_addr" } } }),
+        ),
+        (Kind::PluginMetadata, json!({ "id": "limit-count", "limit_header": "X-L" })),
+        (Kind::Ssls, json!({ "id": "s", "snis": ["a.example"], "cert": pem, "key": pem, "status": 1 })),
+        (Kind::Protos, json!({ "id": "p", "content": "syntax" })),
+        (Kind::StreamRoutes, json!({ "id": "t", "server_port": 9100, "upstream": upstream })),
+        (Kind::Secrets, json!({ "id": "vault/1", "uri": "http://a:1", "prefix": "p", "token": "t" })),
+    ]
+}
+
+/// The same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % bound.max(1)
+    }
+}
+
+/// Changes one place of a value: another value, one less, or one more.
+fn mutate(value: &mut Value, random: &mut Random) {
+    let odd = [
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!(70000),
+        json!(""),
+        json!("x y"),
+        json!("bad"),
+        json!("127.0.0.1"),
+        json!([]),
+        json!({}),
+        json!(["a", "a"]),
+        json!({ "disable": true }),
+        json!([["arg_a", "??", 1]]),
+        json!("/c"),
+        json!("https"),
+        json!("client"),
+    ];
+    let stop = random.below(4) == 0;
+    match value {
+        Value::Object(members) if !members.is_empty() && !stop => {
+            let at = random.below(members.len());
+            let name = members.keys().nth(at).cloned().unwrap_or_default();
+            match random.below(12) {
+                0 => drop(members.shift_remove(&name)),
+                1 => {
+                    let fresh = ["_meta", "extra", "desc", "id", "nonesuch", "tls"][random.below(6)];
+                    members.insert(fresh.into(), odd[random.below(odd.len())].clone());
+                }
+                _ => mutate(&mut members[&name], random),
+            }
+        }
+        Value::Array(items) if !items.is_empty() && !stop => {
+            let at = random.below(items.len());
+            mutate(&mut items[at], random);
+        }
+        other => *other = odd[random.below(odd.len())].clone(),
+    }
+}
+
+fn compiler() -> Compiler {
+    let state = state();
+    let env = Env {
+        node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+        defaults: Defaults::default(),
+        path_parameters: true,
+        workers: 1,
+        known_inactive_plugins: state.known_inactive_plugins,
+        load_certificate: load_certificate(),
+    };
+    Compiler::new(state.registry, Arc::new(Carry::default()), env)
+}
+
+/// What the compiler says against an object itself, not against this version or what is missing beside it.
+fn quarantined(kind: Kind, value: &Value) -> Option<String> {
+    let beside =
+        ["in this version", "not supported", "there is no consumer", "there is no ssl object", " in force"];
+    let id = match kind {
+        Kind::Credentials => "jack/credentials/c",
+        Kind::PluginMetadata => value["id"].as_str().unwrap_or("none"),
+        _ => "x",
+    };
+    let compiled = compiler().apply(vec![Change::Put(Resource::new(kind, id, value))], 1);
+    let mut errors = compiled.problems.into_iter().filter(|problem| problem.level == Level::Error);
+    errors.find(|one| !beside.iter().any(|part| one.message.contains(part))).map(|one| one.to_string())
+}
+
+#[test]
+fn what_is_accepted_compiles_and_what_is_refused_does_not() {
+    let state = state();
+    let (mut accepted, mut refused) = (0, 0);
+    for (kind, good) in good() {
+        assert_eq!(object(&state, kind, &good), Ok(()), "{} {good}", kind.name());
+        for seed in 1..120_u64 {
+            let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut value = good.clone();
+            for _ in 0..=random.below(3) {
+                mutate(&mut value, &mut random);
+            }
+            let (judged, compiled) = (object(&state, kind, &value), quarantined(kind, &value));
+            match (&judged, &compiled) {
+                (Ok(()), None) => accepted += 1,
+                (Err(_), Some(_)) => refused += 1,
+                // The compiler stops at what it cannot serve, before it has seen all.
+                (Err(_), None) if unserved(kind, &value) => refused += 1,
+                _ => panic!("{} {value}\njudged   {judged:?}\ncompiled {compiled:?}", kind.name()),
+            }
+        }
+    }
+    assert!(accepted > 100 && refused > 300, "{accepted} accepted, {refused} refused");
+}
+
+fn unserved(kind: Kind, value: &Value) -> bool {
+    let compiled = compiler().apply(vec![Change::Put(Resource::new(kind, "x", value))], 1);
+    compiled.problems.iter().any(|problem| {
+        problem.level == Level::Error
+            && (problem.message.contains("in this version") || problem.message.contains("not supported"))
+    })
+}

@@ -1,0 +1,121 @@
+//! One object judged by its text alone: what the compiler would quarantine it for, before it is stored.
+//!
+//! Made of the compiler's own steps, so that both always agree. What this version cannot serve yet, and
+//! what an object refers to, is no flaw of the object.
+
+use serde_json::Value;
+use yumen_config::resource as config;
+use yumen_config::resource::{Plugins, decode_value};
+use yumen_config::{Invalid, Kind, schema};
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Carry, Registry, Setup};
+
+use super::settings::{Known, PluginFlaw, Side};
+use super::{LoadCertificate, certificate, route};
+
+/// What judging depends on beside the object.
+#[derive(Clone, Copy)]
+pub struct Judge<'j> {
+    /// All plugins there are.
+    pub registry: &'j Registry,
+    /// Plugins that may be configured although they are not built yet.
+    pub known_inactive_plugins: &'j [&'j str],
+    /// Loads certificates.
+    pub load_certificate: &'j LoadCertificate,
+}
+
+/// Why an object was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// It does not meet the rules of its kind.
+    Object(Invalid),
+    /// One of its plugins was refused.
+    Plugin {
+        /// The plugin's name.
+        name: String,
+        /// Why.
+        flaw: PluginFlaw,
+    },
+    /// `vars` is no condition.
+    Vars(String),
+    /// A client address is none; counts from 0 among those written.
+    Address(usize),
+    /// A certificate cannot be read, or its key does not fit.
+    Certificate {
+        /// Counts from 0: first `cert`, then `certs`.
+        at: usize,
+        /// Why.
+        message: String,
+    },
+}
+
+impl From<Invalid> for Flaw {
+    fn from(invalid: Invalid) -> Flaw {
+        Flaw::Object(invalid)
+    }
+}
+
+impl Judge<'_> {
+    /// Judges `value` as an object of `kind`.
+    pub fn judge(&self, kind: Kind, value: &Value) -> Result<(), Flaw> {
+        let copy = value.clone();
+        match kind {
+            Kind::Routes => {
+                let written = decode_value::<config::Route>(copy)?;
+                route::conditions(&written)?;
+                self.plugins(written.plugins, Side::Traffic)
+            }
+            Kind::Services => self.plugins(decode_value::<config::Service>(copy)?.plugins, Side::Traffic),
+            Kind::PluginConfigs => self.set(decode_value::<config::PluginConfig>(copy)?.plugins),
+            Kind::ConsumerGroups => self.set(decode_value::<config::ConsumerGroup>(copy)?.plugins),
+            Kind::GlobalRules => self.set(decode_value::<config::GlobalRule>(copy)?.plugins),
+            Kind::Consumers => self.plugins(decode_value::<config::Consumer>(copy)?.plugins, Side::Consumer),
+            Kind::Credentials => {
+                self.plugins(decode_value::<config::Credential>(copy)?.plugins, Side::Credential)
+            }
+            Kind::PluginMetadata => {
+                let written = decode_value::<config::PluginMetadata>(copy)?;
+                let id = written.id.as_ref().map_or("", config::Id::as_str).to_owned();
+                Ok(metadata(self.registry, &id, written).map(drop)?)
+            }
+            Kind::Ssls => {
+                let written = decode_value::<config::Ssl>(copy)?;
+                certificate::load(self.load_certificate, &written).map(drop)
+            }
+            Kind::Upstreams | Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {
+                Ok(config::check(kind, copy)?)
+            }
+        }
+    }
+
+    fn set(&self, plugins: Plugins) -> Result<(), Flaw> {
+        self.plugins(Some(plugins), Side::Traffic)
+    }
+
+    fn plugins(&self, plugins: Option<Plugins>, side: Side) -> Result<(), Flaw> {
+        let known = Known { registry: self.registry, inactive: self.known_inactive_plugins };
+        let node = NodeFacts { workers: 1, tls_ports: Vec::new() };
+        for (name, settings) in plugins.into_iter().flatten() {
+            // Nothing carried outlives the judging, so that it never meets what is in force.
+            let carry = Carry::default();
+            let setup = Setup { carry: &carry, owner: "judged", metadata: None, node: &node };
+            if let Err(flaw) = known.parse(&name, settings, side, &setup) {
+                return Err(Flaw::Plugin { name, flaw });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The settings of a plugin's metadata, checked and completed, where the plugin has a schema of them.
+pub(super) fn metadata(
+    registry: &Registry,
+    plugin: &str,
+    written: config::PluginMetadata,
+) -> Result<Value, Invalid> {
+    let mut settings = Value::Object(written.settings);
+    if let Some(schema) = registry.get(plugin).and_then(|one| one.metadata_schema()) {
+        schema::validate(&schema, &mut settings)?;
+    }
+    Ok(settings)
+}

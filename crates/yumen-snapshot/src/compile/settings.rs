@@ -1,0 +1,153 @@
+//! One plugin's settings as an object writes them, understood: the one reading the compiler and the doors share.
+//!
+//! Knows no object beside the one the settings stand in.
+
+use std::sync::{Arc, LazyLock};
+
+use serde_json::{Value, json};
+use yumen_config::{Invalid, schema};
+use yumen_plugin::kind::ConsumerKey;
+use yumen_plugin::{Expr, Kind, Meta, Plugin, Registry, Setup};
+
+/// Whose plugins they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// They run for requests.
+    Traffic,
+    /// Authentication plugins hold keys, the others run.
+    Consumer,
+    /// Authentication plugins hold keys, no other is allowed.
+    Credential,
+}
+
+/// Which plugins there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'k> {
+    pub(crate) registry: &'k Registry,
+    /// Those that may be configured although they are not built yet.
+    pub(crate) inactive: &'k [&'k str],
+}
+
+/// Settings that were understood.
+pub(crate) enum Parsed<'k> {
+    /// Switched off by `_meta.disable`.
+    Disabled,
+    /// Not built yet.
+    Inactive,
+    /// What a consumer or credential holds.
+    Key { plugin: &'static str, key: ConsumerKey },
+    /// To run.
+    Plugin { kind: &'k Kind, plugin: Arc<dyn Plugin>, meta: Meta },
+}
+
+/// Why a plugin's settings were refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PluginFlaw {
+    /// They are no object; the text is what stands there.
+    NotAnObject(String),
+    /// Nobody knows the plugin.
+    Unknown,
+    /// They do not meet the plugin's rules, or those of `_meta`.
+    Settings(Invalid),
+    /// `_meta.filter` is no condition.
+    Filter(String),
+    /// A credential holds authentication settings only.
+    NotAuthentication,
+}
+
+impl PluginFlaw {
+    /// The flaw at its path inside the settings.
+    pub(crate) fn told(self, name: &str) -> Invalid {
+        match self {
+            PluginFlaw::NotAnObject(found) => {
+                Invalid::new(format!("invalid plugin conf {found} for plugin [{name}]"))
+            }
+            PluginFlaw::Unknown => Invalid::new(format!("unknown plugin [{name}]")),
+            PluginFlaw::Settings(invalid) => invalid,
+            PluginFlaw::Filter(message) => Invalid::at("_meta.filter", message),
+            PluginFlaw::NotAuthentication => {
+                Invalid::new(format!("plugin {name} is not an authentication plugin"))
+            }
+        }
+    }
+}
+
+impl<'k> Known<'k> {
+    /// Reads the settings of the plugin called `name`.
+    pub(crate) fn parse(
+        self,
+        name: &str,
+        mut settings: Value,
+        side: Side,
+        setup: &Setup<'_>,
+    ) -> Result<Parsed<'k>, PluginFlaw> {
+        // To the tools an empty list is an empty object, and any list a table.
+        if !settings.is_object() && !settings.is_array() {
+            return Err(PluginFlaw::NotAnObject(settings.to_string()));
+        }
+        let registered = self.registry.get(name);
+        if registered.is_none() && !self.inactive.contains(&name) {
+            return Err(PluginFlaw::Unknown);
+        }
+        if registered.is_some_and(|one| !one.kind.is_auth) && side == Side::Credential {
+            return Err(PluginFlaw::NotAuthentication);
+        }
+        let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
+        let Some(registered) = registered else { return Ok(Parsed::Inactive) };
+        let kind = &registered.kind;
+        if side != Side::Traffic && kind.is_auth {
+            let key = registered
+                .consumer_key(settings)
+                .unwrap_or_else(|| Err(Invalid::new("the plugin cannot be configured on a consumer")));
+            return Ok(Parsed::Key { plugin: kind.name, key: key.map_err(PluginFlaw::Settings)? });
+        }
+        let plugin = registered.build(settings, setup).map_err(PluginFlaw::Settings)?;
+        Ok(Parsed::Plugin { kind, plugin, meta })
+    }
+}
+
+/// The schema of `_meta`, common to all plugins.
+pub fn meta_schema() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+        json!({
+            "type": "object",
+            "properties": {
+                "disable": { "type": "boolean", "description": "whether the plugin is left out" },
+                "error_response": {
+                    "oneOf": [{ "type": "string" }, { "type": "object" }],
+                    "description": "replaces the body of the plugin's own answers"
+                },
+                "priority": { "type": "integer", "description": "replaces the plugin's own priority" },
+                "filter": { "type": "array", "description": "run only where this condition holds" },
+                "pre_function": { "type": "string", "description": "Lua; kept and not run" }
+            }
+        })
+    });
+    &SCHEMA
+}
+
+/// Takes `_meta` off the settings. `None` where it disables the plugin: then nothing else is looked at.
+fn take_meta(settings: &mut Value) -> Result<Option<Meta>, PluginFlaw> {
+    let Some(mut written) = settings.as_object_mut().and_then(|settings| settings.remove("_meta")) else {
+        return Ok(Some(Meta::default()));
+    };
+    if written.get("disable").and_then(Value::as_bool) == Some(true) {
+        return Ok(None);
+    }
+    schema::validate(meta_schema(), &mut written).map_err(|Invalid { path, message }| {
+        let message = format!("property \"_meta\" validation failed: {message}");
+        PluginFlaw::Settings(Invalid { path, message }.under("_meta"))
+    })?;
+    let mut meta = Meta::default();
+    let filter = written.get("filter").filter(|filter| filter.as_array().is_some_and(|all| !all.is_empty()));
+    if let Some(filter) = filter {
+        meta.filter = Some(Expr::parse(filter).map_err(PluginFlaw::Filter)?);
+    }
+    if let Some(priority) = written.get("priority") {
+        let number = priority.as_i64().and_then(|number| i32::try_from(number).ok());
+        let refused = || Invalid::at("_meta.priority", format!("{priority} is not an integer of 32 bits"));
+        meta.priority = Some(number.ok_or_else(refused).map_err(PluginFlaw::Settings)?);
+    }
+    meta.error_response = written.get("error_response").cloned();
+    Ok(Some(meta))
+}
