@@ -1,10 +1,13 @@
 //! The admin and the status listener: HTTP for operators and their tools, on the control plane's runtime.
 //!
-//! Knows the house only through closures and gatherers; must not know workers, snapshots or stores.
+//! Knows the house only through closures, gatherers and the store's trait; must not know workers or snapshots.
 
+mod access;
 mod admin;
 mod api;
+mod crud;
 mod exposition;
+pub mod keys;
 mod reply;
 mod serve;
 mod status;
@@ -12,7 +15,8 @@ mod status;
 mod tests;
 mod validate;
 
-pub use admin::serve_admin;
+pub use access::Access;
+pub use admin::{serve_admin, serve_api};
 pub use api::AdminState;
 pub use exposition::exposition;
 pub use status::{Document, StatusState, serve_status};
