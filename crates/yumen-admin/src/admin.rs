@@ -1,45 +1,87 @@
-//! The admin listener. Tools can tell who answers; the Admin API itself is yet to come.
+//! The admin listener: what of the Admin API stands where, and what everybody may ask without a key.
+//!
+//! Must not know what the parts do.
 
 use std::future::Future;
 
 use axum::Router;
-use axum::http::{HeaderValue, StatusCode, header::SERVER};
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 use tokio::net::TcpListener;
+use yumen_config::node::AdminApiVersion;
 
+use crate::access;
+use crate::api::{AdminState, Refusal};
+use crate::contract::contract_router;
+use crate::crud;
 use crate::reply;
 use crate::serve::{BOUNDS, serve};
+use crate::v1::{self, V1State};
 
-/// Clients choose what they may ask for by this version; it names the API spoken, not the product.
-const SPOKEN: HeaderValue = HeaderValue::from_static("APISIX/3.14.0");
-
-/// Serves the admin listener until `shutdown` is done and requests under way had five seconds to end.
-pub async fn serve_admin(listener: TcpListener, shutdown: impl Future<Output = ()>) {
-    serve(listener, router(), BOUNDS, shutdown).await;
+/// Serves the Admin API, and what `/yumen/v1` adds to it, until `shutdown` is done and requests under way
+/// had five seconds to end.
+pub async fn serve_api(
+    listener: TcpListener,
+    state: AdminState,
+    v1: V1State,
+    shutdown: impl Future<Output = ()>,
+) {
+    let more = contract_router().merge(v1::router(v1.clone()));
+    let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
+    serve(listener, router, BOUNDS, shutdown).await;
 }
 
-pub(crate) fn router() -> Router {
+/// Serves a listener without a store behind it: tools can tell who answers, and that nothing can be written.
+pub async fn serve_admin(listener: TcpListener, shutdown: impl Future<Output = ()>) {
+    serve(listener, pings(), BOUNDS, shutdown).await;
+}
+
+fn pings() -> Router {
     Router::new()
         .route("/apisix/admin", get(alive))
         .route("/apisix/admin/", get(alive))
         .route("/health", get(alive))
-        .fallback(absent)
-        .method_not_allowed_fallback(absent)
+        .fallback(without_a_store)
+        .method_not_allowed_fallback(without_a_store)
+        .layer(map_response(|mut response: Response| async move {
+            access::mark(response.headers_mut(), AdminApiVersion::V3);
+            response
+        }))
 }
 
+async fn without_a_store() -> Response {
+    let message = "resources come from a file: change them there";
+    Refusal::new(StatusCode::NOT_FOUND, message).into_response()
+}
+
+pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
+    let with_a_key = crud::router()
+        .merge(more)
+        .method_not_allowed_fallback(not_found)
+        .route_layer(from_fn_with_state(state.clone(), access::with_a_key));
+    Router::new()
+        .route("/apisix/admin", get(alive))
+        .route("/apisix/admin/", get(alive))
+        .route("/health", get(alive))
+        .merge(with_a_key)
+        .fallback(absent)
+        .method_not_allowed_fallback(absent)
+        .layer(from_fn_with_state(state.clone(), access::at_the_door))
+        .with_state(state)
+}
+
+/// Tools ask this first, before they have a key: somebody is there, and speaks this API.
 async fn alive() -> Response {
-    marked(reply::json(StatusCode::OK, &json!({ "status": "ok" })))
+    reply::json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+async fn not_found() -> Response {
+    Refusal::new(StatusCode::NOT_FOUND, "not found").into_response()
 }
 
 async fn absent() -> Response {
-    let body = json!({ "error_msg": "the Admin API is not built yet: use --file" });
-    marked(reply::json(StatusCode::NOT_FOUND, &body))
-}
-
-fn marked(mut response: Response) -> Response {
-    response.headers_mut().insert(SERVER, SPOKEN);
-    response.headers_mut().insert("x-api-version", HeaderValue::from_static("v3"));
-    response
+    Refusal::new(StatusCode::NOT_FOUND, "404 Route Not Found").into_response()
 }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use yumen_config::node::AdminApiVersion;
 use yumen_plugin::Registry;
 use yumen_snapshot::compile::LoadCertificate;
 use yumen_store::{Store, StoreError};
 
+use crate::access::Access;
+use crate::crud::Index;
 use crate::reply;
 
 /// Where the Admin API finds what it serves.
@@ -22,6 +25,38 @@ pub struct AdminState {
     pub known_inactive_plugins: &'static [&'static str],
     /// Loads a certificate and its key, to tell whether they fit.
     pub load_certificate: LoadCertificate,
+    /// Who may ask what.
+    pub access: Arc<Access>,
+    /// Shape of answers.
+    pub api_version: AdminApiVersion,
+    /// Whether this node serves stream routes; if not, they are refused.
+    pub stream_routes: bool,
+    /// What refers to what, as of the newest state anybody decided on.
+    pub(crate) index: Arc<Index>,
+}
+
+impl AdminState {
+    /// The state of an API that asks for a key of the store, in the shape `v3`, without stream routes.
+    pub fn new(
+        store: Arc<dyn Store>,
+        registry: Arc<Registry>,
+        known_inactive_plugins: &'static [&'static str],
+        load_certificate: LoadCertificate,
+    ) -> AdminState {
+        let index = Arc::new(Index::default());
+        // The first writer need not wait for a large store to be read.
+        drop(index.catch_up(&registry, &store.state()));
+        AdminState {
+            store,
+            registry,
+            known_inactive_plugins,
+            load_certificate,
+            access: Arc::new(Access::default()),
+            api_version: AdminApiVersion::V3,
+            stream_routes: false,
+            index,
+        }
+    }
 }
 
 /// A request that is not done, as its client is told.
@@ -37,6 +72,11 @@ impl Refusal {
         Refusal { status, body: json!({ "error_msg": message.into() }) }
     }
 
+    /// What the store of the contract answers for a key it does not hold.
+    pub(crate) fn key_not_found() -> Refusal {
+        Refusal { status: StatusCode::NOT_FOUND, body: json!({ "message": "Key not found" }) }
+    }
+
     /// 400 with a message.
     pub(crate) fn invalid(message: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, message)
@@ -45,7 +85,11 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        reply::json(self.status, &self.body)
+        match self.body {
+            // The contract has one refusal that is a plain sentence.
+            Value::String(sentence) => reply::text(self.status, format!("{sentence}\n")),
+            body => reply::json(self.status, &body),
+        }
     }
 }
 

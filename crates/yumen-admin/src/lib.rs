@@ -1,13 +1,16 @@
 //! The admin and the status listener: HTTP for operators and their tools, on the control plane's runtime.
 //!
-//! Knows the house only through closures and gatherers; must not know workers, snapshots or stores.
+//! Knows the house only through closures, gatherers and the store's trait; must not know workers or snapshots.
 
+mod access;
 mod admin;
 mod api;
 mod configs;
 mod contract;
 mod control_api;
+mod crud;
 mod exposition;
+pub mod keys;
 mod openapi;
 mod plugins;
 mod reply;
@@ -21,7 +24,8 @@ mod tests;
 mod v1;
 mod validate;
 
-pub use admin::serve_admin;
+pub use access::Access;
+pub use admin::{serve_admin, serve_api};
 pub use api::AdminState;
 pub use contract::contract_router;
 pub use control_api::{ControlState, control_routes, serve_control};

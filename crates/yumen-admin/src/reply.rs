@@ -6,6 +6,11 @@ use serde_json::Value;
 
 /// A reply of `body` as JSON.
 pub(crate) fn json(status: StatusCode, body: &Value) -> Response {
+    text(status, format!("{body}\n"))
+}
+
+/// A reply of a text that is JSON already.
+pub(crate) fn text(status: StatusCode, text: String) -> Response {
     let content_type = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    (status, [content_type], format!("{body}\n")).into_response()
+    (status, [content_type], text).into_response()
 }

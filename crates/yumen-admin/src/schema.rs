@@ -38,6 +38,7 @@ pub(crate) fn singular(kind: Kind) -> &'static str {
         Kind::Protos => "proto",
         Kind::StreamRoutes => "stream_route",
         Kind::Secrets => "secret",
+        Kind::Tests => "test",
     }
 }
 

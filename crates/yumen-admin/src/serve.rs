@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -14,6 +14,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
+
+use crate::access::Peer;
 
 /// What a listener grants its clients.
 #[derive(Debug, Clone, Copy)]
@@ -56,8 +58,9 @@ pub(crate) async fn serve(
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => report(ended),
             accepted = listener.accept(), if connections.len() < bounds.connections => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, router.clone(), bounds, stopped.clone()));
+                Ok((stream, peer)) => {
+                    let router = router.clone().layer(Extension(Peer(peer.ip().to_canonical())));
+                    connections.spawn(connection(stream, router, bounds, stopped.clone()));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");

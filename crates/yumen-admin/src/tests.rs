@@ -140,7 +140,7 @@ async fn admin_answers_pings_as_the_api_it_will_speak() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_admin(listener, std::future::pending()));
     let ok = "{\"status\":\"ok\"}\n";
-    let absent = "{\"error_msg\":\"the Admin API is not built yet: use --file\"}\n";
+    let absent = "{\"error_msg\":\"resources come from a file: change them there\"}\n";
     for (request, status, body) in [
         (get("/apisix/admin"), 200, ok),
         (get("/apisix/admin").replace("GET", "HEAD"), 200, ""),

@@ -20,8 +20,8 @@ use crate::schema;
 
 pub use reference::reference;
 pub use sections::{
-    AccessLog, AccessLogFormat, Admin, CpuAffinity, CpuMode, Listen, LogFormat, LogLevel, Logs, Status,
-    Store, StoreKind, Workers,
+    AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
+    Listen, LogFormat, LogLevel, Logs, Status, Store, StoreKind, Workers,
 };
 pub use traffic::{Dns, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
 
@@ -34,7 +34,7 @@ pub struct NodeConfig {
     pub listen: Vec<Listen>,
     /// The threads that serve traffic.
     pub workers: Workers,
-    /// The admin listener. The Admin API is not built yet: it tells tools who answers, and nothing more.
+    /// The admin listener: the Admin API, for operators and their tools.
     pub admin: Admin,
     /// Health, metrics and other things to read.
     pub status: Status,
@@ -123,11 +123,47 @@ impl NodeConfig {
                 problems.push(problem(&path, found).hint("such as 0.0.0.0:9080 or [::]:9080"));
             }
         }
-        for (i, network) in self.trusted_addresses.iter().enumerate() {
-            if IpSet::parse([network.as_str()]).is_err() {
-                let found = format!("\"{network}\" is neither an address nor a network");
-                problems.push(problem(&format!("trusted_addresses[{i}]"), found).hint("such as 10.0.0.0/8"));
+        check_networks("trusted_addresses", &self.trusted_addresses, problems);
+        check_networks("admin.allow", &self.admin.allow, problems);
+        problems.extend(self.admin_problems());
+    }
+
+    /// What is wrong with the admin listener. Whoever reaches it writes the configuration, so an address
+    /// beyond the loopback needs TLS and keys; to be asked again where the address is overridden.
+    pub fn admin_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let Admin { listen, tls, keys, key_required, .. } = &self.admin;
+        if tls.certificate.is_empty() != tls.key.is_empty() {
+            let found = "a certificate and a key belong together: only one of them is set";
+            problems.push(problem("admin.tls", found));
+        }
+        for (i, key) in keys.iter().enumerate() {
+            if keys[..i].iter().any(|other| other.name == key.name) {
+                let found = format!("the name \"{}\" is used twice", key.name);
+                problems.push(problem(&format!("admin.keys[{i}].name"), found));
             }
+        }
+        let is_reachable = listen.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+        if is_reachable && !key_required {
+            let found = format!("\"{listen}\" can be reached by others, so keys cannot be switched off");
+            let hint = "listen on 127.0.0.1, or set admin.key_required to true";
+            problems.push(problem("admin.key_required", found).hint(hint));
+        }
+        if is_reachable && !tls.is_on() {
+            let found =
+                format!("\"{listen}\" can be reached by others, so keys must not cross it in the clear");
+            problems
+                .push(problem("admin.tls", found).hint("listen on 127.0.0.1, or set certificate and key"));
+        }
+        problems
+    }
+}
+
+fn check_networks(path: &str, networks: &[String], problems: &mut Vec<Problem>) {
+    for (i, network) in networks.iter().enumerate() {
+        if IpSet::parse([network.as_str()]).is_err() {
+            let found = format!("\"{network}\" is neither an address nor a network");
+            problems.push(problem(&format!("{path}[{i}]"), found).hint("such as 10.0.0.0/8"));
         }
     }
 }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use yumen_plugin::Exchange;
 
-pub(crate) use trace::methods;
 pub use trace::{Losing, Lost, Trace, Witness};
 
 use crate::Route;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use yumen_config::{Kind, Resource};
 
 /// Counts the changes of one store; larger is later. Zero is the empty store nobody has written to.
@@ -81,6 +82,20 @@ impl State {
         of_kind.map(|(key, entry)| (&key.id, entry))
     }
 
+    /// The entries of a kind whose id begins with `prefix`, ascending by id.
+    pub fn under<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Entry)> {
+        let from = Key::new(kind, prefix);
+        let is_under = move |key: &Key| key.kind == kind && key.id.starts_with(prefix);
+        self.entries
+            .range(from..)
+            .take_while(move |(key, _)| is_under(key))
+            .map(|(key, entry)| (&key.id, entry))
+    }
+
     /// All entries, ascending by key.
     pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
         self.entries.iter()
@@ -94,6 +109,20 @@ impl State {
             json: entry.json.clone(),
         };
         self.entries.iter().map(resource).collect()
+    }
+
+    /// The entries that `newer` has otherwise, ascending by key, as they are here and there.
+    ///
+    /// Parts both states share are not visited, so of neighbours this costs about what was changed.
+    pub fn differences<'a>(
+        &'a self,
+        newer: &'a State,
+    ) -> impl Iterator<Item = (&'a Key, Option<&'a Entry>, Option<&'a Entry>)> {
+        self.entries.diff(&newer.entries).map(|item| match item {
+            DiffItem::Add(key, after) => (key, None, Some(after)),
+            DiffItem::Update { old: (key, before), new: (_, after) } => (key, Some(before), Some(after)),
+            DiffItem::Remove(key, before) => (key, Some(before), None),
+        })
     }
 
     /// How many entries there are.

@@ -1,6 +1,6 @@
 //! The doors configuration comes in by: opens the node's store and has every revision told to the control thread.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -9,7 +9,8 @@ use yumen_base::{Level, Problem};
 use yumen_config::node::StoreKind;
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
-use yumen_store::{Authorship, Draft, Entry, Key, Memory, Proposal, Revision, State, Store};
+use yumen_store::starter::STARTER;
+use yumen_store::{Authorship, Draft, Entry, Key, Memory, Proposal, ReadOnly, Revision, State, Store};
 
 use crate::compiler;
 use crate::control::{Control, Message};
@@ -43,11 +44,32 @@ fn follow(store: &dyn Store, messages: &Sender<Message>) -> State {
     store.follow(Box::new(move |committed| drop(follower.send(Message::Committed(committed.clone())))))
 }
 
+/// The store in the data directory; where it is new it starts with what says hello.
 fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
-    let dir = PathBuf::from(&node.store.data_dir);
-    let path = yumen_store::ensure_starter(&dir)
-        .with_context(|| format!("cannot keep files in {}", dir.display()))?;
-    open_file(&path, reader)
+    let dir = Path::new(&node.store.data_dir);
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot keep files in {}", dir.display()))?;
+    let store: Arc<dyn Store> = Arc::new(Memory::store(1000)?);
+    if store.state().revision == Revision::default() {
+        write_first(&*store, &reader)?;
+    }
+    let state = follow(&*store, &reader.messages);
+    let _ = reader.messages.send(Message::State(state));
+    Ok(Doors { store, _watch: None })
+}
+
+fn write_first(store: &dyn Store, reader: &Reader) -> anyhow::Result<()> {
+    let resources = reader.read(STARTER).context("the first configuration cannot be read")?;
+    let (tell, told) = std::sync::mpsc::channel();
+    store.propose(Proposal {
+        by: Authorship::by("first start"),
+        decide: Box::new(move |draft| {
+            replace_all(draft, &resources);
+            true
+        }),
+        done: Box::new(move |result| drop(tell.send(result))),
+    });
+    told.recv().context("the store has ended")?.context("the first configuration cannot be written")?;
+    Ok(())
 }
 
 /// A watched document: what it says is mirrored into a store in memory.
@@ -64,7 +86,8 @@ fn open_file(path: &Path, reader: Reader) -> anyhow::Result<Doors> {
     }
     let mut mirror = Mirror { store: store.clone(), reader, is_started };
     let watch = file.watch(move |event| mirror.take(event))?;
-    Ok(Doors { store, _watch: Some(watch) })
+    let reason = format!("resources come from {}: change them there", path.display());
+    Ok(Doors { store: Arc::new(ReadOnly::new(store, reason)), _watch: Some(watch) })
 }
 
 fn first_state(resources: Vec<Resource>) -> State {

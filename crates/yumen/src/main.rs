@@ -10,6 +10,7 @@ mod doors;
 mod explain;
 mod node;
 mod offline;
+mod operators;
 mod process;
 mod reference;
 mod remote;

@@ -1,28 +1,26 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use tokio::net::TcpListener as AsyncListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use yumen_admin::StatusState;
 use yumen_config::NodeConfig;
 use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, StoreKind};
 use yumen_plugin::Carry;
 use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
-use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::tls::{self, Acceptor, ServerTls};
-use yumen_proxy::{AllCounters, Counters, Listener, ListenerSettings, Settings, WorkerParts};
+use yumen_proxy::{Counters, Listener, ListenerSettings, Settings, WorkerParts};
 use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
 use crate::doors::Doors;
+use crate::operators::{FleetView, House, Operators};
 use crate::trial::Trial;
 use crate::{compiler, dns, node, process};
 
@@ -47,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         .thread_name("yumen-async")
         .enable_all()
         .build()?;
-    let store = Doors::open(&node, &control, trial.clone())?;
+    let doors = Doors::open(&node, &control, trial.clone())?;
     start_resolving(&runtime, &node, &control);
     wait_for_first_snapshot(&control);
     let (drain, draining) = watch::channel(false);
@@ -57,9 +55,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let probes = supervisor.counters();
     runtime.spawn(supervisor.supervise(control.snapshots.clone()));
-    let doors = serve_doors(&runtime, &node, status_state(&control, &carry, &fleet, probes))?;
+    let house = House { control, carry, fleet: fleet.view(), probes, store: doors.store.clone(), publisher };
+    let operators = Operators::serve(&runtime, &node, &house)?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
-    announce(&listeners, &doors, open_files, workers, &node);
+    announce(&listeners, &operators, open_files, workers, &node);
     runtime.block_on(signals.next());
     tracing::info!("draining");
     // Workers hold receivers until they end.
@@ -160,6 +159,11 @@ struct Fleet {
 }
 
 impl Fleet {
+    /// What can be read of the workers.
+    fn view(&self) -> FleetView {
+        FleetView { counters: self.counters.clone(), applied: self.applied.clone() }
+    }
+
     fn start(
         node: &NodeConfig,
         workers: usize,
@@ -275,76 +279,14 @@ fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Opti
     Ok((Some(queue), Some(writer)))
 }
 
-/// Where operators' listeners listen.
-struct Operators {
-    admin: Option<std::net::SocketAddr>,
-    status: Option<std::net::SocketAddr>,
-}
-
-fn serve_doors(runtime: &Runtime, node: &NodeConfig, state: StatusState) -> anyhow::Result<Operators> {
-    let listen = |address: &str, what: &str| -> anyhow::Result<Option<AsyncListener>> {
-        if address.is_empty() {
-            return Ok(None);
-        }
-        let bound = runtime.block_on(AsyncListener::bind(node::address(address)?));
-        Ok(Some(bound.with_context(|| format!("cannot listen on {address} ({what})"))?))
-    };
-    let admin = listen(&node.admin.listen, "admin")?;
-    let status = listen(&node.status.listen, "status")?;
-    let addresses =
-        |listener: &Option<AsyncListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
-    let doors = Operators { admin: addresses(&admin), status: addresses(&status) };
-    if let Some(status) = status {
-        runtime.spawn(yumen_admin::serve_status(status, state, std::future::pending::<()>()));
-    }
-    if let Some(admin) = admin {
-        runtime.spawn(yumen_admin::serve_admin(admin, std::future::pending::<()>()));
-    }
-    Ok(doors)
-}
-
-fn status_state(
-    control: &Control,
-    carry: &Arc<Carry>,
-    fleet: &Fleet,
-    probes: Arc<ProbeCounters>,
-) -> StatusState {
-    let (shown, snapshots) = (control.shown.clone(), control.snapshots.clone());
-    let prometheus = yumen_plugins::prometheus::metrics(carry);
-    let applied = fleet.applied.clone();
-    let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
-    let problems = shown.clone();
-    StatusState {
-        ready: Arc::new(move || match ready.publisher.version() {
-            0 => Err("no configuration has been compiled yet".into()),
-            _ => Ok(()),
-        }),
-        gather: vec![
-            Arc::new(AllCounters(fleet.counters.clone())),
-            shown,
-            prometheus,
-            probes,
-            Arc::new(HealthMetrics(snapshots)),
-        ],
-        describe: Arc::new(move || {
-            let applied: Vec<u64> = applied.iter().map(|version| version.load(Ordering::Acquire)).collect();
-            serde_json::json!({
-                "version": env!("CARGO_PKG_VERSION"),
-                "revision": described.revision.load(Ordering::Acquire),
-                "workers": applied.len(),
-                "problems": described.problems().len(),
-            })
-        }),
-        health: Arc::new(move || {
-            let snapshot = health.borrow().clone();
-            serde_json::to_value(yumen_proxy::probe::report(&snapshot)).unwrap_or_default()
-        }),
-        problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
-    }
-}
-
 /// Says where it listens, and what to try next.
-fn announce(listeners: &Listeners, doors: &Operators, open_files: u64, workers: usize, node: &NodeConfig) {
+fn announce(
+    listeners: &Listeners,
+    operators: &Operators,
+    open_files: u64,
+    workers: usize,
+    node: &NodeConfig,
+) {
     for listener in &listeners.settings {
         tracing::info!(address = %listener.address, tls = listener.tls, "listening");
     }
@@ -354,17 +296,28 @@ fn announce(listeners: &Listeners, doors: &Operators, open_files: u64, workers: 
         let scheme = if listener.tls { "https" } else { "http" };
         lines.push(format!("  {scheme:<8} {scheme}://{}", listener.address));
     }
-    if let Some(admin) = doors.admin {
+    if let Some(admin) = operators.admin {
         lines.push(format!("  admin    http://{admin}/apisix/admin"));
     }
-    if let Some(status) = doors.status {
+    if let Some(status) = operators.status {
         lines.push(format!("  status   http://{status}/status   http://{status}/metrics"));
     }
-    let (file, path) = match node.store.kind {
-        StoreKind::File => (node.store.file.clone(), "/"),
-        StoreKind::Embedded => (format!("{}/routes.yaml", node.store.data_dir), "/hello"),
+    let path = match node.store.kind {
+        StoreKind::File => {
+            lines.push(format!("  routes   {} (edit it: changes apply at once)", node.store.file));
+            "/"
+        }
+        StoreKind::Embedded => {
+            lines.push(format!("  store    {}", node.store.data_dir));
+            "/hello"
+        }
     };
-    lines.push(format!("  routes   {file} (edit it: changes apply at once)"));
+    if let Some(keys) = &operators.new_keys {
+        lines.push(format!(
+            "\nKeys of the admin listener, shown this once:\n  admin    {}\n  viewer   {}",
+            keys.admin, keys.viewer
+        ));
+    }
     if let Some(first) = listeners.settings.first() {
         let (scheme, insecure) = if first.tls { ("https", "-k ") } else { ("http", "") };
         lines.push(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", first.address));

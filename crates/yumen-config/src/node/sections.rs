@@ -75,18 +75,119 @@ pub enum CpuMode {
     None,
 }
 
-/// The admin listener. The Admin API is not built yet: it tells tools who answers, and nothing more.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// The admin listener: the Admin API, for operators and their tools.
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
-    /// Address and port; empty switches it off.
+    /// Address and port; empty switches it off. An address others can reach needs `tls` and a key.
     pub listen: String,
+    /// Who may connect: addresses and networks. Everybody else is answered 403.
+    pub allow: Vec<String>,
+    /// Whether requests must carry a key.
+    pub key_required: bool,
+    /// Keys beside those the store holds.
+    pub keys: Vec<AdminKey>,
+    /// Whether pages of other origins may call the API.
+    pub cors: bool,
+    /// The certificate the listener shows; without it the listener speaks plain HTTP.
+    pub tls: AdminTls,
+    /// Shape of answers: `v3`, or `default` for tools that know the older one.
+    pub api_version: AdminApiVersion,
+    /// Keys that seal what the store writes to disk, each 32 random bytes in base64: the first seals, all
+    /// open. Empty means the file `keyring` in the store's `data_dir`.
+    pub keyring: Vec<String>,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Admin { listen: "127.0.0.1:9180".into() }
+        Admin {
+            listen: "127.0.0.1:9180".into(),
+            allow: vec!["127.0.0.0/8".into(), "::1".into()],
+            key_required: true,
+            keys: Vec::new(),
+            cors: true,
+            tls: AdminTls::default(),
+            api_version: AdminApiVersion::V3,
+            keyring: Vec::new(),
+        }
     }
+}
+
+/// Leaves secrets out, for configuration is written to logs.
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.keys.iter().map(|key| key.name.as_str()).collect();
+        f.debug_struct("Admin")
+            .field("listen", &self.listen)
+            .field("allow", &self.allow)
+            .field("key_required", &self.key_required)
+            .field("keys", &names)
+            .field("cors", &self.cors)
+            .field("tls", &self.tls)
+            .field("api_version", &self.api_version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A key of the Admin API.
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdminKey {
+    /// Who holds it: the author in the history.
+    #[schemars(length(min = 1, max = 100))]
+    pub name: String,
+    /// The key itself, at least 16 characters.
+    #[schemars(length(min = 16, max = 256))]
+    pub key: String,
+    /// What it may do.
+    #[serde(default)]
+    pub role: AdminRole,
+}
+
+/// Leaves the key out.
+impl std::fmt::Debug for AdminKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminKey").field("name", &self.name).field("role", &self.role).finish_non_exhaustive()
+    }
+}
+
+/// What a key of the Admin API may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AdminRole {
+    /// Everything.
+    #[default]
+    Admin,
+    /// Read.
+    Viewer,
+}
+
+/// The certificate of the admin listener.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdminTls {
+    /// The file of the chain, PEM.
+    pub certificate: String,
+    /// The file of its key, PEM.
+    pub key: String,
+}
+
+impl AdminTls {
+    /// Whether the listener speaks TLS.
+    pub fn is_on(&self) -> bool {
+        !self.certificate.is_empty() || !self.key.is_empty()
+    }
+}
+
+/// Shape of the Admin API's answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AdminApiVersion {
+    /// The objects themselves.
+    #[default]
+    V3,
+    /// Wrapped in `action` and `node`.
+    Default,
 }
 
 /// Health, metrics and other things to read.

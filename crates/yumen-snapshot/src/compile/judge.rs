@@ -82,7 +82,7 @@ impl Judge<'_> {
                 let written = decode_value::<config::Ssl>(copy)?;
                 certificate::load(self.load_certificate, &written).map(drop)
             }
-            Kind::Upstreams | Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {
+            Kind::Upstreams | Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => {
                 Ok(config::check(kind, copy)?)
             }
         }

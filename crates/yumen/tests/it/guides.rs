@@ -21,7 +21,9 @@ fn steps(text: &str) -> Vec<Step> {
         let mut continues = false;
         for line in block.lines() {
             match (line.strip_prefix("$ "), continues) {
-                (Some(command), false) => steps.push(Step { command: command.to_owned(), expected: Vec::new() }),
+                (Some(command), false) => {
+                    steps.push(Step { command: command.to_owned(), expected: Vec::new() })
+                }
                 (_, true) => {
                     let step = steps.last_mut().expect("a command came before");
                     step.command.push('\n');
@@ -43,7 +45,8 @@ fn steps(text: &str) -> Vec<Step> {
 
 /// The shell session of a guide, one marker after each command.
 fn script(steps: &[Step]) -> String {
-    let step = |(i, step): (usize, &Step)| format!("{} 2>&1\nprintf '\\n<<%d %d>>\\n' {i} $?\n", step.command);
+    let step =
+        |(i, step): (usize, &Step)| format!("{} 2>&1\nprintf '\\n<<%d %d>>\\n' {i} $?\n", step.command);
     steps.iter().enumerate().map(step).collect()
 }
 
@@ -81,7 +84,9 @@ fn check(guide: &Path) {
     let mut rest = said.as_str();
     for (i, step) in steps.iter().enumerate() {
         let marker = format!("\n<<{i} ");
-        let (printed, after) = rest.split_once(&marker).unwrap_or_else(|| panic!("{}: ended before\n{}\n{said}", guide.display(), step.command));
+        let (printed, after) = rest
+            .split_once(&marker)
+            .unwrap_or_else(|| panic!("{}: ended before\n{}\n{said}", guide.display(), step.command));
         rest = after.split_once(">>\n").map_or("", |(_, rest)| rest);
         expect(guide, step, printed);
     }

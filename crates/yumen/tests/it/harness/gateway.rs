@@ -48,6 +48,21 @@ impl Gateway {
         Gateway::launch(scratch, options, &["--file", &routes])
     }
 
+    /// Starts on its embedded store, new and empty but for what says hello, and tells the admin key.
+    pub(crate) fn embedded() -> (Gateway, String) {
+        let gateway = Gateway::launch(Scratch::new(), &Options::default(), &["--data-dir", "data"]);
+        let key = gateway.admin_key().expect("a first start prints the admin key");
+        (gateway, key)
+    }
+
+    /// The admin key, if this start made one.
+    pub(crate) fn admin_key(&self) -> Option<String> {
+        let lines = self.lines();
+        let after = lines.iter().skip_while(|line| !line.starts_with("Keys of the admin listener"));
+        let line = after.skip(1).find(|line| line.trim_start().starts_with("admin"))?;
+        line.split_whitespace().nth(1).map(str::to_owned)
+    }
+
     pub(crate) fn launch(scratch: Scratch, options: &Options<'_>, more: &[&str]) -> Gateway {
         let config = scratch.write("yumen.yaml", options.node);
         let log = std::fs::File::create(scratch.file("stderr")).expect("a log file");

@@ -1,0 +1,131 @@
+//! Resources over HTTP: which verb on which path does what to the store.
+//!
+//! Judging one object alone is `validate`'s; who may ask is settled before.
+
+mod answer;
+mod body;
+mod facts;
+mod index;
+mod list;
+mod merge;
+mod object;
+mod query;
+mod references;
+mod target;
+#[cfg(test)]
+pub(crate) mod tests;
+mod write;
+
+use axum::Router;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use yumen_config::Kind;
+use yumen_store::Authorship;
+
+use crate::api::{AdminState, Refusal};
+use target::Target;
+
+pub(crate) use index::Index;
+pub(crate) use query::Query;
+
+/// The routes of all resources, below what others serve under more definite paths.
+pub(crate) fn router() -> Router<AdminState> {
+    Router::new().route("/apisix/admin/{*path}", any(dispatch))
+}
+
+/// What every verb is told beside its target and its body.
+struct Asked {
+    by: Authorship,
+    query: Query,
+    condition: Condition,
+}
+
+/// What must hold of the object before it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Condition {
+    Anything,
+    IsAbsent,
+    IsThere,
+    /// One of these entity tags: its `modifiedIndex`, in quotes.
+    IsAt(String),
+}
+
+impl Condition {
+    fn of(headers: &HeaderMap) -> Condition {
+        let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+        match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+            (Some("*"), _) => Condition::IsThere,
+            (Some(tags), _) => Condition::IsAt(tags.to_owned()),
+            (None, Some("*")) => Condition::IsAbsent,
+            _ => Condition::Anything,
+        }
+    }
+}
+
+async fn dispatch(
+    State(state): State<AdminState>,
+    Extension(by): Extension<Authorship>,
+    request: Request,
+) -> Response {
+    answer(state, by, request).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    let target = Target::of(head.uri.path())?;
+    if target.kind == Kind::StreamRoutes && !state.stream_routes {
+        return Err(Refusal::invalid("stream mode is disabled, can not add stream routes"));
+    }
+    let verb = Verb::of(&head.method, target.kind)?;
+    let asked = Asked { by, query: Query::of(&head.uri), condition: Condition::of(&head.headers) };
+    if verb == Verb::Get {
+        return list::get(state, target, asked.query).await;
+    }
+    if verb == Verb::Delete {
+        return write::delete(state, target, asked).await;
+    }
+    let body = body::read(&head.headers, body).await?;
+    match verb {
+        Verb::Post => write::post(state, target, body, asked).await,
+        Verb::Patch => write::patch(state, target, body, asked).await,
+        _ => write::put(state, target, body, asked).await,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Get,
+    Put,
+    Post,
+    Patch,
+    Delete,
+}
+
+impl Verb {
+    fn of(method: &Method, kind: Kind) -> Result<Verb, Refusal> {
+        let verb = match method.as_str() {
+            "GET" => Verb::Get,
+            "PUT" => Verb::Put,
+            "POST" => Verb::Post,
+            "PATCH" => Verb::Patch,
+            "DELETE" => Verb::Delete,
+            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "not found")),
+        };
+        if verb.is_for(kind) {
+            return Ok(verb);
+        }
+        let message = format!("not supported `{method}` method for {}", target::word(kind));
+        Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message))
+    }
+
+    fn is_for(self, kind: Kind) -> bool {
+        use Kind::*;
+        match self {
+            Verb::Post => matches!(kind, Routes | Services | Upstreams | Ssls | Protos | StreamRoutes),
+            Verb::Patch => !matches!(kind, Consumers | Credentials | PluginMetadata | Protos | StreamRoutes),
+            Verb::Get | Verb::Put | Verb::Delete => true,
+        }
+    }
+}

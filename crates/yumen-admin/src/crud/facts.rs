@@ -1,0 +1,107 @@
+//! What an object says about others: what it refers to, and what it claims for itself alone.
+//!
+//! Reads stored text as it is; must not judge it.
+
+use serde_json::{Map, Value};
+use yumen_config::Kind;
+use yumen_plugin::Registry;
+use yumen_store::Key;
+
+/// One thing an object says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fact {
+    /// It cannot do without this object.
+    Uses(Key),
+    /// A plugin of it cannot do without this object.
+    UsesInPlugin(Key),
+    /// A consumer is found by this value of the plugin's key.
+    FoundBy {
+        /// The plugin.
+        plugin: String,
+        /// The value.
+        value: String,
+    },
+    /// The plugin runs for every request.
+    RunsEverywhere(String),
+}
+
+/// Where references stand, and what they lead to.
+const REFERENCES: [(&str, Kind); 4] = [
+    ("upstream_id", Kind::Upstreams),
+    ("service_id", Kind::Services),
+    ("plugin_config_id", Kind::PluginConfigs),
+    ("group_id", Kind::ConsumerGroups),
+];
+
+/// The settings that tell consumers apart, of plugins that are known and not built yet.
+const KEYS_OF_INACTIVE: [(&str, &str); 4] = [
+    ("jwt-auth", "key"),
+    ("hmac-auth", "key_id"),
+    ("ldap-auth", "user_dn"),
+    ("ldap-auth-advanced", "user_dn"),
+];
+
+/// Everything the stored text of `key` says.
+pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
+    if matches!(key.kind, Kind::Upstreams | Kind::Ssls | Kind::Protos | Kind::Secrets | Kind::PluginMetadata)
+    {
+        return Vec::new();
+    }
+    serde_json::from_str(json).map(|object| of(registry, key.kind, &object)).unwrap_or_default()
+}
+
+/// Everything an object of this kind says.
+pub(crate) fn of(registry: &Registry, kind: Kind, object: &Map<String, Value>) -> Vec<Fact> {
+    let referred = |(field, kind): (&str, Kind)| Some(Fact::Uses(Key::new(kind, id_in(object, field)?)));
+    let mut facts: Vec<Fact> = REFERENCES.into_iter().filter_map(referred).collect();
+    let protocol = object.get("protocol").and_then(Value::as_object);
+    if let Some(id) = protocol.and_then(|protocol| id_in(protocol, "superior_id")) {
+        facts.push(Fact::Uses(Key::new(Kind::StreamRoutes, id)));
+    }
+    let Some(plugins) = object.get("plugins").and_then(Value::as_object) else {
+        return facts;
+    };
+    in_plugins(plugins, &mut facts);
+    match kind {
+        Kind::Consumers | Kind::Credentials => facts.extend(found_by(registry, plugins)),
+        Kind::GlobalRules => facts.extend(plugins.keys().cloned().map(Fact::RunsEverywhere)),
+        _ => {}
+    }
+    facts
+}
+
+fn in_plugins(plugins: &Map<String, Value>, facts: &mut Vec<Fact>) {
+    let rules = plugins.get("traffic-split").and_then(|split| split.get("rules")?.as_array());
+    let weighted = |rule: &'_ Value| rule.get("weighted_upstreams").and_then(Value::as_array).cloned();
+    for upstream in rules.into_iter().flatten().filter_map(weighted).flatten() {
+        let id = upstream.as_object().and_then(|upstream| id_in(upstream, "upstream_id"));
+        facts.extend(id.map(|id| Fact::UsesInPlugin(Key::new(Kind::Upstreams, id))));
+    }
+    let transcode = plugins.get("grpc-transcode").and_then(Value::as_object);
+    let proto = transcode.and_then(|transcode| id_in(transcode, "proto_id"));
+    facts.extend(proto.map(|id| Fact::UsesInPlugin(Key::new(Kind::Protos, id))));
+}
+
+fn found_by(registry: &Registry, plugins: &Map<String, Value>) -> Vec<Fact> {
+    let fact = |(plugin, settings): (&String, &Value)| {
+        let value = settings.get(key_field(registry, plugin)?)?.as_str()?;
+        Some(Fact::FoundBy { plugin: plugin.clone(), value: value.to_owned() })
+    };
+    plugins.iter().filter_map(fact).collect()
+}
+
+/// The setting of an authentication plugin that tells consumers apart.
+pub(crate) fn key_field(registry: &Registry, plugin: &str) -> Option<&'static str> {
+    let built = registry.get(plugin).and_then(|registered| registered.kind.consumer);
+    let inactive = || KEYS_OF_INACTIVE.into_iter().find(|(name, _)| *name == plugin);
+    built.map(|consumer| consumer.key_field).or_else(|| inactive().map(|(_, field)| field))
+}
+
+/// An id as text, for it may have been written as a number.
+pub(crate) fn id_in(object: &Map<String, Value>, field: &str) -> Option<String> {
+    match object.get(field)? {
+        Value::String(id) => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
+}

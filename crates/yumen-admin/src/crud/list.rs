@@ -1,0 +1,163 @@
+//! Reading: one object, or a list with filters and pages.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use regex::Regex;
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use yumen_config::Kind;
+use yumen_store::{Entry, Key, Revision, State};
+
+use super::answer::{self, Action};
+use super::query::Query;
+use super::target::Target;
+use crate::api::{AdminState, Refusal};
+
+/// Answers a GET.
+pub(crate) async fn get(state: AdminState, target: Target, query: Query) -> Result<Response, Refusal> {
+    if target.id.is_some() {
+        let key = target.key()?;
+        let at = state.store.state();
+        let entry = at.get(key.kind, &key.id).ok_or_else(Refusal::key_not_found)?;
+        return Ok(answer::one(state.api_version, StatusCode::OK, Action::Get, (&key, entry), at.revision));
+    }
+    // A list of everything may take a while to filter and to write.
+    let listed = tokio::task::spawn_blocking(move || list(&state, &target, &query)).await;
+    listed.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
+}
+
+fn list(state: &AdminState, target: &Target, query: &Query) -> Result<Response, Refusal> {
+    let page = Page::of(query)?;
+    let filters = Filters::of(target.kind, query)?;
+    let at = state.store.state();
+    let prefix = target.parent.as_deref().map(|_| target.stored_id(""));
+    let rows = at.under(target.kind, prefix.as_deref().unwrap_or_default());
+    let mut rows: Vec<(&Arc<str>, &Entry)> = rows.filter(|(_, entry)| filters.admit(&entry.json)).collect();
+    if target.kind == Kind::Credentials && rows.is_empty() {
+        return Err(Refusal::key_not_found());
+    }
+    let total = rows.len();
+    if let Some(page) = page {
+        rows.sort_by_key(|(id, entry)| (entry.created, *id));
+        rows = rows.into_iter().skip(page.skipped()).take(page.size).collect();
+    }
+    let place = match (&target.parent, target.kind) {
+        (Some(consumer), Kind::Credentials) => format!("consumers/{consumer}/credentials"),
+        _ => target.kind.name().to_owned(),
+    };
+    let keyed = rows.into_iter().map(|(id, entry)| (Key::new(target.kind, id.clone()), entry));
+    Ok(answer::list(state.api_version, &place, total, keyed, revision(&at)))
+}
+
+fn revision(state: &State) -> Revision {
+    state.revision
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Page {
+    number: usize,
+    size: usize,
+}
+
+impl Page {
+    /// The page asked for; without both of its arguments the whole list is.
+    fn of(query: &Query) -> Result<Option<Page>, Refusal> {
+        let number = |name| query.get(name).and_then(|text| text.trim().parse::<f64>().ok());
+        let (Some(page), Some(size)) = (number("page"), number("page_size")) else {
+            return Ok(None);
+        };
+        if !(10.0..=500.0).contains(&size) {
+            let body = Value::from("page_size must be between 10 and 500");
+            return Err(Refusal { status: StatusCode::BAD_REQUEST, body });
+        }
+        Ok(Some(Page { number: (page as usize).max(1), size: size as usize }))
+    }
+
+    fn skipped(self) -> usize {
+        (self.number - 1).saturating_mul(self.size)
+    }
+}
+
+/// What an object must have to be listed.
+#[derive(Default)]
+struct Filters {
+    name: Option<Regex>,
+    uri: Option<Regex>,
+    label: Option<String>,
+    fields: Vec<(&'static str, String)>,
+}
+
+/// The parts of an object filters look at.
+#[derive(Deserialize)]
+struct Filtered<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    uri: Option<String>,
+    uris: Option<Vec<String>>,
+    labels: Option<BTreeMap<String, Value>>,
+    service_id: Option<Value>,
+    upstream_id: Option<Value>,
+}
+
+impl Filters {
+    fn of(kind: Kind, query: &Query) -> Result<Filters, Refusal> {
+        let regex = |name: &str| -> Result<Option<Regex>, Refusal> {
+            let Some(text) = query.get(name) else { return Ok(None) };
+            let refused = |error| Refusal::invalid(format!("invalid argument {name}: {error}"));
+            Regex::new(text).map(Some).map_err(refused)
+        };
+        let mut filters = Filters {
+            name: regex("name")?,
+            uri: regex("uri")?,
+            label: query.get("label").map(str::to_owned),
+            fields: Vec::new(),
+        };
+        let pairs = query.get("filter").map(Query::parse).unwrap_or_default();
+        for (field, value) in pairs.iter() {
+            match (kind, field) {
+                (Kind::Routes | Kind::StreamRoutes, "service_id") => {
+                    filters.fields.push(("service_id", value.to_owned()));
+                }
+                (Kind::Routes | Kind::StreamRoutes, "upstream_id") => {
+                    filters.fields.push(("upstream_id", value.to_owned()));
+                }
+                _ => tracing::warn!(field, kind = kind.name(), "a filter on this field is not supported"),
+            }
+        }
+        Ok(filters)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.name.is_none() && self.uri.is_none() && self.label.is_none() && self.fields.is_empty()
+    }
+
+    fn admit(&self, json: &str) -> bool {
+        self.is_empty() || serde_json::from_str(json).is_ok_and(|object| self.admit_object(&object))
+    }
+
+    fn admit_object(&self, object: &Filtered<'_>) -> bool {
+        let Filtered { name, uri, uris, labels, .. } = object;
+        let is_named = |regex: &Regex| name.as_deref().is_some_and(|name| regex.is_match(name));
+        let mut uris = uri.iter().chain(uris.iter().flatten());
+        let is_at = |regex: &Regex| uris.any(|uri| regex.is_match(uri));
+        let is_labelled = |label: &String| labels.as_ref().is_some_and(|labels| labels.contains_key(label));
+        self.name.as_ref().is_none_or(is_named)
+            && self.uri.as_ref().is_none_or(is_at)
+            && self.label.as_ref().is_none_or(is_labelled)
+            && self.fields.iter().all(|(field, wanted)| object.has(field, wanted))
+    }
+}
+
+impl Filtered<'_> {
+    fn has(&self, field: &str, wanted: &str) -> bool {
+        let found = if field == "service_id" { &self.service_id } else { &self.upstream_id };
+        match found {
+            Some(Value::String(id)) => id == wanted,
+            Some(Value::Number(id)) => id.to_string() == wanted,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Changing part of an object: merging a patch into it, replacing the value at a path in it.
+
+use serde_json::{Map, Value};
+
+/// Merges `patch` into `object`: objects member by member, anything else replaces, null deletes.
+pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (name, value) in patch {
+        match (object.get_mut(&name), value) {
+            (_, Value::Null) => {
+                object.shift_remove(&name);
+            }
+            (Some(Value::Object(inner)), Value::Object(patch)) => merge(inner, patch),
+            (_, Value::Object(patch)) => {
+                let mut inner = Map::new();
+                merge(&mut inner, patch);
+                object.insert(name, Value::Object(inner));
+            }
+            (_, value) => {
+                object.insert(name, value);
+            }
+        }
+    }
+}
+
+/// Puts `value` where `path` leads, making objects on the way; null deletes. An error is the part of the
+/// path that leads nowhere.
+pub(crate) fn replace(object: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
+    let Some((last, way)) = path.split_last() else {
+        return Ok(());
+    };
+    let mut inner = object;
+    for (i, name) in way.iter().enumerate() {
+        let next = inner.entry(name.as_str()).or_insert_with(|| Value::Object(Map::new()));
+        inner = next.as_object_mut().ok_or_else(|| format!("/{}", path[..=i].join("/")))?;
+    }
+    match value {
+        Value::Null => inner.shift_remove(last),
+        value => inner.insert(last.clone(), value),
+    };
+    Ok(())
+}

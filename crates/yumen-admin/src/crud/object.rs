@@ -1,0 +1,161 @@
+//! An object on its way into the store: its id, its times, and whether it may be written at all.
+
+use serde_json::{Map, Value};
+use yumen_config::Kind;
+use yumen_store::Key;
+
+use super::facts::id_in;
+use super::target::{Target, is_id, word};
+use crate::api::{AdminState, Refusal};
+use crate::validate;
+
+const TIMES: [&str; 2] = ["create_time", "update_time"];
+const SECRET_MANAGERS: [&str; 3] = ["vault", "aws", "gcp"];
+
+/// An object a client wrote, judged; its times are still to come.
+pub(crate) struct Written {
+    /// `None` where the store is to choose the id.
+    pub(crate) key: Option<Key>,
+    pub(crate) object: Map<String, Value>,
+}
+
+/// Judges the body of a PUT, and tells what it is called.
+pub(crate) fn put(state: &AdminState, target: &Target, body: Option<Value>) -> Result<Written, Refusal> {
+    let kind = target.kind;
+    if kind == Kind::Secrets && (target.id.is_none() || target.parent.is_none()) {
+        return Err(Refusal::invalid("no secret id"));
+    }
+    check_manager(target)?;
+    let mut object = object_of(state, kind, body)?;
+    let id = match kind {
+        Kind::Consumers => return consumer(state, target, object),
+        Kind::PluginMetadata => return plugin_metadata(state, target, object),
+        Kind::Secrets => target.id.as_deref().map(|id| target.stored_id(id)),
+        _ => target.id.clone().or_else(|| id_in(&object, "id")),
+    };
+    let id = id.ok_or_else(|| Refusal::invalid(format!("missing {} id", word(kind))))?;
+    if object.contains_key("id") && id_in(&object, "id").as_deref() != Some(&id) {
+        return Err(Refusal::invalid(format!("wrong {} id", word(kind))));
+    }
+    if !(target.id.is_none() && object.contains_key("id")) {
+        object.insert("id".to_owned(), Value::String(id.clone()));
+    }
+    check_times(&object)?;
+    judge(state, kind, &object)?;
+    check_id(target.id.as_deref().unwrap_or(&id))?;
+    let stored = if kind == Kind::Secrets { id } else { target.stored_id(&id) };
+    Ok(Written { key: Some(Key::new(kind, stored)), object })
+}
+
+/// Judges the body of a POST.
+pub(crate) fn post(state: &AdminState, target: &Target, body: Option<Value>) -> Result<Written, Refusal> {
+    let object = object_of(state, target.kind, body)?;
+    if target.id.is_some() || object.contains_key("id") {
+        return Err(Refusal::invalid(format!("wrong {} id, do not need it", word(target.kind))));
+    }
+    check_times(&object)?;
+    judge(state, target.kind, &object)?;
+    Ok(Written { key: None, object })
+}
+
+/// Judges what a PATCH made of an object. Its times may be written, if they are times.
+pub(crate) fn patched(state: &AdminState, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+    let called = match key.kind {
+        Kind::Credentials => key.id.rsplit('/').next().unwrap_or_default(),
+        _ => &*key.id,
+    };
+    if id_in(object, "id").as_deref() != Some(called) {
+        return Err(Refusal::invalid(format!("wrong {} id", word(key.kind))));
+    }
+    let mut timeless = object.clone();
+    for time in TIMES {
+        if timeless.shift_remove(time).is_some_and(|value| !value.is_i64()) {
+            return Err(Refusal::invalid(format!(
+                "invalid configuration: property \"{time}\" validation failed: wrong type: expected integer"
+            )));
+        }
+    }
+    judge(state, key.kind, &timeless)
+}
+
+/// Gives an object its times: made when its predecessor was, changed now.
+pub(crate) fn stamp(object: &mut Map<String, Value>, created: Option<Value>, now_s: u64) {
+    for (name, time) in TIMES.into_iter().zip([created.unwrap_or(now_s.into()), now_s.into()]) {
+        object.shift_remove(name);
+        object.insert(name.to_owned(), time);
+    }
+}
+
+fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<String, Value>, Refusal> {
+    match body {
+        None | Some(Value::Null) => Err(Refusal::invalid("missing configurations")),
+        Some(Value::Object(object)) => Ok(object),
+        Some(value) => {
+            validate::object(state, kind, &value).map_err(Refusal::invalid)?;
+            Err(Refusal::invalid("invalid configuration: it must be an object"))
+        }
+    }
+}
+
+fn judge(state: &AdminState, kind: Kind, object: &Map<String, Value>) -> Result<(), Refusal> {
+    let value = Value::Object(object.clone());
+    validate::object(state, kind, &value).map_err(Refusal::invalid)
+}
+
+fn consumer(state: &AdminState, target: &Target, object: Map<String, Value>) -> Result<Written, Refusal> {
+    check_times(&object)?;
+    judge(state, Kind::Consumers, &object)?;
+    let name = object.get("username").and_then(Value::as_str).unwrap_or_default();
+    if target.id.as_deref().is_some_and(|id| id != name) {
+        return Err(Refusal::invalid("wrong username"));
+    }
+    Ok(Written { key: Some(Key::new(Kind::Consumers, name)), object })
+}
+
+fn plugin_metadata(
+    state: &AdminState,
+    target: &Target,
+    mut object: Map<String, Value>,
+) -> Result<Written, Refusal> {
+    let name = target.id.as_deref().ok_or_else(|| Refusal::invalid("missing plugin name"))?;
+    if state.registry.get(name).is_none() && !state.known_inactive_plugins.contains(&name) {
+        return Err(Refusal::invalid("invalid plugin name"));
+    }
+    check_times(&object)?;
+    object.insert("id".to_owned(), name.into());
+    judge(state, Kind::PluginMetadata, &object)?;
+    Ok(Written { key: Some(Key::new(Kind::PluginMetadata, name)), object })
+}
+
+fn check_manager(target: &Target) -> Result<(), Refusal> {
+    match &target.parent {
+        Some(manager) if target.kind == Kind::Secrets && !SECRET_MANAGERS.contains(&manager.as_str()) => {
+            Err(Refusal::invalid(format!("invalid secret manager: {manager}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The times are the gateway's to write, in the object and where tools might have left them.
+fn check_times(object: &Map<String, Value>) -> Result<(), Refusal> {
+    let inner = |name: &str| object.get(name).and_then(Value::as_object);
+    for (prefix, object) in
+        [("", Some(object)), ("upstream.", inner("upstream")), ("plugins.", inner("plugins"))]
+    {
+        let written = object.and_then(|object| TIMES.into_iter().find(|time| object.contains_key(*time)));
+        if let Some(time) = written {
+            return Err(Refusal::invalid(format!("the property is forbidden: {prefix}{time}")));
+        }
+    }
+    Ok(())
+}
+
+/// Keys of the store are made of ids, so an id is checked even where a schema forgot to.
+fn check_id(id: &str) -> Result<(), Refusal> {
+    match is_id(id) {
+        true => Ok(()),
+        false => Err(Refusal::invalid(format!(
+            "invalid configuration: property \"id\" validation failed: \"{id}\" must be 1 to 64 of a-z A-Z 0-9 - _ ."
+        ))),
+    }
+}

@@ -1,0 +1,166 @@
+//! What an object needs of others, and what others need of it.
+//!
+//! Judges against one state; the caller holds it still.
+
+use axum::http::StatusCode;
+use serde_json::{Map, Value};
+use yumen_config::Kind;
+use yumen_plugin::Registry;
+use yumen_store::{Key, State};
+
+use super::facts::{self, Fact, id_in};
+use super::index::Known;
+use super::target::word;
+use crate::api::Refusal;
+
+/// Refuses an object that refers to what is not there.
+pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+    if key.kind == Kind::Credentials {
+        let consumer = key.id.split('/').next().unwrap_or_default();
+        if state.get(Kind::Consumers, consumer).is_none() {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "consumer not found"));
+        }
+    }
+    let inline = object.get("upstream").and_then(Value::as_object);
+    for upstream in [Some(object).filter(|_| key.kind == Kind::Upstreams), inline].into_iter().flatten() {
+        check_client_certificate(state, upstream)?;
+    }
+    for (field, kind, name) in [
+        ("upstream_id", Kind::Upstreams, "upstream"),
+        ("service_id", Kind::Services, "service"),
+        ("plugin_config_id", Kind::PluginConfigs, "plugin config"),
+        ("group_id", Kind::ConsumerGroups, "consumer group"),
+    ] {
+        let Some(id) = id_in(object, field) else { continue };
+        if state.get(kind, &id).is_none() {
+            return Err(Refusal::invalid(format!(
+                "failed to fetch {name} info by {name} id [{id}], response code: 404"
+            )));
+        }
+    }
+    check_superior(state, key, object)
+}
+
+fn check_client_certificate(state: &State, upstream: &Map<String, Value>) -> Result<(), Refusal> {
+    let tls = upstream.get("tls").and_then(Value::as_object);
+    let Some(id) = tls.and_then(|tls| id_in(tls, "client_cert_id")) else {
+        return Ok(());
+    };
+    let failed = |why| Refusal::invalid(format!("failed to fetch ssl info by ssl id [{id}], {why}"));
+    let entry = state.get(Kind::Ssls, &id).ok_or_else(|| failed("response code: 404"))?;
+    let ssl: Value = serde_json::from_str(&entry.json).unwrap_or_default();
+    match ssl["type"].as_str() {
+        Some("client") => Ok(()),
+        _ => Err(failed("wrong ssl type")),
+    }
+}
+
+fn check_superior(state: &State, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+    let protocol = object.get("protocol").and_then(Value::as_object);
+    let Some((protocol, id)) =
+        protocol.and_then(|protocol| Some((protocol, id_in(protocol, "superior_id")?)))
+    else {
+        return Ok(());
+    };
+    if *id == *key.id {
+        return Err(Refusal::invalid("stream route can not set itself as superior_id"));
+    }
+    let absent = || Refusal::invalid(format!("failed to fetch stream routes[{id}], response code: 404"));
+    let entry = state.get(Kind::StreamRoutes, &id).ok_or_else(absent)?;
+    let superior: Value = serde_json::from_str(&entry.json).unwrap_or_default();
+    let name = |protocol: Option<&Value>| protocol.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (own, other) = (name(protocol.get("name")), name(superior["protocol"].get("name")));
+    match superior.get("protocol").is_some() && own != other {
+        true => Err(Refusal::invalid(format!(
+            "protocol mismatch: subordinate protocol [{own}] does not match superior protocol [{other}]"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses an object that claims what another one has already.
+pub(crate) fn check_unique(
+    registry: &Registry,
+    known: &Known,
+    key: &Key,
+    object: &Map<String, Value>,
+) -> Result<(), Refusal> {
+    for fact in facts::of(registry, key.kind, object) {
+        let other = known.who_says(&fact).find(|other| !is_own(key, other));
+        let Some(other) = other else { continue };
+        let message = match &fact {
+            Fact::FoundBy { plugin, .. } => {
+                let field = facts::key_field(registry, plugin).unwrap_or("key");
+                format!("duplicate {field} of plugin {plugin} found with {}", owner(other))
+            }
+            Fact::RunsEverywhere(plugin) => {
+                format!("plugin '{plugin}' already exists in global rule with id '{}'", other.id)
+            }
+            Fact::Uses(_) | Fact::UsesInPlugin(_) => continue,
+        };
+        return Err(Refusal::invalid(message));
+    }
+    Ok(())
+}
+
+/// A consumer and its own credentials may be found by the same value; a credential is only itself.
+fn is_own(key: &Key, other: &Key) -> bool {
+    let is_of_consumer = || {
+        let rest = other.id.strip_prefix(&*key.id);
+        other.kind == Kind::Credentials && rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    key == other || (key.kind == Kind::Consumers && is_of_consumer())
+}
+
+fn owner(key: &Key) -> String {
+    match key.id.split_once("/credentials/") {
+        Some((consumer, credential)) => format!("credential: {credential} of consumer: {consumer}"),
+        None => format!("consumer: {}", key.id),
+    }
+}
+
+/// Refuses to delete what others still use.
+pub(crate) fn check_unused(known: &Known, key: &Key) -> Result<(), Refusal> {
+    for &(kind, name) in users(key.kind) {
+        let direct = known.first_who_says(&Fact::Uses(key.clone()), kind);
+        let plugin = known.first_who_says(&Fact::UsesInPlugin(key.clone()), kind);
+        let Some(user) = direct.into_iter().chain(plugin).min() else { continue };
+        let is_plugin = plugin == Some(user);
+        return Err(Refusal::invalid(still_used(key.kind, name, &user.id, is_plugin)));
+    }
+    Ok(())
+}
+
+/// Who may use objects of a kind, in the order they are named, and their names in messages.
+fn users(kind: Kind) -> &'static [(Kind, &'static str)] {
+    match kind {
+        Kind::Upstreams => &[
+            (Kind::Routes, "route"),
+            (Kind::Services, "service"),
+            (Kind::StreamRoutes, "stream_route"),
+            (Kind::PluginConfigs, "plugin_config"),
+            (Kind::Consumers, "consumer"),
+            (Kind::ConsumerGroups, "consumer_group"),
+            (Kind::GlobalRules, "global_rules"),
+        ],
+        Kind::Services => &[(Kind::Routes, "route"), (Kind::StreamRoutes, "stream_route")],
+        Kind::PluginConfigs => &[(Kind::Routes, "route")],
+        Kind::ConsumerGroups => &[(Kind::Consumers, "consumer")],
+        Kind::Protos => &[
+            (Kind::Routes, "route"),
+            (Kind::Services, "service"),
+            (Kind::PluginConfigs, "plugin_config"),
+            (Kind::ConsumerGroups, "consumer_group"),
+            (Kind::GlobalRules, "global_rules"),
+        ],
+        Kind::StreamRoutes => &[(Kind::StreamRoutes, "stream route")],
+        _ => &[],
+    }
+}
+
+fn still_used(kind: Kind, user: &str, id: &str, is_plugin: bool) -> String {
+    let directly = if matches!(kind, Kind::Services | Kind::StreamRoutes) { " directly" } else { "" };
+    let plugin = if is_plugin && kind == Kind::Upstreams { "plugin in " } else { "" };
+    let how = if kind == Kind::StreamRoutes { "it as superior_id" } else { "it now" };
+    format!("can not delete this {}{directly}, {plugin}{user} [{id}] is still using {how}", word(kind))
+}

@@ -1,0 +1,267 @@
+//! Writing: decided on the newest state inside the store's writer, so nothing changes in between.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Map, Value};
+use yumen_config::Kind;
+use yumen_store::{Authorship, Committed, Draft, Entry, Key, Revision, State, commit};
+
+use super::answer::{self, Action};
+use super::object::{self, Written};
+use super::target::{Target, word};
+use super::{Asked, Condition, merge, references};
+use crate::api::{AdminState, Refusal};
+
+/// How often a PATCH starts over because somebody else wrote in between.
+const PATCH_ATTEMPTS: usize = 16;
+/// Longer lifetimes are as good as forever.
+const TTL_SECONDS_MAX: f64 = 1e9;
+
+/// Creates an object or replaces it whole.
+pub(crate) async fn put(
+    state: AdminState,
+    target: Target,
+    body: Option<Value>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let ttl_ms = ttl_ms(&asked)?;
+    let written = object::put(&state, &target, body)?;
+    store(state, target, written, asked, ttl_ms).await
+}
+
+/// Creates an object under an id the store chooses.
+pub(crate) async fn post(
+    state: AdminState,
+    target: Target,
+    body: Option<Value>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let ttl_ms = ttl_ms(&asked)?;
+    let written = object::post(&state, &target, body)?;
+    store(state, target, written, asked, ttl_ms).await
+}
+
+async fn store(
+    state: AdminState,
+    target: Target,
+    written: Written,
+    asked: Asked,
+    ttl_ms: Option<u64>,
+) -> Result<Response, Refusal> {
+    let (registry, index) = (state.registry.clone(), state.index.clone());
+    let action = if written.key.is_some() { Action::Set } else { Action::Create };
+    let condition = asked.condition;
+    let decide = move |draft: &mut Draft| -> Result<(Key, StatusCode), Refusal> {
+        let mut object = written.object.clone();
+        let key = written.key.clone().unwrap_or_else(|| named(draft, &target, &mut object));
+        let before = draft.state().get(key.kind, &key.id);
+        check(&condition, &key, before)?;
+        references::check(draft.state(), &key, &object)?;
+        references::check_unique(&registry, &index.catch_up(&registry, draft.state()), &key, &object)?;
+        let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+        if key.kind != Kind::PluginMetadata {
+            object::stamp(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
+        }
+        let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
+        draft.put(key.clone(), Value::Object(object).to_string().into(), expires_ms);
+        Ok((key, status))
+    };
+    let ((key, status), committed) = commit(&*state.store, asked.by, decide).await??;
+    written_answer(&state, action, status, &key, committed.as_deref())
+}
+
+/// The key of a new object, whose id is the revision that makes it.
+fn named(draft: &Draft, target: &Target, object: &mut Map<String, Value>) -> Key {
+    let numbers = draft.revision().0..;
+    let ids = numbers.map(|number| format!("{number:020}"));
+    let is_free = |id: &String| draft.state().get(target.kind, id).is_none();
+    let id = ids.into_iter().find(is_free).expect("there are more numbers than objects");
+    object.insert("id".to_owned(), id.as_str().into());
+    Key::new(target.kind, id)
+}
+
+/// Changes part of an object: the body is merged into it, or replaces what the path leads to.
+pub(crate) async fn patch(
+    state: AdminState,
+    target: Target,
+    body: Option<Value>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let ttl_ms = ttl_ms(&asked)?;
+    if target.kind == Kind::Secrets && target.id.is_none() {
+        return Err(Refusal::invalid("no secret id"));
+    }
+    let key = target.key()?;
+    let body = body.ok_or_else(|| Refusal::invalid("missing new configuration"))?;
+    if target.within.is_empty() && !body.is_object() {
+        return Err(Refusal::invalid("invalid configuration"));
+    }
+    for _ in 0..PATCH_ATTEMPTS {
+        let at = state.store.state();
+        let before = at.get(key.kind, &key.id).ok_or_else(Refusal::key_not_found)?;
+        check(&asked.condition, &key, Some(before))?;
+        let change = Change::of(&state, &key, before, &target.within, body.clone())?;
+        if let Some(committed) = change.write(&state, &key, asked.by.clone(), ttl_ms).await? {
+            return written_answer(&state, Action::Patch, StatusCode::OK, &key, Some(&committed));
+        }
+    }
+    Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "value changed before overwritten"))
+}
+
+/// What a PATCH makes of one version of an object.
+struct Change {
+    object: Map<String, Value>,
+    on: Revision,
+    keeps_update_time: bool,
+}
+
+/// Why a change was not written.
+enum NotWritten {
+    ChangedInBetween,
+    Refused(Refusal),
+}
+
+impl From<Refusal> for NotWritten {
+    fn from(refusal: Refusal) -> NotWritten {
+        NotWritten::Refused(refusal)
+    }
+}
+
+impl Change {
+    fn of(
+        state: &AdminState,
+        key: &Key,
+        before: &Entry,
+        within: &[String],
+        body: Value,
+    ) -> Result<Change, Refusal> {
+        let mut object = object_in(before)?;
+        let keeps_update_time = within.is_empty() && body.get("update_time").is_some();
+        match body {
+            Value::Object(patch) if within.is_empty() => merge::merge(&mut object, patch),
+            value => merge::replace(&mut object, within, value)
+                .map_err(|path| Refusal::invalid(format!("invalid sub-path: {path}")))?,
+        }
+        object::patched(state, key, &object)?;
+        Ok(Change { object, on: before.modified, keeps_update_time })
+    }
+
+    /// `None` where the object is no longer the one that was changed.
+    async fn write(
+        self,
+        state: &AdminState,
+        key: &Key,
+        by: Authorship,
+        ttl_ms: Option<u64>,
+    ) -> Result<Option<Box<Committed>>, Refusal> {
+        let (registry, index, key) = (state.registry.clone(), state.index.clone(), key.clone());
+        let decide = move |draft: &mut Draft| -> Result<(), NotWritten> {
+            let now = draft.state().get(key.kind, &key.id).map(|entry| entry.modified);
+            if now != Some(self.on) {
+                return Err(NotWritten::ChangedInBetween);
+            }
+            let mut object = self.object.clone();
+            references::check(draft.state(), &key, &object)?;
+            references::check_unique(&registry, &index.catch_up(&registry, draft.state()), &key, &object)?;
+            let now_s = draft.now_ms() / 1000;
+            let updated = object.get("update_time").cloned().filter(|_| self.keeps_update_time);
+            let created = object.get("create_time").cloned();
+            object::stamp(&mut object, created, now_s);
+            if let Some(updated) = updated {
+                object.insert("update_time".to_owned(), updated);
+            }
+            let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
+            draft.put(key.clone(), Value::Object(object).to_string().into(), expires_ms);
+            Ok(())
+        };
+        match commit(&*state.store, by, decide).await? {
+            Ok(((), committed)) => Ok(committed.map(|committed| Box::new((*committed).clone()))),
+            Err(NotWritten::ChangedInBetween) => Ok(None),
+            Err(NotWritten::Refused(refusal)) => Err(refusal),
+        }
+    }
+}
+
+/// Deletes an object, unless others need it.
+pub(crate) async fn delete(state: AdminState, target: Target, asked: Asked) -> Result<Response, Refusal> {
+    let key = target.key()?;
+    let is_forced = asked.query.get("force") == Some("true");
+    let (registry, index, condition) = (state.registry.clone(), state.index.clone(), asked.condition);
+    let doomed = key.clone();
+    let decide = move |draft: &mut Draft| -> Result<(), Refusal> {
+        let before = draft.state().get(doomed.kind, &doomed.id);
+        if !is_forced {
+            references::check_unused(&index.catch_up(&registry, draft.state()), &doomed)?;
+        }
+        if before.is_none() {
+            return Err(Refusal::key_not_found());
+        }
+        check(&condition, &doomed, before)?;
+        for credential in credentials_of(draft.state(), &doomed) {
+            draft.delete(credential.kind, &credential.id);
+        }
+        draft.delete(doomed.kind, &doomed.id);
+        Ok(())
+    };
+    let ((), committed) = commit(&*state.store, asked.by, decide).await??;
+    let revision = committed.map_or(state.store.state().revision, |committed| committed.revision);
+    Ok(answer::deleted(state.api_version, &key, revision))
+}
+
+/// A consumer's credentials do not outlive it.
+fn credentials_of(state: &State, key: &Key) -> Vec<Key> {
+    if key.kind != Kind::Consumers {
+        return Vec::new();
+    }
+    let prefix = format!("{}/credentials/", key.id);
+    state.under(Kind::Credentials, &prefix).map(|(id, _)| Key::new(Kind::Credentials, id.clone())).collect()
+}
+
+fn check(condition: &Condition, key: &Key, before: Option<&Entry>) -> Result<(), Refusal> {
+    let failed = |message: String| Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+    match (condition, before) {
+        (Condition::Anything, _) | (Condition::IsThere, Some(_)) | (Condition::IsAbsent, None) => Ok(()),
+        (Condition::IsAbsent, Some(_)) => failed(format!("{key} is there already")),
+        (Condition::IsThere | Condition::IsAt(_), None) => failed(format!("{key} is not there")),
+        (Condition::IsAt(tags), Some(entry)) => {
+            let tag = format!("\"{}\"", entry.modified.0);
+            match tags.split(',').any(|one| one.trim() == tag) {
+                true => Ok(()),
+                false => failed(format!("{key} is at modifiedIndex {tag}, not {tags}: read it again")),
+            }
+        }
+    }
+}
+
+fn ttl_ms(asked: &Asked) -> Result<Option<u64>, Refusal> {
+    let Some(text) = asked.query.get("ttl") else {
+        return Ok(None);
+    };
+    let seconds = text.trim().parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+    let refused = || Refusal::invalid("invalid argument ttl: should be a number");
+    Ok(Some((seconds.ok_or_else(refused)?.min(TTL_SECONDS_MAX) * 1000.0) as u64))
+}
+
+fn object_in(entry: &Entry) -> Result<Map<String, Value>, Refusal> {
+    let unreadable = |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stored text: {error}"));
+    serde_json::from_str(&entry.json).map_err(unreadable)
+}
+
+fn create_time(entry: &Entry) -> Option<Value> {
+    object_in(entry).ok()?.get("create_time").cloned()
+}
+
+/// Shows what was written, as of the revision that wrote it.
+fn written_answer(
+    state: &AdminState,
+    action: Action,
+    status: StatusCode,
+    key: &Key,
+    committed: Option<&Committed>,
+) -> Result<Response, Refusal> {
+    let lost = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{} was not kept", word(key.kind)));
+    let committed = committed.ok_or_else(lost)?;
+    let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
+    let entry = changed.after.as_ref().ok_or_else(lost)?;
+    Ok(answer::one(state.api_version, status, action, (key, entry), committed.revision))
+}

@@ -1,0 +1,124 @@
+//! Keys of the Admin API: kept as digests in the store's settings, or written in the node's configuration.
+//!
+//! Knows names, roles and digests; nothing of requests.
+
+#[cfg(test)]
+mod tests;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use yumen_config::node::{AdminKey, AdminRole};
+use yumen_store::{Authorship, Draft, State, Store, StoreError, commit};
+
+/// The setting of the store that holds the keys.
+const SETTING: &str = "admin_keys";
+const KEY_BYTES: usize = 20;
+
+/// Who a key belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The author in the history.
+    pub name: String,
+    /// What the holder may do.
+    pub role: AdminRole,
+}
+
+/// A key as it is kept. Keys are long and random, so one round of a plain digest hides them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptKey {
+    holder: Holder,
+    sha256: String,
+}
+
+impl KeptKey {
+    fn new(name: &str, role: AdminRole, key: &str) -> KeptKey {
+        KeptKey { holder: Holder { name: name.to_owned(), role }, sha256: sha256(key) }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "name": self.holder.name, "role": self.holder.role, "sha256": self.sha256 })
+    }
+
+    fn from_json(value: &Value) -> Option<KeptKey> {
+        let text = |name: &str| value.get(name)?.as_str().map(str::to_owned);
+        let role = serde_json::from_value(value.get("role")?.clone()).ok()?;
+        Some(KeptKey { holder: Holder { name: text("name")?, role }, sha256: text("sha256")? })
+    }
+}
+
+/// The keys of the node's configuration, as they are kept.
+pub(crate) fn configured(keys: &[AdminKey]) -> Vec<KeptKey> {
+    keys.iter().map(|key| KeptKey::new(&key.name, key.role, &key.key)).collect()
+}
+
+/// The keys the store holds.
+pub(crate) fn stored(state: &State) -> Vec<KeptKey> {
+    let kept: Value =
+        state.setting(SETTING).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    kept.as_array().into_iter().flatten().filter_map(KeptKey::from_json).collect()
+}
+
+/// Whose key this is. Takes the same time whichever key it is, or none.
+pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a KeptKey>) -> Option<Holder> {
+    let presented = sha256(key);
+    let mut found = None;
+    for kept in keys {
+        let is_same = verify_slices_are_equal(presented.as_bytes(), kept.sha256.as_bytes()).is_ok();
+        if is_same && found.is_none() {
+            found = Some(kept.holder.clone());
+        }
+    }
+    found
+}
+
+/// Keys just made; shown once, and never to be had again.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewKeys {
+    /// May do everything; its holder is called `admin`.
+    pub admin: String,
+    /// May read; its holder is called `viewer`.
+    pub viewer: String,
+}
+
+/// Leaves the keys out: they are printed on purpose or not at all.
+impl std::fmt::Debug for NewKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NewKeys")
+    }
+}
+
+/// Makes a key for `admin` and one for `viewer` where the store holds no keys yet.
+pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
+    let random = || random_key().map_err(StoreError::from);
+    let keys = NewKeys { admin: random()?, viewer: random()? };
+    let kept = [
+        KeptKey::new("admin", AdminRole::Admin, &keys.admin),
+        KeptKey::new("viewer", AdminRole::Viewer, &keys.viewer),
+    ];
+    let text = Value::from_iter(kept.iter().map(KeptKey::to_json)).to_string();
+    let decide = move |draft: &mut Draft| -> Result<bool, StoreError> {
+        let is_first = draft.state().setting(SETTING).is_none();
+        if is_first {
+            draft.set(SETTING, Some(&text));
+        }
+        Ok(is_first)
+    };
+    let (is_first, _) = commit(store, Authorship::by("first start"), decide).await??;
+    Ok(is_first.then_some(keys))
+}
+
+fn random_key() -> std::io::Result<String> {
+    let mut bytes = [0; KEY_BYTES];
+    let failed = |_| std::io::Error::other("the system gives no randomness");
+    aws_lc_rs::rand::fill(&mut bytes).map_err(failed)?;
+    Ok(hex(&bytes))
+}
+
+fn sha256(key: &str) -> String {
+    hex(digest(&SHA256, key.as_bytes()).as_ref())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,100 @@
+//! The keyring as a file in the data directory: made on the first start, readable by its owner alone.
+//!
+//! Knows nothing of what is sealed.
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::seal::{KEY_BYTES, Keyring};
+
+const FILE: &str = "keyring";
+const HEAD: &str = "# Keys that seal what this node stores: the first seals, all of them open.
+# To turn keys, put a new line of 32 random bytes in base64 on top. Losing this file loses the store: keep a
+# copy apart from the backups of the store.
+";
+
+/// Why there is no keyring.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyringError {
+    /// The file cannot be read or made.
+    #[error("the keyring {}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Others may read the file.
+    #[error("the keyring {} may be read by others (mode {mode:o}): it must be 600", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A key is none.
+    #[error("{place} is no key: it must be 32 bytes in base64")]
+    NoKey {
+        /// Where it stands.
+        place: String,
+    },
+    /// The file holds no key.
+    #[error("the keyring {} holds no key", .0.display())]
+    Empty(PathBuf),
+}
+
+/// The keys of `configured`, in base64, or else of the file in `data_dir`, which is made where there is none.
+pub fn open_keyring(data_dir: &Path, configured: &[String]) -> Result<Keyring, KeyringError> {
+    let path = data_dir.join(FILE);
+    if !configured.is_empty() {
+        let named = configured.iter().enumerate().map(|(i, text)| (format!("keyring[{i}]"), text.as_str()));
+        return ring(named, &path);
+    }
+    let failed = |error| KeyringError::Io { path: path.clone(), error };
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(&path).map_err(failed)?,
+        Err(error) => return Err(failed(error)),
+    };
+    let mode = fs::metadata(&path).map_err(failed)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeyringError::Open { path, mode });
+    }
+    let lines = text.lines().enumerate().map(|(i, line)| (i, line.trim()));
+    let keys = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    ring(keys.map(|(i, line)| (format!("line {} of {}", i + 1, path.display()), line)), &path)
+}
+
+fn ring<'a>(keys: impl Iterator<Item = (String, &'a str)>, path: &Path) -> Result<Keyring, KeyringError> {
+    let key = |(place, text): (String, &str)| -> Result<[u8; KEY_BYTES], KeyringError> {
+        let bytes = BASE64.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.ok_or(KeyringError::NoKey { place })
+    };
+    let keys = keys.map(key).collect::<Result<Vec<_>, _>>()?;
+    Keyring::new(&keys).ok_or_else(|| KeyringError::Empty(path.to_owned()))
+}
+
+/// Writes a keyring of one new key beside its place, durably, and moves it there: a crash leaves all of it or none.
+fn make(path: &Path) -> io::Result<String> {
+    let mut key = [0; KEY_BYTES];
+    aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("the system gives no randomness"))?;
+    let text = format!("{HEAD}{}\n", BASE64.encode(key));
+    let directory = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory)?;
+    let beside = path.with_extension("new");
+    let _ = fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    File::open(directory)?.sync_all()?;
+    Ok(text)
+}

@@ -1,0 +1,193 @@
+//! The listeners of operators: admin, and status with metrics; on the control runtime.
+//!
+//! Gives them what they show of the gateway; serves no traffic.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, bail};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use yumen_admin::keys::{self, NewKeys};
+use yumen_admin::{Access, AdminState, Live, StatusState, V1State};
+use yumen_base::Problem;
+use yumen_config::NodeConfig;
+use yumen_plugin::{Carry, Registry};
+use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
+use yumen_proxy::{AllCounters, Counters, tls};
+use yumen_snapshot::Publisher;
+use yumen_store::{Revision, Store};
+
+use crate::control::Control;
+use crate::node;
+
+/// What operators may look at.
+pub(crate) struct House {
+    pub(crate) control: Control,
+    pub(crate) carry: Arc<Carry>,
+    pub(crate) fleet: FleetView,
+    pub(crate) probes: Arc<ProbeCounters>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) publisher: Arc<Publisher>,
+}
+
+/// What can be read of the workers.
+#[derive(Clone)]
+pub(crate) struct FleetView {
+    pub(crate) counters: Vec<Arc<Counters>>,
+    /// The publication each picked up last.
+    pub(crate) applied: Vec<Arc<AtomicU64>>,
+}
+
+impl FleetView {
+    fn applied(&self) -> Vec<u64> {
+        self.applied.iter().map(|version| version.load(Ordering::Acquire)).collect()
+    }
+}
+
+/// Where operators' listeners listen.
+pub(crate) struct Operators {
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) status: Option<SocketAddr>,
+    /// Keys made at the first start.
+    pub(crate) new_keys: Option<NewKeys>,
+}
+
+impl Operators {
+    /// Binds and serves what the node's configuration asks for.
+    pub(crate) fn serve(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Result<Operators> {
+        let admin = bind(runtime, &node.admin.listen, "admin")?;
+        let status = bind(runtime, &node.status.listen, "status")?;
+        let address =
+            |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
+        let mut operators = Operators { admin: address(&admin), status: address(&status), new_keys: None };
+        if let Some(status) = status {
+            let state = status_state(house);
+            runtime.spawn(yumen_admin::serve_status(status, state, std::future::pending::<()>()));
+        }
+        if let Some(admin) = admin {
+            refuse_open_door(node, admin.local_addr()?)?;
+            operators.new_keys = new_keys(runtime, node, house)?;
+            let (state, v1) = (admin_state(node, house)?, v1_state(house));
+            runtime.spawn(yumen_admin::serve_api(admin, state, v1, std::future::pending::<()>()));
+        }
+        Ok(operators)
+    }
+}
+
+fn bind(runtime: &Runtime, address: &str, what: &str) -> anyhow::Result<Option<TcpListener>> {
+    if address.is_empty() {
+        return Ok(None);
+    }
+    let bound = runtime.block_on(TcpListener::bind(node::address(address)?));
+    Ok(Some(bound.with_context(|| format!("cannot listen on {address} ({what})"))?))
+}
+
+/// What others can reach must ask for a key, and must not be overheard.
+fn refuse_open_door(node: &NodeConfig, address: SocketAddr) -> anyhow::Result<()> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    if !node.admin.key_required {
+        bail!(
+            "admin.listen {address} can be reached from outside: set admin.key_required, or listen on 127.0.0.1"
+        );
+    }
+    if !node.admin.tls.is_on() {
+        bail!(
+            "admin.listen {address} can be reached from outside and keys would travel in the clear: \
+             set admin.tls.certificate and admin.tls.key, or listen on 127.0.0.1"
+        );
+    }
+    Ok(())
+}
+
+fn new_keys(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Result<Option<NewKeys>> {
+    if !node.admin.key_required || !node.admin.keys.is_empty() {
+        return Ok(None);
+    }
+    match runtime.block_on(keys::ensure(&*house.store)) {
+        Ok(keys) => Ok(keys),
+        Err(yumen_store::StoreError::ReadOnly(_)) => Ok(None),
+        Err(error) => Err(error).context("cannot keep the keys of the admin listener"),
+    }
+}
+
+fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
+    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let mut state = AdminState::new(
+        house.store.clone(),
+        registry,
+        yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        Arc::new(tls::load_certificate),
+    );
+    let access = Access::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
+    state.access = Arc::new(access);
+    state.api_version = node.admin.api_version;
+    Ok(state)
+}
+
+/// The running gateway as `/yumen/v1` sees it.
+struct Running {
+    control: Control,
+    fleet: FleetView,
+    publisher: Arc<Publisher>,
+}
+
+impl Live for Running {
+    fn applied(&self) -> watch::Receiver<Revision> {
+        self.control.applied.clone()
+    }
+
+    fn workers(&self) -> (Vec<u64>, u64) {
+        (self.fleet.applied(), self.publisher.version())
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        self.control.shown.problems()
+    }
+}
+
+fn v1_state(house: &House) -> V1State {
+    let live = Running {
+        control: house.control.clone(),
+        fleet: house.fleet.clone(),
+        publisher: house.publisher.clone(),
+    };
+    V1State { store: house.store.clone(), live: Arc::new(live) }
+}
+
+fn status_state(house: &House) -> StatusState {
+    let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
+    let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
+    let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
+    let (problems, fleet) = (shown.clone(), house.fleet.clone());
+    StatusState {
+        ready: Arc::new(move || match ready.publisher.version() {
+            0 => Err("no configuration has been compiled yet".into()),
+            _ => Ok(()),
+        }),
+        gather: vec![
+            Arc::new(AllCounters(house.fleet.counters.clone())),
+            shown,
+            prometheus,
+            house.probes.clone(),
+            Arc::new(HealthMetrics(snapshots)),
+        ],
+        describe: Arc::new(move || {
+            serde_json::json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "revision": described.revision.load(Ordering::Acquire),
+                "workers": fleet.applied.len(),
+                "problems": described.problems().len(),
+            })
+        }),
+        health: Arc::new(move || {
+            let snapshot = health.borrow().clone();
+            serde_json::to_value(yumen_proxy::probe::report(&snapshot)).unwrap_or_default()
+        }),
+        problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
+    }
+}
