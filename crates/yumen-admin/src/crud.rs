@@ -8,9 +8,9 @@ mod facts;
 mod index;
 mod list;
 mod merge;
-mod object;
+pub(crate) mod object;
 mod query;
-mod references;
+pub(crate) mod references;
 mod target;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -5,18 +5,28 @@
 mod applied;
 mod difference;
 mod history;
+mod insight;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use tokio::sync::watch;
-use yumen_base::Problem;
-use yumen_store::{Revision, Store};
+use yumen_base::{Now, Problem};
+use yumen_config::Resource;
+use yumen_snapshot::Snapshot;
+use yumen_store::Revision;
+
+use crate::api::AdminState;
 
 pub(crate) use applied::wait_for_applied;
+
+/// A document of so many bytes holds some hundred thousand objects.
+const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a running gateway tells about itself.
 pub trait Live: Send + Sync {
@@ -28,13 +38,22 @@ pub trait Live: Send + Sync {
 
     /// The findings in force.
     fn problems(&self) -> Vec<Problem>;
+
+    /// What is in force.
+    fn snapshot(&self) -> Arc<Snapshot>;
+
+    /// Compiles resources beside what is in force. May take as long as a start.
+    fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>);
+
+    /// The time.
+    fn now(&self) -> Now;
 }
 
 /// Where `/yumen/v1` finds what it serves.
 #[derive(Clone)]
 pub struct V1State {
-    /// Where resources live.
-    pub store: Arc<dyn Store>,
+    /// What the Admin API serves from.
+    pub admin: AdminState,
     /// The running gateway.
     pub live: Arc<dyn Live>,
 }
@@ -47,6 +66,11 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(state: V1State) -> Router
         .route("/yumen/v1/revisions/{revision}/rollback", post(history::rollback))
         .route("/yumen/v1/diff", get(history::diff))
         .route("/yumen/v1/applied", get(applied::applied))
+        .route("/yumen/v1/explain", post(insight::explain_request))
+        .route("/yumen/v1/apply", post(transaction::apply))
+        .route("/yumen/v1/import", post(transaction::import))
+        .route("/yumen/v1/export", get(transaction::export))
         .route("/yumen/v1/problems", get(applied::problems))
+        .layer(DefaultBodyLimit::max(DOCUMENT_BYTES_MAX))
         .with_state(state)
 }

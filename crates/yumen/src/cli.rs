@@ -69,6 +69,19 @@ pub(crate) enum Command {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Write the whole configuration as a standalone document
+    ///
+    /// It holds private keys and passwords in the clear.
+    Export {
+        /// Where to [default: standard output]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Bring configuration in from elsewhere
+    #[command(subcommand)]
+    Import(Import),
     /// List what is wrong with the configuration in force; exit status 1 if anything is
     Problems {
         #[command(flatten)]
@@ -92,6 +105,24 @@ pub(crate) enum Command {
         /// Which
         #[arg(value_enum)]
         what: Reference,
+    },
+}
+
+/// Where configuration is brought in from.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Import {
+    /// A standalone document, YAML or JSON: all of it or nothing
+    File {
+        /// The document
+        file: PathBuf,
+        /// Delete every object the document does not have
+        #[arg(long)]
+        replace: bool,
+        /// Why, for the history
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
     },
 }
 

@@ -86,6 +86,14 @@ impl Client {
 }
 
 impl Answer {
+    /// The answer as text; a status of failure is an error, as in [`Answer::document`].
+    pub(crate) fn text(self) -> anyhow::Result<String> {
+        match self.status.is_success() {
+            true => Ok(String::from_utf8_lossy(&self.body).into_owned()),
+            false => self.document().map(|document| document.to_string()),
+        }
+    }
+
     /// The answer as JSON; a status of failure is an error that carries the gateway's own message.
     pub(crate) fn document(self) -> anyhow::Result<Value> {
         let document: Value = serde_json::from_slice(&self.body).unwrap_or(Value::Null);

@@ -1,4 +1,4 @@
-//! `yumen explain`: why a request goes where it goes, asked of a file.
+//! `yumen explain`: why a request goes where it goes, asked of a running gateway or of a file.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use hyper::Method;
 use yumen_config::Kind;
 use yumen_snapshot::{Background, Explanation, Question, explain};
 
 use crate::offline;
+use crate::remote::Remote;
 
 /// The command line of `yumen explain`.
 #[derive(Debug, Args)]
@@ -34,22 +36,28 @@ pub(crate) struct ExplainArgs {
     /// Say why this route, by id or name, does not get the request
     #[arg(long, value_name = "ROUTE")]
     why_not: Option<String>,
-    /// Resources in the APISIX standalone format, YAML or JSON
-    #[arg(long, value_name = "routes.yaml")]
+    /// Ask these resources, in the APISIX standalone format, instead of a running gateway
+    #[arg(long, value_name = "routes.yaml", conflicts_with = "at")]
     file: Option<PathBuf>,
-    /// Print the explanation as JSON
-    #[arg(long)]
-    json: bool,
+    /// Ask the configuration as it was at this revision
+    #[arg(long, value_name = "REVISION")]
+    at: Option<u64>,
+    #[command(flatten)]
+    remote: Remote,
 }
 
 /// Explains a request and prints that.
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let question = question(args)?;
-    let Some(file) = &args.file else { bail!("say which resources to ask: --file routes.yaml") };
-    let explanation = ask_file(file, &question)?;
-    let text = match args.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
-        false => explanation.to_string(),
+    let text = match &args.file {
+        None => ask_gateway(args, &question)?,
+        Some(file) => {
+            let explanation = ask_file(file, &question)?;
+            match args.remote.json {
+                true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
+                false => explanation.to_string(),
+            }
+        }
     };
     // A reader that has gone (`| head`) is no error.
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -84,6 +92,19 @@ fn question(args: &ExplainArgs) -> anyhow::Result<Question> {
         values.push_str(value.trim());
     }
     Ok(question)
+}
+
+/// Asks what is, or was, in force in a running gateway.
+fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String> {
+    let at = args.at.map(|at| format!("at={at}&")).unwrap_or_default();
+    let format = if args.remote.json { "json" } else { "text" };
+    let path = format!("/yumen/v1/explain?{at}format={format}");
+    let body = serde_json::to_vec(question)?;
+    let answer = args.remote.client()?.send(Method::POST, &path, &[], body)?;
+    match args.remote.json {
+        true => Ok(format!("{}\n", serde_json::to_string_pretty(&answer.document()?)?)),
+        false => answer.text(),
+    }
 }
 
 /// Asks the resources of a file.

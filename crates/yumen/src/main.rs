@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, Import};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -32,6 +32,10 @@ fn main() -> ExitCode {
         Command::Diff { from, to, remote } => remote::diff(&remote, from, to),
         Command::Rollback { revision, reason, remote } => {
             remote::rollback(&remote, revision, reason.as_deref())
+        }
+        Command::Export { out, remote } => remote::export(&remote, out.as_deref()),
+        Command::Import(Import::File { file, replace, reason, remote }) => {
+            remote::import(&remote, &file, replace, reason.as_deref())
         }
         Command::Problems { remote } => remote::problems(&remote),
         Command::Explain(args) => explain::run(&args),

@@ -12,16 +12,17 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use yumen_admin::keys::{self, NewKeys};
 use yumen_admin::{Access, AdminState, Live, StatusState, V1State};
-use yumen_base::Problem;
-use yumen_config::NodeConfig;
+use yumen_base::{Now, Problem};
+use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::{AllCounters, Counters, tls};
-use yumen_snapshot::Publisher;
+use yumen_snapshot::{Publisher, Snapshot};
 use yumen_store::{Revision, Store};
 
 use crate::control::Control;
 use crate::node;
+use crate::trial::Trial;
 
 /// What operators may look at.
 pub(crate) struct House {
@@ -31,6 +32,7 @@ pub(crate) struct House {
     pub(crate) probes: Arc<ProbeCounters>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) publisher: Arc<Publisher>,
+    pub(crate) trial: Arc<Trial>,
 }
 
 /// What can be read of the workers.
@@ -70,7 +72,8 @@ impl Operators {
         if let Some(admin) = admin {
             refuse_open_door(node, admin.local_addr()?)?;
             operators.new_keys = new_keys(runtime, node, house)?;
-            let (state, v1) = (admin_state(node, house)?, v1_state(house));
+            let state = admin_state(node, house)?;
+            let v1 = v1_state(house, state.clone());
             runtime.spawn(yumen_admin::serve_api(admin, state, v1, std::future::pending::<()>()));
         }
         Ok(operators)
@@ -132,6 +135,7 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
 /// The running gateway as `/yumen/v1` sees it.
 struct Running {
     control: Control,
+    trial: Arc<Trial>,
     fleet: FleetView,
     publisher: Arc<Publisher>,
 }
@@ -148,15 +152,28 @@ impl Live for Running {
     fn problems(&self) -> Vec<Problem> {
         self.control.shown.problems()
     }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.publisher.load()
+    }
+
+    fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>) {
+        self.trial.compile(resources)
+    }
+
+    fn now(&self) -> Now {
+        yumen_proxy::clock::exact()
+    }
 }
 
-fn v1_state(house: &House) -> V1State {
+fn v1_state(house: &House, admin: AdminState) -> V1State {
     let live = Running {
         control: house.control.clone(),
+        trial: house.trial.clone(),
         fleet: house.fleet.clone(),
         publisher: house.publisher.clone(),
     };
-    V1State { store: house.store.clone(), live: Arc::new(live) }
+    V1State { admin, live: Arc::new(live) }
 }
 
 fn status_state(house: &House) -> StatusState {

@@ -1,8 +1,10 @@
 //! Commands that ask a running gateway: history, difference, rollback, problems.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use hyper::Method;
 use serde_json::Value;
@@ -130,6 +132,50 @@ fn problem(problem: &Value) -> String {
         text(&problem["object"]),
         text(&problem["message"])
     )
+}
+
+/// `yumen export`.
+pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let text = remote.client()?.send(Method::GET, "/yumen/v1/export", &[], Vec::new())?.text()?;
+    match out {
+        None => {
+            let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        }
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `yumen import file`.
+pub(crate) fn import(
+    remote: &Remote,
+    file: &Path,
+    replace: bool,
+    reason: Option<&str>,
+) -> anyhow::Result<ExitCode> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mode = if replace { "replace" } else { "merge" };
+    let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
+    let path = format!("/yumen/v1/import?mode={mode}&wait=applied");
+    let answer = remote.client()?.send(Method::POST, &path, &fields, text)?;
+    let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    for error in list(&document["errors"]) {
+        let line = format!("error: {}: {}\n", text_of(error, "object"), text_of(error, "error"));
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+    let done = answer.document()?;
+    remote.print(&done, |done| {
+        format!(
+            "revision {}: {} written, {} deleted, {} unchanged\n",
+            done["revision"], done["put"], done["deleted"], done["unchanged"]
+        )
+    })
+}
+
+fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
+    text(&value[name])
 }
 
 fn list(value: &Value) -> &[Value] {

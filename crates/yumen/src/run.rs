@@ -55,7 +55,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let probes = supervisor.counters();
     runtime.spawn(supervisor.supervise(control.snapshots.clone()));
-    let house = House { control, carry, fleet: fleet.view(), probes, store: doors.store.clone(), publisher };
+    let house =
+        House { control, carry, fleet: fleet.view(), probes, store: doors.store.clone(), publisher, trial };
     let operators = Operators::serve(&runtime, &node, &house)?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     announce(&listeners, &operators, open_files, workers, &node);

@@ -21,7 +21,7 @@ const WAIT_SECONDS_MAX: f64 = 60.0;
 
 /// `GET /yumen/v1/applied`.
 pub(super) async fn applied(State(state): State<V1State>) -> Response {
-    let (stored, applied) = (state.store.state().revision, *state.live.applied().borrow());
+    let (stored, applied) = (state.admin.store.state().revision, *state.live.applied().borrow());
     let (workers, published) = state.live.workers();
     let problems = state.live.problems();
     let mut quarantined: Vec<&str> = problems

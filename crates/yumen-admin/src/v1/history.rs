@@ -36,8 +36,8 @@ pub(super) async fn list(
     let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
     let before = page.before.map(Revision);
     let found = off_runtime(move || match &page.object {
-        None => state.store.history(before, limit),
-        Some(object) => history_of(&*state.store, object, before, limit),
+        None => state.admin.store.history(before, limit),
+        Some(object) => history_of(&*state.admin.store, object, before, limit),
     })
     .await?;
     let revisions: Vec<Value> = found.iter().map(|committed| summary(committed)).collect();
@@ -90,7 +90,7 @@ pub(super) async fn one(
     Path(revision): Path<u64>,
 ) -> Result<Response, Refusal> {
     let found =
-        off_runtime(move || state.store.history(Some(Revision(revision.saturating_add(1))), 1)).await?;
+        off_runtime(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1)).await?;
     let committed = found.into_iter().find(|one| one.revision.0 == revision);
     let committed = committed.ok_or_else(|| Refusal::from(StoreError::Compacted(Revision(revision))))?;
     let mut body = summary(&committed);
@@ -112,8 +112,10 @@ pub(super) async fn diff(
     Query(span): Query<Span>,
 ) -> Result<Response, Refusal> {
     let (from, to, changes) = off_runtime(move || {
-        let from = state.store.state_at(Revision(span.from))?;
-        let to = span.to.map_or_else(|| Ok(state.store.state()), |to| state.store.state_at(Revision(to)))?;
+        let from = state.admin.store.state_at(Revision(span.from))?;
+        let to = span
+            .to
+            .map_or_else(|| Ok(state.admin.store.state()), |to| state.admin.store.state_at(Revision(to)))?;
         let changes = between(&from, &to);
         Ok((from.revision, to.revision, changes))
     })
@@ -148,7 +150,7 @@ pub(super) async fn rollback(
     Path(revision): Path<u64>,
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, Refusal> {
-    let store = state.store.clone();
+    let store = state.admin.store.clone();
     let past = off_runtime(move || store.state_at(Revision(revision))).await?;
     let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
@@ -162,8 +164,8 @@ pub(super) async fn rollback(
         }
         Ok(changes.len())
     };
-    let (changed, committed) = commit(&*state.store, by, decide).await??;
-    let newest = committed.map_or_else(|| state.store.state().revision, |committed| committed.revision);
+    let (changed, committed) = commit(&*state.admin.store, by, decide).await??;
+    let newest = committed.map_or_else(|| state.admin.store.state().revision, |committed| committed.revision);
     let body = json!({ "revision": newest.0, "restored": revision, "changed": changed });
     let mut response = reply::json(StatusCode::OK, &body);
     response.headers_mut().insert(REVISION, HeaderValue::from(newest.0));

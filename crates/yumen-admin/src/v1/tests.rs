@@ -27,13 +27,27 @@ impl Live for Gateway {
     fn problems(&self) -> Vec<Problem> {
         vec![Problem::error("routes/9", "uri", "bad"), Problem::warning("routes/8", "", "odd")]
     }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::default()
+    }
+
+    fn trial(&self, _resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>) {
+        (Arc::default(), Vec::new())
+    }
+
+    fn now(&self) -> Now {
+        Now::default()
+    }
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let store = Arc::new(Memory::store(100).unwrap());
         let (applied, receiver) = watch::channel(Revision::default());
-        let state = V1State { store: store.clone(), live: Arc::new(Gateway(receiver)) };
+        let registry = Arc::new(yumen_plugin::Registry::new(yumen_plugins::BUILTIN));
+        let admin = AdminState::new(store.clone(), registry, &[], crate::testing::load_certificate());
+        let state = V1State { admin, live: Arc::new(Gateway(receiver)) };
         let waits = axum::middleware::from_fn_with_state(state.clone(), wait_for_applied);
         Fixture { store, applied, router: router(state).layer(waits) }
     }

@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::harness::{Gateway, Upstream, YUMEN};
+use crate::harness::gateway::YUMEN;
+use crate::harness::{Gateway, Upstream};
 
 /// What a guide asks the reader to type, and what it says comes out.
 struct Step {

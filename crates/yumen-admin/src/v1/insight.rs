@@ -1,0 +1,68 @@
+//! Asking what would become of a request.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use yumen_base::Problem;
+use yumen_config::Kind;
+use yumen_snapshot::{Background, Question, Snapshot, explain};
+use yumen_store::{Revision, State as StoreState};
+
+use super::V1State;
+use crate::api::Refusal;
+use crate::reply;
+
+/// Which configuration to ask, and how to answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    /// A revision that is still kept; what is in force where it is left out.
+    at: Option<u64>,
+    /// `text` for the readable form.
+    format: Option<String>,
+}
+
+/// `POST /yumen/v1/explain[?at=REVISION][&format=text]`: the body is the question.
+pub(super) async fn explain_request(
+    State(state): State<V1State>,
+    Query(asked): Query<Asked>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let question: Question = serde_json::from_slice(&body)
+        .map_err(|error| Refusal::invalid(format!("the question cannot be read: {error}")))?;
+    let is_text = asked.format.as_deref() == Some("text");
+    let answered = tokio::task::spawn_blocking(move || answer(&state, asked.at, &question, is_text)).await;
+    answered.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
+}
+
+fn answer(state: &V1State, at: Option<u64>, question: &Question, is_text: bool) -> Result<Response, Refusal> {
+    let (snapshot, problems, texts) = configuration(state, at)?;
+    let text = |kind: Kind, id: &str| texts.get(kind, id).map(|entry| entry.json.clone());
+    let background = Background { now: state.live.now(), problems: &problems, text: Some(&text) };
+    let explanation = explain(&snapshot, question, &background).map_err(|invalid| {
+        let at = if invalid.path.is_empty() { String::new() } else { format!("{}: ", invalid.path) };
+        Refusal::invalid(format!("{at}{}", invalid.message))
+    })?;
+    if is_text {
+        let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+        return Ok((plain, explanation.to_string()).into_response());
+    }
+    let body = serde_json::to_value(&explanation);
+    Ok(reply::json(StatusCode::OK, &body.expect("an explanation is plain data")))
+}
+
+/// The snapshot to ask, what is wrong with it, and the texts it was made from.
+fn configuration(
+    state: &V1State,
+    at: Option<u64>,
+) -> Result<(Arc<Snapshot>, Vec<Problem>, StoreState), Refusal> {
+    let Some(revision) = at else {
+        return Ok((state.live.snapshot(), state.live.problems(), state.admin.store.state()));
+    };
+    let past = state.admin.store.state_at(Revision(revision))?;
+    let (snapshot, problems) = state.live.trial(past.resources());
+    Ok((snapshot, problems, past))
+}

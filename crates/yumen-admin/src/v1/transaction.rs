@@ -1,0 +1,281 @@
+//! Several objects at once: all of a transaction or nothing, export, and import.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Extension, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use yumen_base::Level;
+use yumen_config::node::AdminRole;
+use yumen_config::{Kind, Resource, document};
+use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
+
+use super::V1State;
+use super::applied::REVISION;
+use crate::api::Refusal;
+use crate::crud::{object, references};
+use crate::keys::Holder;
+use crate::{reply, validate};
+
+/// The times a store writes into objects; they are no difference.
+const TIMES: [&str; 2] = ["create_time", "update_time"];
+
+/// What `POST /yumen/v1/apply` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Transaction {
+    /// Objects to create or replace, in lists by kind as in a standalone document.
+    #[serde(default)]
+    put: Map<String, Value>,
+    /// Objects to delete, such as `routes/1`.
+    #[serde(default)]
+    delete: Vec<String>,
+    /// The revision the store must stand at.
+    expected_revision: Option<u64>,
+}
+
+/// `POST /yumen/v1/apply`: all of it is one revision, or nothing is written.
+pub(super) async fn apply(
+    State(state): State<V1State>,
+    by: Option<Extension<Authorship>>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let transaction: Transaction = serde_yaml_ng::from_slice(&body)
+        .map_err(|error| Refusal::invalid(format!("invalid request body: {error}")))?;
+    let puts = read_document(&Value::Object(transaction.put).to_string())?;
+    let mut deletes = Vec::new();
+    for name in &transaction.delete {
+        let unknown = || Refusal::invalid(format!("delete: \"{name}\" names no object, such as routes/1"));
+        deletes.push(key_of(name).ok_or_else(unknown)?);
+    }
+    let work =
+        Work { puts, deletes: Deletes::These(deletes), expected_revision: transaction.expected_revision };
+    work.write(state, by).await
+}
+
+/// How a document is imported.
+#[derive(Debug, Deserialize)]
+pub(super) struct Import {
+    /// `merge` leaves other objects alone; `replace` deletes them.
+    #[serde(default)]
+    mode: Mode,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Merge,
+    Replace,
+}
+
+/// `POST /yumen/v1/import?mode=merge|replace`: a standalone document, YAML or JSON.
+pub(super) async fn import(
+    State(state): State<V1State>,
+    Query(import): Query<Import>,
+    by: Option<Extension<Authorship>>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
+    let deletes = match import.mode {
+        Mode::Merge => Deletes::These(Vec::new()),
+        Mode::Replace => Deletes::AllOthers,
+    };
+    Work { puts: read_document(text)?, deletes, expected_revision: None }.write(state, by).await
+}
+
+/// `GET /yumen/v1/export`: everything as a standalone document. It holds private keys, so it is for
+/// admins only.
+pub(super) async fn export(
+    State(state): State<V1State>,
+    holder: Option<Extension<Holder>>,
+) -> Result<Response, Refusal> {
+    if holder.is_some_and(|Extension(holder)| holder.role == AdminRole::Viewer) {
+        return Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            "an export holds private keys: it needs the role admin",
+        ));
+    }
+    let now = state.admin.store.state();
+    let text = document::to_yaml(&now.resources());
+    let mut response = text.into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+    response.headers_mut().insert(REVISION, HeaderValue::from(now.revision.0));
+    Ok(response)
+}
+
+/// The resources of a document; one that cannot be read as a whole is refused with all that is wrong.
+pub(super) fn read_document(text: &str) -> Result<Vec<Resource>, Refusal> {
+    let (resources, problems) = document::parse(text, &|_| None);
+    let errors: Vec<Value> = problems
+        .iter()
+        .filter(|problem| problem.level == Level::Error)
+        .map(|problem| json!({ "object": problem.object, "error": problem.message }))
+        .collect();
+    match errors.is_empty() {
+        true => Ok(resources),
+        false => Err(refused(errors)),
+    }
+}
+
+fn refused(errors: Vec<Value>) -> Refusal {
+    let body = json!({ "error_msg": "nothing was written: these objects cannot be", "errors": errors });
+    Refusal { status: StatusCode::BAD_REQUEST, body }
+}
+
+fn key_of(name: &str) -> Option<Key> {
+    let (kind, id) = name.split_once('/').filter(|(_, id)| !id.is_empty())?;
+    match kind {
+        "consumers" if id.contains("/credentials/") => Some(Key::new(Kind::Credentials, id)),
+        _ => Some(Key::new(Kind::from_name(kind)?, id)),
+    }
+}
+
+enum Deletes {
+    These(Vec<Key>),
+    AllOthers,
+}
+
+struct Work {
+    puts: Vec<Resource>,
+    deletes: Deletes,
+    expected_revision: Option<u64>,
+}
+
+/// An object judged by itself.
+struct Put {
+    key: Key,
+    object: Map<String, Value>,
+}
+
+impl Work {
+    async fn write(self, state: V1State, by: Option<Extension<Authorship>>) -> Result<Response, Refusal> {
+        let judging = state.clone();
+        let work = tokio::task::spawn_blocking(move || self.judge(&judging)).await;
+        let (work, puts) =
+            work.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+        let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
+        let (store, deciding) = (state.admin.store.clone(), state.clone());
+        let puts = Arc::new(puts);
+        let decide = move |draft: &mut Draft| work.decide(&deciding, &puts, draft);
+        let (counts, committed) = commit(&*store, by, decide).await??;
+        let revision = committed.map_or_else(|| store.state().revision, |committed| committed.revision);
+        let body = json!({ "revision": revision.0, "put": counts.put, "deleted": counts.deleted, "unchanged": counts.unchanged });
+        let mut response = reply::json(StatusCode::OK, &body);
+        response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
+        Ok(response)
+    }
+
+    fn judge(self, state: &V1State) -> Result<(Work, Vec<Put>), Refusal> {
+        let (mut puts, mut errors) = (Vec::new(), Vec::new());
+        for resource in &self.puts {
+            let mut object: Map<String, Value> = serde_json::from_str(&resource.json).unwrap_or_default();
+            for time in TIMES {
+                object.shift_remove(time);
+            }
+            if resource.kind == Kind::Consumers {
+                object.shift_remove("id");
+            } else {
+                object.insert("id".into(), resource.id.rsplit('/').next().unwrap_or_default().into());
+            }
+            let key = Key::new(resource.kind, resource.id.clone());
+            if resource.kind == Kind::Secrets {
+                object.insert("id".into(), resource.id.as_ref().into());
+            }
+            match validate::object(&state.admin, resource.kind, &Value::Object(object.clone())) {
+                Ok(()) => puts.push(Put { key, object }),
+                Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
+            }
+        }
+        if errors.is_empty() { Ok((self, puts)) } else { Err(refused(errors)) }
+    }
+
+    fn decide(&self, state: &V1State, puts: &[Put], draft: &mut Draft) -> Result<Counts, Refusal> {
+        let stands = draft.state().revision.0;
+        if let Some(expected) = self.expected_revision.filter(|expected| *expected != stands) {
+            let message = format!("the store is at revision {stands}, not {expected}: look again");
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+        }
+        let doomed = self.doomed(draft.state(), puts)?;
+        let mut counts = Counts { deleted: doomed.len(), ..Counts::default() };
+        for key in &doomed {
+            draft.delete(key.kind, &key.id);
+        }
+        for put in puts {
+            match put.write(draft) {
+                true => counts.put += 1,
+                false => counts.unchanged += 1,
+            }
+        }
+        let mut errors = Vec::new();
+        let registry = &state.admin.registry;
+        let known = state.admin.index.catch_up(registry, draft.state());
+        let mut note = |key: &Key, checked: Result<(), Refusal>| {
+            errors.extend(
+                checked
+                    .err()
+                    .map(|refusal| json!({ "object": key.to_string(), "error": refusal.body["error_msg"] })),
+            );
+        };
+        for put in puts {
+            note(&put.key, references::check(draft.state(), &put.key, &put.object));
+            note(&put.key, references::check_unique(registry, &known, &put.key, &put.object));
+        }
+        for key in &doomed {
+            note(key, references::check_unused(&known, key));
+        }
+        if errors.is_empty() { Ok(counts) } else { Err(refused(errors)) }
+    }
+
+    fn doomed(&self, state: &StoreState, puts: &[Put]) -> Result<Vec<Key>, Refusal> {
+        match &self.deletes {
+            Deletes::AllOthers => {
+                let kept: BTreeSet<&Key> = puts.iter().map(|put| &put.key).collect();
+                Ok(state.entries().map(|(key, _)| key).filter(|key| !kept.contains(key)).cloned().collect())
+            }
+            Deletes::These(keys) => {
+                let is_absent = |key: &&Key| state.get(key.kind, &key.id).is_none();
+                match keys.iter().find(is_absent) {
+                    Some(key) => {
+                        Err(Refusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
+                    }
+                    None => Ok(keys.clone()),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    put: usize,
+    deleted: usize,
+    unchanged: usize,
+}
+
+impl Put {
+    /// Writes it where it differs from what is there.
+    fn write(&self, draft: &mut Draft) -> bool {
+        let before = draft.state().get(self.key.kind, &self.key.id);
+        let before: Map<String, Value> =
+            before.and_then(|entry| serde_json::from_str(&entry.json).ok()).unwrap_or_default();
+        let mut bare = before.clone();
+        for time in TIMES {
+            bare.shift_remove(time);
+        }
+        if bare == self.object {
+            return false;
+        }
+        let mut object = self.object.clone();
+        if self.key.kind != Kind::PluginMetadata {
+            object::stamp(&mut object, before.get("create_time").cloned(), draft.now_ms() / 1000);
+        }
+        draft.put(self.key.clone(), Value::Object(object).to_string().into(), None);
+        true
+    }
+}
