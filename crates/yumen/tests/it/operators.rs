@@ -1,0 +1,196 @@
+//! Operators at work: transactions, import and export, going back, waiting, all over the admin listener.
+
+use serde_json::{Value, json};
+
+use crate::harness::gateway::YUMEN;
+use crate::harness::{Client, Gateway, Reply, Upstream, run};
+
+/// The admin listener, opened by a key.
+struct Admin<'g> {
+    gateway: &'g Gateway,
+    key: String,
+}
+
+impl Admin<'_> {
+    fn ask(&self, method: &str, path: &str, body: &str) -> Reply {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            self.key,
+            body.len(),
+        );
+        Client::connect(self.gateway.admin).send(head).send(body).reply()
+    }
+
+    fn put(&self, path: &str, value: &Value) -> Reply {
+        self.ask("PUT", &format!("/apisix/admin/{path}?wait=applied"), &value.to_string())
+    }
+
+    fn revision(&self) -> u64 {
+        self.ask("GET", "/yumen/v1/applied", "").json()["revision"].as_u64().expect("a revision")
+    }
+}
+
+fn mock(uri: &str, text: &str) -> Value {
+    json!({ "uri": uri, "plugins": { "mocking": { "response_example": text, "content_type": "text/plain" } } })
+}
+
+#[test]
+fn what_was_written_is_served_by_the_next_request_once_waited_for() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = Admin { gateway: &gateway, key };
+    for round in 0..100 {
+        let reply = admin.put("routes/1", &mock("/version", &round.to_string()));
+        assert_eq!(reply.field("x-yumen-applied"), Some("true"), "{reply:?}");
+        assert_eq!(gateway.get("/version").text(), round.to_string());
+    }
+}
+
+#[test]
+fn a_transaction_is_one_revision_or_nothing() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = Admin { gateway: &gateway, key };
+    let before = admin.revision();
+    let route = |id: &str, service: &str| json!({ "id": id, "uri": format!("/{id}"), "service_id": service, "plugins": mock("", id)["plugins"] });
+    let good = json!({ "put": {
+        "routes": [route("a", "s"), route("b", "s")],
+        "services": [{ "id": "s", "name": "s" }],
+    }, "delete": ["routes/hello"] });
+    let reply = admin.ask("POST", "/yumen/v1/apply?wait=applied", &good.to_string());
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.json(), json!({ "revision": before + 1, "put": 3, "deleted": 1, "unchanged": 0 }));
+    assert_eq!(gateway.get("/a").text(), "a");
+    assert_eq!(gateway.get("/hello").status, 404);
+    // again: nothing differs
+    let again = json!({ "put": good["put"] });
+    let reply = admin.ask("POST", "/yumen/v1/apply", &again.to_string());
+    assert_eq!(reply.json(), json!({ "revision": before + 1, "put": 0, "deleted": 0, "unchanged": 3 }));
+    let refusals = [
+        (json!({ "put": { "routes": [route("c", "s"), route("d", "no-such")] } }), 400, "no-such"),
+        (json!({ "put": { "routes": [route("c", "s"), { "id": "d", "uri": 7 }] } }), 400, "routes/d"),
+        (json!({ "put": { "routes": [route("c", "s")] }, "delete": ["services/s"] }), 400, "service"),
+        (json!({ "put": { "routes": [route("c", "s")] }, "delete": ["routes/none"] }), 404, "routes/none"),
+        (json!({ "put": { "routes": [route("c", "s")] }, "expected_revision": before }), 412, "revision"),
+        (json!({ "unknown": 1 }), 400, "unknown"),
+    ];
+    for (transaction, status, word) in refusals {
+        let reply = admin.ask("POST", "/yumen/v1/apply", &transaction.to_string());
+        assert_eq!(reply.status, status, "{transaction}: {}", reply.text());
+        assert!(reply.text().contains(word), "{transaction}: {}", reply.text());
+        assert_eq!(admin.revision(), before + 1);
+    }
+    assert_eq!(gateway.get("/c").status, 404);
+}
+
+#[test]
+fn an_export_imported_elsewhere_is_the_same_configuration() {
+    let (first, key) = Gateway::embedded();
+    let admin = Admin { gateway: &first, key };
+    assert_eq!(admin.put("upstreams/u", &json!({ "nodes": { "127.0.0.1:1": 1 } })).status, 201);
+    assert_eq!(admin.put("routes/r", &mock("/r", "r")).status, 201);
+    assert_eq!(
+        admin
+            .put("consumers/ann", &json!({ "username": "ann", "plugins": { "key-auth": { "key": "k" } } }))
+            .status,
+        201
+    );
+    let credential = json!({ "plugins": { "basic-auth": { "username": "ann", "password": "p" } } });
+    assert_eq!(admin.put("consumers/ann/credentials/c", &credential).status, 201);
+    let (file, at) = (first.scratch.file("export.yaml"), format!("http://{}", first.admin));
+    let file = file.display().to_string();
+    let (code, _, err) = run(YUMEN, &["export", "--out", &file, "--admin", &at, "--key", &admin.key]);
+    assert_eq!(code, 0, "{err}");
+    let (second, key) = Gateway::embedded();
+    let at = format!("http://{}", second.admin);
+    let (code, out, err) = run(YUMEN, &["import", "file", &file, "--replace", "--admin", &at, "--key", &key]);
+    assert_eq!(code, 0, "{out}{err}");
+    let admin_of_second = Admin { gateway: &second, key };
+    for path in ["routes", "upstreams", "consumers", "consumers/ann/credentials"] {
+        let values = |reply: Reply| -> Vec<Value> {
+            let list = reply.json()["list"].as_array().cloned().unwrap_or_default();
+            let mut values: Vec<Value> = list.iter().map(|item| item["value"].clone()).collect();
+            for value in &mut values {
+                let object = value.as_object_mut().expect("an object");
+                object.retain(|name, _| !name.ends_with("_time"));
+                object.sort_keys();
+            }
+            values
+        };
+        let path = format!("/apisix/admin/{path}");
+        let (one, other) =
+            (values(admin.ask("GET", &path, "")), values(admin_of_second.ask("GET", &path, "")));
+        assert_eq!(one, other, "{path}");
+        assert!(!one.is_empty(), "{path}");
+    }
+    assert_eq!(second.get("/r").text(), "r");
+}
+
+#[test]
+fn a_file_is_read_through_the_admin_listener_and_not_written() {
+    let upstream = Upstream::text("x");
+    let node = "admin: {keys: [{name: ci, key: 0123456789abcdef}]}";
+    let gateway =
+        Gateway::with(&upstream.everything(), &crate::harness::Options { node, ..Default::default() });
+    let admin = Admin { gateway: &gateway, key: "0123456789abcdef".into() };
+    assert_eq!(admin.ask("GET", "/apisix/admin/routes/all", "").status, 200);
+    let reply = admin.put("routes/2", &mock("/2", "2"));
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert!(reply.text().contains("routes.yaml"), "{}", reply.text());
+}
+
+#[test]
+fn nobody_without_a_key_reads_or_writes() {
+    let (gateway, key) = Gateway::embedded();
+    let paths = [
+        "/apisix/admin/routes",
+        "/apisix/admin/configs",
+        "/apisix/admin/plugins/list",
+        "/apisix/admin/schema/route",
+        "/yumen/v1/revisions",
+        "/yumen/v1/diff?from=0",
+        "/yumen/v1/export",
+        "/yumen/v1/applied",
+        "/yumen/v1/problems",
+        "/yumen/v1/openapi.json",
+    ];
+    for wrong in ["", "wrong"] {
+        let admin = Admin { gateway: &gateway, key: wrong.into() };
+        for path in paths {
+            assert_eq!(admin.ask("GET", path, "").status, 401, "{path}");
+        }
+        for path in
+            ["/yumen/v1/apply", "/yumen/v1/import", "/yumen/v1/explain", "/yumen/v1/revisions/1/rollback"]
+        {
+            assert_eq!(admin.ask("POST", path, "{}").status, 401, "{path}");
+        }
+        assert_eq!(admin.put("routes/1", &mock("/1", "1")).status, 401);
+    }
+    let admin = Admin { gateway: &gateway, key };
+    for path in paths {
+        assert_eq!(admin.ask("GET", path, "").status, 200, "{path}");
+    }
+}
+
+#[test]
+fn requests_are_explained_as_they_are_served() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = Admin { gateway: &gateway, key };
+    admin.put(
+        "routes/only-get",
+        &json!({ "uri": "/x", "methods": ["GET"], "plugins": mock("", "x")["plugins"] }),
+    );
+    let explain = |question: Value, at: &str| {
+        let reply = admin.ask("POST", &format!("/yumen/v1/explain{at}"), &question.to_string());
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()
+    };
+    let served = explain(json!({ "url": "/x" }), "");
+    assert_eq!(served["route"]["id"], "only-get", "{served}");
+    let lost = explain(json!({ "method": "POST", "url": "/x" }), "");
+    assert_eq!(lost["route"], Value::Null, "{lost}");
+    assert!(lost["candidates"].to_string().contains("only-get"), "{lost}");
+    // before the route was written nobody took the request
+    let past = explain(json!({ "url": "/x" }), "?at=1");
+    assert_eq!(past["route"], Value::Null, "{past}");
+    assert_eq!(admin.ask("POST", "/yumen/v1/explain?at=99", "{\"url\":\"/x\"}").status, 410);
+    assert_eq!(admin.ask("POST", "/yumen/v1/explain", "{}").status, 400);
+}
