@@ -3,8 +3,9 @@
 //! Asks for no key: whoever merges it puts the guard in front.
 
 use axum::Router;
+use axum::http::StatusCode;
 
-use crate::api::AdminState;
+use crate::api::{AdminState, Refusal};
 use crate::{configs, openapi, plugins, schema};
 
 /// Schemas, plugins, whole configurations, and the description of all of it.
@@ -14,4 +15,10 @@ pub fn contract_router() -> Router<AdminState> {
         .merge(plugins::router())
         .merge(configs::router())
         .merge(openapi::router())
+        .method_not_allowed_fallback(no_such_verb)
+}
+
+/// Tools expect a verb nobody serves to be told like a path nobody serves.
+async fn no_such_verb() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "not found")
 }

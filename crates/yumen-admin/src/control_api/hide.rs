@@ -74,7 +74,7 @@ fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let ends =
         |word: &&str| name == **word || name.strip_suffix(*word).is_some_and(|start| start.ends_with('_'));
-    SECRET_WORDS.iter().any(|word| ends(&word))
+    SECRET_WORDS.iter().any(ends)
 }
 
 fn hide(value: &mut Value) {

@@ -57,4 +57,6 @@ async fn one_plugin_is_shown_or_told_missing() {
     let router = contract_router().with_state(state());
     let answer = call(&router, "PUT", "/apisix/admin/plugins/reload", &[], "").await;
     assert_eq!((answer.status.as_u16(), answer.text.as_str()), (200, "done"));
+    let answer = call(&router, "DELETE", "/apisix/admin/plugins/list", &[], "").await;
+    assert_eq!((answer.status.as_u16(), answer.json()), (404, json!({ "error_msg": "not found" })));
 }

@@ -376,7 +376,7 @@ fn what_is_accepted_compiles_and_what_is_refused_does_not() {
     let (mut accepted, mut refused) = (0, 0);
     for (kind, good) in good() {
         assert_eq!(object(&state, kind, &good), Ok(()), "{} {good}", kind.name());
-        for seed in 1..120_u64 {
+        for seed in 1..300_u64 {
             let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut value = good.clone();
             for _ in 0..=random.below(3) {
