@@ -2,6 +2,7 @@
 
 mod check;
 mod cli;
+mod client;
 mod compiler;
 mod control;
 mod dns;
@@ -9,6 +10,7 @@ mod node;
 mod process;
 mod reference;
 mod run;
+mod top;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check { file, json } => check::check(&file, json),
+        Command::Top(args) => top::top(&args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

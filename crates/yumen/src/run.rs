@@ -10,7 +10,7 @@ use anyhow::Context;
 use tokio::net::TcpListener as AsyncListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
-use yumen_admin::StatusState;
+use yumen_admin::{Document, StatusState};
 use yumen_config::NodeConfig;
 use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, StoreKind};
 use yumen_plugin::Carry;
@@ -22,7 +22,7 @@ use yumen_snapshot::Publisher;
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 
 use crate::cli::RunArgs;
-use crate::control::{self, Control, Message};
+use crate::control::{self, Control, Message, Shown};
 use crate::{compiler, dns, node, process};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let probes = supervisor.counters();
     runtime.spawn(supervisor.supervise(control.snapshots.clone()));
-    let doors = serve_doors(&runtime, &node, status_state(&control, &carry, &fleet, probes))?;
+    let doors = serve_doors(&runtime, &node, status_state(&node, &control, &carry, &fleet, probes))?;
     announce(&listeners, &doors, open_files, workers, &node);
     runtime.block_on(wait_for_signal());
     tracing::info!("draining");
@@ -339,6 +339,7 @@ fn serve_doors(runtime: &Runtime, node: &NodeConfig, state: StatusState) -> anyh
 }
 
 fn status_state(
+    node: &NodeConfig,
     control: &Control,
     carry: &Arc<Carry>,
     fleet: &Fleet,
@@ -349,18 +350,15 @@ fn status_state(
     let applied = fleet.applied.clone();
     let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
     let problems = shown.clone();
+    let counters = Arc::new(AllCounters(fleet.counters.clone()));
     StatusState {
         ready: Arc::new(move || match ready.revision.load(Ordering::Acquire) {
             0 => Err("no configuration has been compiled yet".into()),
             _ => Ok(()),
         }),
-        gather: vec![
-            Arc::new(AllCounters(fleet.counters.clone())),
-            shown,
-            prometheus,
-            probes,
-            Arc::new(HealthMetrics(snapshots)),
-        ],
+        top: top(&counters, &control.shown),
+        recent: node.observe.list_recent_requests.then(|| recent(&counters)),
+        gather: vec![counters, shown, prometheus, probes, Arc::new(HealthMetrics(snapshots))],
         describe: Arc::new(move || {
             let applied: Vec<u64> = applied.iter().map(|version| version.load(Ordering::Acquire)).collect();
             serde_json::json!({
@@ -376,6 +374,23 @@ fn status_state(
         }),
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
     }
+}
+
+/// What `yumen top` asks for.
+fn top(counters: &Arc<AllCounters>, shown: &Arc<Shown>) -> Document {
+    let (counters, shown, started) = (counters.clone(), shown.clone(), Instant::now());
+    Arc::new(move || {
+        let mut document = counters.top();
+        document["version"] = env!("CARGO_PKG_VERSION").into();
+        document["revision"] = shown.revision.load(Ordering::Acquire).into();
+        document["uptime_ms"] = (started.elapsed().as_millis() as u64).into();
+        document
+    })
+}
+
+fn recent(counters: &Arc<AllCounters>) -> Document {
+    let counters = counters.clone();
+    Arc::new(move || serde_json::to_value(counters.recent()).unwrap_or_default())
 }
 
 /// Says where it listens, and what to try next.

@@ -1,0 +1,152 @@
+//! Asks a running gateway over HTTP: one request, one answer, for all commands that do.
+//!
+//! Knows no endpoint's meaning.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Uri};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+/// Answers are documents of the control plane.
+const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running gateway's listener.
+pub(crate) struct Client {
+    base: Uri,
+    key: Option<String>,
+    runtime: Runtime,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Client {
+    /// `base_url` as in `http://127.0.0.1:9180`; `key` is sent as `X-API-KEY`.
+    pub(crate) fn new(base_url: &str, key: Option<String>) -> anyhow::Result<Client> {
+        let base: Uri = base_url.parse().with_context(|| format!("\"{base_url}\" is no address"))?;
+        if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
+            bail!("\"{base_url}\" is no address: http://HOST:PORT or https://HOST:PORT is");
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Client { base, key, runtime })
+    }
+
+    /// A GET.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send(&Method::GET, path, &[], None)
+    }
+
+    /// Sends a request and reads the whole answer, whatever its status. `path` begins with a slash.
+    pub(crate) fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Bytes>,
+    ) -> anyhow::Result<Answer> {
+        let base = self.base.path().trim_end_matches('/');
+        let mut request = Request::new(Full::new(body.unwrap_or_default()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = format!("{base}{path}").parse().with_context(|| format!("path {path}"))?;
+        let fields = request.headers_mut();
+        let authority = self.base.authority().map_or("", |authority| authority.as_str());
+        fields.insert(hyper::header::HOST, HeaderValue::from_str(authority)?);
+        fields.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
+        if let Some(key) = &self.key {
+            fields.insert("x-api-key", HeaderValue::from_str(key).context("the API key")?);
+        }
+        for (name, value) in headers {
+            let name: HeaderName = name.parse().with_context(|| format!("header {name}"))?;
+            fields.append(name, HeaderValue::from_str(value)?);
+        }
+        self.runtime.block_on(self.exchange(request)).with_context(|| format!("{method} {}", self.url(path)))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base.to_string().trim_end_matches('/'))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+        let is_tls = self.base.scheme_str() == Some("https");
+        let host = self.base.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.base.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port)));
+        let hint =
+            "is yumen running? Admin listens on 127.0.0.1:9180 and status on 127.0.0.1:9091 by default";
+        let tcp = match connecting.await {
+            Ok(connected) => connected.with_context(|| format!("cannot connect to {host}:{port}; {hint}"))?,
+            Err(_) => bail!("{host}:{port} did not take a connection within 5 s; {hint}"),
+        };
+        let answer = async {
+            if is_tls {
+                let stream = handshake(host, tcp).await.with_context(|| format!("TLS with {host}:{port}"))?;
+                ask(stream, request).await
+            } else {
+                ask(tcp, request).await
+            }
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(answer) => answer,
+            Err(_) => bail!("no answer within 60 s"),
+        }
+    }
+}
+
+async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Answer>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => bail!("the answer cannot be read: {error}"),
+    };
+    driver.abort();
+    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+async fn handshake(host: &str, tcp: TcpStream) -> anyhow::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned())?;
+    Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
+}
+
+impl Answer {
+    /// The document of an answer that is a success; what the gateway said, where it is none.
+    pub(crate) fn json(&self) -> anyhow::Result<Value> {
+        let document: Option<Value> = serde_json::from_slice(&self.body).ok();
+        if !(200..300).contains(&self.status) {
+            let told = document.as_ref().and_then(|document| document["error_msg"].as_str());
+            bail!("the gateway answered {}: {}", self.status, told.unwrap_or("without saying why"));
+        }
+        document.with_context(|| {
+            let kind = self.headers.get(hyper::header::CONTENT_TYPE);
+            let kind = kind.map_or("nothing", |kind| kind.to_str().unwrap_or("something"));
+            format!("the answer is no JSON but {kind}: is that address a listener of yumen?")
+        })
+    }
+}
