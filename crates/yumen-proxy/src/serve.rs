@@ -54,9 +54,12 @@ pub(crate) async fn exchange(conn: &mut Connection, mut request: Box<RequestHead
     };
     let watch = (weight > 0 || explains).then(|| Rc::new(Stopwatch::start(weight, explains)));
     let mut walking = pin!(walk(conn, request, watch.clone()));
-    poll_fn(|cx| match &watch {
-        None => walking.as_mut().poll(cx),
-        Some(watch) => watch.busy_while(|| walking.as_mut().poll(cx)),
+    // One call of `poll`, so that it can be inlined.
+    poll_fn(|cx| {
+        watch.as_deref().inspect(|watch| watch.resume());
+        let polled = walking.as_mut().poll(cx);
+        watch.as_deref().inspect(|watch| watch.pause());
+        polled
     })
     .await
 }

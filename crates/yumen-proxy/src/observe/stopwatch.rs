@@ -87,12 +87,14 @@ impl Stopwatch {
         self.busy_ns.get() + clock::nanos().saturating_sub(self.resumed_ns.get())
     }
 
-    /// The worker turns to the exchange: counts the time until it turns away again.
-    pub(crate) fn busy_while<T>(&self, poll: impl FnOnce() -> T) -> T {
+    /// The worker turns to the exchange.
+    pub(crate) fn resume(&self) {
         self.resumed_ns.set(clock::nanos());
-        let polled = poll();
+    }
+
+    /// The worker turns away from it.
+    pub(crate) fn pause(&self) {
         self.busy_ns.set(self.busy_ns());
-        polled
     }
 
     /// Notes what a plugin did in a phase; more of the same, as for pieces of a body, is added up.

@@ -16,6 +16,7 @@ mod dynamics;
 mod health;
 mod limits;
 mod node;
+mod observe;
 mod plugins;
 mod proxying;
 mod routing;
