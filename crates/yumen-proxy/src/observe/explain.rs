@@ -12,7 +12,7 @@ const BYTES_MAX: usize = 6 * 1024;
 
 /// What is known of the exchange when the head of its answer is made.
 pub(crate) fn explain(watch: &Stopwatch, ex: &Exchange<'_>, upstream: Option<&str>) -> String {
-    let mut told = json!({
+    bounded(json!({
         "revision": watch.revision.get(),
         "route": ex.route.map(|route| &route.id),
         "consumer": ex.consumer.map(|consumer| &consumer.username),
@@ -21,12 +21,16 @@ pub(crate) fn explain(watch: &Stopwatch, ex: &Exchange<'_>, upstream: Option<&st
         "plugins": plugins(watch),
         "attempts": attempts(watch),
         "total_ns": watch.total_ns(),
-    });
+    }))
+}
+
+/// The text of what is told, less what makes it too long.
+fn bounded(mut told: Value) -> String {
     let text = ascii(&told);
     if text.len() <= BYTES_MAX {
         return text;
     }
-    // Long chains: the cost of each plugin is dropped, and said to be.
+    // Long chains: what each plugin did is left out, and said to be.
     told["plugins"] = Value::from("too many to tell");
     let text = ascii(&told);
     if text.len() <= BYTES_MAX { text } else { r#"{"error":"too long to tell"}"#.to_owned() }
@@ -87,7 +91,21 @@ fn ascii(value: &Value) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::ascii;
+    use super::{BYTES_MAX, ascii, bounded};
+
+    fn check(plugins: usize, id_bytes: usize, expected: &str) {
+        let plugins = vec![json!({ "name": "limit-count", "phase": "access" }); plugins];
+        let text = bounded(json!({ "route": "r".repeat(id_bytes), "plugins": plugins }));
+        assert!(text.len() <= BYTES_MAX && text.contains(expected), "{expected} is not in {text}");
+        assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+    }
+
+    #[test]
+    fn an_explanation_fits_a_field_however_much_there_is_to_tell() {
+        check(3, 10, "limit-count");
+        check(500, 10, "too many to tell");
+        check(500, 10_000, "too long to tell");
+    }
 
     #[test]
     fn what_is_not_ascii_is_escaped_and_means_the_same() {

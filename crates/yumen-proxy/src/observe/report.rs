@@ -73,11 +73,11 @@ impl AllCounters {
             counters.observed.read(|tables| plugins.merge(&tables.plugins));
         }
         for (name, help, read) in families {
-            let sample = |(plugin, row): (&Box<str>, &Row)| Sample {
-                labels: vec![("plugin", plugin.to_string())],
+            let sample = |(plugin, row): (&str, &Row)| Sample {
+                labels: vec![("plugin", plugin.to_owned())],
                 value: Number::Number(read(&row.usage)),
             };
-            let samples = plugins.rows.iter().map(sample).collect();
+            let samples = plugins.rows.iter().map(|(id, row)| (&**id, row)).map(sample).collect();
             out.push(Family { name: name.into(), help: help.into(), kind: MetricKind::Counter, samples });
         }
     }

@@ -128,17 +128,19 @@ impl Stopwatch {
         step: impl Future<Output = T>,
         is_answer: impl FnOnce(&T) -> bool,
     ) -> T {
-        let started_ns = clock::nanos();
-        let mut run_ns = 0;
+        let (mut run_ns, mut wait_ns) = (0, 0);
+        let mut waits_since_ns = None;
         let mut step = pin!(step);
         let result = poll_fn(|cx| {
             let resumed_ns = clock::nanos();
+            wait_ns += waits_since_ns.map_or(0, |since_ns| resumed_ns.saturating_sub(since_ns));
             let polled = step.as_mut().poll(cx);
-            run_ns += clock::nanos().saturating_sub(resumed_ns);
+            let paused_ns = clock::nanos();
+            run_ns += paused_ns.saturating_sub(resumed_ns);
+            waits_since_ns = Some(paused_ns);
             polled
         })
         .await;
-        let wait_ns = clock::nanos().saturating_sub(started_ns).saturating_sub(run_ns);
         self.ran(instance, phase, run_ns, wait_ns, is_answer(&result));
         result
     }
