@@ -150,3 +150,6 @@ impl Answer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

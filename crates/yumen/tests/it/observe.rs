@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::gateway::YUMEN;
-use crate::harness::{Gateway, Options, Upstream, eventually, run};
+use crate::harness::{Gateway, Options, Upstream, certs, eventually, run};
 
 const SECRET: &str = "a secret of more than sixteen bytes";
 
@@ -140,6 +140,33 @@ fn top_says_what_to_do_where_nobody_answers() {
     let upstream = Upstream::text("x");
     let (code, _, err) = run(YUMEN, &["top", "--once", "--status", &format!("http://{}", upstream.address)]);
     assert!(code == 1 && err.contains("no JSON"), "{err}");
+}
+
+#[test]
+fn top_asks_over_tls_and_trusts_whom_the_system_trusts() {
+    let authority = certs::Authority::new("the authority of this test");
+    let pair = authority.sign("localhost", &["localhost"], certs::ecdsa());
+    let gateway = Gateway::start(&json!({}));
+    gateway.apply(&json!({
+        "ssls": [{ "id": "1", "cert": pair.cert, "key": pair.key, "snis": ["localhost"] }],
+        "routes": [{ "id": "ops", "uri": "/ops/*", "upstream": { "nodes": { gateway.status.to_string(): 1 } },
+                     "plugins": { "proxy-rewrite": { "regex_uri": ["^/ops(/.*)", "$1"] } } }],
+    }));
+    let roots = gateway.scratch.write("ca.pem", &authority.cert);
+    let status = format!("https://localhost:{}/ops/", gateway.https.port());
+    let top = |roots: &str| {
+        let mut command = std::process::Command::new(YUMEN);
+        command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
+        command.args(["top", "--once", "--interval", "0", "--status", &status]);
+        command.output().expect("yumen runs")
+    };
+    let trusting = top(&roots);
+    let text = String::from_utf8_lossy(&trusting.stdout).into_owned();
+    assert!(trusting.status.success() && text.contains("connections"), "{text}{trusting:?}");
+    let foreign = gateway.scratch.write("foreign.pem", certs::Authority::new("another").cert);
+    let refusing = top(&foreign);
+    let text = String::from_utf8_lossy(&refusing.stderr).into_owned();
+    assert!(!refusing.status.success() && text.contains("TLS with localhost"), "{text}");
 }
 
 #[test]
