@@ -35,6 +35,10 @@ pub struct StatusState {
     pub health: Document,
     /// What `/yumen/v1/problems` tells: the list of problems in force.
     pub problems: Document,
+    /// What `/yumen/v1/top` tells: the use of routes, upstreams, plugins and consumers since the start.
+    pub top: Document,
+    /// What `/yumen/v1/recent` tells: recent requests; `None` where nobody shall read them here.
+    pub recent: Option<Document>,
 }
 
 /// Serves the status listener until `shutdown` is done and requests under way had five seconds to end.
@@ -42,13 +46,15 @@ pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: i
     serve(listener, router(state), BOUNDS, shutdown).await;
 }
 
-const INDEX: [(&str, &str); 6] = [
+const INDEX: [(&str, &str); 8] = [
     ("/status", "alive, and what runs here"),
     ("/status/ready", "200 when configuration is in force, else 503"),
     ("/metrics", "measurements in the Prometheus text format"),
     ("/apisix/prometheus/metrics", "the same"),
     ("/v1/healthcheck", "health of checked upstreams"),
     ("/yumen/v1/problems", "problems in force"),
+    ("/yumen/v1/top", "use of routes, upstreams, plugins and consumers, cumulated"),
+    ("/yumen/v1/recent", "recent requests, where observe.list_recent_requests is on"),
 ];
 
 pub(crate) fn router(state: StatusState) -> Router {
@@ -60,6 +66,8 @@ pub(crate) fn router(state: StatusState) -> Router {
         .route("/apisix/prometheus/metrics", get(metrics))
         .route("/v1/healthcheck", get(async |State(state): State<StatusState>| document(&state.health)))
         .route("/yumen/v1/problems", get(async |State(state): State<StatusState>| document(&state.problems)))
+        .route("/yumen/v1/top", get(async |State(state): State<StatusState>| document(&state.top)))
+        .route("/yumen/v1/recent", get(recent))
         .fallback(absent)
         .method_not_allowed_fallback(refused)
         .with_state(state)
@@ -102,6 +110,16 @@ async fn metrics(State(state): State<StatusState>) -> Response {
             error!(%reason, "cannot encode metrics");
             failure(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode metrics")
         }
+    }
+}
+
+async fn recent(State(state): State<StatusState>) -> Response {
+    match &state.recent {
+        Some(recent) => document(recent),
+        None => failure(
+            StatusCode::NOT_FOUND,
+            "recent requests are not listed here: yumen.yaml has observe.list_recent_requests off",
+        ),
     }
 }
 

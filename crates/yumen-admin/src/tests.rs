@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 
 use crate::serve::{BOUNDS, Bounds, serve};
-use crate::{StatusState, exposition::tests::lint, serve_admin, serve_status, status};
+use crate::{Document, StatusState, exposition::tests::lint, serve_admin, serve_status, status};
 
 struct Worker(&'static str);
 
@@ -34,6 +34,8 @@ fn state(ready: Result<(), &'static str>) -> StatusState {
         describe: Arc::new(|| json!({ "version": "0.1.0", "status": "hidden" })),
         health: Arc::new(|| json!([{ "name": "/apisix/upstreams/1" }])),
         problems: Arc::new(|| json!([{ "level": "error", "object": "routes/1" }])),
+        top: Arc::new(|| json!({ "routes": [] })),
+        recent: ready.is_ok().then(|| -> Document { Arc::new(|| json!([{ "path": "/a" }])) }),
     }
 }
 
@@ -89,6 +91,8 @@ async fn status_tells_life_readiness_health_and_problems() {
         ("/status/ready", r#"{"status":"ok"}"#),
         ("/v1/healthcheck", r#"[{"name":"/apisix/upstreams/1"}]"#),
         ("/yumen/v1/problems", r#"[{"level":"error","object":"routes/1"}]"#),
+        ("/yumen/v1/top", r#"{"routes":[]}"#),
+        ("/yumen/v1/recent", r#"[{"path":"/a"}]"#),
     ] {
         check(address, &get(target), 200, &format!("{body}\n")).await;
     }
@@ -112,7 +116,7 @@ async fn every_path_of_the_index_is_served() {
     let reply = exchange(address, &get("/")).await;
     let index: serde_json::Value = serde_json::from_str(parts(&reply).2).unwrap();
     let paths = index["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 6);
+    assert_eq!(paths.len(), 8);
     for path in paths.keys() {
         assert_eq!(parts(&exchange(address, &get(path)).await).0, 200, "{path}");
     }

@@ -21,7 +21,7 @@ use crate::schema;
 pub use reference::reference;
 pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
-    Listen, LogFormat, LogLevel, Logs, Status, Store, StoreKind, Workers,
+    Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, Workers,
 };
 pub use traffic::{Dns, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
 
@@ -42,6 +42,8 @@ pub struct NodeConfig {
     pub store: Store,
     /// What is written about the node and its traffic.
     pub logs: Logs,
+    /// What is remembered and told of single requests.
+    pub observe: Observe,
     /// How much one client may ask for.
     pub limits: Limits,
     /// How long to wait.
@@ -72,6 +74,7 @@ impl Default for NodeConfig {
             status: Status::default(),
             store: Store::default(),
             logs: Logs::default(),
+            observe: Observe::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             upstream_keepalive: UpstreamKeepalive::default(),
@@ -122,6 +125,13 @@ impl NodeConfig {
                 let found = format!("\"{address}\" is no address with a port");
                 problems.push(problem(&path, found).hint("such as 0.0.0.0:9080 or [::]:9080"));
             }
+        }
+        let secret_bytes = self.observe.debug_key.len();
+        if (1..Observe::DEBUG_KEY_BYTES_MIN).contains(&secret_bytes) {
+            let found = format!("{secret_bytes} bytes are too few for a secret");
+            let hint =
+                format!("at least {}, such as `openssl rand -hex 32` gives", Observe::DEBUG_KEY_BYTES_MIN);
+            problems.push(problem("observe.debug_key", found).hint(hint));
         }
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
         check_networks("admin.allow", &self.admin.allow, problems);

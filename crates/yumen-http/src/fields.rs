@@ -60,6 +60,7 @@ known! {
     ContentType = "content-type", XRequestId = "x-request-id",
     Authorization = "authorization", ContentLength = "content-length",
     AcceptEncoding = "accept-encoding", XForwardedFor = "x-forwarded-for",
+    XYumenDebug = "x-yumen-debug",
     ContentEncoding = "content-encoding", ProxyConnection = "proxy-connection",
     XForwardedHost = "x-forwarded-host", XForwardedPort = "x-forwarded-port",
     WwwAuthenticate = "www-authenticate",

@@ -69,6 +69,32 @@ impl std::fmt::Debug for Instance {
     }
 }
 
+/// A moment of an exchange in which plugins run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Phase {
+    Rewrite,
+    Access,
+    UpstreamRequest,
+    ResponseHead,
+    ResponseBody,
+    Log,
+}
+
+impl Phase {
+    /// The name of the trait's method.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Rewrite => "rewrite",
+            Phase::Access => "access",
+            Phase::UpstreamRequest => "upstream_request",
+            Phase::ResponseHead => "response_head",
+            Phase::ResponseBody => "response_body",
+            Phase::Log => "log",
+        }
+    }
+}
+
 /// What running a phase came to.
 pub enum Verdict {
     /// Go on.
@@ -148,6 +174,19 @@ impl Chain {
     /// All plugins, in order.
     pub fn all(&self) -> &[Arc<Instance>] {
         &self.all
+    }
+
+    /// Those of a phase.
+    #[inline]
+    pub fn of(&self, phase: Phase) -> &[Arc<Instance>] {
+        match phase {
+            Phase::Rewrite => &self.rewrite,
+            Phase::Access => &self.access,
+            Phase::UpstreamRequest => &self.upstream_request,
+            Phase::ResponseHead => &self.response_head,
+            Phase::ResponseBody => &self.response_body,
+            Phase::Log => &self.log,
+        }
     }
 
     /// Those of the rewrite phase.

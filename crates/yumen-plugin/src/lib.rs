@@ -17,7 +17,7 @@ mod test_exchange;
 pub mod vars;
 
 pub use carry::Carry;
-pub use chain::{Chain, Instance, Meta, Origin, Verdict};
+pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
 pub use consumer::{Consumer, Consumers, Identity};
 pub use exchange::{Client, Exchange, Host, RouteInfo, TlsInfo, UpstreamChoice};
 pub use expr::{Expr, Failing};

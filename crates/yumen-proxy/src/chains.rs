@@ -2,15 +2,22 @@
 
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use yumen_http::ResponseHead;
-use yumen_plugin::{Chain, Chunk, Exchange, Instance, Plugin};
+use yumen_plugin::{Chain, Chunk, Exchange, Instance, Phase, Plugin};
+use yumen_snapshot::Upstream;
+
+use crate::debug;
+use crate::observe::{self, Stopwatch};
 
 /// The plugins of an exchange.
 pub(crate) struct Chains<'s> {
     pub(crate) global: &'s Chain,
     pub(crate) route: RouteChain<'s>,
+    /// The upstream that was chosen, once one was.
+    pub(crate) upstream: Option<&'s Upstream>,
+    /// Measures what they do, where the exchange is sampled or explains itself.
+    pub(crate) watch: Option<Rc<Stopwatch>>,
 }
 
 /// The route's part of them.
@@ -36,7 +43,17 @@ impl Deref for RouteChain<'_> {
     }
 }
 
-impl Chains<'_> {
+impl<'s> Chains<'s> {
+    /// The global rules, before a route is known.
+    pub(crate) fn new(global: &'s Chain, watch: Option<Rc<Stopwatch>>) -> Chains<'s> {
+        Chains { global, route: RouteChain::None, upstream: None, watch }
+    }
+
+    /// The stopwatch of an exchange that explains itself.
+    pub(crate) fn explaining(&self) -> Option<&Stopwatch> {
+        self.watch.as_deref().filter(|watch| watch.explains)
+    }
+
     /// Whether a plugin of a global rule steps back for the route's own.
     pub(crate) fn steps_back(&self, instance: &Instance) -> bool {
         instance.prefers_route && self.route.has(instance.name)
@@ -51,21 +68,26 @@ impl Chains<'_> {
     pub(crate) fn each(
         &self,
         ex: &mut Exchange<'_>,
-        list: fn(&Chain) -> &[Arc<Instance>],
+        phase: Phase,
         mut each: impl FnMut(&dyn Plugin, &mut Exchange<'_>),
     ) {
         if self.are_empty() {
             return;
         }
-        for instance in list(self.global).iter().filter(|instance| !self.steps_back(instance)) {
-            if ex.admits(instance) {
-                each(&*instance.plugin, ex);
+        let mut call = |instance: &Instance, ex: &mut Exchange<'_>| {
+            if !ex.admits(instance) {
+                return;
             }
+            match &self.watch {
+                None => each(&*instance.plugin, ex),
+                Some(watch) => watch.run(instance, phase, || each(&*instance.plugin, ex)),
+            }
+        };
+        for instance in self.global.of(phase).iter().filter(|instance| !self.steps_back(instance)) {
+            call(instance, ex);
         }
-        for instance in list(&self.route) {
-            if ex.admits(instance) {
-                each(&*instance.plugin, ex);
-            }
+        for instance in self.route.of(phase) {
+            call(instance, ex);
         }
     }
 
@@ -77,7 +99,7 @@ impl Chains<'_> {
     /// A piece of body through all plugins that want to see it.
     pub(crate) fn edit(&self, ex: &mut Exchange<'_>, data: &[u8], last: bool) -> Vec<u8> {
         let mut chunk = Chunk { data: data.to_vec(), last };
-        self.each(ex, Chain::response_body, |plugin, ex| {
+        self.each(ex, Phase::ResponseBody, |plugin, ex| {
             chunk = plugin.response_body(ex, std::mem::take(&mut chunk));
             chunk.last = last;
         });
@@ -85,7 +107,8 @@ impl Chains<'_> {
     }
 }
 
-/// The response phases: what was left for the answer, then the plugins.
+/// The response phases: what was left for the answer, then the plugins, then the explanation if one was
+/// asked for.
 pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mut ResponseHead) {
     ex.status = head.status;
     if !ex.response_fields.is_empty() {
@@ -96,6 +119,10 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mu
             head.fields.add(&String::from_utf8_lossy(name), value);
         }
     }
-    chains.each(ex, Chain::response_head, |plugin, ex| plugin.response_head(ex, head));
+    chains.each(ex, Phase::ResponseHead, |plugin, ex| plugin.response_head(ex, head));
     ex.status = head.status;
+    if let Some(watch) = chains.explaining() {
+        let upstream = chains.upstream.map(|upstream| &*upstream.origin);
+        head.fields.set(debug::RESPONSE_FIELD, observe::explain(watch, ex, upstream).as_bytes());
+    }
 }

@@ -48,6 +48,15 @@ fn mono_us() -> u64 {
     crate::sys::monotonic_us() + 1_000_000
 }
 
+/// Nanoseconds on the monotonic clock, read now: only for exchanges that are measured.
+pub(crate) fn nanos() -> u64 {
+    #[cfg(test)]
+    if let Some(mono_us) = SIMULATED_US.get() {
+        return mono_us * 1000;
+    }
+    crate::sys::monotonic_ns()
+}
+
 /// The exact time, for whoever is not on a worker or measures.
 pub fn exact() -> Now {
     Now { mono_us: mono_us(), unix_ms: unix_ms() }

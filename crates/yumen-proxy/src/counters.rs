@@ -6,6 +6,8 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Counter, Gauge, Histogram};
 use yumen_plugin::Outcome;
 
+use crate::observe::Observed;
+
 /// Upper bounds of request durations, in microseconds.
 static DURATION_BOUNDS_US: &[u64] = &[
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
@@ -44,6 +46,8 @@ pub struct Counters {
     /// Connections whose task panicked; the connection is lost, the worker is not.
     pub panics: Counter,
     duration: Histogram,
+    /// What its samples of the traffic tell.
+    pub(crate) observed: Observed,
 }
 
 impl Default for Counters {
@@ -64,6 +68,7 @@ impl Default for Counters {
             log_lines_dropped: Counter::default(),
             panics: Counter::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
+            observed: Observed::default(),
         }
     }
 }
@@ -83,6 +88,11 @@ impl Counters {
 pub struct AllCounters(pub Vec<Arc<Counters>>);
 
 impl AllCounters {
+    /// Counters with a series in every family, so that a reference can tell labels.
+    pub fn example() -> AllCounters {
+        crate::observe::example()
+    }
+
     fn sum(&self, read: impl Fn(&Counters) -> f64) -> f64 {
         self.0.iter().map(|counters| read(counters)).sum()
     }
@@ -168,5 +178,6 @@ impl Gather for AllCounters {
             kind: MetricKind::Histogram,
             samples: vec![Sample { labels: Vec::new(), value: self.duration() }],
         });
+        self.gather_plugins(out);
     }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{Framing, Known, ResponseHead, encode};
-use yumen_plugin::{Chain, Exchange};
+use yumen_plugin::{Exchange, Phase};
 use yumen_snapshot::{Endpoint, PassHost, Route, Scheme, Timeouts, Tried, Upstream};
 
 use crate::buffer::Inbox;
@@ -47,7 +47,11 @@ pub(crate) async fn forward(
         upstream.started(index);
         relay.index = index;
         let mut attempt = Attempt { conn, ex, chains, route, upstream, endpoint, relay, flow };
-        let fault = match attempt.run().await {
+        let tried_out = attempt.run().await;
+        if let Some(watch) = chains.explaining() {
+            watch.attempted(endpoint.addr, tried_out.err());
+        }
+        let fault = match tried_out {
             Ok(()) => {
                 health::observe(upstream, index, Observation::Status(relay.head.status));
                 return Ok(());
@@ -110,7 +114,9 @@ impl Attempt<'_, '_> {
         let tls = self.is_tls();
         let pool_key = self.endpoint.state.id * 2 + u64::from(tls);
         let mark = self.conn.inbox.mark();
-        self.chains.each(self.ex, Chain::upstream_request, |plugin, ex| plugin.upstream_request(ex));
+        self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
+        let watch = self.chains.explaining();
+        watch.inspect(|watch| watch.lap());
         let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
         if let Some((stream, requests)) = kept {
             self.conn.worker.counters.reuses.add(1);
@@ -122,7 +128,10 @@ impl Attempt<'_, '_> {
                 done => return done,
             }
         }
-        let stream = self.connect(tls).await?;
+        watch.inspect(|watch| watch.lap());
+        let connected = self.connect(tls).await;
+        watch.inspect(|watch| watch.connected());
+        let stream = connected?;
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
         self.relay.head.clear();
         self.ask().await

@@ -1,18 +1,23 @@
 //! One exchange from its head to its outcome: route, plugins, upstream or local answer, log.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use yumen_http::{Framing, Method, RequestHead};
+use yumen_http::{Framing, Known, Method, RequestHead};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Exchange, Instance, Outcome, Plugin, Response, Step};
+use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::{Route, Target, Upstream};
 
 use crate::chains::{Chains, RouteChain};
 use crate::clock;
 use crate::connection::{After, Connection};
+use crate::debug::{self, DebugKey};
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
+use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
 use crate::worker::Pinned;
@@ -40,17 +45,51 @@ impl From<Kind> for Stop {
     }
 }
 
-/// Serves one request.
-pub(crate) async fn exchange(conn: &mut Connection, request: Box<RequestHead>) -> After {
+/// Serves one request, under a stopwatch if it is a sample or may ask for an explanation.
+pub(crate) async fn exchange(conn: &mut Connection, mut request: Box<RequestHead>) -> After {
+    let weight = conn.worker.sampler.draw();
+    let explains = match &conn.worker.settings.debug_key {
+        Some(key) => take_token(key, &mut request),
+        None => false,
+    };
+    let watch = (weight > 0 || explains).then(|| Rc::new(Stopwatch::start(weight, explains)));
+    let mut walking = pin!(walk(conn, request, watch.clone()));
+    // One call of `poll`, so that it can be inlined.
+    poll_fn(|cx| {
+        watch.as_deref().inspect(|watch| watch.resume());
+        let polled = walking.as_mut().poll(cx);
+        watch.as_deref().inspect(|watch| watch.pause());
+        polled
+    })
+    .await
+}
+
+/// Whether the request may see how it is served. Its token goes no further, whatever it is worth.
+fn take_token(key: &DebugKey, request: &mut RequestHead) -> bool {
+    let Some(token) = request.fields.known(Known::XYumenDebug) else { return false };
+    let is_valid = debug::verify(key, token, clock::now().unix_s());
+    request.fields.remove(Known::XYumenDebug.name());
+    is_valid
+}
+
+/// From its head to its outcome.
+async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc<Stopwatch>>) -> After {
     let worker = conn.worker.clone();
     let client = conn.client.clone();
     let pinned = worker.pinned();
     let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
     let mut ex = Exchange::new(request, &client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
-    let mut chains = Chains { global: &pinned.global, route: RouteChain::None };
+    if let Some(watch) = &watch {
+        watch.revision.set(pinned.revision);
+        watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
+    }
+    let mut chains = Chains::new(&pinned.global, watch);
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
-        Ok((route, upstream)) => proxy(conn, &mut ex, &chains, route, upstream, &mut flow).await,
+        Ok((route, upstream)) => {
+            chains.upstream = Some(upstream);
+            proxy(conn, &mut ex, &chains, route, upstream, &mut flow).await
+        }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
         Err(Stop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
     };
@@ -83,7 +122,7 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
     let pinned = worker.pinned();
     let mut ex = Exchange::new(worker.take_request(), &client, clock::now(), &*worker, &pinned.consumers);
     let nothing = Chain::default();
-    let chains = Chains { global: &nothing, route: RouteChain::None };
+    let chains = Chains::new(&nothing, None);
     let mut flow = Flow { fault: Some(kind.into()), ..Flow::default() };
     let after = reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await;
     finish(conn, &mut ex, &chains, &flow);
@@ -112,14 +151,14 @@ async fn decide<'s>(
         chains.route = RouteChain::Route(&route.chain);
     }
     if !chains.global.is_empty() {
-        run_global(conn, ex, chains, Chain::rewrite, |plugin, ex| plugin.rewrite(ex)).await?;
+        run_global(conn, ex, chains, Phase::Rewrite).await?;
     }
     let Some(route) = found else {
-        run_global(conn, ex, chains, Chain::access, |plugin, ex| plugin.access(ex)).await?;
+        run_global(conn, ex, chains, Phase::Access).await?;
         return Err(Stop::Respond(Response::error_msg(404, "404 Route Not Found")));
     };
     if let Target::Refuse { status, message } = &route.target {
-        run_global(conn, ex, chains, Chain::access, |plugin, ex| plugin.access(ex)).await?;
+        run_global(conn, ex, chains, Phase::Access).await?;
         return Err(Stop::Respond(Response::error_msg(*status, message)));
     }
     if !chains.are_empty() {
@@ -142,30 +181,29 @@ async fn run_route<'s>(
     chains: &mut Chains<'s>,
     route: &'s Route,
 ) -> Result<(), Stop> {
-    run(conn, ex, route.chain.rewrite(), |plugin, ex| plugin.rewrite(ex)).await?;
+    let watch = chains.watch.clone();
+    let watch = watch.as_deref();
+    run(conn, ex, route.chain.rewrite(), Phase::Rewrite, watch).await?;
     if let Some(consumer) = ex.consumer
         && !consumer.plugins.is_empty()
     {
         let merged = pinned.merged(route, consumer);
         chains.route = RouteChain::Merged(merged.clone());
-        run(conn, ex, merged.rewrite_in_consumer(), |plugin, ex| plugin.rewrite(ex)).await?;
+        run(conn, ex, merged.rewrite_in_consumer(), Phase::Rewrite, watch).await?;
     }
-    run_global(conn, ex, chains, Chain::access, |plugin, ex| plugin.access(ex)).await?;
-    run(conn, ex, chains.route.access(), |plugin, ex| plugin.access(ex)).await
+    run_global(conn, ex, chains, Phase::Access).await?;
+    run(conn, ex, chains.route.access(), Phase::Access, watch).await
 }
-
-type Call = for<'a, 's> fn(&'a dyn Plugin, &'a mut Exchange<'s>) -> Step<'a>;
 
 async fn run_global(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     chains: &Chains<'_>,
-    list: fn(&Chain) -> &[Arc<Instance>],
-    call: Call,
+    phase: Phase,
 ) -> Result<(), Stop> {
-    for instance in list(chains.global) {
+    for instance in chains.global.of(phase) {
         if !chains.steps_back(instance) {
-            run_one(conn, ex, instance, call).await?;
+            run_one(conn, ex, instance, phase, chains.watch.as_deref()).await?;
         }
     }
     Ok(())
@@ -175,10 +213,11 @@ async fn run(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     list: &[Arc<Instance>],
-    call: Call,
+    phase: Phase,
+    watch: Option<&Stopwatch>,
 ) -> Result<(), Stop> {
     for instance in list {
-        run_one(conn, ex, instance, call).await?;
+        run_one(conn, ex, instance, phase, watch).await?;
     }
     Ok(())
 }
@@ -188,23 +227,42 @@ async fn run_one(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     instance: &Instance,
-    call: Call,
+    phase: Phase,
+    watch: Option<&Stopwatch>,
 ) -> Result<(), Stop> {
     if !ex.admits(instance) {
         return Ok(());
     }
     loop {
-        let settled = match call(&*instance.plugin, ex) {
-            Step::Continue => return Ok(()),
-            Step::Respond(response) => Settled::Respond(response),
-            Step::NeedBody { bytes_max } => Settled::NeedBody(bytes_max),
-            Step::Wait(future) => settle(future).await,
+        let step = step(ex, instance, phase);
+        let settled = match watch {
+            None => step.await,
+            Some(watch) => {
+                let is_answer = |settled: &Settled| matches!(settled, Settled::Respond(_));
+                watch.step(instance, phase, step, is_answer).await
+            }
         };
         match settled {
             Settled::Continue => return Ok(()),
             Settled::Respond(response) => return Err(Stop::Respond(instance.dress(response))),
             Settled::NeedBody(bytes_max) => conn.read_body(ex, bytes_max).await?,
         }
+    }
+}
+
+/// One call of a plugin and all it waits for.
+async fn step(ex: &mut Exchange<'_>, instance: &Instance, phase: Phase) -> Settled {
+    let step = match phase {
+        Phase::Rewrite => instance.plugin.rewrite(ex),
+        Phase::Access => instance.plugin.access(ex),
+        // The others are called through `Chains::each`: they decide nothing.
+        _ => Step::Continue,
+    };
+    match step {
+        Step::Continue => Settled::Continue,
+        Step::Respond(response) => Settled::Respond(response),
+        Step::NeedBody { bytes_max } => Settled::NeedBody(bytes_max),
+        Step::Wait(future) => settle(future).await,
     }
 }
 
@@ -243,11 +301,47 @@ fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flo
         fault: flow.fault.map_or("", |fault| fault.kind.facts().2),
     };
     worker.counters.finish(&outcome);
-    chains.each(ex, Chain::log, |plugin, ex| plugin.log(ex, &outcome));
+    chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     if let Some(log) = &worker.log {
         let dropped = log.borrow_mut().write(ex, &outcome);
         worker.counters.log_lines_dropped.add(dropped);
     }
+    if let Some(watch) = &chains.watch {
+        observe(conn, ex, chains, watch, flow, &outcome);
+    }
     worker.give_edits(std::mem::take(&mut ex.response_fields));
     worker.give_request(std::mem::take(&mut ex.request));
+}
+
+/// Adds a sampled exchange to what is known of the traffic.
+#[cold]
+fn observe(
+    conn: &Connection,
+    ex: &Exchange<'_>,
+    chains: &Chains<'_>,
+    watch: &Stopwatch,
+    flow: &Flow,
+    outcome: &Outcome<'_>,
+) {
+    let worker = &conn.worker;
+    let Some(mut recent) = watch.request.take().filter(|_| watch.weight > 0) else { return };
+    recent.finish(ex, outcome.status);
+    let is_noted = worker.counters.observed.note(Seen {
+        weight: watch.weight,
+        total_ns: watch.total_ns(),
+        busy_ns: watch.busy_ns(),
+        upstream_ns: flow.upstream_started_us.map(|started_us| {
+            outcome.upstream_us.unwrap_or_else(|| clock::now().mono_us.saturating_sub(started_us)) * 1000
+        }),
+        outcome,
+        route: ex.route.map(|route| (&*route.id, &*route.name)),
+        upstream: chains.upstream.map(|upstream| &*upstream.origin),
+        consumer: ex.consumer.map(|consumer| &*consumer.username),
+        plugins: &watch.plugins.borrow(),
+        recent,
+        recent_max: worker.settings.recent_requests,
+    });
+    if !is_noted {
+        worker.sampler.give_back(watch.weight);
+    }
 }

@@ -6,6 +6,8 @@ use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
 
+use crate::debug::DebugKey;
+
 /// No head may be larger than the buffer it is read into.
 pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
 
@@ -36,6 +38,10 @@ pub struct Settings {
     pub server_line: Vec<u8>,
     /// Peers whose forwarding fields are believed.
     pub trusted: IpSet,
+    /// How many requests a worker remembers for `recent`; 0 is none.
+    pub recent_requests: usize,
+    /// What signs the tokens of `X-Yumen-Debug`; without it nobody looks for the field.
+    pub debug_key: Option<DebugKey>,
 }
 
 impl Default for Settings {
@@ -53,6 +59,8 @@ impl Default for Settings {
             drain_timeout_ms: 30_000,
             server_line: b"Server: yumen\r\n".to_vec(),
             trusted: IpSet::default(),
+            recent_requests: 2048,
+            debug_key: None,
         }
     }
 }

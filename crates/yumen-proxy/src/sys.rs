@@ -45,9 +45,21 @@ pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
 /// `Instant` would do, but its subtraction checks and normalizes: some 400 instructions more each time
 /// a worker wakes (`make instructions`).
 pub(crate) fn monotonic_us() -> u64 {
+    let now = monotonic();
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+/// Nanoseconds on the same clock.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = monotonic();
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[inline]
+fn monotonic() -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live `timespec`, which the call fills in; it cannot fail for a clock
     // that every kernel has.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+    now
 }

@@ -20,6 +20,7 @@ use crate::buffer::Buffers;
 use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
+use crate::observe::Sampler;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::timers::Timers;
@@ -78,6 +79,7 @@ pub(crate) struct Worker {
     pub(crate) log: Option<RefCell<LogBuffer>>,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
+    pub(crate) sampler: Sampler,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
@@ -123,6 +125,7 @@ impl Worker {
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
+            sampler: Sampler::new(parts.seed.rotate_left(32)),
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: RefCell::default() })),
             publisher: parts.publisher,
             applied: parts.applied,
@@ -209,6 +212,7 @@ impl Worker {
             pool.sweep(now_ms);
             self.counters.idle_upstream.set(pool.len() as i64);
             drop(pool);
+            self.sampler.tick();
             self.flush_log();
             drop(self.pinned());
         }

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::explain::ExplainArgs;
 use crate::remote::Remote;
+use crate::top::Order;
 
 /// An API gateway: APISIX's resource model, configuration that changes without a reload, less CPU per
 /// request than NGINX.
@@ -92,6 +93,11 @@ pub(crate) enum Command {
     /// Thinks the request through with the router and the plugins that would serve it, and tells the
     /// reason why each other route lost. Nothing is sent and nothing is counted.
     Explain(ExplainArgs),
+    /// Show where a running gateway spends its time: routes, upstreams, plugins, consumers
+    ///
+    /// Numbers are of the last interval and come from samples of the traffic. Keys: r, l, c, e sort by
+    /// rate, latency, CPU, errors; q quits. Without a terminal it prints one table and ends.
+    Top(TopArgs),
     /// Print the version and what this binary was built with
     Version,
     /// Print a completion script for a shell
@@ -134,6 +140,30 @@ pub(crate) enum Reference {
     Metrics,
     /// yumen.yaml with every default
     Config,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The gateway's status listener
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9091")]
+    pub(crate) status: String,
+    /// Seconds between two looks; 0 with --once: since the gateway started
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = interval)]
+    pub(crate) interval: f64,
+    /// Print one table and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print JSON, an object for each interval
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Sort by rate, latency, cpu or errors
+    #[arg(long, value_enum, default_value_t = Order::Rate)]
+    pub(crate) sort: Order,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 0.5".to_owned())?;
+    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0 to 3600 seconds".to_owned()) }
 }
 
 #[derive(Debug, Default, Args)]

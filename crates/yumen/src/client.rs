@@ -1,113 +1,174 @@
-//! Asks a running gateway over its admin or status listener: one request, one answer.
+//! Asks a running gateway over HTTP: one request, one answer, for all commands that do.
 //!
-//! For commands; nothing of the data plane uses it.
+//! Knows no endpoint's meaning.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode, Uri};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 
-/// How long a command waits for an answer.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);
+/// Answers are documents of the control plane.
+const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where a gateway listens for operators, and the key that opens it.
-#[derive(Debug, Clone)]
+/// A running gateway's listener.
 pub(crate) struct Client {
     base: Uri,
     key: Option<String>,
+    runtime: Runtime,
 }
 
 /// What it answered.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 impl Client {
-    /// A client of `http://host:port`.
-    pub(crate) fn new(base: &str, key: Option<String>) -> anyhow::Result<Client> {
-        let base: Uri =
-            base.parse().with_context(|| format!("`{base}` is no address such as http://127.0.0.1:9180"))?;
-        if base.scheme_str() != Some("http") || base.authority().is_none() {
-            bail!("`{base}` is no address such as http://127.0.0.1:9180");
+    /// `base_url` as in `http://127.0.0.1:9180`; `key` is sent as `X-API-KEY`.
+    pub(crate) fn new(base_url: &str, key: Option<String>) -> anyhow::Result<Client> {
+        let base: Uri = base_url.parse().with_context(|| format!("\"{base_url}\" is no address"))?;
+        if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
+            bail!("\"{base_url}\" is no address: http://HOST:PORT or https://HOST:PORT is");
         }
-        Ok(Client { base, key })
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Client { base, key, runtime })
     }
 
-    /// One request; any status is an answer.
+    /// A GET.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send(&Method::GET, path, &[], None)
+    }
+
+    /// Sends a request and reads the whole answer, whatever its status. `path` begins with a slash.
     pub(crate) fn send(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
-        fields: &[(&str, &str)],
-        body: Vec<u8>,
+        headers: &[(&str, &str)],
+        body: Option<Bytes>,
     ) -> anyhow::Result<Answer> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let exchange = self.exchange(method, path, fields, body);
-            let waited = tokio::time::timeout(PATIENCE, exchange).await;
-            waited.with_context(|| format!("{} does not answer", self.base))?
-        })
-    }
-
-    /// GET, and the document it gives; another status than 200 is an error with its message.
-    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
-        self.send(Method::GET, path, &[], Vec::new())?.document()
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        fields: &[(&str, &str)],
-        body: Vec<u8>,
-    ) -> anyhow::Result<Answer> {
-        let authority = self.base.authority().expect("checked when it was made");
-        let address = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80));
-        let stream = tokio::net::TcpStream::connect(address).await.with_context(|| {
-            format!("nobody answers at {} (is yumen running? --admin or YUMEN_ADMIN says where)", self.base)
-        })?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header("host", authority.as_str());
+        let base = self.base.path().trim_end_matches('/');
+        let mut request = Request::new(Full::new(body.unwrap_or_default()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = format!("{base}{path}").parse().with_context(|| format!("path {path}"))?;
+        let fields = request.headers_mut();
+        let authority = self.base.authority().map_or("", |authority| authority.as_str());
+        fields.insert(hyper::header::HOST, HeaderValue::from_str(authority)?);
+        fields.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
         if let Some(key) = &self.key {
-            request = request.header("x-api-key", key);
+            fields.insert("x-api-key", HeaderValue::from_str(key).context("the API key")?);
         }
-        for (name, value) in fields {
-            request = request.header(*name, *value);
+        for (name, value) in headers {
+            let name: HeaderName = name.parse().with_context(|| format!("header {name}"))?;
+            fields.append(name, HeaderValue::from_str(value)?);
         }
-        let response = sender.send_request(request.body(Full::new(Bytes::from(body)))?).await?;
-        let status = response.status();
-        Ok(Answer { status, body: response.into_body().collect().await?.to_bytes() })
+        self.runtime.block_on(self.exchange(request)).with_context(|| format!("{method} {}", self.url(path)))
     }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base.to_string().trim_end_matches('/'))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+        let is_tls = self.base.scheme_str() == Some("https");
+        let host = self.base.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.base.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port)));
+        let hint =
+            "is yumen running? Admin listens on 127.0.0.1:9180 and status on 127.0.0.1:9091 by default";
+        let tcp = match connecting.await {
+            Ok(connected) => connected.with_context(|| format!("cannot connect to {host}:{port}; {hint}"))?,
+            Err(_) => bail!("{host}:{port} did not take a connection within 5 s; {hint}"),
+        };
+        let answer = async {
+            if is_tls {
+                let stream = handshake(host, tcp).await.with_context(|| format!("TLS with {host}:{port}"))?;
+                ask(stream, request).await
+            } else {
+                ask(tcp, request).await
+            }
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(answer) => answer,
+            Err(_) => bail!("no answer within 60 s"),
+        }
+    }
+}
+
+async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Answer>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => bail!("the answer cannot be read: {error}"),
+    };
+    driver.abort();
+    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+async fn handshake(host: &str, tcp: TcpStream) -> anyhow::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned())?;
+    Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
 }
 
 impl Answer {
-    /// The answer as text; a status of failure is an error, as in [`Answer::document`].
-    pub(crate) fn text(self) -> anyhow::Result<String> {
-        match self.status.is_success() {
+    /// The text of an answer that is a success; what the gateway said, where it is none.
+    pub(crate) fn text(&self) -> anyhow::Result<String> {
+        match (200..300).contains(&self.status) {
             true => Ok(String::from_utf8_lossy(&self.body).into_owned()),
-            false => self.document().map(|document| document.to_string()),
+            false => Err(self.failure()),
         }
     }
 
-    /// The answer as JSON; a status of failure is an error that carries the gateway's own message.
-    pub(crate) fn document(self) -> anyhow::Result<Value> {
-        let document: Value = serde_json::from_slice(&self.body).unwrap_or(Value::Null);
-        if self.status.is_success() {
-            return Ok(document);
-        }
-        let said = |name: &str| document[name].as_str().map(str::to_owned);
-        let text = || String::from_utf8_lossy(&self.body).trim().to_owned();
-        let message = said("error_msg").or_else(|| said("message")).unwrap_or_else(text);
-        if self.status == StatusCode::UNAUTHORIZED {
-            bail!(
-                "{message}: give the admin key by --key or YUMEN_ADMIN_KEY (it was printed at the first start)"
+    fn failure(&self) -> anyhow::Error {
+        let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let told = document["error_msg"].as_str().or_else(|| document["message"].as_str());
+        let told = told.unwrap_or("without saying why");
+        if self.status == 401 {
+            return anyhow::anyhow!(
+                "{told}: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)"
             );
         }
-        bail!("{} from the gateway: {message}", self.status);
+        anyhow::anyhow!("the gateway answered {}: {told}", self.status)
+    }
+
+    /// The document of an answer that is a success; what the gateway said, where it is none.
+    pub(crate) fn json(&self) -> anyhow::Result<Value> {
+        let document: Option<Value> = serde_json::from_slice(&self.body).ok();
+        if !(200..300).contains(&self.status) {
+            return Err(self.failure());
+        }
+        document.with_context(|| {
+            let kind = self.headers.get(hyper::header::CONTENT_TYPE);
+            let kind = kind.map_or("nothing", |kind| kind.to_str().unwrap_or("something"));
+            format!("the answer is no JSON but {kind}: is that address a listener of yumen?")
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

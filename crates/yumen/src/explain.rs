@@ -100,9 +100,9 @@ fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String
     let format = if args.remote.json { "json" } else { "text" };
     let path = format!("/yumen/v1/explain?{at}format={format}");
     let body = serde_json::to_vec(question)?;
-    let answer = args.remote.client()?.send(Method::POST, &path, &[], body)?;
+    let answer = args.remote.client()?.send(&Method::POST, &path, &[], Some(body.into()))?;
     match args.remote.json {
-        true => Ok(format!("{}\n", serde_json::to_string_pretty(&answer.document()?)?)),
+        true => Ok(format!("{}\n", serde_json::to_string_pretty(&answer.json()?)?)),
         false => answer.text(),
     }
 }

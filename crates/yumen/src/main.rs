@@ -15,6 +15,7 @@ mod process;
 mod reference;
 mod remote;
 mod run;
+mod top;
 mod trial;
 
 use std::io::Write;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         }
         Command::Problems { remote } => remote::problems(&remote),
         Command::Explain(args) => explain::run(&args),
+        Command::Top(args) => top::top(&args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

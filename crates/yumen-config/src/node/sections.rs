@@ -246,6 +246,32 @@ pub struct Logs {
     pub access: AccessLog,
 }
 
+/// What is remembered and told of single requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Observe {
+    /// How many sampled requests each worker remembers: method, host, path without query, client, consumer,
+    /// route and status. They stay in memory; 0 remembers none.
+    #[schemars(range(max = 65536))]
+    pub recent_requests: u32,
+    /// Whether the status listener lists them under `/yumen/v1/recent`. Whoever may read metrics can then
+    /// read who asked for what.
+    pub list_recent_requests: bool,
+    /// The secret that signs tokens: a request with a valid one in `X-Yumen-Debug` is told in
+    /// `X-Yumen-Explain` how it was served. Empty switches it off.
+    pub debug_key: String,
+}
+
+impl Observe {
+    pub(super) const DEBUG_KEY_BYTES_MIN: usize = 16;
+}
+
+impl Default for Observe {
+    fn default() -> Self {
+        Observe { recent_requests: 2048, list_recent_requests: false, debug_key: String::new() }
+    }
+}
+
 /// How much a message matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

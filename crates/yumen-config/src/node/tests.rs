@@ -12,7 +12,13 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_told_with_path_and_hint() {
-    let table: [(&str, &[&str]); 9] = [
+    let table: [(&str, &[&str]); 10] = [
+        (
+            "observe: {debug_key: short}\n",
+            &[
+                "error: yumen.yaml at observe.debug_key: 5 bytes are too few for a secret\n  hint: at least 16, such as `openssl rand -hex 32` gives",
+            ],
+        ),
         (
             "lisen: []\n",
             &["error: yumen.yaml at lisen: unknown field \"lisen\"\n  hint: did you mean \"listen\"?"],

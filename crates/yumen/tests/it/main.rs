@@ -17,6 +17,7 @@ mod guides;
 mod health;
 mod limits;
 mod node;
+mod observe;
 mod operators;
 mod plugins;
 mod proxying;

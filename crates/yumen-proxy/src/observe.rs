@@ -1,0 +1,143 @@
+//! What a sample of the traffic tells: cost of plugins, use of routes and upstreams, recent requests.
+//!
+//! A worker writes its own `Observed`, the status listener reads them all; a lock only these two share is
+//! taken for sampled requests, and never waited for by the worker.
+
+mod durations;
+mod explain;
+mod recent;
+mod report;
+mod sampler;
+mod stopwatch;
+mod table;
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use yumen_plugin::Outcome;
+
+pub(crate) use explain::explain;
+pub use recent::RecentRequest;
+pub(crate) use report::example;
+pub(crate) use sampler::Sampler;
+pub(crate) use stopwatch::{Ran, Stopwatch};
+use table::{Table, Usage};
+
+/// What one worker observed.
+#[derive(Debug, Default)]
+pub(crate) struct Observed(Mutex<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    total: Usage,
+    routes: Table,
+    upstreams: Table,
+    plugins: Table,
+    consumers: Table,
+    recent: VecDeque<RecentRequest>,
+}
+
+/// A sampled exchange that is over.
+pub(crate) struct Seen<'a> {
+    /// Requests it stands for.
+    pub(crate) weight: u32,
+    /// From the moment its head was read.
+    pub(crate) total_ns: u64,
+    /// Of that, the time the worker was busy with it.
+    pub(crate) busy_ns: u64,
+    /// From the choice of an endpoint to the end of its answer, where one was chosen.
+    pub(crate) upstream_ns: Option<u64>,
+    pub(crate) outcome: &'a Outcome<'a>,
+    /// Id and name.
+    pub(crate) route: Option<(&'a str, &'a str)>,
+    pub(crate) upstream: Option<&'a str>,
+    pub(crate) consumer: Option<&'a str>,
+    pub(crate) plugins: &'a [Ran],
+    pub(crate) recent: RecentRequest,
+    /// Recent requests to keep.
+    pub(crate) recent_max: usize,
+}
+
+impl Observed {
+    /// Writes an exchange down; false where a reader is at it just now.
+    pub(crate) fn note(&self, seen: Seen<'_>) -> bool {
+        let mut tables = match self.0.try_lock() {
+            Ok(tables) => tables,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        tables.note(seen);
+        true
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
+        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Tables {
+    fn note(&mut self, seen: Seen<'_>) {
+        let weight = u64::from(seen.weight);
+        seen.add_to(&mut self.total, seen.total_ns);
+        if let Some((id, name)) = seen.route {
+            seen.add_to(self.routes.at(id, name), seen.total_ns);
+        }
+        if let (Some(origin), Some(upstream_ns)) = (seen.upstream, seen.upstream_ns) {
+            seen.add_to(self.upstreams.at(origin, ""), upstream_ns);
+        }
+        if let Some(username) = seen.consumer {
+            seen.add_to(self.consumers.at(username, ""), seen.total_ns);
+        }
+        for (at, ran) in seen.plugins.iter().enumerate() {
+            let usage = self.plugins.at(ran.name, "");
+            usage.busy_ns += ran.run_ns * weight;
+            usage.wait_ns += ran.wait_ns * weight;
+            if ran.answered {
+                usage.answers += weight;
+                usage.errors += if seen.outcome.status >= 500 { weight } else { 0 };
+            }
+            // Its first phase stands for all of them.
+            if !seen.plugins[..at].iter().any(|before| before.name == ran.name) {
+                let phases = seen.plugins.iter().filter(|one| one.name == ran.name);
+                usage.requests += weight;
+                usage.durations.add(phases.map(|one| one.run_ns + one.wait_ns).sum(), weight);
+            }
+        }
+        self.remember(seen.recent, seen.recent_max);
+    }
+
+    fn remember(&mut self, request: RecentRequest, recent_max: usize) {
+        if recent_max == 0 {
+            return;
+        }
+        while self.recent.len() >= recent_max {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(request);
+    }
+
+    fn merge(&mut self, other: &Tables) {
+        self.total.merge(&other.total);
+        self.routes.merge(&other.routes);
+        self.upstreams.merge(&other.upstreams);
+        self.plugins.merge(&other.plugins);
+        self.consumers.merge(&other.consumers);
+    }
+}
+
+impl Seen<'_> {
+    fn add_to(&self, usage: &mut Usage, duration_ns: u64) {
+        let weight = u64::from(self.weight);
+        usage.requests += weight;
+        usage.errors += if self.outcome.status >= 500 { weight } else { 0 };
+        usage.answers += if self.plugins.iter().any(|ran| ran.answered) { weight } else { 0 };
+        usage.busy_ns += self.busy_ns * weight;
+        usage.wait_ns += self.upstream_ns.unwrap_or(0) * weight;
+        usage.received_bytes += self.outcome.received_bytes * weight;
+        usage.sent_bytes += self.outcome.sent_bytes * weight;
+        usage.durations.add(duration_ns, weight);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Durations counted in buckets that grow with them, fine enough for percentiles.
+//!
+//! Plain data: knows no clock and no metric.
+
+/// Buckets per doubling: a percentile is at most a quarter too high.
+const PER_OCTAVE: u64 = 4;
+/// The last bucket is for all above two minutes.
+const BUCKETS_MAX: usize = 106;
+
+/// Durations in microseconds. Holds no more buckets than the longest of them needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Durations {
+    counts: Vec<u64>,
+    pub(crate) sum_ns: u64,
+}
+
+impl Durations {
+    /// Counts a duration as often as its sample stands for.
+    pub(crate) fn add(&mut self, ns: u64, weight: u64) {
+        let bucket = bucket_of(ns / 1000);
+        if self.counts.len() <= bucket {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += weight;
+        self.sum_ns += ns * weight;
+    }
+
+    /// Adds what another counted.
+    pub(crate) fn merge(&mut self, other: &Durations) {
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum_ns += other.sum_ns;
+    }
+
+    /// Buckets that counted something: from how many microseconds on a duration is too long for them, and
+    /// how many there were.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, count)| (end_of(bucket), *count))
+    }
+}
+
+/// Up to 4 µs a bucket each, then four per doubling.
+fn bucket_of(us: u64) -> usize {
+    if us < PER_OCTAVE {
+        return us as usize;
+    }
+    let octave = u64::from(us.ilog2());
+    let within = (us >> (octave - 2)) & (PER_OCTAVE - 1);
+    (((octave - 1) * PER_OCTAVE + within) as usize).min(BUCKETS_MAX - 1)
+}
+
+/// The first duration past a bucket, in microseconds.
+fn end_of(bucket: usize) -> u64 {
+    let next = bucket as u64 + 1;
+    if next < PER_OCTAVE {
+        return next;
+    }
+    let (octave, within) = (next / PER_OCTAVE + 1, next % PER_OCTAVE);
+    (PER_OCTAVE + within) << (octave - 2)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! The answer field in which a request explains itself: compact JSON in ASCII, bounded.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use yumen_plugin::Exchange;
+
+use super::Stopwatch;
+
+/// Clients and proxies before us take at least this much in one field.
+const BYTES_MAX: usize = 6 * 1024;
+
+/// What is known of the exchange when the head of its answer is made.
+pub(crate) fn explain(watch: &Stopwatch, ex: &Exchange<'_>, upstream: Option<&str>) -> String {
+    bounded(json!({
+        "revision": watch.revision.get(),
+        "route": ex.route.map(|route| &route.id),
+        "consumer": ex.consumer.map(|consumer| &consumer.username),
+        "upstream": upstream,
+        "status": ex.status,
+        "plugins": plugins(watch),
+        "attempts": attempts(watch),
+        "total_ns": watch.total_ns(),
+    }))
+}
+
+/// The text of what is told, less what makes it too long.
+fn bounded(mut told: Value) -> String {
+    let text = ascii(&told);
+    if text.len() <= BYTES_MAX {
+        return text;
+    }
+    // Long chains: what each plugin did is left out, and said to be.
+    told["plugins"] = Value::from("too many to tell");
+    let text = ascii(&told);
+    if text.len() <= BYTES_MAX { text } else { r#"{"error":"too long to tell"}"#.to_owned() }
+}
+
+fn plugins(watch: &Stopwatch) -> Vec<Value> {
+    let describe = |ran: &super::Ran| {
+        let mut plugin = json!({
+            "name": ran.name,
+            "origin": ran.origin.as_deref(),
+            "phase": ran.phase.name(),
+            "run_ns": ran.run_ns,
+        });
+        if ran.wait_ns > 0 {
+            plugin["wait_ns"] = ran.wait_ns.into();
+        }
+        if ran.answered {
+            plugin["answered"] = true.into();
+        }
+        plugin
+    };
+    watch.plugins.borrow().iter().map(describe).collect()
+}
+
+fn attempts(watch: &Stopwatch) -> Vec<Value> {
+    let describe = |tried: &super::stopwatch::Tried| {
+        let mut attempt = json!({
+            "endpoint": tried.endpoint.to_string(),
+            "head_ns": tried.head_ns,
+            "outcome": if tried.fault.is_empty() { "answered" } else { tried.fault },
+        });
+        match tried.connect_ns {
+            Some(connect_ns) => attempt["connect_ns"] = connect_ns.into(),
+            None => attempt["reused"] = true.into(),
+        }
+        attempt
+    };
+    watch.attempts.borrow().iter().map(describe).collect()
+}
+
+/// JSON with everything but ASCII escaped: what else stands in a field, every peer reads as it likes.
+fn ascii(value: &Value) -> String {
+    let mut out = String::new();
+    for character in value.to_string().chars() {
+        if character.is_ascii() && character != '\x7f' {
+            out.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            // A string never fails to take text.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{BYTES_MAX, ascii, bounded};
+
+    fn check(plugins: usize, id_bytes: usize, expected: &str) {
+        let plugins = vec![json!({ "name": "limit-count", "phase": "access" }); plugins];
+        let text = bounded(json!({ "route": "r".repeat(id_bytes), "plugins": plugins }));
+        assert!(text.len() <= BYTES_MAX && text.contains(expected), "{expected} is not in {text}");
+        assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+    }
+
+    #[test]
+    fn an_explanation_fits_a_field_however_much_there_is_to_tell() {
+        check(3, 10, "limit-count");
+        check(500, 10, "too many to tell");
+        check(500, 10_000, "too long to tell");
+    }
+
+    #[test]
+    fn what_is_not_ascii_is_escaped_and_means_the_same() {
+        for text in ["plain \"quoted\"", "Straße", "門\u{7f}\r\n", "\u{1f600}"] {
+            let (value, written) = (json!({ "route": text }), ascii(&json!({ "route": text })));
+            assert!(written.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{written}");
+            assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), value);
+        }
+    }
+}

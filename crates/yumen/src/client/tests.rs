@@ -1,0 +1,90 @@
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::json;
+
+use super::Client;
+
+/// Answers one request with `answer`; gives its address, and the request once it came.
+fn gateway(answer: &'static str) -> (String, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut request = String::new();
+        while !request.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut request).unwrap() > 0, "{request}");
+        }
+        let length = request.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        reader.take(length.unwrap_or(0)).read_to_string(&mut request).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
+        request
+    });
+    (address, serving)
+}
+
+#[test]
+fn a_request_leaves_as_asked_for() {
+    let (address, serving) = gateway("HTTP/1.1 201 Created\r\nX-A: b\r\nContent-Length: 2\r\n\r\n{}");
+    let client = Client::new(&format!("http://{address}/behind/"), Some("the key".into())).unwrap();
+    let body = Bytes::from_static(b"{\"uri\":\"/a\"}");
+    let answer = client.send(&Method::PUT, "/routes/1?ttl=5", &[("X-Reason", "why")], Some(body)).unwrap();
+    let request = serving.join().unwrap();
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let mut lines = head.lines();
+    assert_eq!(lines.next(), Some("PUT /behind/routes/1?ttl=5 HTTP/1.1"));
+    let mut fields: Vec<&str> = lines.collect();
+    fields.sort_unstable();
+    let host = format!("host: {address}");
+    let expected = ["connection: close", "content-length: 12", &*host, "x-api-key: the key", "x-reason: why"];
+    assert_eq!((fields, body), (expected.to_vec(), "{\"uri\":\"/a\"}"));
+    assert_eq!(
+        (answer.status, &answer.headers["x-a"], answer.json().unwrap()),
+        (201, &"b".parse().unwrap(), json!({}))
+    );
+}
+
+fn check_document(answer: &'static str, expected: &str) {
+    let (address, serving) = gateway(answer);
+    let client = Client::new(&format!("http://{address}"), None).unwrap();
+    let answer = client.get("/").unwrap();
+    serving.join().unwrap();
+    let error = answer.json().expect_err(expected);
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn an_answer_that_is_no_document_says_what_it_is() {
+    check_document(
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 23\r\n\r\n{\"error_msg\":\"no key\"}\n",
+        "the gateway answered 401: no key",
+    );
+    check_document(
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",
+        "the gateway answered 502: without saying why",
+    );
+    check_document(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1\r\n\r\nx",
+        "the answer is no JSON but text/html: is that address a listener of yumen?",
+    );
+}
+
+#[test]
+fn a_torn_answer_is_an_error_that_names_the_request() {
+    let (address, serving) = gateway("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{");
+    let client = Client::new(&format!("http://{address}"), None).unwrap();
+    let error = client.get("/a").expect_err("the answer is torn");
+    serving.join().unwrap();
+    assert!(format!("{error:#}").contains(&format!("GET http://{address}/a")), "{error:#}");
+}
+
+#[test]
+fn only_http_addresses_are_taken() {
+    for bad in ["", "127.0.0.1:9180", "ftp://a", "http://", "/a", "http://a b"] {
+        assert!(Client::new(bad, None).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,56 @@
+//! `yumen top`: where a running gateway spends its time, once or again and again.
+//!
+//! The gateway tells sums since its start; differences, order and looks are made here.
+
+mod frame;
+mod screen;
+mod table;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::cli::TopArgs;
+use crate::client::Client;
+use frame::Frame;
+pub(crate) use frame::Order;
+
+/// Shows what the gateway at `args.status` does until the user has seen enough.
+pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let client = Client::new(&args.status, None)?;
+    let source = Source { client };
+    let interval = Duration::from_secs_f64(args.interval);
+    let is_live = !args.once && !args.json && std::io::stdout().is_terminal();
+    if is_live {
+        screen::show(&source, interval.max(Duration::from_millis(100)), args.sort)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let once = args.once || !args.json;
+    let mut before = if interval.is_zero() { Value::Null } else { source.look()? };
+    loop {
+        std::thread::sleep(interval);
+        let now = source.look()?;
+        let frame = Frame::between(&before, &now, args.sort);
+        let text = if args.json { format!("{}\n", frame.json()) } else { table::render(&frame, usize::MAX) };
+        let written = std::io::stdout().write_all(text.as_bytes());
+        // A reader that has gone (`| head`) has seen enough.
+        if once || interval.is_zero() || written.is_err() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        before = now;
+    }
+}
+
+/// Where sums come from.
+struct Source {
+    client: Client,
+}
+
+impl Source {
+    fn look(&self) -> anyhow::Result<Value> {
+        self.client.get("/yumen/v1/top")?.json().context("/yumen/v1/top")
+    }
+}

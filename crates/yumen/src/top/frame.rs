@@ -1,0 +1,198 @@
+//! Two looks at a gateway made into rates, shares and percentiles.
+//!
+//! Pure: knows neither the gateway's address nor how a frame is shown.
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+/// What lines are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// Requests per second
+    Rate,
+    /// The 99th percentile
+    Latency,
+    /// CPU
+    Cpu,
+    /// Errors per second
+    Errors,
+}
+
+/// What happened between two looks.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Frame {
+    pub(crate) version: String,
+    pub(crate) revision: u64,
+    pub(crate) workers: u64,
+    pub(crate) connections: i64,
+    /// Of all requests; rates are exact here.
+    pub(crate) total: Line,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) order: Order,
+    /// The time between the looks, in seconds.
+    pub(crate) seconds: f64,
+}
+
+/// A kind of things and those of them that were used.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Section {
+    pub(crate) title: &'static str,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// One thing and what it was used for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// Requests per second.
+    pub(crate) rate: f64,
+    /// Of them, answered 500 or above.
+    pub(crate) error_rate: f64,
+    /// Of them, answered by a plugin.
+    pub(crate) answer_rate: f64,
+    pub(crate) mean_us: f64,
+    pub(crate) p99_us: f64,
+    /// CPU of the gateway, in percent of one core.
+    pub(crate) cpu_percent: f64,
+    pub(crate) bytes_rate: f64,
+}
+
+const SECTIONS: [&str; 4] = ["routes", "upstreams", "plugins", "consumers"];
+
+impl Frame {
+    /// What happened from `before`, which is null for the gateway's start, to `now`.
+    pub(crate) fn between(before: &Value, now: &Value, order: Order) -> Frame {
+        let uptime_ms = |look: &Value| look["uptime_ms"].as_u64().unwrap_or(0);
+        // A gateway that was started again begins from nothing.
+        let before = if uptime_ms(before) > uptime_ms(now) { &Value::Null } else { before };
+        let seconds = (uptime_ms(now) - uptime_ms(before)).max(1) as f64 / 1000.0;
+        let mut total = line(&before["total"], &now["total"], seconds);
+        let exact = |key: &str| difference(&before["exact"], &now["exact"], key) as f64 / seconds;
+        (total.rate, total.error_rate) = (exact("requests"), exact("errors"));
+        let section = |title: &'static str| Section {
+            title,
+            lines: lines(&before[title], &now[title], seconds, order),
+        };
+        Frame {
+            version: now["version"].as_str().unwrap_or_default().to_owned(),
+            revision: now["revision"].as_u64().unwrap_or(0),
+            workers: now["workers"].as_u64().unwrap_or(0),
+            connections: now["exact"]["connections"].as_i64().unwrap_or(0),
+            total,
+            sections: SECTIONS.into_iter().map(section).collect(),
+            order,
+            seconds,
+        }
+    }
+
+    /// The frame as one JSON object.
+    pub(crate) fn json(&self) -> Value {
+        let mut object = json!({
+            "version": self.version,
+            "revision": self.revision,
+            "workers": self.workers,
+            "connections": self.connections,
+            "seconds": self.seconds,
+            "total": self.total.json(),
+        });
+        for section in &self.sections {
+            object[section.title] = section.lines.iter().map(Line::json).collect();
+        }
+        object
+    }
+}
+
+impl Line {
+    fn json(&self) -> Value {
+        let round = |number: f64| (number * 1000.0).round() / 1000.0;
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "requests_per_second": round(self.rate),
+            "errors_per_second": round(self.error_rate),
+            "answers_per_second": round(self.answer_rate),
+            "mean_us": round(self.mean_us),
+            "p99_us": round(self.p99_us),
+            "cpu_percent": round(self.cpu_percent),
+            "bytes_per_second": round(self.bytes_rate),
+        })
+    }
+
+    fn sorts_by(&self, order: Order) -> f64 {
+        match order {
+            Order::Rate => self.rate,
+            Order::Latency => self.p99_us,
+            Order::Cpu => self.cpu_percent,
+            Order::Errors => self.error_rate,
+        }
+    }
+}
+
+/// Lines of what was used, sorted.
+fn lines(before: &Value, now: &Value, seconds: f64, order: Order) -> Vec<Line> {
+    let earlier: std::collections::HashMap<&str, &Value> =
+        rows(before).filter_map(|row| Some((row["id"].as_str()?, row))).collect();
+    let mut lines: Vec<Line> = rows(now)
+        .map(|row| {
+            let earlier = row["id"].as_str().and_then(|id| earlier.get(id)).copied();
+            line(earlier.unwrap_or(&Value::Null), row, seconds)
+        })
+        .filter(|line| line.rate > 0.0)
+        .collect();
+    lines.sort_by(|a, b| {
+        b.sorts_by(order).total_cmp(&a.sorts_by(order)).then(b.rate.total_cmp(&a.rate)).then(a.id.cmp(&b.id))
+    });
+    lines
+}
+
+fn rows(table: &Value) -> impl Iterator<Item = &Value> {
+    table.as_array().into_iter().flatten()
+}
+
+fn line(before: &Value, now: &Value, seconds: f64) -> Line {
+    let count = |row: &Value, key: &str| row[key].as_u64().unwrap_or(0);
+    // A row that was pushed out of the gateway's table begins again from nothing.
+    let before = if count(before, "requests") > count(now, "requests") { &Value::Null } else { before };
+    let requests = difference(before, now, "requests");
+    let per_second = |key: &str| difference(before, now, key) as f64 / seconds;
+    Line {
+        id: now["id"].as_str().unwrap_or_default().to_owned(),
+        name: now["name"].as_str().unwrap_or_default().to_owned(),
+        rate: requests as f64 / seconds,
+        error_rate: per_second("errors"),
+        answer_rate: per_second("answers"),
+        mean_us: difference(before, now, "duration_ns") as f64 / requests.max(1) as f64 / 1000.0,
+        p99_us: percentile(before, now, 0.99),
+        cpu_percent: per_second("busy_ns") / 1e9 * 100.0,
+        bytes_rate: per_second("received_bytes") + per_second("sent_bytes"),
+    }
+}
+
+fn difference(before: &Value, now: &Value, key: &str) -> u64 {
+    now[key].as_u64().unwrap_or(0).saturating_sub(before[key].as_u64().unwrap_or(0))
+}
+
+/// The upper end of the bucket in which the share `part` of all durations is reached, in microseconds.
+fn percentile(before: &Value, now: &Value, part: f64) -> f64 {
+    let earlier: std::collections::HashMap<u64, u64> = buckets(before).collect();
+    let counts: Vec<(u64, u64)> = buckets(now)
+        .map(|(end_us, count)| (end_us, count.saturating_sub(earlier.get(&end_us).copied().unwrap_or(0))))
+        .collect();
+    let all: u64 = counts.iter().map(|(_, count)| count).sum();
+    let mut seen = 0;
+    for (end_us, count) in counts {
+        seen += count;
+        if count > 0 && seen as f64 >= all as f64 * part {
+            return end_us as f64;
+        }
+    }
+    0.0
+}
+
+fn buckets(row: &Value) -> impl Iterator<Item = (u64, u64)> {
+    rows(&row["durations_us"]).filter_map(|bucket| Some((bucket[0].as_u64()?, bucket[1].as_u64()?)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! The live view: a terminal that is drawn anew each interval and listens to keys.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use serde_json::Value;
+
+use super::frame::{Frame, Order};
+use super::{Source, table};
+
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// Shows frames until `q` is pressed. A gateway that does not answer is said to be away, and asked again.
+pub(super) fn show(source: &Source, interval: Duration, mut order: Order) -> anyhow::Result<()> {
+    // The first look fails before the terminal changes, so that its error stays readable.
+    let mut looks = (Value::Null, source.look()?);
+    let _terminal = Terminal::enter()?;
+    loop {
+        let frame = Frame::between(&looks.0, &looks.1, order);
+        draw(&frame, None)?;
+        let next = Instant::now() + interval;
+        loop {
+            match key_until(next)? {
+                Some(Key::Sort(by)) => {
+                    order = by;
+                    draw(&Frame::between(&looks.0, &looks.1, order), None)?;
+                }
+                Some(Key::Quit) => return Ok(()),
+                Some(Key::Other) => {}
+                None => break,
+            }
+        }
+        match source.look() {
+            Ok(now) => looks = (looks.1, now),
+            Err(error) => draw(&frame, Some(&format!("{error:#}")))?,
+        }
+    }
+}
+
+enum Key {
+    Sort(Order),
+    Quit,
+    Other,
+}
+
+/// The next key pressed before `end`.
+fn key_until(end: Instant) -> anyhow::Result<Option<Key>> {
+    let stdin = std::io::stdin();
+    if !isatty(&stdin) {
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        return Ok(None);
+    }
+    let left = end.saturating_duration_since(Instant::now());
+    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&left)) {
+        Ok(0) => return Ok(None),
+        // A window that changes its size interrupts: drawn at the next frame.
+        Err(rustix::io::Errno::INTR) => return Ok(Some(Key::Other)),
+        ready => ready?,
+    };
+    let mut bytes = [0; 16];
+    let count = rustix::io::read(&stdin, &mut bytes)?;
+    Ok(Some(match bytes[..count].first() {
+        Some(b'r') => Key::Sort(Order::Rate),
+        Some(b'l') => Key::Sort(Order::Latency),
+        Some(b'c') => Key::Sort(Order::Cpu),
+        Some(b'e') => Key::Sort(Order::Errors),
+        // End of input, or what Ctrl-C and Ctrl-D send to a raw terminal.
+        None | Some(b'q' | 3 | 4) => Key::Quit,
+        Some(_) => Key::Other,
+    }))
+}
+
+fn draw(frame: &Frame, trouble: Option<&str>) -> std::io::Result<()> {
+    let size = tcgetwinsize(std::io::stdout()).ok();
+    let (width, height) = size.map_or((120, 40), |size| (size.ws_col.into(), size.ws_row.into()));
+    let text = table::render(frame, usize::max(height, 8) - 1);
+    let keys = "sort: r rate  l latency  c cpu  e errors    q quit";
+    let mut out = String::from(HOME);
+    for line in text.lines().take(usize::max(height, 2) - 1) {
+        out.extend(line.chars().take(width));
+        // A raw terminal does not return the carriage by itself.
+        out.push_str(CLEAR_LINE);
+        out.push_str("\r\n");
+    }
+    out.extend(trouble.unwrap_or(keys).chars().filter(|each| !each.is_control()).take(width));
+    out.push_str(CLEAR_LINE);
+    out.push_str(CLEAR_BELOW);
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(out.as_bytes())?;
+    stdout.flush()
+}
+
+/// A terminal that gives every key at once; as it was before when dropped.
+struct Terminal {
+    before: Option<Termios>,
+}
+
+impl Terminal {
+    fn enter() -> anyhow::Result<Terminal> {
+        let stdin = std::io::stdin();
+        let before = if isatty(&stdin) { Some(tcgetattr(&stdin)?) } else { None };
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            raw.make_raw();
+            tcsetattr(&stdin, OptionalActions::Now, &raw)?;
+        }
+        let terminal = Terminal { before };
+        std::io::stdout().write_all(ENTER.as_bytes())?;
+        Ok(terminal)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        let _ = std::io::stdout().write_all(LEAVE.as_bytes());
+        let _ = std::io::stdout().flush();
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}

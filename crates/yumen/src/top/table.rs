@@ -1,0 +1,122 @@
+//! A frame as lines of text.
+
+use std::fmt::Write;
+
+use super::frame::{Frame, Line, Order};
+
+/// Characters of the first column.
+const LABEL_WIDTH: usize = 34;
+
+/// The frame in at most `height` lines, the most important of each section first.
+pub(crate) fn render(frame: &Frame, height: usize) -> String {
+    let mut out = String::new();
+    header(&mut out, frame);
+    let used: Vec<_> = frame.sections.iter().filter(|section| !section.lines.is_empty()).collect();
+    if used.is_empty() {
+        out.push_str("\nno requests\n");
+        return out;
+    }
+    // A section takes two lines more than it has rows.
+    let rows = height.saturating_sub(3 + 2 * used.len()) / used.len();
+    for section in used {
+        out.push('\n');
+        titles(&mut out, section.title, frame.order);
+        for line in section.lines.iter().take(rows.max(1)) {
+            row(&mut out, line);
+        }
+    }
+    out
+}
+
+// A string never fails to take text: results of `write!` are dropped below.
+
+fn header(out: &mut String, frame: &Frame) {
+    let total = &frame.total;
+    let _ = writeln!(
+        out,
+        "yumen {}   revision {}   workers {}   connections {}",
+        frame.version, frame.revision, frame.workers, frame.connections
+    );
+    let _ = writeln!(
+        out,
+        "{} req/s   {} errors/s   p99 {}   mean {}   cpu {}   over {:.1} s",
+        count(total.rate),
+        count(total.error_rate),
+        duration(total.p99_us),
+        duration(total.mean_us),
+        percent(total.cpu_percent),
+        frame.seconds,
+    );
+}
+
+/// Column titles; a star marks the one that sorts.
+fn titles(out: &mut String, title: &str, order: Order) {
+    let mark = |text: &str, of: Order| if of == order { format!("{text}*") } else { text.to_owned() };
+    let _ = writeln!(
+        out,
+        "{:<LABEL_WIDTH$} {:>10} {:>10} {:>10} {:>9} {:>9} {:>8} {:>10}",
+        title.to_uppercase(),
+        mark("req/s", Order::Rate),
+        mark("errors/s", Order::Errors),
+        "answers/s",
+        "mean",
+        mark("p99", Order::Latency),
+        mark("cpu", Order::Cpu),
+        "bytes/s",
+    );
+}
+
+fn row(out: &mut String, line: &Line) {
+    let label = if line.name.is_empty() { line.id.clone() } else { format!("{} {}", line.id, line.name) };
+    let _ = writeln!(
+        out,
+        "{:<LABEL_WIDTH$} {:>10} {:>10} {:>10} {:>9} {:>9} {:>8} {:>10}",
+        fit(&label),
+        count(line.rate),
+        count(line.error_rate),
+        count(line.answer_rate),
+        duration(line.mean_us),
+        duration(line.p99_us),
+        percent(line.cpu_percent),
+        count(line.bytes_rate),
+    );
+}
+
+/// Printable and no longer than the column: names come from configuration, and a terminal obeys what it is
+/// sent.
+fn fit(label: &str) -> String {
+    let printable = label.chars().map(|each| if each.is_control() { '?' } else { each });
+    let text: String = printable.clone().take(LABEL_WIDTH).collect();
+    if printable.count() <= LABEL_WIDTH {
+        return text;
+    }
+    let mut text: String = text.chars().take(LABEL_WIDTH - 1).collect();
+    text.push('…');
+    text
+}
+
+fn count(number: f64) -> String {
+    match number {
+        n if n >= 1e9 => format!("{:.1}G", n / 1e9),
+        n if n >= 1e6 => format!("{:.1}M", n / 1e6),
+        n if n >= 1e4 => format!("{:.1}k", n / 1e3),
+        n if n >= 100.0 || n == 0.0 => format!("{n:.0}"),
+        n => format!("{n:.1}"),
+    }
+}
+
+fn duration(us: f64) -> String {
+    match us {
+        us if us >= 1e6 => format!("{:.1}s", us / 1e6),
+        us if us >= 1e3 => format!("{:.1}ms", us / 1e3),
+        us if us >= 10.0 || us == 0.0 => format!("{us:.0}us"),
+        us => format!("{us:.1}us"),
+    }
+}
+
+fn percent(number: f64) -> String {
+    format!("{number:.1}%")
+}
+
+#[cfg(test)]
+mod tests;

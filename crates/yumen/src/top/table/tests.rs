@@ -1,0 +1,65 @@
+use serde_json::{Value, json};
+
+use super::super::frame::{Frame, Order};
+use super::{count, duration, fit, render};
+
+fn frame(routes: usize) -> Frame {
+    let row = |id: usize| {
+        json!({ "id": format!("route-{id}"), "name": "", "requests": 100 - id, "busy_ns": 5_000_000,
+                "duration_ns": 1_000_000, "durations_us": [[12, 100 - id]] })
+    };
+    let routes: Vec<Value> = (0..routes).map(row).collect();
+    let plugins = json!([{ "id": "cors", "name": "", "requests": 3, "durations_us": [[2, 3]] }]);
+    let now = json!({
+        "version": "0.1.0", "revision": 7, "workers": 2, "uptime_ms": 1000, "routes": routes, "plugins": plugins,
+        "exact": { "requests": 500, "errors": 2, "connections": 9 },
+    });
+    Frame::between(&Value::Null, &now, Order::Rate)
+}
+
+#[test]
+fn a_frame_becomes_a_header_and_a_table_for_each_kind_in_use() {
+    let text = render(&frame(2), usize::MAX);
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["yumen", "0.1.0", "revision", "7", "workers", "2", "connections", "9"]);
+    assert_eq!(words[1][..4], ["500", "req/s", "2.0", "errors/s"]);
+    assert_eq!(words[3][..3], ["ROUTES", "req/s*", "errors/s"]);
+    assert_eq!(words[4], ["route-0", "100", "0", "0", "10us", "12us", "0.5%", "0"]);
+    assert_eq!((words[7][0], words[8][0]), ("PLUGINS", "cors"));
+    assert!(!text.contains("CONSUMERS"), "{text}");
+}
+
+#[test]
+fn a_low_screen_gets_the_first_rows_of_each_kind() {
+    for height in [12, 20, 40] {
+        let text = render(&frame(100), height);
+        assert!(text.lines().count() <= height, "{height}:\n{text}");
+        assert!(text.contains("route-0") && text.contains("cors"), "{height}:\n{text}");
+    }
+}
+
+#[test]
+fn a_gateway_without_traffic_is_told_so() {
+    let frame = Frame::between(&Value::Null, &json!({ "version": "1" }), Order::Rate);
+    assert!(render(&frame, 10).ends_with("no requests\n"));
+}
+
+#[test]
+fn numbers_are_short() {
+    for (number, expected) in
+        [(0.0, "0"), (0.5, "0.5"), (123.4, "123"), (9_999.0, "9999"), (25_300.0, "25.3k")]
+    {
+        assert_eq!(count(number), expected);
+    }
+    for (us, expected) in [(0.0, "0us"), (1.5, "1.5us"), (640.0, "640us"), (1_500.0, "1.5ms"), (2e6, "2.0s")]
+    {
+        assert_eq!(duration(us), expected);
+    }
+}
+
+#[test]
+fn a_label_fits_its_column_and_commands_no_terminal() {
+    assert_eq!(fit("a\u{1b}[2Jb"), "a?[2Jb");
+    let long = fit(&"門".repeat(100));
+    assert_eq!((long.chars().count(), long.ends_with('…')), (34, true));
+}
