@@ -176,20 +176,13 @@ fn start_says_where_it_listens_and_what_to_try_and_raises_open_files() {
 }
 
 #[test]
-fn without_a_file_the_starter_document_is_written_and_answers() {
-    let scratch = Scratch::new();
-    let data = scratch.file("data").display().to_string();
-    let gateway = Gateway::launch(scratch, &Options::default(), &["--data-dir", &data]);
+fn without_a_file_it_starts_on_its_embedded_store_and_says_hello() {
+    let (gateway, key) = Gateway::embedded();
     let reply = gateway.get("/hello");
     assert_eq!(reply.status, 200, "{reply:?}");
     assert!(!reply.body.is_empty());
-    let starter = std::fs::read_to_string(format!("{data}/routes.yaml")).unwrap();
-    assert!(starter.contains("/hello"));
-    // and it is watched as any other
-    let revision = gateway.revision();
-    std::fs::write(format!("{data}/routes.yaml"), "routes: []\n#END\n").unwrap();
-    crate::harness::eventually("the edit applies", 5, || gateway.revision() > revision);
-    assert_eq!(gateway.get("/hello").status, 404);
+    assert_eq!(key.len(), 40, "{key}");
+    assert!(!gateway.log().contains(&key), "the key is in the log");
 }
 
 #[test]
