@@ -162,7 +162,11 @@ fn allow_pages(headers: &mut HeaderMap) {
 }
 
 /// Admits holders of keys, and leaves the authorship of what they write in the request's extensions.
-pub(crate) async fn with_a_key(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn with_a_key(
+    State(state): State<AdminState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match state.access.holder(&state, &request) {
         Ok(holder) => {
             let reason = request.headers().get(REASON).map(|value| value.as_bytes());

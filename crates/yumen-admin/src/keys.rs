@@ -54,7 +54,8 @@ pub(crate) fn configured(keys: &[AdminKey]) -> Vec<KeptKey> {
 
 /// The keys the store holds.
 pub(crate) fn stored(state: &State) -> Vec<KeptKey> {
-    let kept: Value = state.setting(SETTING).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let kept: Value =
+        state.setting(SETTING).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     kept.as_array().into_iter().flatten().filter_map(KeptKey::from_json).collect()
 }
 

@@ -20,8 +20,8 @@ use crate::schema;
 
 pub use reference::reference;
 pub use sections::{
-    AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode, Listen, LogFormat, LogLevel, Logs, Status,
-    Store, StoreKind, Workers,
+    AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
+    Listen, LogFormat, LogLevel, Logs, Status, Store, StoreKind, Workers,
 };
 pub use traffic::{Dns, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
 
@@ -150,8 +150,10 @@ impl NodeConfig {
             problems.push(problem("admin.key_required", found).hint(hint));
         }
         if is_reachable && !tls.is_on() {
-            let found = format!("\"{listen}\" can be reached by others, so keys must not cross it in the clear");
-            problems.push(problem("admin.tls", found).hint("listen on 127.0.0.1, or set certificate and key"));
+            let found =
+                format!("\"{listen}\" can be reached by others, so keys must not cross it in the clear");
+            problems
+                .push(problem("admin.tls", found).hint("listen on 127.0.0.1, or set certificate and key"));
         }
         problems
     }

@@ -73,10 +73,7 @@ pub fn open_keyring(data_dir: &Path, configured: &[String]) -> Result<Keyring, K
     ring(keys.map(|(i, line)| (format!("line {} of {}", i + 1, path.display()), line)), &path)
 }
 
-fn ring<'a>(
-    keys: impl Iterator<Item = (String, &'a str)>,
-    path: &Path,
-) -> Result<Keyring, KeyringError> {
+fn ring<'a>(keys: impl Iterator<Item = (String, &'a str)>, path: &Path) -> Result<Keyring, KeyringError> {
     let key = |(place, text): (String, &str)| -> Result<[u8; KEY_BYTES], KeyringError> {
         let bytes = BASE64.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
         bytes.ok_or(KeyringError::NoKey { place })

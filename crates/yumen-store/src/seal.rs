@@ -78,7 +78,8 @@ impl Member {
     fn new(key: &[u8; KEY_BYTES]) -> Member {
         let hash = digest(&SHA256, key);
         let id = hash.as_ref()[..KEY_ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        let cipher = RandomizedNonceKey::new(&AES_256_GCM, key).expect("the key has the length of this cipher");
+        let cipher =
+            RandomizedNonceKey::new(&AES_256_GCM, key).expect("the key has the length of this cipher");
         Member { id, cipher }
     }
 }

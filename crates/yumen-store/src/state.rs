@@ -83,10 +83,17 @@ impl State {
     }
 
     /// The entries of a kind whose id begins with `prefix`, ascending by id.
-    pub fn under<'a>(&'a self, kind: Kind, prefix: &'a str) -> impl Iterator<Item = (&'a Arc<str>, &'a Entry)> {
+    pub fn under<'a>(
+        &'a self,
+        kind: Kind,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Entry)> {
         let from = Key::new(kind, prefix);
         let is_under = move |key: &Key| key.kind == kind && key.id.starts_with(prefix);
-        self.entries.range(from..).take_while(move |(key, _)| is_under(key)).map(|(key, entry)| (&key.id, entry))
+        self.entries
+            .range(from..)
+            .take_while(move |(key, _)| is_under(key))
+            .map(|(key, entry)| (&key.id, entry))
     }
 
     /// All entries, ascending by key.

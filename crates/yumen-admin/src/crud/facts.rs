@@ -34,12 +34,17 @@ const REFERENCES: [(&str, Kind); 4] = [
 ];
 
 /// The settings that tell consumers apart, of plugins that are known and not built yet.
-const KEYS_OF_INACTIVE: [(&str, &str); 4] =
-    [("jwt-auth", "key"), ("hmac-auth", "key_id"), ("ldap-auth", "user_dn"), ("ldap-auth-advanced", "user_dn")];
+const KEYS_OF_INACTIVE: [(&str, &str); 4] = [
+    ("jwt-auth", "key"),
+    ("hmac-auth", "key_id"),
+    ("ldap-auth", "user_dn"),
+    ("ldap-auth-advanced", "user_dn"),
+];
 
 /// Everything the stored text of `key` says.
 pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
-    if matches!(key.kind, Kind::Upstreams | Kind::Ssls | Kind::Protos | Kind::Secrets | Kind::PluginMetadata) {
+    if matches!(key.kind, Kind::Upstreams | Kind::Ssls | Kind::Protos | Kind::Secrets | Kind::PluginMetadata)
+    {
         return Vec::new();
     }
     serde_json::from_str(json).map(|object| of(registry, key.kind, &object)).unwrap_or_default()

@@ -57,7 +57,8 @@ fn check_client_certificate(state: &State, upstream: &Map<String, Value>) -> Res
 
 fn check_superior(state: &State, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
     let protocol = object.get("protocol").and_then(Value::as_object);
-    let Some((protocol, id)) = protocol.and_then(|protocol| Some((protocol, id_in(protocol, "superior_id")?)))
+    let Some((protocol, id)) =
+        protocol.and_then(|protocol| Some((protocol, id_in(protocol, "superior_id")?)))
     else {
         return Ok(());
     };
