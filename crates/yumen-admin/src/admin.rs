@@ -17,18 +17,20 @@ use crate::access;
 use crate::api::{AdminState, Refusal};
 use crate::crud;
 use crate::reply;
-use crate::serve::{BOUNDS, serve};
+use crate::serve::{BOUNDS, serve, serve_with};
+use crate::tls::AdminTls;
 
 /// Serves the Admin API until `shutdown` is done and requests under way had five seconds to end.
 ///
 /// `more` is served beside it to those who have a key.
 pub async fn serve_api(
     listener: TcpListener,
+    tls: Option<AdminTls>,
     state: AdminState,
     more: Router<AdminState>,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve(listener, router(state, more), BOUNDS, shutdown).await;
+    serve_with(listener, tls, router(state, more), BOUNDS, shutdown).await;
 }
 
 /// Serves a listener without a store behind it: tools can tell who answers, and that nothing can be written.

@@ -13,6 +13,7 @@ mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod validate;
 
 pub use access::Access;
@@ -20,3 +21,4 @@ pub use admin::{serve_admin, serve_api};
 pub use api::AdminState;
 pub use exposition::exposition;
 pub use status::{Document, StatusState, serve_status};
+pub use tls::AdminTls;

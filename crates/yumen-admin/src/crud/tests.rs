@@ -15,7 +15,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use serde_json::Value;
 use tower::ServiceExt;
-use yumen_config::node::{Admin, AdminKey, AdminRole};
+use yumen_config::node::{Admin, AdminKey, AdminRole, Hidden};
 use yumen_plugin::Registry;
 use yumen_plugins::BUILTIN;
 use yumen_store::{Memory, Store};
@@ -52,7 +52,7 @@ impl Answer {
 }
 
 fn admin() -> Admin {
-    let key = |name: &str, key: &str, role| AdminKey { name: name.into(), key: key.into(), role };
+    let key = |name: &str, key: &str, role| AdminKey { name: name.into(), key: Hidden(key.into()), role };
     let keys = vec![key("ada", ADMIN, AdminRole::Admin), key("vic", VIEWER, AdminRole::Viewer)];
     Admin { keys, ..Admin::default() }
 }

@@ -1,4 +1,4 @@
-use yumen_config::node::{AdminKey, AdminRole};
+use yumen_config::node::{AdminKey, AdminRole, Hidden};
 use yumen_store::{Memory, Store};
 
 use super::{configured, ensure, holder_of, stored};
@@ -35,8 +35,9 @@ fn a_strange_setting_gives_no_keys() {
 
 #[test]
 fn configured_keys_are_not_kept_in_the_clear() {
-    let key = AdminKey { name: "ada".into(), key: "0123456789abcdef".into(), role: AdminRole::Viewer };
+    let key =
+        AdminKey { name: "ada".into(), key: Hidden("0123456789abcdef".into()), role: AdminRole::Viewer };
     let kept = configured(std::slice::from_ref(&key));
     assert!(!format!("{kept:?} {key:?}").contains("0123456789abcdef"));
-    assert_eq!(holder_of(&key.key, kept.iter()).unwrap().role, AdminRole::Viewer);
+    assert_eq!(holder_of(&key.key.0, kept.iter()).unwrap().role, AdminRole::Viewer);
 }

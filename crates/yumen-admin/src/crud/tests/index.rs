@@ -89,6 +89,7 @@ proptest! {
 
 /// Prints what writes and pages cost with many objects around; asserts nothing of it.
 #[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::print_stdout, reason = "the figures are for whoever asks with --nocapture")]
 async fn writes_among_ten_thousand_consumers() {
     const CONSUMERS: usize = 10_000;
     let api = Api::new();

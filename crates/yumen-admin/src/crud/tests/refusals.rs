@@ -45,7 +45,6 @@ async fn ids_must_agree_and_be_ids() {
         ("consumers/jack/credentials", "credential"),
     ] {
         let api = Api::new();
-        let refused = |what: &str| error(&format!("{what}"));
         for (line, body, message) in [
             (format!("PUT /{path}/1"), r#"{"id":"2"}"#, format!("wrong {word} id")),
             (format!("PUT /{path}"), "{}", format!("missing {word} id")),
@@ -55,7 +54,7 @@ async fn ids_must_agree_and_be_ids() {
         ] {
             let answer = api.ask(&line, body).await;
             assert_eq!(answer.status, 400, "{line}: {}", answer.text);
-            super::check(&line, &answer, &refused(&message));
+            super::check(&line, &answer, &error(&message));
         }
     }
     for (path, word) in [("routes", "route"), ("services", "service"), ("upstreams", "upstream")] {
