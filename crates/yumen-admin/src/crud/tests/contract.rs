@@ -1,6 +1,7 @@
 //! What every resource answers when all is well.
 
 use super::{Api, Case, INACTIVE};
+use crate::crud::Verb;
 use serde_json::Value;
 
 const ROUTE: &str = r#"{"uri":"/a","upstream":{"type":"roundrobin","nodes":{"127.0.0.1:80":1}}}"#;
@@ -341,4 +342,21 @@ async fn the_older_shape_wraps_everything() {
     ];
     api.run(cases).await;
     assert_eq!(api.ask("GET /routes", "").await.header("x-api-version"), "v2");
+}
+
+#[test]
+fn the_documented_table_of_verbs_is_the_one_that_holds() {
+    const DOCUMENT: &str = include_str!("../../../../../docs/admin-api.md");
+    for kind in yumen_config::Kind::ALL {
+        let path = match kind {
+            yumen_config::Kind::Credentials => "consumers/{username}/credentials".to_owned(),
+            yumen_config::Kind::Secrets => "secrets/{manager}".to_owned(),
+            kind => kind.name().to_owned(),
+        };
+        let mut row = format!("| `{path}` |");
+        for verb in [Verb::Post, Verb::Put, Verb::Patch, Verb::Delete] {
+            row.push_str(if verb.is_for(kind) { " yes |" } else { " - |" });
+        }
+        assert!(DOCUMENT.lines().any(|line| line == row), "docs/admin-api.md lacks: {row}");
+    }
 }
