@@ -1,12 +1,17 @@
 //! What holds for every request: heads, bodies, conditions, lifetimes, many at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use yumen_config::Kind;
 use yumen_config::node::Admin;
+use yumen_plugin::Registry;
+use yumen_plugins::BUILTIN;
+use yumen_store::engine::{Batch, Engine, Medium};
+use yumen_store::{Committed, Revision, State, Store, StoreError};
 
 use super::{ADMIN, Api, error};
+use crate::api::AdminState;
 
 const ROUTE: &str = r#"{"uri":"/a","plugins":{}}"#;
 
@@ -194,4 +199,46 @@ async fn a_deletion_and_a_new_reference_never_both_succeed() {
         assert!(deleted != referred, "round {round}: deleted {deleted}, referred {referred}");
         api.ask("DELETE /routes/1", "").await;
     }
+}
+
+/// A medium that fails when told to.
+#[derive(Default)]
+struct Failing(Arc<Mutex<Option<StoreError>>>);
+
+impl Medium for Failing {
+    fn persist(&self, _: &Batch) -> Result<(), StoreError> {
+        self.0.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_says_so_and_leaves_no_trace() {
+    let failure = Arc::new(Mutex::new(None));
+    let medium = Failing(failure.clone());
+    let store: Arc<dyn Store> = Arc::new(Engine::start(medium, State::default()).unwrap());
+    let api = Api::with(&super::admin(), |state| {
+        let access = state.access.clone();
+        *state = AdminState::new(store, Arc::new(Registry::new(BUILTIN)), &[]);
+        state.access = access;
+    });
+    let consumer = |name: &str| format!(r#"{{"username":"{name}","plugins":{{"key-auth":{{"key":"k"}}}}}}"#);
+    for (error, status, message) in [
+        (StoreError::Full("no room".into()), 507, "the disk is full: no room"),
+        (StoreError::ReadOnly("last good".into()), 503, "the store is read-only: last good"),
+        (StoreError::Corrupt("bad page".into()), 503, "the store cannot be read: bad page"),
+    ] {
+        *failure.lock().unwrap() = Some(error);
+        let answer = api.ask("PUT /consumers", &consumer("one")).await;
+        assert_eq!(answer.status, status);
+        super::check(message, &answer, &super::error(message));
+        assert_eq!(api.ask("GET /consumers/one", "").await.status, 404);
+    }
+    *failure.lock().unwrap() = None;
+    // the key of a consumer that was never written is nobody's
+    assert_eq!(api.ask("PUT /consumers", &consumer("other")).await.status, 201);
+    assert_eq!(api.ask("PUT /consumers", &consumer("one")).await.status, 400);
 }
