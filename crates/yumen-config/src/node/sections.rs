@@ -85,7 +85,7 @@ pub struct Admin {
     pub allow: Vec<String>,
     /// Whether requests must carry a key.
     pub key_required: bool,
-    /// Keys beside those the store holds.
+    /// Keys beside those the store holds: each a `name`, a `key`, and a `role`: `admin` or `viewer`.
     pub keys: Vec<AdminKey>,
     /// Whether pages of other origins may call the API.
     pub cors: bool,
