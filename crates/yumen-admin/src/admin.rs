@@ -18,20 +18,22 @@ use crate::api::{AdminState, Refusal};
 use crate::contract::contract_router;
 use crate::crud;
 use crate::reply;
-use crate::serve::{BOUNDS, serve};
+use crate::serve::{BOUNDS, serve, serve_with};
+use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
 
 /// Serves the Admin API, and what `/yumen/v1` adds to it, until `shutdown` is done and requests under way
 /// had five seconds to end.
 pub async fn serve_api(
     listener: TcpListener,
+    tls: Option<AdminTls>,
     state: AdminState,
     v1: V1State,
     shutdown: impl Future<Output = ()>,
 ) {
     let more = contract_router().merge(v1::router(v1.clone()));
     let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
-    serve(listener, router, BOUNDS, shutdown).await;
+    serve_with(listener, tls, router, BOUNDS, shutdown).await;
 }
 
 /// Serves a listener without a store behind it: tools can tell who answers, and that nothing can be written.

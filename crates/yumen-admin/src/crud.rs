@@ -79,6 +79,10 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
         return Err(Refusal::invalid("stream mode is disabled, can not add stream routes"));
     }
     let verb = Verb::of(&head.method, target.kind)?;
+    if verb != Verb::Patch && !target.within.is_empty() {
+        // Only a PATCH reaches into objects; the rest would do to the whole what was asked of a part.
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "not found"));
+    }
     let asked = Asked { by, query: Query::of(&head.uri), condition: Condition::of(&head.headers) };
     if verb == Verb::Get {
         return list::get(state, target, asked.query).await;

@@ -49,7 +49,7 @@ impl KeptKey {
 
 /// The keys of the node's configuration, as they are kept.
 pub(crate) fn configured(keys: &[AdminKey]) -> Vec<KeptKey> {
-    keys.iter().map(|key| KeptKey::new(&key.name, key.role, &key.key)).collect()
+    keys.iter().map(|key| KeptKey::new(&key.name, key.role, &key.key.0)).collect()
 }
 
 /// The keys the store holds.

@@ -21,6 +21,7 @@ mod status;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod v1;
 mod validate;
 
@@ -32,4 +33,5 @@ pub use control_api::{ControlState, control_routes, serve_control};
 pub use exposition::exposition;
 pub use openapi::{Endpoint, Payload, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};
+pub use tls::AdminTls;
 pub use v1::{Live, V1State};

@@ -9,13 +9,16 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use crate::access::Peer;
+use crate::tls::AdminTls;
 
 /// What a listener grants its clients.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +53,17 @@ pub(crate) async fn serve(
     bounds: Bounds,
     shutdown: impl Future<Output = ()>,
 ) {
+    serve_with(listener, None, router, bounds, shutdown).await;
+}
+
+/// As [`serve`], over TLS where there is any.
+pub(crate) async fn serve_with(
+    listener: TcpListener,
+    tls: Option<AdminTls>,
+    router: Router,
+    bounds: Bounds,
+    shutdown: impl Future<Output = ()>,
+) {
     let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
@@ -60,7 +74,7 @@ pub(crate) async fn serve(
             accepted = listener.accept(), if connections.len() < bounds.connections => match accepted {
                 Ok((stream, peer)) => {
                     let router = router.clone().layer(Extension(Peer(peer.ip().to_canonical())));
-                    connections.spawn(connection(stream, router, bounds, stopped.clone()));
+                    connections.spawn(welcome(stream, tls.clone(), router, bounds, stopped.clone()));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
@@ -82,7 +96,29 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, bounds: Bounds, mut stopped: watch::Receiver<()>) {
+async fn welcome(
+    stream: TcpStream,
+    tls: Option<AdminTls>,
+    router: Router,
+    bounds: Bounds,
+    stopped: watch::Receiver<()>,
+) {
+    let Some(AdminTls(config)) = tls else {
+        return connection(stream, router, bounds, stopped).await;
+    };
+    match timeout(bounds.head, TlsAcceptor::from(config).accept(stream)).await {
+        Ok(Ok(stream)) => connection(stream, router, bounds, stopped).await,
+        Ok(Err(error)) => debug!(%error, "no TLS handshake"),
+        Err(_) => debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    bounds: Bounds,
+    mut stopped: watch::Receiver<()>,
+) {
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)

@@ -24,12 +24,9 @@ pub(crate) fn load_certificate() -> LoadCertificate {
 
 /// An empty store and the built-in plugins.
 pub(crate) fn state() -> AdminState {
-    AdminState {
-        store: Arc::new(Memory::store(100).unwrap()),
-        registry: Arc::new(Registry::new(yumen_plugins::BUILTIN)),
-        known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
-        load_certificate: load_certificate(),
-    }
+    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let store = Arc::new(Memory::store(100).unwrap());
+    AdminState::new(store, registry, yumen_plugins::inactive::KNOWN_ELSEWHERE, load_certificate())
 }
 
 /// What a router answered.

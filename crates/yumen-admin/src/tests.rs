@@ -10,9 +10,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_config::node::Admin;
 
 use crate::serve::{BOUNDS, Bounds, serve};
-use crate::{Document, StatusState, exposition::tests::lint, serve_admin, serve_status, status};
+use crate::{Access, AdminState, AdminTls, Document, StatusState, exposition::tests::lint};
+use crate::{serve_admin, serve_api, serve_status, status};
 
 struct Worker(&'static str);
 
@@ -156,6 +158,76 @@ async fn admin_answers_pings_as_the_api_it_will_speak() {
         let head = check(address, &request, status, body).await;
         assert!(head.contains("\r\nserver: apisix/3.14.0"), "{head}");
         assert!(head.contains("\r\nx-api-version: v3"), "{head}");
+    }
+}
+
+/// An API that asks for no key, of a store in memory.
+fn api(allow: &str) -> AdminState {
+    let admin = Admin { allow: vec![allow.to_owned()], key_required: false, ..Admin::default() };
+    let store = Arc::new(yumen_store::Memory::store(10).unwrap());
+    let mut state = AdminState::new(
+        store,
+        Arc::new(yumen_plugin::Registry::new(&[])),
+        &[],
+        crate::testing::load_certificate(),
+    );
+    state.access = Arc::new(Access::new(&admin).unwrap());
+    state
+}
+
+async fn admin_listener(tls: Option<AdminTls>, allow: &str) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let state = api(allow);
+    let v1 = crate::v1::tests::state(state.clone());
+    tokio::spawn(serve_api(listener, tls, state, v1, std::future::pending()));
+    address
+}
+
+#[tokio::test]
+async fn the_address_of_a_connection_decides_who_may_ask() {
+    let list = "{\"total\":0,\"list\":[]}\n";
+    check(admin_listener(None, "127.0.0.0/8").await, &get("/apisix/admin/routes"), 200, list).await;
+    let refused = "{\"error_msg\":\"127.0.0.1 may not ask here: it is not in admin.allow\"}\n";
+    check(admin_listener(None, "10.0.0.1").await, &get("/apisix/admin/routes"), 403, refused).await;
+}
+
+#[tokio::test]
+async fn with_a_certificate_the_admin_listener_speaks_tls_only() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let tls = AdminTls::new(certificate.as_bytes(), key.as_bytes()).ok();
+    let address = admin_listener(Some(tls.expect("a pair")), "127.0.0.0/8").await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider);
+    let client = client.with_safe_default_protocol_versions().unwrap();
+    let client = Arc::new(client.with_root_certificates(roots).with_no_client_auth());
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = "localhost".try_into().unwrap();
+    let mut stream = tokio_rustls::TlsConnector::from(client).connect(name, stream).await.unwrap();
+    stream.write_all(get("/apisix/admin/routes").as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    // an end without a farewell is an end
+    let _ = timeout(Duration::from_secs(30), stream.read_to_end(&mut reply)).await.expect("an end");
+    assert_eq!(parts(&String::from_utf8(reply).unwrap()).0, 200);
+    let plain = exchange(address, "GET /apisix/admin HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(!plain.contains("200"), "{plain}");
+}
+
+#[test]
+fn a_certificate_that_is_none_is_refused_with_its_place() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    for (certificate, key, place) in [
+        ("", key.as_str(), "admin.tls.certificate: "),
+        (&certificate, "", "admin.tls.key: "),
+        (&certificate, &other.signing_key.serialize_pem(), "admin.tls: "),
+    ] {
+        let error = AdminTls::new(certificate.as_bytes(), key.as_bytes()).err().expect("a refusal");
+        assert!(error.starts_with(place), "{error}");
     }
 }
 

@@ -7,7 +7,7 @@ mod difference;
 mod history;
 mod insight;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transaction;
 
 use std::sync::Arc;

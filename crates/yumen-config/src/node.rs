@@ -21,7 +21,7 @@ use crate::schema;
 pub use reference::reference;
 pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
-    Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, Workers,
+    Hidden, Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, Workers,
 };
 pub use traffic::{Dns, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
 

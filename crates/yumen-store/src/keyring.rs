@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use yumen_config::node::Hidden;
+
 use crate::seal::{KEY_BYTES, Keyring};
 
 const FILE: &str = "keyring";
@@ -52,10 +54,11 @@ pub enum KeyringError {
 }
 
 /// The keys of `configured`, in base64, or else of the file in `data_dir`, which is made where there is none.
-pub fn open_keyring(data_dir: &Path, configured: &[String]) -> Result<Keyring, KeyringError> {
+pub fn open_keyring(data_dir: &Path, configured: &[Hidden]) -> Result<Keyring, KeyringError> {
     let path = data_dir.join(FILE);
     if !configured.is_empty() {
-        let named = configured.iter().enumerate().map(|(i, text)| (format!("keyring[{i}]"), text.as_str()));
+        let named =
+            configured.iter().enumerate().map(|(i, text)| (format!("store.keyring[{i}]"), text.0.as_str()));
         return ring(named, &path);
     }
     let failed = |error| KeyringError::Io { path: path.clone(), error };

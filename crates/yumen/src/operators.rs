@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use yumen_admin::keys::{self, NewKeys};
-use yumen_admin::{Access, AdminState, Document, Live, StatusState, V1State};
+use yumen_admin::{Access, AdminState, AdminTls, Document, Live, StatusState, V1State};
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
@@ -74,7 +74,8 @@ impl Operators {
             operators.new_keys = new_keys(runtime, node, house)?;
             let state = admin_state(node, house)?;
             let v1 = v1_state(house, state.clone());
-            runtime.spawn(yumen_admin::serve_api(admin, state, v1, std::future::pending::<()>()));
+            let tls = admin_tls(node)?;
+            runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, std::future::pending::<()>()));
         }
         Ok(operators)
     }
@@ -86,6 +87,17 @@ fn bind(runtime: &Runtime, address: &str, what: &str) -> anyhow::Result<Option<T
     }
     let bound = runtime.block_on(TcpListener::bind(node::address(address)?));
     Ok(Some(bound.with_context(|| format!("cannot listen on {address} ({what})"))?))
+}
+
+fn admin_tls(node: &NodeConfig) -> anyhow::Result<Option<AdminTls>> {
+    let tls = &node.admin.tls;
+    if !tls.is_on() {
+        return Ok(None);
+    }
+    let read = |path: &str| std::fs::read(path).with_context(|| format!("admin.tls: cannot read {path}"));
+    AdminTls::new(&read(&tls.certificate)?, &read(&tls.key)?)
+        .map(Some)
+        .map_err(|error| anyhow::anyhow!(error))
 }
 
 fn new_keys(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Result<Option<NewKeys>> {

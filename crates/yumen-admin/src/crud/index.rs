@@ -54,6 +54,12 @@ impl Known {
         }
     }
 
+    /// How many things are said.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.said_by.len()
+    }
+
     /// Who says so.
     pub(crate) fn who_says(&self, fact: &Fact) -> impl Iterator<Item = &Key> {
         self.said_by.get(fact).into_iter().flatten()

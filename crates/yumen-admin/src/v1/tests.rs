@@ -3,7 +3,7 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use yumen_config::Kind;
-use yumen_store::{Authorship, Key, Memory, MemoryStore, commit};
+use yumen_store::{Authorship, Key, Memory, MemoryStore, Store, commit};
 
 use super::*;
 
@@ -14,6 +14,11 @@ struct Fixture {
 }
 
 struct Gateway(watch::Receiver<Revision>);
+
+/// What `/yumen/v1` needs of a gateway that never applies anything.
+pub(crate) fn state(admin: AdminState) -> V1State {
+    V1State { admin, live: Arc::new(Gateway(watch::channel(Revision::default()).1)) }
+}
 
 impl Live for Gateway {
     fn applied(&self) -> watch::Receiver<Revision> {

@@ -76,7 +76,7 @@ pub enum CpuMode {
 }
 
 /// The admin listener: the Admin API, for operators and their tools.
-#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
     /// Address and port; empty switches it off. An address others can reach needs `tls` and a key.
@@ -85,7 +85,7 @@ pub struct Admin {
     pub allow: Vec<String>,
     /// Whether requests must carry a key.
     pub key_required: bool,
-    /// Keys beside those the store holds.
+    /// Keys beside those the store holds: each a `name`, a `key`, and a `role`: `admin` or `viewer`.
     pub keys: Vec<AdminKey>,
     /// Whether pages of other origins may call the API.
     pub cors: bool,
@@ -93,9 +93,6 @@ pub struct Admin {
     pub tls: AdminTls,
     /// Shape of answers: `v3`, or `default` for tools that know the older one.
     pub api_version: AdminApiVersion,
-    /// Keys that seal what the store writes to disk, each 32 random bytes in base64: the first seals, all
-    /// open. Empty means the file `keyring` in the store's `data_dir`.
-    pub keyring: Vec<String>,
 }
 
 impl Default for Admin {
@@ -108,29 +105,12 @@ impl Default for Admin {
             cors: true,
             tls: AdminTls::default(),
             api_version: AdminApiVersion::V3,
-            keyring: Vec::new(),
         }
     }
 }
 
-/// Leaves secrets out, for configuration is written to logs.
-impl std::fmt::Debug for Admin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.keys.iter().map(|key| key.name.as_str()).collect();
-        f.debug_struct("Admin")
-            .field("listen", &self.listen)
-            .field("allow", &self.allow)
-            .field("key_required", &self.key_required)
-            .field("keys", &names)
-            .field("cors", &self.cors)
-            .field("tls", &self.tls)
-            .field("api_version", &self.api_version)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A key of the Admin API.
-#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdminKey {
     /// Who holds it: the author in the history.
@@ -138,16 +118,21 @@ pub struct AdminKey {
     pub name: String,
     /// The key itself, at least 16 characters.
     #[schemars(length(min = 16, max = 256))]
-    pub key: String,
+    pub key: Hidden,
     /// What it may do.
     #[serde(default)]
     pub role: AdminRole,
 }
 
-/// Leaves the key out.
-impl std::fmt::Debug for AdminKey {
+/// A text that must not show in logs.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Hidden(pub String);
+
+impl std::fmt::Debug for Hidden {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AdminKey").field("name", &self.name).field("role", &self.role).finish_non_exhaustive()
+        f.write_str("(hidden)")
     }
 }
 
@@ -216,11 +201,19 @@ pub struct Store {
     /// The directory of the node's own files.
     #[schemars(length(min = 1))]
     pub data_dir: String,
+    /// Keys that seal what is written to disk, each 32 random bytes in base64: the first seals, all open.
+    /// Empty means the file `keyring` in `data_dir`, made on the first start.
+    pub keyring: Vec<Hidden>,
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Store { kind: StoreKind::Embedded, file: "apisix.yaml".into(), data_dir: "data".into() }
+        Store {
+            kind: StoreKind::Embedded,
+            file: "apisix.yaml".into(),
+            data_dir: "data".into(),
+            keyring: Vec::new(),
+        }
     }
 }
 

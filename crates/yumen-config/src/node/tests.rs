@@ -75,6 +75,47 @@ fn what_is_wrong_is_told_with_path_and_hint() {
 }
 
 #[test]
+fn an_admin_listener_that_others_reach_needs_keys_and_tls() {
+    let tls = "error: yumen.yaml at admin.tls: \"0.0.0.0:9180\" can be reached by others, so keys must not cross it in the clear\n  hint: listen on 127.0.0.1, or set certificate and key";
+    let key = "error: yumen.yaml at admin.key_required: \"0.0.0.0:9180\" can be reached by others, so keys cannot be switched off\n  hint: listen on 127.0.0.1, or set admin.key_required to true";
+    let table: [(&str, &[&str]); 8] = [
+        ("admin: {listen: \"127.0.0.1:9180\", key_required: false}\n", &[]),
+        ("admin: {listen: \"[::1]:9180\", key_required: false}\n", &[]),
+        ("admin: {listen: \"0.0.0.0:9180\"}\n", &[tls]),
+        ("admin: {listen: \"0.0.0.0:9180\", key_required: false}\n", &[key, tls]),
+        ("admin: {listen: \"0.0.0.0:9180\", tls: {certificate: a.pem, key: b.pem}}\n", &[]),
+        (
+            "admin: {tls: {certificate: a.pem}}\n",
+            &[
+                "error: yumen.yaml at admin.tls: a certificate and a key belong together: only one of them is set",
+            ],
+        ),
+        (
+            "admin: {allow: [nobody]}\n",
+            &[
+                "error: yumen.yaml at admin.allow[0]: \"nobody\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
+            ],
+        ),
+        (
+            "admin: {keys: [{name: a, key: 0123456789abcdef}, {name: a, key: 0123456789abcdeg, role: viewer}]}\n",
+            &["error: yumen.yaml at admin.keys[1].name: the name \"a\" is used twice"],
+        ),
+    ];
+    for (yaml, problems) in table {
+        check(yaml, problems);
+    }
+    assert!(NodeConfig::parse("admin: {keys: [{name: a, key: short}]}").is_err());
+    assert!(NodeConfig::parse("admin: {keys: [{name: a, key: 0123456789abcdef, role: root}]}").is_err());
+}
+
+#[test]
+fn secrets_do_not_show_in_logs() {
+    let yaml = "admin: {keys: [{name: ada, key: 0123456789abcdef}]}\nstore: {keyring: [abcdef]}\n";
+    let shown = format!("{:?}", NodeConfig::parse(yaml).expect("valid"));
+    assert!(shown.contains("ada") && !shown.contains("abcdef"), "{shown}");
+}
+
+#[test]
 fn nothing_written_gives_the_defaults() {
     for yaml in ["", "# nothing\n", "workers:\nlogs:\n", "workers: {}\n"] {
         assert_eq!(NodeConfig::parse(yaml), Ok(NodeConfig::default()), "{yaml}");

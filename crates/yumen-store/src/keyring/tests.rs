@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use yumen_config::Kind;
+use yumen_config::node::Hidden;
 
 use super::{FILE, open_keyring};
 use crate::seal::Seal;
@@ -47,7 +48,7 @@ fn the_first_start_makes_a_keyring_for_its_owner_alone() {
 #[test]
 fn configured_keys_need_no_file() {
     let directory = Directory::new("configured");
-    open_keyring(&directory.0, &[ONE.to_owned()]).unwrap();
+    open_keyring(&directory.0, &[Hidden(ONE.to_owned())]).unwrap();
     assert!(!directory.0.exists());
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use crate::harness::gateway::YUMEN;
-use crate::harness::{Client, Gateway, Options, Scratch, Upstream, run};
+use crate::harness::{Client, Gateway, Scratch, Upstream, run};
 
 fn check(document: &str, exit: i32, expected: &[&str]) {
     let scratch = Scratch::new();
