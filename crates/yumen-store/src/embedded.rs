@@ -200,7 +200,9 @@ fn guarded<T>(place: &Path, work: impl FnOnce() -> tables::Result<T>) -> Result<
 fn store_error(place: &Path, error: redb::Error) -> StoreError {
     use std::io::{Error, ErrorKind};
     match error {
-        redb::Error::Io(error) if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
+        redb::Error::Io(error)
+            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
             StoreError::Corrupt(format!("{}: {error}", place.display()))
         }
         redb::Error::Io(error) => directory::about(place, &error).into(),

@@ -175,7 +175,8 @@ impl Shared {
     }
 
     fn note(&self, error: &StoreError) {
-        if let Inner::LastGood { reason, .. } = &mut *self.inner.write().unwrap_or_else(PoisonError::into_inner)
+        if let Inner::LastGood { reason, .. } =
+            &mut *self.inner.write().unwrap_or_else(PoisonError::into_inner)
         {
             *reason = error.to_string();
         }

@@ -79,7 +79,8 @@ fn acknowledged_until_killed(directory: &Path, enough: usize) -> BTreeMap<u64, S
         let Ok(line) = line else { break };
         // The last line may have been cut off by the kill, and the harness prints lines of its own.
         let mut words = line.split(' ');
-        if let (Some("acknowledged"), Some(revision), Some(text)) = (words.next(), words.next(), words.next()) {
+        if let (Some("acknowledged"), Some(revision), Some(text)) = (words.next(), words.next(), words.next())
+        {
             acknowledged.insert(revision.parse().unwrap(), text.to_owned());
         }
         if acknowledged.len() == enough {

@@ -31,7 +31,8 @@ fn what_was_committed_is_there_after_reopening() {
     assert_eq!(put(&store, "a", "{\"v\":1}").unwrap(), 1);
     assert_eq!(put(&store, "a", "{\"v\":2}").unwrap(), 2);
     write(&store, |draft| draft.set("door", Some("hash"))).unwrap();
-    write(&store, |draft| draft.put(Key::new(Kind::Credentials, "u/credentials/k"), "{}".into(), None)).unwrap();
+    write(&store, |draft| draft.put(Key::new(Kind::Credentials, "u/credentials/k"), "{}".into(), None))
+        .unwrap();
     let before = (contents(&store.state()), store.history(None, 9).unwrap());
     drop(store);
     let store = open(&dir);
@@ -125,12 +126,12 @@ fn write_version_1(path: &Path, format: u64) {
         settings.insert("door", "hash").unwrap();
         let mut revisions = transaction.open_table(TableDefinition::<u64, &[u8]>::new("revisions")).unwrap();
         let revision = [
-            &[0xe8, 7, 2][..],          // at 1000 ms, the author has two letters
-            b"me\x01\x03why",           // a reason
-            &[1, 8],                    // one change
-            b"routes/a",                // to this
-            &[0],                       // nothing before
-            &[1, 1, 0xac, 2, 0, 2],     // created 1, modified 300, no expiry, two bytes
+            &[0xe8, 7, 2][..],      // at 1000 ms, the author has two letters
+            b"me\x01\x03why",       // a reason
+            &[1, 8],                // one change
+            b"routes/a",            // to this
+            &[0],                   // nothing before
+            &[1, 1, 0xac, 2, 0, 2], // created 1, modified 300, no expiry, two bytes
             b"{}",
         ];
         revisions.insert(300, revision.concat().as_slice()).unwrap();
@@ -311,7 +312,8 @@ fn a_hundred_thousand_entries_open() {
     let store = open(&dir);
     let fill = |draft: &mut Draft| {
         for i in 0..100_000 {
-            let json = format!("{{\"uri\":\"/api/{i}\",\"upstream_id\":\"{}\",\"desc\":\"{:0200}\"}}", i % 100, i);
+            let json =
+                format!("{{\"uri\":\"/api/{i}\",\"upstream_id\":\"{}\",\"desc\":\"{:0200}\"}}", i % 100, i);
             draft.put(key(&format!("route-{i}")), json.into(), None);
         }
     };
