@@ -14,6 +14,7 @@ mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -71,6 +72,8 @@ pub struct Embedded {
     database: RwLock<Option<Database>>,
     /// The batch that failed and may be in the file all the same.
     doubtful: Mutex<Option<Batch>>,
+    /// The newest revision that is certain; the file may hold one in doubt above it.
+    certain: AtomicU64,
     /// Dropped last, when the file is closed.
     _directory: Option<DataDir>,
 }
@@ -116,38 +119,47 @@ impl Embedded {
             Ok((database, state))
         })?;
         let (database, doubtful) = (RwLock::new(Some(database)), Mutex::default());
-        Ok((Embedded { place, open, options, database, doubtful, _directory: directory }, state))
+        let certain = AtomicU64::new(state.revision.0);
+        Ok((Embedded { place, open, options, database, doubtful, certain, _directory: directory }, state))
     }
 
-    /// Does something with the database, which is opened and put in order first where that is due.
-    fn with<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
+    /// Does something with the database after nothing in it is in doubt any more.
+    fn settled<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
         self.settle(&mut self.doubtful())?;
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(database) = database.as_ref() else { return Err(StoreError::Ended) };
-        guarded(&self.place, || work(database))
+        self.opened(work)
     }
 
-    /// Opens the file again after a failure, and takes back what failed.
-    ///
-    /// A failed write may have reached the disk, but everyone was told that it had not.
-    fn settle(&self, doubtful: &mut Option<Batch>) -> Result<(), StoreError> {
-        let is_open = self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
-        if is_open && doubtful.is_none() {
-            return Ok(());
-        }
-        let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        // One that failed serves no more, and holds the file's lock until it is dropped.
-        *held = None;
-        let database = guarded(&self.place, || {
-            let database = (self.open)(Care::Needed)?;
-            if let Some(batch) = doubtful.as_ref() {
-                tables::take_back(&database, batch)?;
+    /// Does something with the database, which is opened first where a failure closed it, and closed by one.
+    fn opened<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
+        loop {
+            let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(open) = database.as_ref() {
+                let result = guarded(&self.place, || work(open));
+                drop(database);
+                return result.inspect_err(|_| self.close());
             }
-            Ok(database)
-        })?;
-        (*held, *doubtful) = (Some(database), None);
-        tracing::info!(file = %self.place.display(), "the store was opened again after a failure");
+            drop(database);
+            let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
+            if held.is_none() {
+                *held = Some(guarded(&self.place, || Ok((self.open)(Care::Needed)?))?);
+                tracing::info!(file = %self.place.display(), "the store was opened again after a failure");
+            }
+        }
+    }
+
+    /// Takes back what failed.
+    ///
+    /// It may have reached the disk, but everyone was told that it had not.
+    fn settle(&self, doubtful: &mut Option<Batch>) -> Result<(), StoreError> {
+        let Some(batch) = doubtful.as_ref() else { return Ok(()) };
+        self.opened(|database| tables::take_back(database, batch))?;
+        *doubtful = None;
         Ok(())
+    }
+
+    /// A database that failed serves no more. It holds the file's lock until it is dropped.
+    fn close(&self) {
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn doubtful(&self) -> MutexGuard<'_, Option<Batch>> {
@@ -158,20 +170,28 @@ impl Embedded {
 impl Medium for Embedded {
     fn persist(&self, batch: &Batch) -> Result<(), StoreError> {
         // What fails before the write leaves nothing in doubt.
-        self.with(|_| Ok(()))?;
-        let written = self.with(|database| tables::write(database, batch, &self.options, now_ms()));
-        if let Err(error) = &written {
-            tracing::error!(file = %self.place.display(), %error, "a write to the store failed");
-            let mut doubtful = self.doubtful();
-            *doubtful = Some(batch.clone());
-            // Where this fails too, the next use tries again.
-            let _ = self.settle(&mut doubtful);
+        self.settled(|_| Ok(()))?;
+        let written = self.opened(|database| tables::write(database, batch, &self.options, now_ms()));
+        match &written {
+            Ok(()) => {
+                let newest = batch.revisions.last().map_or(batch.base.revision, |newest| newest.revision);
+                self.certain.store(newest.0, Ordering::Release);
+            }
+            Err(error) => {
+                tracing::error!(file = %self.place.display(), %error, "a write to the store failed");
+                let mut doubtful = self.doubtful();
+                *doubtful = Some(batch.clone());
+                // Where this fails too, the next write tries again.
+                let _ = self.settle(&mut doubtful);
+            }
         }
         written
     }
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
-        self.with(|database| tables::history(database, before, limit))
+        let past_certain = self.certain.load(Ordering::Acquire) + 1;
+        let before = before.map_or(past_certain, |before| before.0.min(past_certain));
+        self.opened(|database| tables::history(database, Revision(before), limit))
     }
 }
 

@@ -1,4 +1,5 @@
 //! Kills a writing process at random moments and looks at what it left behind.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -26,7 +26,7 @@ impl Embedded {
         }
         let draft = directory::suffixed(to, ".partial");
         // The copy's own errors must not be told as those of the store's file, hence two results.
-        let copied = self.with(|source| Ok(file::write(&draft, |copy| tables::copy(source, copy))))?;
+        let copied = self.settled(|source| Ok(file::write(&draft, |copy| tables::copy(source, copy))))?;
         copied?;
         Ok(directory::put_in_place(&draft, to)?)
     }

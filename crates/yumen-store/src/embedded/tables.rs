@@ -89,15 +89,10 @@ pub(super) fn load(database: &Database) -> Result<State> {
 }
 
 /// Revisions older than `before`, the newest first.
-pub(super) fn history(
-    database: &Database,
-    before: Option<Revision>,
-    limit: usize,
-) -> Result<Vec<Arc<Committed>>> {
+pub(super) fn history(database: &Database, before: Revision, limit: usize) -> Result<Vec<Arc<Committed>>> {
     let revisions = database.begin_read()?.open_table(REVISIONS)?;
-    let end = before.map_or(u64::MAX, |before| before.0);
     let mut page = Vec::new();
-    for row in revisions.range(..end)?.rev().take(limit) {
+    for row in revisions.range(..before.0)?.rev().take(limit) {
         let (revision, bytes) = row?;
         page.push(Arc::new(decoded(revision.value(), bytes.value())?));
     }
@@ -139,6 +134,10 @@ pub(super) fn write(database: &Database, batch: &Batch, options: &Options, now_m
 /// Makes the file say what `batch.base` says, whether or not the batch got into it.
 pub(super) fn take_back(database: &Database, batch: &Batch) -> Result<()> {
     let base = &batch.base;
+    if !got_through(database, batch)? {
+        // Mostly so, and on a full disk nothing else would do.
+        return Ok(());
+    }
     let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
     let entries: BTreeMap<&Key, Option<&Entry>> =
         changes.map(|changed| (&changed.key, base.get(changed.key.kind, &changed.key.id))).collect();
@@ -150,6 +149,23 @@ pub(super) fn take_back(database: &Database, batch: &Batch) -> Result<()> {
     history.forget_after(base.revision)?;
     history.close(base.revision)?;
     Ok(transaction.commit()?)
+}
+
+/// Whether there is anything of a batch in the file; it is all or nothing of it.
+fn got_through(database: &Database, batch: &Batch) -> Result<bool> {
+    let transaction = database.begin_read()?;
+    let revision = transaction.open_table(META)?.get(REVISION)?.map(|value| value.value());
+    if revision != Some(batch.base.revision.0) {
+        return Ok(true);
+    }
+    let settings = transaction.open_table(SETTINGS)?;
+    for name in batch.settings.keys() {
+        let found = settings.get(&**name)?;
+        if found.as_ref().map(|value| value.value()) != batch.base.setting(name).map(|value| &**value) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Copies everything, as of one moment, into an empty database.

@@ -1,3 +1,5 @@
+#![allow(clippy::print_stdout, reason = "measurements are printed, not asserted")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex as StdMutex;
@@ -447,6 +449,11 @@ fn check_faults(seed: u64) -> (u32, u32) {
         match expected.persist(&medium, &mut random) {
             true => good += 1,
             false => bad += 1,
+        }
+        // On a failing disk it may not be readable, but it never shows what was refused.
+        if let Ok(newest) = medium.history(None, 1) {
+            let newest = newest.first().map_or(Revision(0), |committed| committed.revision);
+            assert_eq!(newest, expected.acknowledged.revision, "seed {seed}");
         }
         match random.below(10) {
             0 => {
