@@ -6,6 +6,8 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -208,9 +210,16 @@ impl<M: Medium> Writer<M> {
         for proposal in proposals {
             let Proposal { by, mut decide, done } = proposal;
             let mut draft = Draft::new(staged.clone(), now_ms());
-            if !decide(&mut draft) {
-                decided.push((done, None));
-                continue;
+            match catch_unwind(AssertUnwindSafe(|| decide(&mut draft))) {
+                Ok(true) => {}
+                Ok(false) => {
+                    decided.push((done, None));
+                    continue;
+                }
+                Err(_) => {
+                    done(Err(io::Error::other("what was to decide about the change panicked").into()));
+                    continue;
+                }
             }
             let finished = draft.finish(by);
             staged = finished.state;

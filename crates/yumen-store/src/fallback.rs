@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::embedded::{Embedded, Options};
 use crate::engine::now_ms;
@@ -19,10 +19,16 @@ use crate::state::{Authorship, Changed, Committed, Key, Revision, State};
 use crate::store::{Follower, Proposal, Store, StoreError};
 
 /// The author of the revision that leads from the last good state to that of the store.
+///
+/// It has the number of the store's state: that of the last good one where nothing was written since, or a
+/// lower one where an older backup was restored.
 pub const RECOVERY: &str = "recovery";
 
 /// How often a store that could not be opened is tried again.
 pub const RETRY_EVERY: Duration = Duration::from_secs(2);
+
+/// The pause is at least so many times what an attempt took.
+const PAUSE_PER_ATTEMPT: u32 = 20;
 
 /// Where what is served comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,8 +239,12 @@ impl Retry {
     fn start(shared: Weak<Shared>, mut open: OpenStore, every: Duration) -> Result<Retry, StoreError> {
         let (end, ended) = channel::<()>();
         let run = move || {
-            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            let mut pause = every;
+            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let begin = Instant::now();
                 let opened = open();
+                // Reading a large damaged file again and again must not occupy a core.
+                pause = every.max(begin.elapsed() * PAUSE_PER_ATTEMPT);
                 let Some(shared) = shared.upgrade() else { return };
                 match opened {
                     Ok(opened) => return shared.heal(opened),

@@ -33,8 +33,7 @@ impl Keeper {
         let notice = Arc::new(Notice::default());
         let told = notice.clone();
         store.follow(Box::new(move |_| told.set(|news| news.changed = true)));
-        let saved = LastGood::load(directory).ok();
-        let mut saver = Saver { directory: directory.to_owned(), store, saved };
+        let mut saver = Saver { directory: directory.to_owned(), store, saved: None };
         let inbox = notice.clone();
         let run = move || saver.run(&inbox);
         let thread = thread::Builder::new().name("yumen-last-good".into()).spawn(run)?;
@@ -91,6 +90,10 @@ struct Saver {
 
 impl Saver {
     fn run(&mut self, notice: &Notice) {
+        // What is on the disk already need not be written; the same revision may be that of another store.
+        let state = self.store.state();
+        let saved = LastGood::load(&self.directory).ok();
+        self.saved = saved.filter(|saved| saved.entries().eq(state.entries()));
         loop {
             // Before the state is taken: what changes from here on is news again.
             notice.set(|news| news.changed = false);
