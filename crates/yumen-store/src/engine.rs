@@ -6,6 +6,8 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -16,6 +18,9 @@ use crate::store::{Done, Draft, Follower, Proposal, Store, StoreError};
 
 /// At most so many proposals become durable together.
 const BATCH_MAX: usize = 512;
+
+/// How long nothing expires after a batch failed, so that a broken medium is not tried without pause.
+const EXPIRY_PAUSE_MS: u64 = 1000;
 
 /// The author of revisions that delete what has expired.
 pub const EXPIRY: &str = "expiry";
@@ -30,8 +35,10 @@ pub trait Medium: Send + Sync + 'static {
 }
 
 /// What becomes durable together.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Batch {
+    /// What was durable before, and what holds on when the batch fails.
+    pub base: State,
     /// Revisions, ascending.
     pub revisions: Vec<Arc<Committed>>,
     /// Settings put or forgotten.
@@ -84,7 +91,10 @@ impl<M> Drop for Engine<M> {
     fn drop(&mut self) {
         // What was proposed before is still decided.
         let _ = self.messages.send(Message::End);
-        if let Some(writer) = self.writer.take() {
+        // A follower or a proposal may hold, and drop, the store: a thread cannot wait for itself.
+        if let Some(writer) = self.writer.take()
+            && writer.thread().id() != std::thread::current().id()
+        {
             let _ = writer.join();
         }
     }
@@ -120,6 +130,8 @@ struct Writer<M> {
     shared: Arc<Shared>,
     state: State,
     expiring: BTreeSet<(u64, Key)>,
+    /// Nothing expires before.
+    expires_from_ms: u64,
 }
 
 /// A decided proposal that waits to become durable.
@@ -129,7 +141,7 @@ impl<M: Medium> Writer<M> {
     fn new(medium: Arc<M>, shared: Arc<Shared>) -> Writer<M> {
         let state = shared.state.read().unwrap_or_else(PoisonError::into_inner).clone();
         let expiring = state.entries().filter_map(|(key, entry)| Some((entry.expires_ms?, key.clone())));
-        Writer { expiring: expiring.collect(), medium, shared, state }
+        Writer { expiring: expiring.collect(), expires_from_ms: 0, medium, shared, state }
     }
 
     fn run(&mut self, inbox: &Receiver<Message>) {
@@ -158,12 +170,18 @@ impl<M: Medium> Writer<M> {
     fn until_next_expiry(&self) -> Duration {
         const IDLE: Duration = Duration::from_secs(3600);
         let next = self.expiring.first();
-        next.map_or(IDLE, |(at_ms, _)| Duration::from_millis(at_ms.saturating_sub(now_ms())).min(IDLE))
+        next.map_or(IDLE, |(at_ms, _)| {
+            let at_ms = (*at_ms).max(self.expires_from_ms);
+            Duration::from_millis(at_ms.saturating_sub(now_ms())).min(IDLE)
+        })
     }
 
     /// Deletes what is due, if anything is.
     fn expiry(&self) -> Option<Proposal> {
         let now_ms = now_ms();
+        if now_ms < self.expires_from_ms {
+            return None;
+        }
         let due: Vec<Key> = self
             .expiring
             .iter()
@@ -186,14 +204,22 @@ impl<M: Medium> Writer<M> {
     }
 
     fn commit(&mut self, proposals: Vec<Proposal>) {
-        let (mut staged, mut batch) = (self.state.clone(), Batch::default());
+        let mut staged = self.state.clone();
+        let mut batch = Batch { base: staged.clone(), ..Batch::default() };
         let mut decided: Vec<Decided> = Vec::with_capacity(proposals.len());
         for proposal in proposals {
             let Proposal { by, mut decide, done } = proposal;
             let mut draft = Draft::new(staged.clone(), now_ms());
-            if !decide(&mut draft) {
-                decided.push((done, None));
-                continue;
+            match catch_unwind(AssertUnwindSafe(|| decide(&mut draft))) {
+                Ok(true) => {}
+                Ok(false) => {
+                    decided.push((done, None));
+                    continue;
+                }
+                Err(_) => {
+                    done(Err(io::Error::other("what was to decide about the change panicked").into()));
+                    continue;
+                }
             }
             let finished = draft.finish(by);
             staged = finished.state;
@@ -202,8 +228,9 @@ impl<M: Medium> Writer<M> {
             decided.push((done, finished.committed));
         }
         let durable = if batch.is_empty() { Ok(()) } else { self.medium.persist(&batch) };
-        if durable.is_ok() {
-            self.publish(staged, &batch);
+        match durable {
+            Ok(()) => self.publish(staged, &batch),
+            Err(_) => self.expires_from_ms = now_ms() + EXPIRY_PAUSE_MS,
         }
         for (done, committed) in decided {
             done(durable.clone().map(|()| committed));
@@ -231,6 +258,7 @@ impl<M: Medium> Writer<M> {
     }
 }
 
-fn now_ms() -> u64 {
+/// Milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -37,7 +37,9 @@ pub enum StoreError {
 impl From<io::Error> for StoreError {
     fn from(error: io::Error) -> StoreError {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                StoreError::Full(error.to_string())
+            }
             _ => StoreError::Io(Arc::new(error)),
         }
     }

@@ -98,3 +98,47 @@ fn what_expires_is_deleted_by_a_revision_of_its_own() {
     assert_eq!(told.recv_timeout(WAIT).unwrap().by.author, EXPIRY);
     assert!(store.state().is_empty());
 }
+
+#[tokio::test]
+async fn a_proposal_that_panics_fails_alone() {
+    let store = store();
+    let panicking = commit(&store, Authorship::by("test"), |draft| -> Result<(), ()> {
+        draft.put(Key::new(Kind::Routes, "a"), "{}".into(), None);
+        panic!("a mistake of whoever decides");
+    });
+    assert!(matches!(panicking.await, Err(StoreError::Io(_))));
+    assert!(store.state().is_empty());
+    assert_eq!(put(&store, "a", "{}"), Revision(1));
+}
+
+/// Fails every batch, and counts them.
+struct Broken(std::sync::atomic::AtomicUsize);
+
+impl Medium for Broken {
+    fn persist(&self, _: &Batch) -> Result<(), StoreError> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Err(StoreError::Full("no room".into()))
+    }
+
+    fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn what_cannot_expire_is_not_tried_without_pause() {
+    let entry = crate::state::Entry {
+        json: "{}".into(),
+        created: Revision(1),
+        modified: Revision(1),
+        expires_ms: Some(1),
+    };
+    let state = State::new(Revision(1), [(Key::new(Kind::Routes, "a"), entry)], []);
+    let begin = std::time::Instant::now();
+    let store = Engine::start(Broken(Default::default()), state).unwrap();
+    crate::test_kit::until("two attempts", || {
+        store.medium().0.load(std::sync::atomic::Ordering::Relaxed) >= 2
+    });
+    assert!(begin.elapsed() >= Duration::from_millis(900));
+    assert_eq!(store.state().len(), 1);
+}

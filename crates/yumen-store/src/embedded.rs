@@ -1,0 +1,239 @@
+//! The embedded store: one database file in the data directory, written by one process.
+//!
+//! Owns when the file is opened, and that memory and file agree after a failure; tables are `tables`' business.
+
+mod backup;
+mod encoding;
+mod file;
+mod format;
+mod tables;
+#[cfg(test)]
+mod test_disk;
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use redb::Database;
+
+pub use backup::restore;
+
+use crate::directory::{self, DataDir};
+use crate::engine::{Batch, Engine, Medium, now_ms};
+use crate::last_good;
+use crate::state::{Committed, Revision, State};
+use crate::store::StoreError;
+
+/// The database file in the data directory.
+pub const DATABASE: &str = "yumen.redb";
+
+/// How much history is kept. The newest revision always is.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// At most so many revisions.
+    pub revisions_max: usize,
+    /// None older than this.
+    pub revisions_age_max: Option<Duration>,
+    /// At most so many bytes of them.
+    pub history_bytes_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 64 << 20 }
+    }
+}
+
+/// A store that survives the process, and the machine.
+pub type EmbeddedStore = Engine<Embedded>;
+
+/// Opens the database, the second time after a failure.
+type Open = Box<dyn Fn(Care) -> Result<Database, redb::DatabaseError> + Send + Sync>;
+
+/// How closely a file is looked at when it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// Every page against its checksum: nobody knows what befell the file in the meantime.
+    Whole,
+    /// As much as it needs: this process has just closed it.
+    Needed,
+}
+
+/// The medium of the embedded store: a redb database.
+pub struct Embedded {
+    place: PathBuf,
+    open: Open,
+    options: Options,
+    /// Closed after a failure, until the next use.
+    database: RwLock<Option<Database>>,
+    /// The batch that failed and may be in the file all the same.
+    doubtful: Mutex<Option<Batch>>,
+    /// The newest revision that is certain; the file may hold one in doubt above it.
+    certain: AtomicU64,
+    /// Dropped last, when the file is closed.
+    _directory: Option<DataDir>,
+}
+
+impl Embedded {
+    /// The store in `directory`, which is made if there is none.
+    ///
+    /// Fails where another process has it, where the file is damaged or from a newer version, and where
+    /// there was a store but its file is gone; never begins anew in such a case.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<EmbeddedStore, StoreError> {
+        let directory = DataDir::lock(directory.as_ref())?;
+        let place = directory.file(DATABASE);
+        if !directory::is_there(&place) {
+            refuse_where_one_was(&directory)?;
+            file::create(&place, &State::default())?;
+        }
+        file::check(&place)?;
+        let path = place.clone();
+        let open = Box::new(move |care| file::builder(care).open(&path));
+        Embedded::start(place, open, options, Some(directory))
+    }
+
+    fn start(
+        place: PathBuf,
+        open: Open,
+        options: Options,
+        directory: Option<DataDir>,
+    ) -> Result<EmbeddedStore, StoreError> {
+        let (medium, state) = Embedded::load(place, open, options, directory)?;
+        Engine::start(medium, state)
+    }
+
+    fn load(
+        place: PathBuf,
+        open: Open,
+        options: Options,
+        directory: Option<DataDir>,
+    ) -> Result<(Embedded, State), StoreError> {
+        let (database, state) = guarded(&place, || {
+            let database = open(Care::Whole)?;
+            format::migrate(&database)?;
+            let state = tables::load(&database)?;
+            Ok((database, state))
+        })?;
+        let (database, doubtful) = (RwLock::new(Some(database)), Mutex::default());
+        let certain = AtomicU64::new(state.revision.0);
+        Ok((Embedded { place, open, options, database, doubtful, certain, _directory: directory }, state))
+    }
+
+    /// Does something with the database after nothing in it is in doubt any more.
+    fn settled<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
+        self.settle(&mut self.doubtful())?;
+        self.opened(work)
+    }
+
+    /// Does something with the database, which is opened first where a failure closed it, and closed by one.
+    fn opened<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
+        loop {
+            let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(open) = database.as_ref() {
+                let result = guarded(&self.place, || work(open));
+                drop(database);
+                return result.inspect_err(|_| self.close());
+            }
+            drop(database);
+            let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
+            if held.is_none() {
+                *held = Some(guarded(&self.place, || Ok((self.open)(Care::Needed)?))?);
+                tracing::info!(file = %self.place.display(), "the store was opened again after a failure");
+            }
+        }
+    }
+
+    /// Takes back what failed.
+    ///
+    /// It may have reached the disk, but everyone was told that it had not.
+    fn settle(&self, doubtful: &mut Option<Batch>) -> Result<(), StoreError> {
+        let Some(batch) = doubtful.as_ref() else { return Ok(()) };
+        self.opened(|database| tables::take_back(database, batch))?;
+        *doubtful = None;
+        Ok(())
+    }
+
+    /// A database that failed serves no more. It holds the file's lock until it is dropped.
+    fn close(&self) {
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn doubtful(&self) -> MutexGuard<'_, Option<Batch>> {
+        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Medium for Embedded {
+    fn persist(&self, batch: &Batch) -> Result<(), StoreError> {
+        // What fails before the write leaves nothing in doubt.
+        self.settled(|_| Ok(()))?;
+        let written = self.opened(|database| tables::write(database, batch, &self.options, now_ms()));
+        match &written {
+            Ok(()) => {
+                let newest = batch.revisions.last().map_or(batch.base.revision, |newest| newest.revision);
+                self.certain.store(newest.0, Ordering::Release);
+            }
+            Err(error) => {
+                tracing::error!(file = %self.place.display(), %error, "a write to the store failed");
+                let mut doubtful = self.doubtful();
+                *doubtful = Some(batch.clone());
+                // Where this fails too, the next write tries again.
+                let _ = self.settle(&mut doubtful);
+            }
+        }
+        written
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+        let past_certain = self.certain.load(Ordering::Acquire) + 1;
+        let before = before.map_or(past_certain, |before| before.0.min(past_certain));
+        self.opened(|database| tables::history(database, Revision(before), limit))
+    }
+}
+
+/// A file that is missing where others say that there was one is not a reason to begin anew.
+fn refuse_where_one_was(directory: &DataDir) -> Result<(), StoreError> {
+    let replaced = format!("{DATABASE}{}", backup::REPLACED);
+    let traces = [last_good::FILE, last_good::PREVIOUS, &replaced];
+    match traces.into_iter().find(|name| directory::is_there(&directory.file(name))) {
+        None => Ok(()),
+        Some(trace) => Err(StoreError::Corrupt(format!(
+            "{} is missing, but {trace} shows that there was a store; restore a backup or {trace}, \
+             or move {trace} away to begin with an empty store",
+            directory.file(DATABASE).display()
+        ))),
+    }
+}
+
+/// Runs what uses the database; a panic on damaged bytes is an error as any other.
+fn guarded<T>(place: &Path, work: impl FnOnce() -> tables::Result<T>) -> Result<T, StoreError> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|error| store_error(place, error)),
+        Err(_) => Err(StoreError::Corrupt(format!("{}: it holds what nobody wrote", place.display()))),
+    }
+}
+
+fn store_error(place: &Path, error: redb::Error) -> StoreError {
+    use std::io::{Error, ErrorKind};
+    match error {
+        redb::Error::Io(error)
+            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
+            StoreError::Corrupt(format!("{}: {error}", place.display()))
+        }
+        redb::Error::Io(error) => directory::about(place, &error).into(),
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => {
+            directory::in_use(place).into()
+        }
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed | redb::Error::LockPoisoned(_) => {
+            directory::about(place, &Error::other(error.to_string())).into()
+        }
+        redb::Error::ValueTooLarge(_) => StoreError::Full(format!("{}: {error}", place.display())),
+        redb::Error::Corrupted(what) => StoreError::Corrupt(format!("{}: {what}", place.display())),
+        other => StoreError::Corrupt(format!("{}: {other}", place.display())),
+    }
+}

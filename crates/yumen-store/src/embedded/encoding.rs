@@ -1,0 +1,166 @@
+//! Entries and revisions as bytes: numbers in groups of seven bits, texts behind their length.
+//!
+//! Knows nothing of tables. What it writes changes only together with the format version.
+
+use std::sync::Arc;
+
+use yumen_config::Kind;
+
+use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision};
+
+/// A key as text; kinds go by the names they have in URIs.
+pub(super) fn key_text(key: &Key) -> String {
+    format!("{}/{}", key.kind.name(), key.id)
+}
+
+/// The key of such a text; `None` where this version knows no such kind.
+pub(super) fn key_of(text: &str) -> Option<Key> {
+    let (kind, id) = text.split_once('/')?;
+    Some(Key::new(Kind::from_name(kind)?, id))
+}
+
+pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(entry.json.len() + 16);
+    put_entry_head(&mut bytes, entry);
+    bytes.extend_from_slice(entry.json.as_bytes());
+    bytes
+}
+
+pub(super) fn decode_entry(bytes: &[u8]) -> Option<Entry> {
+    let mut reader = Reader(bytes);
+    let head = reader.entry_head()?;
+    Some(head.with(std::str::from_utf8(reader.0).ok()?))
+}
+
+/// The time comes first, so that trimming by age reads nothing else.
+pub(super) fn encode_revision(committed: &Committed) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_number(&mut bytes, committed.time_ms);
+    put_text(&mut bytes, &committed.by.author);
+    put_optional(&mut bytes, committed.by.reason.as_deref(), put_text);
+    put_number(&mut bytes, committed.changes.len() as u64);
+    for changed in &committed.changes {
+        put_text(&mut bytes, &key_text(&changed.key));
+        put_optional(&mut bytes, changed.before.as_ref(), put_entry);
+        put_optional(&mut bytes, changed.after.as_ref(), put_entry);
+    }
+    bytes
+}
+
+pub(super) fn decode_revision(revision: Revision, bytes: &[u8]) -> Option<Committed> {
+    let mut reader = Reader(bytes);
+    let time_ms = reader.number()?;
+    let author = reader.text()?.to_owned();
+    let reason = reader.optional(|reader| Some(reader.text()?.to_owned()))?;
+    let count = reader.number()?;
+    let mut changes = Vec::new();
+    for _ in 0..count {
+        let key = key_of(reader.text()?)?;
+        let before = reader.optional(Reader::entry)?;
+        let after = reader.optional(Reader::entry)?;
+        changes.push(Changed { key, before, after });
+    }
+    let whole = reader.0.is_empty();
+    whole.then_some(Committed { revision, time_ms, by: Authorship { author, reason }, changes })
+}
+
+/// When an encoded revision was written.
+pub(super) fn time_ms_of(bytes: &[u8]) -> Option<u64> {
+    Reader(bytes).number()
+}
+
+fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    put_number(bytes, text.len() as u64);
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+fn put_optional<T>(bytes: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
+    bytes.push(u8::from(value.is_some()));
+    if let Some(value) = value {
+        put(bytes, value);
+    }
+}
+
+fn put_entry(bytes: &mut Vec<u8>, entry: &Entry) {
+    put_entry_head(bytes, entry);
+    put_text(bytes, &entry.json);
+}
+
+fn put_entry_head(bytes: &mut Vec<u8>, entry: &Entry) {
+    put_number(bytes, entry.created.0);
+    put_number(bytes, entry.modified.0);
+    put_optional(bytes, entry.expires_ms, put_number);
+}
+
+/// All of an entry but its text.
+struct EntryHead {
+    created: Revision,
+    modified: Revision,
+    expires_ms: Option<u64>,
+}
+
+impl EntryHead {
+    fn with(self, json: &str) -> Entry {
+        let EntryHead { created, modified, expires_ms } = self;
+        Entry { json: Arc::from(json), created, modified, expires_ms }
+    }
+}
+
+/// What of an encoding is still to be read. `None` means that the bytes are not what was written.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        std::str::from_utf8(text).ok()
+    }
+
+    fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        match self.byte()? {
+            0 => Some(None),
+            1 => read(self).map(Some),
+            _ => None,
+        }
+    }
+
+    fn entry_head(&mut self) -> Option<EntryHead> {
+        Some(EntryHead {
+            created: Revision(self.number()?),
+            modified: Revision(self.number()?),
+            expires_ms: self.optional(Reader::number)?,
+        })
+    }
+
+    fn entry(&mut self) -> Option<Entry> {
+        let head = self.entry_head()?;
+        Some(head.with(self.text()?))
+    }
+}

@@ -1,0 +1,42 @@
+//! The version of what the tables hold, and the steps from each version to the next.
+//!
+//! Written with the first release and raised with every change that an older Yumen would misread.
+
+use redb::{Database, WriteTransaction};
+
+use super::tables::{self, Result};
+
+/// From one version to the next, within a transaction that also notes the new version.
+pub(super) type Step = fn(&WriteTransaction) -> Result<()>;
+
+/// What comes first leads from version 1 to version 2, and so on.
+const STEPS: &[Step] = &[];
+
+/// The version this program writes.
+pub(super) const CURRENT: u64 = 1 + STEPS.len() as u64;
+
+/// Brings a file to the version of this program, each step durable before the next begins.
+///
+/// A file from the future is left as it is, and refused.
+pub(super) fn migrate(database: &Database) -> Result<()> {
+    migrate_by(database, STEPS)
+}
+
+pub(super) fn migrate_by(database: &Database, steps: &[Step]) -> Result<()> {
+    let found = tables::format_of(database)?;
+    let current = 1 + steps.len() as u64;
+    if found == 0 || found > current {
+        return Err(tables::corrupted(format!(
+            "the file is of format {found}, this version of Yumen reads formats 1 to {current}; \
+             run the version that wrote it, or restore a backup"
+        )));
+    }
+    for (version, step) in (1..).zip(steps).filter(|(version, _)| *version >= found) {
+        let transaction = database.begin_write()?;
+        step(&transaction)?;
+        tables::set_format(&transaction, version + 1)?;
+        transaction.commit()?;
+        tracing::info!(from = version, to = version + 1, "the store was brought to a newer format");
+    }
+    Ok(())
+}

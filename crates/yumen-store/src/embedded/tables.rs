@@ -1,0 +1,292 @@
+//! The tables of the database file: what is in which, and every transaction on them.
+//!
+//! Knows redb; must not know where the file is, nor when it is opened.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
+use redb::{Table, TableDefinition, WriteTransaction};
+
+use super::encoding::{decode_entry, decode_revision, encode_entry, encode_revision};
+use super::encoding::{key_of, key_text, time_ms_of};
+use super::{Options, format};
+use crate::engine::Batch;
+use crate::state::{Committed, Entry, Key, Revision, State};
+
+/// `kind/id` to what [`encode_entry`] writes.
+const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
+/// Values the doors keep.
+const SETTINGS: TableDefinition<&str, &str> = TableDefinition::new("settings");
+/// Revision to what [`encode_revision`] writes.
+const REVISIONS: TableDefinition<u64, &[u8]> = TableDefinition::new("revisions");
+/// Numbers about the rest; see the names below.
+const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
+
+/// The format version; see [`format`].
+const FORMAT: &str = "format";
+/// The newest revision.
+const REVISION: &str = "revision";
+/// How many bytes of encoded revisions are kept.
+const HISTORY_BYTES: &str = "history_bytes";
+
+/// A transaction trims at most so many revisions, so that lower bounds do not stall a write.
+const TRIMMED_MAX: usize = 4096;
+
+pub(super) type Result<T> = std::result::Result<T, redb::Error>;
+
+/// Makes the tables in an empty database, holding `state` without history.
+pub(super) fn initialise(database: &Database, state: &State) -> Result<()> {
+    let transaction = database.begin_write()?;
+    {
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for (key, entry) in state.entries() {
+            entries.insert(key_text(key).as_str(), encode_entry(entry).as_slice())?;
+        }
+        let mut settings = transaction.open_table(SETTINGS)?;
+        for (name, value) in state.settings() {
+            settings.insert(&**name, &**value)?;
+        }
+        transaction.open_table(REVISIONS)?;
+        let mut meta = transaction.open_table(META)?;
+        meta.insert(FORMAT, format::CURRENT)?;
+        meta.insert(REVISION, state.revision.0)?;
+        meta.insert(HISTORY_BYTES, 0)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// The format version of the file.
+pub(super) fn format_of(database: &Database) -> Result<u64> {
+    let found = database.begin_read()?.open_table(META)?.get(FORMAT)?.map(|value| value.value());
+    found.ok_or_else(|| corrupted("the format version is missing".into()))
+}
+
+pub(super) fn set_format(transaction: &WriteTransaction, version: u64) -> Result<()> {
+    transaction.open_table(META)?.insert(FORMAT, version)?;
+    Ok(())
+}
+
+/// Everything but the history.
+pub(super) fn load(database: &Database) -> Result<State> {
+    let transaction = database.begin_read()?;
+    let mut entries = Vec::new();
+    for row in transaction.open_table(ENTRIES)?.iter()? {
+        let (name, bytes) = row?;
+        let key = key_of(name.value());
+        let key = key.ok_or_else(|| corrupted(format!("no kind of this version: {}", name.value())))?;
+        let entry = decode_entry(bytes.value());
+        entries.push((key, entry.ok_or_else(|| corrupted(format!("unreadable: {}", name.value())))?));
+    }
+    let mut settings: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+    for row in transaction.open_table(SETTINGS)?.iter()? {
+        let (name, value) = row?;
+        settings.push((name.value().into(), value.value().into()));
+    }
+    let revision = transaction.open_table(META)?.get(REVISION)?.map(|value| value.value());
+    let revision = revision.ok_or_else(|| corrupted("the revision is missing".into()))?;
+    Ok(State::new(Revision(revision), entries, settings))
+}
+
+/// Revisions older than `before`, the newest first.
+pub(super) fn history(database: &Database, before: Revision, limit: usize) -> Result<Vec<Arc<Committed>>> {
+    let revisions = database.begin_read()?.open_table(REVISIONS)?;
+    let mut page = Vec::new();
+    for row in revisions.range(..before.0)?.rev().take(limit) {
+        let (revision, bytes) = row?;
+        page.push(Arc::new(decoded(revision.value(), bytes.value())?));
+    }
+    Ok(page)
+}
+
+/// Reads every revision that is kept, to know that it can be read, and gives their number.
+pub(super) fn verify_history(database: &Database) -> Result<usize> {
+    let revisions = database.begin_read()?.open_table(REVISIONS)?;
+    let mut count = 0;
+    for row in revisions.iter()? {
+        let (revision, bytes) = row?;
+        decoded(revision.value(), bytes.value())?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Writes a batch and trims the history, all in one transaction.
+pub(super) fn write(database: &Database, batch: &Batch, options: &Options, now_ms: u64) -> Result<()> {
+    let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
+    let entries: BTreeMap<&Key, Option<&Entry>> =
+        changes.map(|changed| (&changed.key, changed.after.as_ref())).collect();
+    let settings = batch.settings.iter().map(|(name, value)| (&**name, value.as_deref()));
+    let transaction = database.begin_write()?;
+    write_entries(&transaction, entries)?;
+    write_settings(&transaction, settings)?;
+    if let Some(newest) = batch.revisions.last() {
+        let mut history = History::open(&transaction)?;
+        for committed in &batch.revisions {
+            history.append(committed)?;
+        }
+        history.trim(options, now_ms)?;
+        history.close(newest.revision)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// Makes the file say what `batch.base` says, whether or not the batch got into it.
+pub(super) fn take_back(database: &Database, batch: &Batch) -> Result<()> {
+    let base = &batch.base;
+    if !got_through(database, batch)? {
+        // Mostly so, and on a full disk nothing else would do.
+        return Ok(());
+    }
+    let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
+    let entries: BTreeMap<&Key, Option<&Entry>> =
+        changes.map(|changed| (&changed.key, base.get(changed.key.kind, &changed.key.id))).collect();
+    let settings = batch.settings.keys().map(|name| (&**name, base.setting(name).map(|value| &**value)));
+    let transaction = database.begin_write()?;
+    write_entries(&transaction, entries)?;
+    write_settings(&transaction, settings)?;
+    let mut history = History::open(&transaction)?;
+    history.forget_after(base.revision)?;
+    history.close(base.revision)?;
+    Ok(transaction.commit()?)
+}
+
+/// Whether there is anything of a batch in the file; it is all or nothing of it.
+fn got_through(database: &Database, batch: &Batch) -> Result<bool> {
+    let transaction = database.begin_read()?;
+    let revision = transaction.open_table(META)?.get(REVISION)?.map(|value| value.value());
+    if revision != Some(batch.base.revision.0) {
+        return Ok(true);
+    }
+    let settings = transaction.open_table(SETTINGS)?;
+    for name in batch.settings.keys() {
+        let found = settings.get(&**name)?;
+        if found.as_ref().map(|value| value.value()) != batch.base.setting(name).map(|value| &**value) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Copies everything, as of one moment, into an empty database.
+pub(super) fn copy(from: &Database, to: &Database) -> Result<()> {
+    let (source, target) = (from.begin_read()?, to.begin_write()?);
+    copy_table(&source, &target, ENTRIES)?;
+    copy_table(&source, &target, SETTINGS)?;
+    copy_table(&source, &target, REVISIONS)?;
+    copy_table(&source, &target, META)?;
+    Ok(target.commit()?)
+}
+
+fn copy_table<K: redb::Key, V: redb::Value>(
+    source: &ReadTransaction,
+    target: &WriteTransaction,
+    definition: TableDefinition<K, V>,
+) -> Result<()> {
+    let mut table = target.open_table(definition)?;
+    for row in source.open_table(definition)?.iter()? {
+        let (key, value) = row?;
+        table.insert(key.value(), value.value())?;
+    }
+    Ok(())
+}
+
+fn write_entries(transaction: &WriteTransaction, entries: BTreeMap<&Key, Option<&Entry>>) -> Result<()> {
+    let mut table = transaction.open_table(ENTRIES)?;
+    for (key, entry) in entries {
+        let name = key_text(key);
+        match entry {
+            Some(entry) => drop(table.insert(name.as_str(), encode_entry(entry).as_slice())?),
+            None => drop(table.remove(name.as_str())?),
+        }
+    }
+    Ok(())
+}
+
+fn write_settings<'a>(
+    transaction: &WriteTransaction,
+    settings: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+) -> Result<()> {
+    let mut table = transaction.open_table(SETTINGS)?;
+    for (name, value) in settings {
+        match value {
+            Some(value) => drop(table.insert(name, value)?),
+            None => drop(table.remove(name)?),
+        }
+    }
+    Ok(())
+}
+
+/// The revisions of a transaction, and how many bytes they are.
+struct History<'t> {
+    revisions: Table<'t, u64, &'static [u8]>,
+    meta: Table<'t, &'static str, u64>,
+    bytes: u64,
+}
+
+impl<'t> History<'t> {
+    fn open(transaction: &'t WriteTransaction) -> Result<History<'t>> {
+        let (revisions, meta) = (transaction.open_table(REVISIONS)?, transaction.open_table(META)?);
+        let bytes = meta.get(HISTORY_BYTES)?.map_or(0, |value| value.value());
+        Ok(History { revisions, meta, bytes })
+    }
+
+    fn append(&mut self, committed: &Committed) -> Result<()> {
+        let encoded = encode_revision(committed);
+        self.bytes += encoded.len() as u64;
+        self.revisions.insert(committed.revision.0, encoded.as_slice())?;
+        Ok(())
+    }
+
+    /// Forgets the oldest while there are too many, too old or too large ones; the newest stays.
+    fn trim(&mut self, options: &Options, now_ms: u64) -> Result<()> {
+        let oldest_ms = options.revisions_age_max.map(|age| now_ms.saturating_sub(age.as_millis() as u64));
+        let mut count = self.revisions.len()?;
+        for _ in 0..TRIMMED_MAX {
+            let over = count > options.revisions_max.max(1) as u64 || self.bytes > options.history_bytes_max;
+            let stays = match self.revisions.first()? {
+                _ if count <= 1 => true,
+                Some((_, bytes)) => {
+                    let is_old = |oldest_ms| time_ms_of(bytes.value()).is_some_and(|at_ms| at_ms < oldest_ms);
+                    !over && !oldest_ms.is_some_and(is_old)
+                }
+                None => true,
+            };
+            if stays {
+                return Ok(());
+            }
+            if let Some((_, bytes)) = self.revisions.pop_first()? {
+                self.bytes = self.bytes.saturating_sub(bytes.value().len() as u64);
+            }
+            count -= 1;
+        }
+        Ok(())
+    }
+
+    fn forget_after(&mut self, revision: Revision) -> Result<()> {
+        loop {
+            let newest = self.revisions.last()?.map(|(newest, _)| newest.value());
+            if newest.is_none_or(|newest| newest <= revision.0) {
+                return Ok(());
+            }
+            if let Some((_, bytes)) = self.revisions.pop_last()? {
+                self.bytes = self.bytes.saturating_sub(bytes.value().len() as u64);
+            }
+        }
+    }
+
+    fn close(mut self, newest: Revision) -> Result<()> {
+        self.meta.insert(REVISION, newest.0)?;
+        self.meta.insert(HISTORY_BYTES, self.bytes)?;
+        Ok(())
+    }
+}
+
+fn decoded(revision: u64, bytes: &[u8]) -> Result<Committed> {
+    decode_revision(Revision(revision), bytes)
+        .ok_or_else(|| corrupted(format!("revision {revision} is unreadable")))
+}
+
+pub(super) fn corrupted(what: String) -> redb::Error {
+    redb::Error::Corrupted(what)
+}

@@ -1,0 +1,687 @@
+#![allow(clippy::print_stdout, reason = "measurements are printed, not asserted")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Mutex as StdMutex;
+use std::sync::mpsc::channel;
+
+use proptest::prelude::*;
+use redb::{ReadableDatabase, TableDefinition};
+use yumen_config::Kind;
+
+use super::encoding::{decode_entry, decode_revision, encode_entry, encode_revision};
+use super::test_disk::Disk;
+use super::*;
+use crate::engine::EXPIRY;
+use crate::last_good::LastGood;
+use crate::state::{Authorship, Changed, Entry, Key};
+use crate::store::{Draft, Store};
+use crate::test_kit::{Contents, Random, TestDir, WAIT, contents, key, put, write};
+
+fn open(dir: &TestDir) -> EmbeddedStore {
+    Embedded::open(dir.path(), Options::default()).unwrap()
+}
+
+fn refusal(opened: Result<EmbeddedStore, StoreError>) -> String {
+    opened.err().expect("it must not open").to_string()
+}
+
+#[test]
+fn what_was_committed_is_there_after_reopening() {
+    let dir = TestDir::new();
+    let store = open(&dir);
+    assert_eq!(put(&store, "a", "{\"v\":1}").unwrap(), 1);
+    assert_eq!(put(&store, "a", "{\"v\":2}").unwrap(), 2);
+    write(&store, |draft| draft.set("door", Some("hash"))).unwrap();
+    write(&store, |draft| draft.put(Key::new(Kind::Credentials, "u/credentials/k"), "{}".into(), None))
+        .unwrap();
+    let before = (contents(&store.state()), store.history(None, 9).unwrap());
+    drop(store);
+    let store = open(&dir);
+    assert_eq!((contents(&store.state()), store.history(None, 9).unwrap()), before);
+    assert_eq!(before.1[0].by.reason.as_deref(), Some("why not"));
+    assert_eq!(&**store.state().setting("door").unwrap(), "hash");
+    assert!(store.state_at(Revision(0)).unwrap().is_empty());
+}
+
+#[test]
+fn a_directory_in_use_is_refused_by_name() {
+    let dir = TestDir::new();
+    let first = open(&dir);
+    let message = refusal(Embedded::open(dir.path(), Options::default()));
+    assert!(message.contains(dir.path().to_str().unwrap()) && message.contains("in use"), "{message}");
+    drop(first);
+    open(&dir);
+}
+
+#[test]
+fn strange_files_are_refused_and_left_as_they_are() {
+    let whole = {
+        let dir = TestDir::new();
+        let store = open(&dir);
+        (0..50).for_each(|i| assert!(put(&store, &format!("r{i}"), &"x".repeat(300)).is_ok()));
+        drop(store);
+        fs::read(dir.join(DATABASE)).unwrap()
+    };
+    let mut altered = whole.clone();
+    // The texts are in there as they were written; in all of them, old copies included, one letter changes.
+    let is_text = |at: usize| whole[at..].starts_with(&[b'x'; 300]);
+    let texts: Vec<usize> = (0..whole.len()).filter(|at| is_text(*at)).collect();
+    texts.iter().for_each(|at| altered[at + 50] = b'y');
+    let cases: [(&str, &[u8]); 4] = [
+        ("empty", b""),
+        ("no database", b"#END of a document that is no database at all"),
+        ("cut off", &whole[..whole.len() / 2]),
+        ("altered", &altered),
+    ];
+    for (name, bytes) in cases {
+        let dir = TestDir::new();
+        fs::write(dir.join(DATABASE), bytes).unwrap();
+        let opened = Embedded::open(dir.path(), Options::default());
+        let error = opened.err().expect(name);
+        assert!(matches!(error, StoreError::Corrupt(_)), "{name}: {error:?}");
+        assert!(error.to_string().contains(DATABASE), "{name}: {error}");
+        assert!(fs::read(dir.join(DATABASE)).unwrap() == bytes, "{name}: it was written to");
+    }
+}
+
+#[test]
+fn a_missing_file_is_not_a_new_beginning() {
+    let dir = TestDir::new();
+    let store = open(&dir);
+    put(&store, "a", "{}").unwrap();
+    LastGood::save(dir.path(), &store.state()).unwrap();
+    drop(store);
+    fs::remove_file(dir.join(DATABASE)).unwrap();
+    let message = refusal(Embedded::open(dir.path(), Options::default()));
+    assert!(message.contains("is missing, but last-good.json shows"), "{message}");
+    let restored = restore(&dir.join("last-good.json"), dir.path()).unwrap();
+    assert_eq!(contents(&open(&dir).state()), contents(&restored));
+    assert_eq!(restored.len(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn only_the_owner_may_read_what_is_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TestDir::new();
+    let store = open(&dir);
+    store.medium().backup(&dir.join("backup")).unwrap();
+    LastGood::save(dir.path(), &store.state()).unwrap();
+    for name in [DATABASE, "backup", "last-good.json", "lock"] {
+        assert_eq!(fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o077, 0, "{name}");
+    }
+}
+
+/// Written by hand, so that it stays what version 1 wrote when the code has moved on.
+fn write_version_1(path: &Path, format: u64) {
+    let database = Database::create(path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut entries = transaction.open_table(TableDefinition::<&str, &[u8]>::new("entries")).unwrap();
+        // created 1, modified 300, no expiry
+        entries.insert("routes/a", [&[1, 0xac, 2, 0], &b"{\"uri\":\"/\"}"[..]].concat().as_slice()).unwrap();
+        // created 2, modified 2, expires at 5e15 ms
+        let expiring = [2, 2, 1, 0x80, 0x80, 0x82, 0xbf, 0x93, 0xef, 0xf0, 0x8, b'{', b'}'];
+        entries.insert("consumers/c", expiring.as_slice()).unwrap();
+        let mut settings = transaction.open_table(TableDefinition::<&str, &str>::new("settings")).unwrap();
+        settings.insert("door", "hash").unwrap();
+        let mut revisions = transaction.open_table(TableDefinition::<u64, &[u8]>::new("revisions")).unwrap();
+        let revision = [
+            &[0xe8, 7, 2][..],      // at 1000 ms, the author has two letters
+            b"me\x01\x03why",       // a reason
+            &[1, 8],                // one change
+            b"routes/a",            // to this
+            &[0],                   // nothing before
+            &[1, 1, 0xac, 2, 0, 2], // created 1, modified 300, no expiry, two bytes
+            b"{}",
+        ];
+        revisions.insert(300, revision.concat().as_slice()).unwrap();
+        let mut meta = transaction.open_table(TableDefinition::<&str, u64>::new("meta")).unwrap();
+        for (name, value) in [("format", format), ("revision", 300), ("history_bytes", 32)] {
+            meta.insert(name, value).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+}
+
+#[test]
+fn a_file_of_version_1_is_read() {
+    let dir = TestDir::new();
+    write_version_1(&dir.join(DATABASE), 1);
+    let store = open(&dir);
+    let state = store.state();
+    assert_eq!((state.revision, state.len()), (Revision(300), 2));
+    let entry = state.get(Kind::Routes, "a").unwrap();
+    let read = (&*entry.json, entry.created.0, entry.modified.0, entry.expires_ms);
+    assert_eq!(read, ("{\"uri\":\"/\"}", 1, 300, None));
+    let expiring = state.get(Kind::Consumers, "c").unwrap();
+    assert_eq!(expiring.expires_ms, Some(5_000_000_000_000_000));
+    assert_eq!(&**state.setting("door").unwrap(), "hash");
+    let history = store.history(None, 9).unwrap();
+    assert_eq!((history.len(), history[0].time_ms, &*history[0].by.author), (1, 1000, "me"));
+    assert_eq!(history[0].changes[0].after.as_ref().unwrap().modified, Revision(300));
+    assert_eq!(put(&store, "b", "{}").unwrap(), 301);
+}
+
+#[test]
+fn a_file_from_the_future_is_refused() {
+    let dir = TestDir::new();
+    write_version_1(&dir.join(DATABASE), 7);
+    let message = refusal(Embedded::open(dir.path(), Options::default()));
+    assert!(message.contains("is of format 7") && message.contains(DATABASE), "{message}");
+    write_version_1(&dir.join("zero"), 0);
+    let message = restore(&dir.join("zero"), dir.path()).unwrap_err().to_string();
+    assert!(message.contains("is of format 0"), "{message}");
+}
+
+#[test]
+fn migration_runs_the_missing_steps_in_order_and_once() {
+    const LOG: TableDefinition<u64, u64> = TableDefinition::new("log");
+    fn log(transaction: &redb::WriteTransaction, step: u64) -> tables::Result<()> {
+        let mut log = transaction.open_table(LOG)?;
+        let next = redb::ReadableTableMetadata::len(&log)?;
+        log.insert(next, step)?;
+        Ok(())
+    }
+    let dir = TestDir::new();
+    write_version_1(&dir.join(DATABASE), 1);
+    let database = Database::open(dir.join(DATABASE)).unwrap();
+    let (one, two, three): (format::Step, format::Step, format::Step) =
+        (|t| log(t, 1), |t| log(t, 2), |_| Err(tables::corrupted("no".into())));
+    format::migrate_by(&database, &[one]).unwrap();
+    format::migrate_by(&database, &[one, two]).unwrap();
+    format::migrate_by(&database, &[one, two]).unwrap();
+    assert!(format::migrate_by(&database, &[one, two, three]).is_err());
+    assert!(format::migrate_by(&database, &[one]).is_err());
+    assert_eq!(tables::format_of(&database).unwrap(), 3);
+    let log = database.begin_read().unwrap().open_table(LOG).unwrap();
+    let steps: Vec<u64> = log.range(0..).unwrap().map(|row| row.unwrap().1.value()).collect();
+    assert_eq!(steps, [1, 2]);
+}
+
+#[test]
+fn history_is_bounded_by_count_bytes_and_age() {
+    let all = Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 1 << 30 };
+    let cases = [
+        (Options { ..all.clone() }, 40),
+        (Options { revisions_max: 7, ..all.clone() }, 7),
+        (Options { revisions_max: 0, ..all.clone() }, 1),
+        // A revision of a text of 1000 bytes is a bit more than 1000 bytes.
+        (Options { history_bytes_max: 5_900, ..all.clone() }, 5),
+        (Options { history_bytes_max: 10, ..all.clone() }, 1),
+        (Options { revisions_age_max: Some(Duration::from_secs(3600)), ..all.clone() }, 40),
+    ];
+    for (options, kept) in cases {
+        let (medium, state) = Disk::new(1).load(options.clone()).unwrap();
+        let store = Engine::start(medium, state).unwrap();
+        for i in 0..40 {
+            put(&store, &format!("r{i}"), &"x".repeat(1000)).unwrap();
+        }
+        let history = store.history(None, 1000).unwrap();
+        let revisions: Vec<u64> = history.iter().map(|committed| committed.revision.0).collect();
+        assert_eq!(revisions, (41 - kept..=40).rev().collect::<Vec<u64>>(), "{options:?}");
+        assert_eq!(store.state_at(Revision(40 - kept)).unwrap().len() as u64, 40 - kept, "{options:?}");
+        if kept < 40 {
+            let older = store.state_at(Revision(39 - kept));
+            assert!(matches!(older, Err(StoreError::Compacted(_))), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_too_old_goes_with_the_next_write() {
+    let options = Options { revisions_age_max: Some(Duration::from_secs(60)), ..Options::default() };
+    let (medium, mut state) = Disk::new(1).load(options).unwrap();
+    // The draft's clock is ours to set: written two minutes ago, and now.
+    for at_ms in [now_ms() - 120_000, now_ms() - 120_000, now_ms()] {
+        let mut draft = Draft::new(state.clone(), at_ms);
+        draft.put(key("a"), format!("{at_ms}").into(), None);
+        let finished = draft.finish(Authorship::by("test"));
+        let batch = Batch { base: state, revisions: Vec::from_iter(finished.committed), ..Batch::default() };
+        medium.persist(&batch).unwrap();
+        state = finished.state;
+    }
+    let revisions: Vec<u64> = medium.history(None, 9).unwrap().iter().map(|one| one.revision.0).collect();
+    assert_eq!(revisions, [3]);
+}
+
+#[test]
+fn a_backup_is_of_one_moment_while_writes_go_on() {
+    let dir = TestDir::new();
+    let store = open(&dir);
+    let backup = dir.join("copy.redb");
+    // Both entries always hold the same text.
+    let pair = |store: &EmbeddedStore, text: String| {
+        let text: Arc<str> = text.into();
+        let both = move |draft: &mut Draft| {
+            ["a", "b"].into_iter().for_each(|id| draft.put(key(id), text.clone(), None));
+        };
+        write(store, both).unwrap();
+    };
+    pair(&store, "0".into());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (1..60).for_each(|i| pair(&store, i.to_string())));
+        let mut round = 0;
+        while !writer.is_finished() || round == 0 {
+            round += 1;
+            store.medium().backup(&backup).unwrap();
+            let other = TestDir::new();
+            let restored = restore(&backup, other.path()).unwrap();
+            assert_eq!(
+                restored.get(Kind::Routes, "a").unwrap().json,
+                restored.get(Kind::Routes, "b").unwrap().json
+            );
+            let reopened = open(&other);
+            assert_eq!(contents(&reopened.state()), contents(&restored));
+            assert_eq!(reopened.history(None, 1).unwrap()[0].revision, restored.revision);
+        }
+    });
+    assert!(!dir.join("copy.redb.partial").exists());
+    assert!(store.medium().backup(&dir.join(DATABASE)).is_err(), "a backup over the store itself");
+}
+
+#[test]
+fn restoring_keeps_what_it_replaces_and_refuses_what_is_not_whole() {
+    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
+    let store = open(&dir);
+    put(&store, "a", "{\"v\":1}").unwrap();
+    let backup = elsewhere.join("backup.redb");
+    store.medium().backup(&backup).unwrap();
+    put(&store, "a", "{\"v\":2}").unwrap();
+    let message = restore(&backup, dir.path()).unwrap_err().to_string();
+    assert!(message.contains("in use"), "{message}");
+    let message = restore(&dir.join(DATABASE), elsewhere.path()).unwrap_err().to_string();
+    assert!(message.contains("in use"), "{message}");
+    drop(store);
+    let bytes = fs::read(&backup).unwrap();
+    let cut = elsewhere.join("cut.redb");
+    for (name, bytes) in [("cut", &bytes[..bytes.len() / 3]), ("empty", &[]), ("text", b"hello")] {
+        fs::write(&cut, bytes).unwrap();
+        restore(&cut, dir.path()).expect_err(name);
+        assert_eq!(contents(&open(&dir).state()).0, 2, "{name}");
+    }
+    assert_eq!(restore(&backup, dir.path()).unwrap().revision, Revision(1));
+    assert_eq!(contents(&open(&dir).state()).0, 1);
+    assert_eq!(LastGood::load(dir.path()).unwrap().revision, Revision(1));
+    fs::rename(dir.join("yumen.redb.replaced"), dir.join(DATABASE)).unwrap();
+    assert_eq!(contents(&open(&dir).state()).0, 2);
+}
+
+#[test]
+fn a_hundred_thousand_entries_open() {
+    let dir = TestDir::new();
+    let store = open(&dir);
+    let fill = |draft: &mut Draft| {
+        for i in 0..100_000 {
+            let json =
+                format!("{{\"uri\":\"/api/{i}\",\"upstream_id\":\"{}\",\"desc\":\"{:0200}\"}}", i % 100, i);
+            draft.put(key(&format!("route-{i}")), json.into(), None);
+        }
+    };
+    write(&store, fill).unwrap();
+    drop(store);
+    let begin = std::time::Instant::now();
+    let store = open(&dir);
+    let took = begin.elapsed();
+    println!("opened {} entries in {took:?}", store.state().len());
+    assert_eq!(store.state().len(), 100_000);
+}
+
+#[test]
+fn encodings_that_are_cut_or_run_on_are_refused() {
+    let entry = |json: &str, expires_ms| Entry {
+        json: json.into(),
+        created: Revision(u64::MAX),
+        modified: Revision(128),
+        expires_ms,
+    };
+    let encoded = encode_entry(&entry("{}", Some(u64::MAX)));
+    assert_eq!(decode_entry(&encoded), Some(entry("{}", Some(u64::MAX))));
+    let committed = Committed {
+        revision: Revision(9),
+        time_ms: 0,
+        by: Authorship { author: String::new(), reason: Some("é".into()) },
+        changes: vec![
+            Changed { key: key("a"), before: Some(entry("", None)), after: None },
+            Changed { key: key("b/c"), before: None, after: Some(entry("[1]", Some(0))) },
+        ],
+    };
+    let mut encoded = encode_revision(&committed);
+    assert_eq!(decode_revision(Revision(9), &encoded).as_ref(), Some(&committed));
+    for end in 0..encoded.len() {
+        assert_eq!(decode_revision(Revision(9), &encoded[..end]), None, "cut at {end}");
+    }
+    encoded.push(0);
+    assert_eq!(decode_revision(Revision(9), &encoded), None);
+    assert_eq!(decode_revision(Revision(9), &[0xff; 30]), None, "a number without an end");
+}
+
+/// Some random transactions on top of `state`, as the engine makes them.
+fn random_batch(random: &mut Random, state: &State) -> (Batch, State, Vec<State>) {
+    let mut batch = Batch { base: state.clone(), ..Batch::default() };
+    let (mut staged, mut states) = (state.clone(), Vec::new());
+    for _ in 0..=random.below(3) {
+        let mut draft = Draft::new(staged.clone(), now_ms());
+        for _ in 0..=random.below(4) {
+            let id = random.below(12).to_string();
+            match random.below(5) {
+                0 => drop(draft.delete(Kind::Routes, &id)),
+                1 => draft.set(&id, (random.below(2) == 0).then_some("on")),
+                _ => {
+                    let length = random.below(3000) as usize;
+                    draft.put(key(&id), format!("{}{}", random.next(), "-".repeat(length)).into(), None);
+                }
+            }
+        }
+        let finished = draft.finish(Authorship::by("test"));
+        batch.revisions.extend(finished.committed);
+        batch.settings.extend(finished.settings);
+        staged = finished.state;
+        states.push(staged.clone());
+    }
+    (batch, staged, states)
+}
+
+/// What must be on the disk, and what may be.
+struct Expected {
+    acknowledged: State,
+    doubtful: Vec<State>,
+    past: BTreeMap<u64, Contents>,
+}
+
+impl Expected {
+    fn persist(&mut self, medium: &Embedded, random: &mut Random) -> bool {
+        let (batch, staged, states) = random_batch(random, &self.acknowledged);
+        let persisted = medium.persist(&batch);
+        match &persisted {
+            Ok(()) => {
+                self.doubtful.clear();
+                self.learn(&states);
+                self.acknowledged = staged;
+            }
+            Err(StoreError::Io(_) | StoreError::Full(_)) => self.doubtful.push(staged),
+            Err(other) => panic!("{other:?}"),
+        }
+        persisted.is_ok()
+    }
+
+    fn learn(&mut self, states: &[State]) {
+        self.past.extend(states.iter().map(|state| (state.revision.0, contents(state))));
+    }
+
+    /// After a crash: what is there must be what was acknowledged, or all of what was in doubt.
+    fn adopt(&mut self, loaded: &State, medium: &Embedded, seed: u64) {
+        let allowed = std::iter::once(&self.acknowledged).chain(&self.doubtful);
+        let same = |state: &&State| contents(state) == contents(loaded);
+        assert!(allowed.clone().any(|state| same(&state)), "seed {seed}: {:?}", loaded.revision);
+        let was_acknowledged = same(&&self.acknowledged);
+        self.doubtful.clear();
+        self.acknowledged = loaded.clone();
+        let mut state = loaded.clone();
+        let history = medium.history(None, usize::MAX).unwrap();
+        assert_eq!(history.len() as u64, loaded.revision.0, "seed {seed}");
+        for committed in history {
+            assert_eq!(committed.revision, state.revision, "seed {seed}");
+            state.undo(&committed);
+            // Settings have no history; of a batch in doubt the states in between are not known.
+            if was_acknowledged && let Some(past) = self.past.get(&state.revision.0) {
+                assert_eq!(contents(&state).1, past.1, "seed {seed}");
+            }
+        }
+        if !was_acknowledged {
+            self.past.clear();
+        }
+        self.learn(std::slice::from_ref(loaded));
+    }
+}
+
+/// Failing writes and syncs, and power losses, in an order the seed decides.
+fn check_faults(seed: u64) -> (u32, u32) {
+    let mut random = Random(seed);
+    let disk = Disk::new(seed);
+    let options = Options { revisions_max: 100_000, ..Options::default() };
+    let (mut medium, state) = disk.load(options.clone()).unwrap();
+    let mut expected = Expected { acknowledged: state, doubtful: Vec::new(), past: BTreeMap::new() };
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..60 {
+        disk.fail([0, 5, 30, 200][random.below(4) as usize]);
+        match expected.persist(&medium, &mut random) {
+            true => good += 1,
+            false => bad += 1,
+        }
+        // On a failing disk it may not be readable, but it never shows what was refused.
+        if let Ok(newest) = medium.history(None, 1) {
+            let newest = newest.first().map_or(Revision(0), |committed| committed.revision);
+            assert_eq!(newest, expected.acknowledged.revision, "seed {seed}");
+        }
+        match random.below(10) {
+            0 => {
+                disk.kill();
+                drop(medium);
+                disk.power_loss();
+                disk.fail(0);
+                let loaded = disk.load(options.clone()).unwrap();
+                medium = loaded.0;
+                expected.adopt(&loaded.1, &medium, seed);
+            }
+            1 => {
+                // There is room again: what was told holds, without a restart.
+                disk.fail(0);
+                let newest = medium.history(None, 1).unwrap();
+                let newest = newest.first().map_or(Revision(0), |committed| committed.revision);
+                assert_eq!(newest, expected.acknowledged.revision, "seed {seed}");
+                assert!(expected.persist(&medium, &mut random), "seed {seed}");
+            }
+            _ => {}
+        }
+    }
+    disk.fail(0);
+    drop(medium);
+    let (medium, loaded) = disk.load(options).unwrap();
+    expected.adopt(&loaded, &medium, seed);
+    (good, bad)
+}
+
+#[test]
+fn failing_disks_and_power_losses_lose_nothing_acknowledged_and_halve_nothing() {
+    let (good, bad) = (0..40).map(check_faults).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    println!("{good} batches acknowledged, {bad} failed");
+    assert!(good > 100 && bad > 100, "the faults must be neither too rare nor too many: {good}, {bad}");
+}
+
+#[test]
+fn the_engine_keeps_its_state_when_the_disk_is_full_and_goes_on_when_there_is_room() {
+    let disk = Disk::new(3);
+    let (medium, state) = disk.load(Options::default()).unwrap();
+    let store = Engine::start(medium, state).unwrap();
+    put(&store, "a", "1").unwrap();
+    let before = contents(&store.state());
+    disk.fail(1000);
+    for _ in 0..3 {
+        let error = put(&store, "a", "2").unwrap_err();
+        assert!(matches!(error, StoreError::Full(_) | StoreError::Io(_)), "{error:?}");
+    }
+    assert_eq!(contents(&store.state()), before);
+    disk.fail(0);
+    assert_eq!(put(&store, "a", "3").unwrap(), 2);
+    drop(store);
+    let (_, state) = disk.load(Options::default()).unwrap();
+    assert_eq!((state.revision, &*state.get(Kind::Routes, "a").unwrap().json), (Revision(2), "3"));
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Put(u8, u16),
+    Delete(u8),
+    Set(u8, Option<u8>),
+    /// Several writes in one revision.
+    Many(Vec<(u8, Option<u8>)>),
+    Refused(u8),
+    Expiring(u8),
+    Reopen,
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = prop_oneof![
+        6 => (0..8u8, any::<u16>()).prop_map(|(id, text)| Action::Put(id, text)),
+        3 => (0..8u8).prop_map(Action::Delete),
+        1 => (0..3u8, any::<Option<u8>>()).prop_map(|(name, value)| Action::Set(name, value)),
+        2 => proptest::collection::vec((0..8u8, any::<Option<u8>>()), 0..6).prop_map(Action::Many),
+        1 => (0..8u8).prop_map(Action::Refused),
+        1 => (0..8u8).prop_map(Action::Expiring),
+        1 => Just(Action::Reopen),
+    ];
+    proptest::collection::vec(action, 1..40)
+}
+
+/// The store as one would write it in a line: texts by id, and every state there ever was.
+#[derive(Default)]
+struct Model {
+    texts: BTreeMap<String, String>,
+    settings: BTreeMap<String, String>,
+    past: Vec<BTreeMap<String, String>>,
+}
+
+impl Model {
+    /// Writes several at once; it is a revision if anything was there before or is there now.
+    fn write(&mut self, writes: &[(String, Option<String>)]) {
+        let mut counts = false;
+        let before = self.texts.clone();
+        for (id, text) in writes {
+            match text {
+                Some(text) => drop(self.texts.insert(id.clone(), text.clone())),
+                None => drop(self.texts.remove(id)),
+            }
+        }
+        for (id, _) in writes {
+            counts |= before.contains_key(id) || self.texts.contains_key(id);
+        }
+        if counts {
+            self.past.push(before);
+        }
+    }
+
+    fn check(&self, store: &EmbeddedStore, revisions_max: usize) {
+        let state = store.state();
+        let texts = |state: &State| -> BTreeMap<String, String> {
+            let text = |(key, entry): (&Key, &Entry)| (key.id.to_string(), entry.json.to_string());
+            state.entries().map(text).collect()
+        };
+        let settings = state.settings().map(|(name, value)| (name.to_string(), value.to_string()));
+        assert_eq!(texts(&state), self.texts);
+        assert_eq!(settings.collect::<BTreeMap<_, _>>(), self.settings);
+        let newest = self.past.len();
+        assert_eq!(state.revision.0 as usize, newest);
+        let kept = store.history(None, usize::MAX).unwrap().len();
+        assert_eq!(kept, newest.min(revisions_max));
+        for (revision, past) in self.past.iter().enumerate() {
+            match store.state_at(Revision(revision as u64)) {
+                Ok(state) => assert_eq!((&texts(&state), revision + kept >= newest), (past, true)),
+                Err(error) => {
+                    assert!(matches!(error, StoreError::Compacted(_)) && revision + kept < newest);
+                }
+            }
+        }
+    }
+}
+
+fn apply(action: &Action, store: &EmbeddedStore, model: &mut Model) {
+    let many = |writes: Vec<(String, Option<String>)>| {
+        let decide = move |draft: &mut Draft| {
+            for (id, text) in &writes {
+                match text {
+                    Some(text) => draft.put(key(id), text.as_str().into(), None),
+                    None => drop(draft.delete(Kind::Routes, id)),
+                }
+            }
+        };
+        write(store, decide).unwrap();
+    };
+    match action {
+        Action::Put(id, text) => {
+            let writes = vec![(id.to_string(), Some(text.to_string()))];
+            many(writes.clone());
+            model.write(&writes);
+        }
+        Action::Delete(id) => {
+            many(vec![(id.to_string(), None)]);
+            model.write(&[(id.to_string(), None)]);
+        }
+        Action::Many(writes) => {
+            let text = |(id, text): &(u8, Option<u8>)| (id.to_string(), text.map(|text| text.to_string()));
+            let writes: Vec<_> = writes.iter().map(text).collect();
+            many(writes.clone());
+            model.write(&writes);
+        }
+        Action::Set(name, value) => {
+            let (name, value) = (name.to_string(), value.map(|value| value.to_string()));
+            let (set_name, set_value) = (name.clone(), value.clone());
+            write(store, move |draft| draft.set(&set_name, set_value.as_deref())).unwrap();
+            match value {
+                Some(value) => drop(model.settings.insert(name, value)),
+                None => drop(model.settings.remove(&name)),
+            }
+        }
+        Action::Refused(id) => refused(store, id.to_string()),
+        Action::Expiring(id) => {
+            let (id, expired) = (id.to_string(), expired(store));
+            model.write(&[(id.clone(), Some("soon gone".into()))]);
+            model.write(&[(id.clone(), None)]);
+            write(store, move |draft| draft.put(key(&id), "soon gone".into(), Some(1))).unwrap();
+            expired.recv_timeout(WAIT).unwrap();
+        }
+        Action::Reopen => unreachable!("done where the store can be replaced"),
+    }
+}
+
+fn refused(store: &EmbeddedStore, id: String) {
+    let (tell, told) = channel();
+    store.propose(crate::store::Proposal {
+        by: Authorship::by("test"),
+        decide: Box::new(move |draft| {
+            draft.put(key(&id), "never".into(), None);
+            draft.set("never", Some("never"));
+            false
+        }),
+        done: Box::new(move |result| tell.send(result).unwrap()),
+    });
+    assert!(told.recv_timeout(WAIT).unwrap().unwrap().is_none());
+}
+
+/// Told when something has expired.
+fn expired(store: &EmbeddedStore) -> std::sync::mpsc::Receiver<()> {
+    let (tell, told) = channel();
+    let tell = StdMutex::new(tell);
+    store.follow(Box::new(move |committed| {
+        if committed.by.author == EXPIRY {
+            let _ = tell.lock().unwrap().send(());
+        }
+    }));
+    told
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_does_what_a_map_with_a_memory_does(actions in actions(), revisions_max in 1..30usize) {
+        let disk = Disk::new(7);
+        let open = || {
+            let (medium, state) = disk.load(Options { revisions_max, ..Options::default() }).unwrap();
+            Engine::start(medium, state).unwrap()
+        };
+        let (mut store, mut model) = (open(), Model::default());
+        for action in &actions {
+            match action {
+                Action::Reopen => {
+                    drop(store);
+                    store = open();
+                    model.check(&store, revisions_max);
+                }
+                action => apply(action, &store, &mut model),
+            }
+        }
+        model.check(&store, revisions_max);
+    }
+}

@@ -1,0 +1,271 @@
+//! A store that is there even while the real one is not: read-only on the last good state until it heals.
+//!
+//! Knows how to try again and how to hand over; must not know what kind of store it waits for.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::embedded::{Embedded, Options};
+use crate::engine::now_ms;
+use crate::last_good::{Keeper, LastGood};
+use crate::state::{Authorship, Changed, Committed, Key, Revision, State};
+use crate::store::{Follower, Proposal, Store, StoreError};
+
+/// The author of the revision that leads from the last good state to that of the store.
+///
+/// It has the number of the store's state: that of the last good one where nothing was written since, or a
+/// lower one where an older backup was restored.
+pub const RECOVERY: &str = "recovery";
+
+/// How often a store that could not be opened is tried again.
+pub const RETRY_EVERY: Duration = Duration::from_secs(2);
+
+/// The pause is at least so many times what an attempt took.
+const PAUSE_PER_ATTEMPT: u32 = 20;
+
+/// Where what is served comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// From the store.
+    Store,
+    /// From the last good state on disk; nothing can be written.
+    LastGood {
+        /// Why the store cannot be used, as of the newest attempt.
+        reason: String,
+        /// Since when.
+        since: SystemTime,
+    },
+}
+
+/// Opens the real store; asked again until it succeeds.
+pub type OpenStore = Box<dyn FnMut() -> Result<Opened, StoreError> + Send>;
+
+/// A store, and who keeps its last good state.
+pub struct Opened {
+    /// Keeps the last good state in step. First, so that it is dropped while the store is still there.
+    pub keeper: Option<Keeper>,
+    /// The store.
+    pub store: Arc<dyn Store>,
+}
+
+/// The embedded store of `directory`, or, where it cannot be opened, the last good state until it can.
+///
+/// Fails where there is neither, telling both reasons. What is served is always what was once committed.
+pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallback>, StoreError> {
+    let place = directory.to_owned();
+    let open = Box::new(move || {
+        let store: Arc<dyn Store> = Arc::new(Embedded::open(&place, options.clone())?);
+        let keeper = Keeper::start(&place, store.clone())?;
+        Ok(Opened { store, keeper: Some(keeper) })
+    });
+    Fallback::start(open, || LastGood::load(directory), RETRY_EVERY)
+}
+
+/// The outer store others hold; what is inside it changes once.
+pub struct Fallback {
+    // First, so that nothing is opened any more when the rest is dropped.
+    _retry: Option<Retry>,
+    shared: Arc<Shared>,
+}
+
+impl Fallback {
+    /// The store `open` gives, or what `last_good` gives while it gives none.
+    pub fn start(
+        mut open: OpenStore,
+        last_good: impl FnOnce() -> Result<State, StoreError>,
+        retry_every: Duration,
+    ) -> Result<Arc<Fallback>, StoreError> {
+        let error = match open() {
+            Ok(opened) => {
+                let shared = Arc::new(Shared::new(Inner::Store(opened)));
+                return Ok(Arc::new(Fallback { _retry: None, shared }));
+            }
+            Err(error) => error,
+        };
+        let state = last_good().map_err(|missing| {
+            StoreError::Corrupt(format!("{error}; nor is there a last good state: {missing}"))
+        })?;
+        let (reason, revision) = (error.to_string(), state.revision.0);
+        tracing::error!(reason, revision, "the store cannot be opened, the last good state is served");
+        let shared = Shared::new(Inner::LastGood { state, reason, since: SystemTime::now() });
+        let shared = Arc::new(shared);
+        let retry = Some(Retry::start(Arc::downgrade(&shared), open, retry_every)?);
+        Ok(Arc::new(Fallback { _retry: retry, shared }))
+    }
+
+    /// Where what is served comes from at the moment.
+    pub fn status(&self) -> Origin {
+        match &*self.shared.inner() {
+            Inner::Store(_) => Origin::Store,
+            Inner::LastGood { reason, since, .. } => {
+                Origin::LastGood { reason: reason.clone(), since: *since }
+            }
+        }
+    }
+}
+
+impl Store for Fallback {
+    fn state(&self) -> State {
+        match &*self.shared.inner() {
+            Inner::Store(opened) => opened.store.state(),
+            Inner::LastGood { state, .. } => state.clone(),
+        }
+    }
+
+    fn propose(&self, proposal: Proposal) {
+        match self.shared.store() {
+            Ok(store) => store.propose(proposal),
+            Err(read_only) => (proposal.done)(Err(read_only)),
+        }
+    }
+
+    fn follow(&self, follower: Follower) -> State {
+        // Healing holds this lock too, so a follower is told by the old or by the new, never by both.
+        let mut followers = self.shared.followers();
+        match self.shared.store() {
+            Ok(store) => {
+                drop(followers);
+                store.follow(follower)
+            }
+            Err(_) => {
+                followers.push(follower);
+                self.state()
+            }
+        }
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+        self.shared.store()?.history(before, limit)
+    }
+}
+
+enum Inner {
+    Store(Opened),
+    LastGood { state: State, reason: String, since: SystemTime },
+}
+
+struct Shared {
+    inner: RwLock<Inner>,
+    /// Those who came before the store was there.
+    followers: Mutex<Vec<Follower>>,
+}
+
+impl Shared {
+    fn new(inner: Inner) -> Shared {
+        Shared { inner: RwLock::new(inner), followers: Mutex::default() }
+    }
+
+    fn inner(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Vec<Follower>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The real store, or why nothing can be written.
+    fn store(&self) -> Result<Arc<dyn Store>, StoreError> {
+        match &*self.inner() {
+            Inner::Store(opened) => Ok(opened.store.clone()),
+            Inner::LastGood { reason, .. } => Err(StoreError::ReadOnly(format!(
+                "the last good state is served, without history, until the store can be opened: {reason}"
+            ))),
+        }
+    }
+
+    fn note(&self, error: &StoreError) {
+        if let Inner::LastGood { reason, .. } =
+            &mut *self.inner.write().unwrap_or_else(PoisonError::into_inner)
+        {
+            *reason = error.to_string();
+        }
+    }
+
+    /// Puts the real store in place and tells the followers what differs.
+    fn heal(self: &Arc<Shared>, opened: Opened) {
+        let mut followers = self.followers();
+        // Whatever the store commits from here on waits for the lock, and so comes after the difference.
+        let to = opened.store.follow(forward(Arc::downgrade(self)));
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let from = std::mem::replace(&mut *inner, Inner::Store(opened));
+        drop(inner);
+        let Inner::LastGood { state: from, .. } = from else { return };
+        let changes = difference(&from, &to);
+        let (last_good, revision, changed) = (from.revision.0, to.revision.0, changes.len());
+        tracing::info!(last_good, revision, changed, "the store is open again");
+        if changes.is_empty() && from.revision == to.revision {
+            return;
+        }
+        let by = Authorship::by(RECOVERY);
+        let committed = Arc::new(Committed { revision: to.revision, time_ms: now_ms(), by, changes });
+        followers.iter_mut().for_each(|follower| follower(&committed));
+    }
+}
+
+/// Passes on what the real store tells. It must not keep the store alive.
+fn forward(shared: Weak<Shared>) -> Follower {
+    Box::new(move |committed| {
+        if let Some(shared) = shared.upgrade() {
+            shared.followers().iter_mut().for_each(|follower| follower(committed));
+        }
+    })
+}
+
+/// What leads from one state to another, ascending by key.
+fn difference(from: &State, to: &State) -> Vec<Changed> {
+    let keys: BTreeSet<&Key> = from.entries().chain(to.entries()).map(|(key, _)| key).collect();
+    let changed = |key: &Key| {
+        let (before, after) = (from.get(key.kind, &key.id), to.get(key.kind, &key.id));
+        let changed = || Changed { key: key.clone(), before: before.cloned(), after: after.cloned() };
+        (before != after).then(changed)
+    };
+    keys.into_iter().filter_map(changed).collect()
+}
+
+/// Tries to open the store every so often, until it succeeds or this is dropped.
+struct Retry {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Retry {
+    fn start(shared: Weak<Shared>, mut open: OpenStore, every: Duration) -> Result<Retry, StoreError> {
+        let (end, ended) = channel::<()>();
+        let run = move || {
+            let mut pause = every;
+            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let begin = Instant::now();
+                let opened = open();
+                // Reading a large damaged file again and again must not occupy a core.
+                pause = every.max(begin.elapsed() * PAUSE_PER_ATTEMPT);
+                let Some(shared) = shared.upgrade() else { return };
+                match opened {
+                    Ok(opened) => return shared.heal(opened),
+                    Err(error) => shared.note(&error),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("yumen-store-retry".into()).spawn(run)?;
+        Ok(Retry { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Retry {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // A follower may hold, and drop, the store: a thread cannot wait for itself.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the attempts to open the store had panicked");
+        }
+    }
+}

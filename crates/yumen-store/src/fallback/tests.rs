@@ -1,0 +1,187 @@
+use std::fs;
+use std::sync::mpsc::channel;
+
+use yumen_config::Kind;
+
+use super::*;
+use crate::embedded::{DATABASE, restore};
+use crate::memory::Memory;
+use crate::test_kit::{TestDir, contents, key, note, put, until, write};
+
+const SOON: Duration = Duration::from_millis(20);
+
+/// A memory store that holds these texts, written one after another.
+fn memory(texts: &[(&str, &str)]) -> Arc<dyn Store> {
+    let store = Memory::store(100).unwrap();
+    for (id, text) in texts {
+        put(&store, id, text).unwrap();
+    }
+    Arc::new(store)
+}
+
+/// What is told at the healing, as `id: before -> after`.
+fn told(committed: &Committed) -> Vec<String> {
+    let text =
+        |entry: &Option<crate::state::Entry>| entry.as_ref().map_or("-".into(), |one| one.json.to_string());
+    let line = |one: &Changed| format!("{}: {} -> {}", one.key, text(&one.before), text(&one.after));
+    committed.changes.iter().map(line).collect()
+}
+
+#[test]
+fn followers_are_led_from_the_last_good_state_to_the_real_one() {
+    let last_good = memory(&[("kept", "1"), ("changed", "1"), ("gone", "1")]).state();
+    let real = memory(&[("kept", "1"), ("changed", "1"), ("gone", "1"), ("changed", "2"), ("new", "1")]);
+    write(&*real, |draft| assert!(draft.delete(Kind::Routes, "gone"))).unwrap();
+    let (allow, allowed) = channel::<()>();
+    let opened = real.clone();
+    let open: OpenStore = Box::new(move || match allowed.try_recv() {
+        Ok(()) => Ok(Opened { keeper: None, store: opened.clone() }),
+        Err(_) => Err(StoreError::Corrupt("not yet".into())),
+    });
+    let outer = Fallback::start(open, || Ok(last_good.clone()), SOON).unwrap();
+    let held: Arc<dyn Store> = outer.clone();
+    let early = note(&*held);
+    let Origin::LastGood { reason, .. } = outer.status() else { panic!("{:?}", outer.status()) };
+    assert!(reason.contains("not yet"), "{reason}");
+    assert_eq!(contents(&held.state()), contents(&last_good));
+    let refused = put(&*held, "a", "1").unwrap_err();
+    assert!(matches!(&refused, StoreError::ReadOnly(why) if why.contains("not yet")), "{refused:?}");
+    assert!(matches!(held.history(None, 1), Err(StoreError::ReadOnly(_))));
+    assert_eq!(contents(&held.state_at(last_good.revision).unwrap()), contents(&last_good));
+
+    allow.send(()).unwrap();
+    until("healing", || outer.status() == Origin::Store);
+    until("the followers hear of it", || !early.lock().unwrap().is_empty());
+    let recovery = early.lock().unwrap()[0].clone();
+    assert_eq!((recovery.revision.0, &*recovery.by.author), (6, RECOVERY));
+    let expected = ["routes/changed: 1 -> 2", "routes/gone: 1 -> -", "routes/new: - -> 1"];
+    assert_eq!(told(&recovery), expected);
+    let late = note(&*held);
+    assert_eq!(put(&*held, "more", "1").unwrap(), 7);
+    assert_eq!(contents(&held.state()), contents(&real.state()));
+    let heard = |notes: &Mutex<Vec<Arc<Committed>>>| -> Vec<u64> {
+        notes.lock().unwrap().iter().map(|committed| committed.revision.0).collect()
+    };
+    assert_eq!((heard(&early), heard(&late)), (vec![6, 7], vec![7]));
+}
+
+#[test]
+fn where_nothing_differs_nothing_is_told() {
+    let real = memory(&[("a", "1")]);
+    let (allow, allowed) = channel::<()>();
+    let opened = real.clone();
+    let open: OpenStore = Box::new(move || {
+        allowed.try_recv().map_err(|_| StoreError::Ended)?;
+        Ok(Opened { keeper: None, store: opened.clone() })
+    });
+    let outer = Fallback::start(open, || Ok(real.state()), SOON).unwrap();
+    let notes = note(&*outer);
+    allow.send(()).unwrap();
+    until("healing", || outer.status() == Origin::Store);
+    put(&*outer, "b", "1").unwrap();
+    let heard: Vec<u64> = notes.lock().unwrap().iter().map(|committed| committed.revision.0).collect();
+    assert_eq!(heard, [2]);
+}
+
+/// Writes while it heals: every follower must come to the same state, whenever it came.
+#[test]
+fn no_revision_is_lost_or_told_twice_while_it_heals() {
+    for round in 0..30_u64 {
+        let real = memory(&[("a", "1")]);
+        let opened = real.clone();
+        let mut attempts = 0;
+        let open: OpenStore = Box::new(move || {
+            attempts += 1;
+            match attempts {
+                1 => Err(StoreError::Ended),
+                _ => Ok(Opened { keeper: None, store: opened.clone() }),
+            }
+        });
+        let outer = Fallback::start(open, || Ok(State::default()), Duration::from_millis(round % 5)).unwrap();
+        let mirror = |from: State| Arc::new(Mutex::new(from));
+        let follow = || {
+            let mirrored = mirror(State::default());
+            let inside = mirrored.clone();
+            // What is told before the state is known waits for it.
+            let mut guard = mirrored.lock().unwrap();
+            let follower: Follower = Box::new(move |committed: &Arc<Committed>| {
+                let mut state = inside.lock().unwrap();
+                assert!(committed.revision > state.revision, "{:?} {:?}", committed.revision, state.revision);
+                for changed in &committed.changes {
+                    let before = state.replace(&changed.key, changed.after.clone());
+                    assert_eq!(before, changed.before);
+                }
+                state.revision = committed.revision;
+            });
+            *guard = outer.follow(follower);
+            drop(guard);
+            mirrored
+        };
+        let mut mirrors = vec![follow()];
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..50).for_each(|i| drop(put(&*real, &i.to_string(), "1"))));
+            while !writer.is_finished() && mirrors.len() < 20 {
+                mirrors.push(follow());
+                std::thread::yield_now();
+            }
+        });
+        until("healing", || outer.status() == Origin::Store);
+        put(&*outer, "last", "1").unwrap();
+        let expected = contents(&outer.state());
+        for mirrored in &mirrors {
+            until("every follower is there", || contents(&mirrored.lock().unwrap()) == expected);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_restored() {
+    let (dir, elsewhere) = (TestDir::new(), TestDir::new());
+    let first = open_or_last_good(dir.path(), Options::default()).unwrap();
+    assert_eq!(first.status(), Origin::Store);
+    put(&*first, "a", "1").unwrap();
+    let expected = contents(&first.state());
+    drop(first);
+    let (place, backup) = (dir.join(DATABASE), elsewhere.join("backup"));
+    fs::copy(&place, &backup).unwrap();
+    fs::write(&place, "strange").unwrap();
+
+    let second = open_or_last_good(dir.path(), Options::default()).unwrap();
+    assert!(matches!(second.status(), Origin::LastGood { reason, .. } if reason.contains(DATABASE)));
+    assert_eq!(contents(&second.state()), expected);
+    assert!(put(&*second, "b", "1").is_err());
+    // An attempt to open it may hold the directory for a moment.
+    until("the restore", || restore(&backup, dir.path()).is_ok());
+    until("healing", || second.status() == Origin::Store);
+    put(&*second, "b", "1").unwrap();
+    assert_eq!(fs::read_to_string(dir.join("yumen.redb.replaced")).unwrap(), "strange");
+    drop(second);
+    assert_eq!(LastGood::load(dir.path()).unwrap().len(), 2);
+}
+
+#[test]
+fn a_second_process_waits_on_the_last_good_state_for_the_first_to_go() {
+    let dir = TestDir::new();
+    let first = open_or_last_good(dir.path(), Options::default()).unwrap();
+    put(&*first, "a", "1").unwrap();
+    until("the keeper", || LastGood::load(dir.path()).is_ok_and(|state| state.revision.0 == 1));
+    let second = open_or_last_good(dir.path(), Options::default()).unwrap();
+    assert!(matches!(second.status(), Origin::LastGood { reason, .. } if reason.contains("in use")));
+    let notes = note(&*second);
+    put(&*first, "b", "1").unwrap();
+    drop(first);
+    until("healing", || second.status() == Origin::Store);
+    assert_eq!(second.state().get(Kind::Routes, "b").map(|entry| &*entry.json), Some("1"));
+    assert!(second.state().get(key("a").kind, "a").is_some());
+    until("the follower hears of it", || !notes.lock().unwrap().is_empty());
+    let told = notes.lock().unwrap().iter().map(|one| one.revision.0).collect::<Vec<u64>>();
+    assert_eq!(told, [2]);
+}
+
+#[test]
+fn without_store_and_last_good_state_both_reasons_are_told() {
+    let dir = TestDir::new();
+    fs::write(dir.join(DATABASE), "strange").unwrap();
+    let error = open_or_last_good(dir.path(), Options::default()).err().unwrap().to_string();
+    assert!(error.contains(DATABASE) && error.contains("last-good.json"), "{error}");
+}

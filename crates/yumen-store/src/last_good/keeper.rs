@@ -1,0 +1,126 @@
+//! Keeps the last good state on disk in step with a store.
+//!
+//! Writes from a thread of its own, so that neither the store nor its followers wait.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::LastGood;
+use crate::state::State;
+use crate::store::{Store, StoreError};
+
+/// Between two saves, at least this.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// And at least so many times what the last save took, for tables of which a second is not enough.
+const PAUSE_PER_SAVE: u32 = 10;
+/// Settings change without a revision, so nobody is told; they are looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Saves what a store holds soon after it changed, and once more when dropped.
+#[derive(Debug)]
+pub struct Keeper {
+    notice: Arc<Notice>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Saves the store's state now where the disk says otherwise, and follows the store from here on.
+    ///
+    /// Fails when no thread can be started. A save that fails is logged and tried again.
+    pub fn start(directory: &Path, store: Arc<dyn Store>) -> Result<Keeper, StoreError> {
+        let notice = Arc::new(Notice::default());
+        let told = notice.clone();
+        store.follow(Box::new(move |_| told.set(|news| news.changed = true)));
+        let mut saver = Saver { directory: directory.to_owned(), store, saved: None };
+        let inbox = notice.clone();
+        let run = move || saver.run(&inbox);
+        let thread = thread::Builder::new().name("yumen-last-good".into()).spawn(run)?;
+        Ok(Keeper { notice, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.notice.set(|news| news.ends = true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the keeper of the last good state had panicked");
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct News {
+    changed: bool,
+    ends: bool,
+}
+
+#[derive(Debug, Default)]
+struct Notice {
+    news: Mutex<News>,
+    came: Condvar,
+}
+
+impl Notice {
+    fn set(&self, change: impl FnOnce(&mut News)) {
+        change(&mut self.news());
+        self.came.notify_all();
+    }
+
+    /// Waits for one of the news that count, at most so long; whether the end has come.
+    fn wait(&self, at_most: Duration, counts: impl Fn(&News) -> bool) -> bool {
+        let waited = self.came.wait_timeout_while(self.news(), at_most, |news| !counts(news));
+        waited.unwrap_or_else(PoisonError::into_inner).0.ends
+    }
+
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Saver {
+    directory: PathBuf,
+    store: Arc<dyn Store>,
+    /// What is on the disk.
+    saved: Option<State>,
+}
+
+impl Saver {
+    fn run(&mut self, notice: &Notice) {
+        // What is on the disk already need not be written; the same revision may be that of another store.
+        let state = self.store.state();
+        let saved = LastGood::load(&self.directory).ok();
+        self.saved = saved.filter(|saved| saved.entries().eq(state.entries()));
+        loop {
+            // Before the state is taken: what changes from here on is news again.
+            notice.set(|news| news.changed = false);
+            let begin = Instant::now();
+            self.save();
+            let pause = PAUSE_MIN.max(begin.elapsed() * PAUSE_PER_SAVE);
+            let ends = notice.wait(pause, |news| news.ends)
+                || notice.wait(LOOK_EVERY, |news| news.ends || news.changed);
+            if ends {
+                return self.save();
+            }
+        }
+    }
+
+    fn save(&mut self) {
+        let state = self.store.state();
+        if self.saved.as_ref().is_some_and(|saved| is_same(saved, &state)) {
+            return;
+        }
+        match LastGood::save(&self.directory, &state) {
+            Ok(()) => self.saved = Some(state),
+            Err(error) => tracing::warn!(%error, "the last good state could not be saved"),
+        }
+    }
+}
+
+/// Entries do not change without a revision. A store that was restored may count from lower again.
+fn is_same(one: &State, other: &State) -> bool {
+    one.revision == other.revision && one.settings().eq(other.settings())
+}

@@ -1,0 +1,113 @@
+//! What the tests of several modules share: a directory, seeded randomness, waiting writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use yumen_config::Kind;
+
+use crate::state::{Authorship, Committed, Entry, Key, State};
+use crate::store::{Draft, Proposal, Store, StoreError};
+
+/// Longer than anything takes on a machine that works at all.
+pub(crate) const WAIT: Duration = Duration::from_secs(60);
+
+/// A directory of its own per test, removed at the end.
+pub(crate) struct TestDir(PathBuf);
+
+impl TestDir {
+    pub(crate) fn new() -> TestDir {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("yumen-store-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        TestDir(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for TestDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The same numbers for the same seed (splitmix64).
+#[derive(Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+pub(crate) fn key(id: &str) -> Key {
+    Key::new(Kind::Routes, id)
+}
+
+/// Everything of a state, to be compared.
+pub(crate) type Contents = (u64, Vec<(Key, Entry)>, Vec<(Arc<str>, Arc<str>)>);
+
+pub(crate) fn contents(state: &State) -> Contents {
+    let entries = state.entries().map(|(key, entry)| (key.clone(), entry.clone()));
+    let settings = state.settings().map(|(name, value)| (name.clone(), value.clone()));
+    (state.revision.0, entries.collect(), settings.collect())
+}
+
+/// Proposes and waits for what became of it.
+pub(crate) fn write(
+    store: &dyn Store,
+    mut decide: impl FnMut(&mut Draft) + Send + 'static,
+) -> Result<Option<Arc<Committed>>, StoreError> {
+    let (tell, told) = channel();
+    store.propose(Proposal {
+        by: Authorship { author: "test".into(), reason: Some("why not".into()) },
+        decide: Box::new(move |draft| {
+            decide(draft);
+            true
+        }),
+        done: Box::new(move |result| tell.send(result).unwrap()),
+    });
+    told.recv_timeout(WAIT).unwrap()
+}
+
+pub(crate) fn put(store: &dyn Store, id: &str, json: &str) -> Result<u64, StoreError> {
+    let (key, json): (Key, Arc<str>) = (key(id), json.into());
+    let committed = write(store, move |draft| draft.put(key.clone(), json.clone(), None))?;
+    Ok(committed.unwrap().revision.0)
+}
+
+/// A follower that notes the revisions it was told.
+pub(crate) fn note(store: &dyn Store) -> Arc<Mutex<Vec<Arc<Committed>>>> {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let notes = heard.clone();
+    store.follow(Box::new(move |committed| notes.lock().unwrap().push(committed.clone())));
+    heard
+}
+
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < WAIT, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
