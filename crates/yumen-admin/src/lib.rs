@@ -4,6 +4,7 @@
 
 mod admin;
 mod exposition;
+pub mod kong;
 mod reply;
 mod serve;
 mod status;
