@@ -34,6 +34,13 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Translate another gateway's configuration into a resource file
+    #[command(arg_required_else_help = true)]
+    Import {
+        /// From which gateway
+        #[command(subcommand)]
+        from: ImportFrom,
+    },
     /// Print the version and what this binary was built with
     Version,
     /// Print a completion script for a shell
@@ -48,6 +55,32 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         what: Reference,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportFrom {
+    /// A declarative file of Kong, or what decK dumped
+    ///
+    /// The resources go to standard output, the report to standard error. The report has a line for
+    /// everything that is not exactly as it was: the object, the field, what is done instead, why, and
+    /// what can be done. References to environment variables are resolved. Exit status 1 if the result
+    /// would not pass `yumen check`.
+    Kong(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The file, YAML or JSON
+    pub(crate) file: PathBuf,
+    /// Write the resources here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write the report here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Write the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -5,6 +5,7 @@ mod cli;
 mod compiler;
 mod control;
 mod dns;
+mod import;
 mod node;
 mod process;
 mod reference;
@@ -15,12 +16,13 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, ImportFrom};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check { file, json } => check::check(&file, json),
+        Command::Import { from: ImportFrom::Kong(args) } => import::kong(&args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

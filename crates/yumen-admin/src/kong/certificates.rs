@@ -48,7 +48,8 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Certifi
         }
         let labels = super::services::labels(certificate, report);
         let Some(((cert, key), more)) = pairs.split_first() else {
-            let line = dropped(&certificate.label, "cert", "left out").why("there is no certificate with its key");
+            let line =
+                dropped(&certificate.label, "cert", "left out").why("there is no certificate with its key");
             report.add(line);
             continue;
         };
@@ -73,7 +74,8 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Certifi
             base["snis"] = json!(snis);
             result.resources.push(Resource::new(Kind::Ssls, &ids.give(name), &base));
         } else if !is_client {
-            let line = dropped(&certificate.label, "", "left out").why("it has no server name and no service shows it");
+            let line = dropped(&certificate.label, "", "left out")
+                .why("it has no server name and no service shows it");
             report.add(line.hint("give it snis"));
         }
     }
@@ -104,7 +106,9 @@ fn names(document: &mut Document, index: &Index, report: &mut Report) -> BTreeMa
                 names.entry(at).or_default();
             }
             Ok(Some(at)) => drop(names.entry(at).or_default().insert(name)),
-            Ok(None) => report.add(dropped(&sni.label, "certificate", "left out").why("it names no certificate")),
+            Ok(None) => {
+                report.add(dropped(&sni.label, "certificate", "left out").why("it names no certificate"))
+            }
             Err(found) => {
                 let line = dropped(&sni.label, "certificate", "left out");
                 report.add(line.why(format!("there is no certificate {found}")));

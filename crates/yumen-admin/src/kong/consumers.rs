@@ -170,7 +170,9 @@ fn credential(
         let text = entity.text(field, report).filter(|text| !text.is_empty());
         if text.is_none() {
             let line = dropped(&entity.label, field, "the credential is left out");
-            report.add(line.why("Kong would make up a value where there is none").hint("write it into the file"));
+            report.add(
+                line.why("Kong would make up a value where there is none").hint("write it into the file"),
+            );
         }
         text
     };
@@ -180,7 +182,8 @@ fn credential(
             let (username, password) = (needed(entity, "username")?, needed(entity, "password")?);
             if is_hashed {
                 let line = dropped(&entity.label, "password", "the credential is left out");
-                let why = "with _transform: false the file holds a hash, and the password cannot be told from it";
+                let why =
+                    "with _transform: false the file holds a hash, and the password cannot be told from it";
                 report.add(line.why(why).hint("set the password anew"));
                 return None;
             }
@@ -202,7 +205,8 @@ fn credential(
             Some(("jwt-auth", settings))
         }
         _ => {
-            let line = dropped(&entity.label, "", "left out").why("there is no plugin here that would ask for it");
+            let line =
+                dropped(&entity.label, "", "left out").why("there is no plugin here that would ask for it");
             report.add(line);
             *entity = Entity::default();
             None

@@ -79,7 +79,9 @@ fn version(value: &Value) -> Result<f64, String> {
     };
     let known = number.filter(|number| (1.0..4.0).contains(number));
     known.ok_or_else(|| {
-        format!("this is no file of Kong: _format_version is {written}; \"1.1\", \"2.1\" and \"3.0\" are known")
+        format!(
+            "this is no file of Kong: _format_version is {written}; \"1.1\", \"2.1\" and \"3.0\" are known"
+        )
     })
 }
 
@@ -321,7 +323,9 @@ type Parent = Option<(&'static str, String, String)>;
 fn unnamed(kind: &str, number: usize, fields: &Map<String, Value>, parent: &Parent) -> String {
     let place = ["paths", "hosts"].iter().find_map(|field| fields.get(*field)?.get(0)?.as_str());
     match (kind, parent, place) {
-        ("route", Some((_, _, of)), Some(place)) => format!("{of}{}{place}", if place.starts_with('/') { "" } else { "-" }),
+        ("route", Some((_, _, of)), Some(place)) => {
+            format!("{of}{}{place}", if place.starts_with('/') { "" } else { "-" })
+        }
         ("route", Some((_, _, of)), None) => format!("{of}-{number}"),
         (_, Some((_, _, of)), _) => format!("{number} of {of}"),
         ("route", None, Some(place)) => place.to_owned(),

@@ -95,9 +95,15 @@ impl<'a> Environment<'a> {
         for function in parts {
             let text = value.as_str().unwrap_or_default();
             value = match function {
-                "toInt" => text.trim().parse::<i64>().map(Value::from).map_err(|_| not(name, "an integer"))?,
-                "toFloat" => text.trim().parse::<f64>().map(Value::from).map_err(|_| not(name, "a number"))?,
-                "toBool" => text.trim().parse::<bool>().map(Value::from).map_err(|_| not(name, "a boolean"))?,
+                "toInt" => {
+                    text.trim().parse::<i64>().map(Value::from).map_err(|_| not(name, "an integer"))?
+                }
+                "toFloat" => {
+                    text.trim().parse::<f64>().map(Value::from).map_err(|_| not(name, "a number"))?
+                }
+                "toBool" => {
+                    text.trim().parse::<bool>().map(Value::from).map_err(|_| not(name, "a boolean"))?
+                }
                 "indent" | "trim" => Value::String(text.trim().to_owned()),
                 other => return Err(format!("the function {other} is not known")),
             };

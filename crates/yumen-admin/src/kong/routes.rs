@@ -61,7 +61,8 @@ pub(super) fn translate(
         candidates.extend(route.asked.candidates(*at));
     }
     let places = order::place(&candidates);
-    let mut places = candidates.iter().zip(places).map(|(candidate, place)| (candidate.route, place)).peekable();
+    let mut places =
+        candidates.iter().zip(places).map(|(candidate, place)| (candidate.route, place)).peekable();
     let mut ids = Ids::default();
     let mut resources = Vec::new();
     for (at, route) in &routes {
@@ -80,12 +81,20 @@ pub(super) fn translate(
     resources
 }
 
-fn read(entity: &mut Entity, services: &Services, marks_patterns: bool, report: &mut Report) -> Option<Route> {
+fn read(
+    entity: &mut Entity,
+    services: &Services,
+    marks_patterns: bool,
+    report: &mut Report,
+) -> Option<Route> {
     let label = entity.label.clone();
     let service = match services.index.take(entity, "service") {
         Ok(service) => service,
         Err(found) => {
-            report.add(dropped(&label, "service", "the route is left out").why(format!("there is no service {found}")));
+            report.add(
+                dropped(&label, "service", "the route is left out")
+                    .why(format!("there is no service {found}")),
+            );
             return None;
         }
     };
@@ -134,8 +143,11 @@ fn groups(asked: &Asked, places: Vec<Place>) -> Vec<Group> {
         };
         let condition = path.as_ref().filter(|_| !is_there).map(|path| json!(["uri", "~~", path.regex()]));
         let is_alone = |group: &&mut Group| {
-            condition.is_none() && group.condition.is_none() && place.priority.is_none()
-                && group.place.priority.is_none() && group.place.any_host == place.any_host
+            condition.is_none()
+                && group.condition.is_none()
+                && place.priority.is_none()
+                && group.place.priority.is_none()
+                && group.place.any_host == place.any_host
         };
         match groups.iter_mut().find(is_alone) {
             Some(group) => group.paths.extend(path),

@@ -191,7 +191,8 @@ fn keep_one_of_each(uses: &mut Uses, report: &mut Report) {
 /// Plugins for a consumer on one route or service stay with the consumer and ask where they are, provided
 /// no other of their name could count there.
 fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
-    let names: Vec<(String, bool)> = uses.0.iter().map(|one| (one.name.clone(), one.closeness() > 0 && one.is_of_people())).collect();
+    let names: Vec<(String, bool)> =
+        uses.0.iter().map(|one| (one.name.clone(), one.closeness() > 0 && one.is_of_people())).collect();
     uses.0.retain_mut(|one| {
         if one.closeness() == 0 || !one.is_of_people() {
             return true;

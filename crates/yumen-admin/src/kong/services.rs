@@ -174,8 +174,7 @@ fn timing(entity: &mut Entity, upstream: &mut Map<String, Value>, report: &mut R
             whole if whole.fract() == 0.0 => json!(whole as u64),
             part => json!(part),
         };
-        let timeout =
-            json!({ "connect": seconds(connect), "send": seconds(send), "read": seconds(read) });
+        let timeout = json!({ "connect": seconds(connect), "send": seconds(send), "read": seconds(read) });
         upstream.insert("timeout".into(), timeout);
     }
     upstream.insert("retries".into(), json!(entity.count("retries", report).unwrap_or(5)));

@@ -224,8 +224,7 @@ fn active_checks(mut active: Entity, report: &mut Report) -> Option<Value> {
     let mut never = Vec::new();
     for field in COUNTERS {
         let is_good = field == "successes";
-        let (half, out) =
-            if is_good { (&mut healthy, &mut good) } else { (&mut unhealthy, &mut bad) };
+        let (half, out) = if is_good { (&mut healthy, &mut good) } else { (&mut unhealthy, &mut bad) };
         let count = half.count(field, report).unwrap_or(0);
         out[field] = json!(if count == 0 { NEVER } else { count.min(NEVER) });
         if count == 0 {
@@ -243,7 +242,8 @@ fn active_checks(mut active: Entity, report: &mut Report) -> Option<Value> {
         report.add(line.why("0 switches this off in Kong, and a probe here counts everything"));
     }
     if intervals.0 == 0 || intervals.1 == 0 {
-        let line = different(&label, "healthchecks.active", "healthy and unhealthy endpoints are both probed");
+        let line =
+            different(&label, "healthchecks.active", "healthy and unhealthy endpoints are both probed");
         report.add(line.why("an interval of 0 switches one of them off in Kong"));
     }
     let other = intervals.0.max(intervals.1);
@@ -325,8 +325,7 @@ fn passive_checks(mut passive: Entity, report: &mut Report) -> Option<Value> {
     let mut is_on = false;
     for field in COUNTERS {
         let is_good = field == "successes";
-        let (half, out) =
-            if is_good { (&mut healthy, &mut good) } else { (&mut unhealthy, &mut bad) };
+        let (half, out) = if is_good { (&mut healthy, &mut good) } else { (&mut unhealthy, &mut bad) };
         let count = half.count(field, report).unwrap_or(0).min(NEVER);
         is_on |= count > 0 && !is_good;
         out[field] = json!(count);

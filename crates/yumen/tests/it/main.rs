@@ -14,6 +14,7 @@ mod cli;
 mod drain;
 mod dynamics;
 mod health;
+mod import;
 mod limits;
 mod node;
 mod plugins;

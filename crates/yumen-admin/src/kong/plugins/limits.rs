@@ -25,10 +25,14 @@ pub(super) fn rate_limiting(job: &mut Job<'_>) -> Ours {
     if policy != "local" {
         job.different("policy", "each node counts for itself", format!("{policy} is not built yet"));
     }
-    for (field, default) in [("redis", Value::Null), ("sync_rate", json!(-1)), ("fault_tolerant", json!(true))] {
+    for (field, default) in
+        [("redis", Value::Null), ("sync_rate", json!(-1)), ("fault_tolerant", json!(true))]
+    {
         job.skip(field, default, "counters are kept in this process");
     }
-    for field in ["host", "port", "password", "username", "ssl", "ssl_verify", "server_name", "timeout", "database"] {
+    for field in
+        ["host", "port", "password", "username", "ssl", "ssl_verify", "server_name", "timeout", "database"]
+    {
         job.skip(&format!("redis_{field}"), Value::Null, "counters are kept in this process");
     }
     let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
@@ -47,7 +51,9 @@ pub(super) fn rate_limiting_advanced(job: &mut Job<'_>) -> Ours {
     if strategy != "local" {
         job.different("strategy", "each node counts for itself", format!("{strategy} is not built yet"));
     }
-    for field in ["redis", "sync_rate", "namespace", "dictionary_name", "disable_penalty", "lock_dictionary_name"] {
+    for field in
+        ["redis", "sync_rate", "namespace", "dictionary_name", "disable_penalty", "lock_dictionary_name"]
+    {
         job.skip(field, Value::Null, "counters are kept in this process");
     }
     let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
@@ -153,9 +159,7 @@ pub(super) fn ip_restriction(job: &mut Job<'_>) -> Ours {
     }
     let status = if status == 404 { 404 } else { 403 };
     let text = message.clone().unwrap_or_else(|| "Your IP address is not allowed".into());
-    let own = |list: &str, addresses: &[String]| {
-        json!({ list: addresses, "message": text, "response_code": status })
-    };
+    let own = |list: &str, addresses: &[String]| json!({ list: addresses, "message": text, "response_code": status });
     match (allow.is_empty(), deny.is_empty()) {
         (true, true) => {
             job.dropped("", "it restricts nothing");

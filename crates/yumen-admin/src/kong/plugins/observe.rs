@@ -35,7 +35,9 @@ pub(super) fn prometheus(job: &mut Job<'_>) -> Ours {
 /// What all log plugins lose.
 fn log(job: &mut Job<'_>) {
     job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
-    for field in ["queue", "queue_size", "flush_timeout", "retry_count", "keepalive", "reopen", "content_type"] {
+    for field in
+        ["queue", "queue_size", "flush_timeout", "retry_count", "keepalive", "reopen", "content_type"]
+    {
         job.settings.take(field);
     }
     job.different("", "entries have the fields of the logger here", "the shape of Kong's entries is another");
@@ -60,7 +62,8 @@ pub(super) fn http_log(job: &mut Job<'_>) -> Ours {
 
 pub(super) fn socket_log(name: &str, job: &mut Job<'_>) -> Ours {
     log(job);
-    let mut out = json!({ "host": job.text("host").unwrap_or_default(), "port": job.count("port").unwrap_or(0) });
+    let mut out =
+        json!({ "host": job.text("host").unwrap_or_default(), "port": job.count("port").unwrap_or(0) });
     if let Some(timeout) = job.number("timeout") {
         // One counts in milliseconds, the other in seconds.
         let seconds = (timeout / 1000.0).ceil().max(1.0);

@@ -41,7 +41,9 @@ pub(super) fn cors(job: &mut Job<'_>) -> Ours {
     }
     match job.count("max_age") {
         Some(seconds) => out["max_age"] = json!(seconds),
-        None => job.different("max_age", "browsers remember the answer for 5 seconds", "some age is always told"),
+        None => {
+            job.different("max_age", "browsers remember the answer for 5 seconds", "some age is always told")
+        }
     }
     if credentials {
         out["allow_credential"] = json!(true);
@@ -83,7 +85,11 @@ pub(super) fn request_termination(job: &mut Job<'_>) -> Ours {
         (None, None) => (body_of("Service unavailable"), "application/json; charset=utf-8"),
     };
     if body.contains('$') {
-        job.different("body", "names behind a dollar sign are filled in", "a dollar sign begins a variable here");
+        job.different(
+            "body",
+            "names behind a dollar sign are filled in",
+            "a dollar sign begins a variable here",
+        );
     }
     let content_type = written.as_deref().unwrap_or(default_type);
     let bare = content_type.split(';').next().unwrap_or_default().trim();

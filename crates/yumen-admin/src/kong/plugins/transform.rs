@@ -22,8 +22,8 @@ fn template(text: &str) -> Option<String> {
         let (inside, after) = after.strip_prefix('(')?.split_once(')')?;
         let (table, member) = inside.split_once(['.', '['])?;
         let member = member.trim_end_matches(']').trim_matches(['"', '\'']);
-        let is_name = !member.is_empty()
-            && member.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+        let is_name =
+            !member.is_empty() && member.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
         match table.trim() {
             "headers" if is_name => {
                 out.push_str(&format!("${{http_{}}}", member.to_lowercase().replace('-', "_")));
@@ -77,7 +77,9 @@ pub(super) fn request_transformer(job: &mut Job<'_>) -> Ours {
         if let Some(uri) = operation.text("uri", job.report) {
             match template(&uri) {
                 Some(uri) => drop(out.insert("uri".into(), uri.into())),
-                None => job.dropped("replace.uri", format!("\"{uri}\" holds a template that means nothing here")),
+                None => {
+                    job.dropped("replace.uri", format!("\"{uri}\" holds a template that means nothing here"))
+                }
             }
         }
         for (field, value) in fields(job, &mut operation, name) {
@@ -85,7 +87,11 @@ pub(super) fn request_transformer(job: &mut Job<'_>) -> Ours {
                 "remove" => remove.push(Value::from(field)),
                 "rename" => {
                     let instead = format!("{value} is set even where {field} is absent");
-                    job.different("rename.headers", instead, "a field cannot be renamed, only set and removed");
+                    job.different(
+                        "rename.headers",
+                        instead,
+                        "a field cannot be renamed, only set and removed",
+                    );
                     set.insert(value, format!("${{http_{}}}", field.to_lowercase().replace('-', "_")).into());
                     remove.push(field.into());
                 }
@@ -144,8 +150,15 @@ pub(super) fn response_transformer(job: &mut Job<'_>) -> Ours {
                 "remove" => remove.push(Value::from(field)),
                 "rename" => {
                     let instead = format!("{value} is set even where {field} is absent");
-                    job.different("rename.headers", instead, "a field cannot be renamed, only set and removed");
-                    set.insert(value, format!("${{sent_http_{}}}", field.to_lowercase().replace('-', "_")).into());
+                    job.different(
+                        "rename.headers",
+                        instead,
+                        "a field cannot be renamed, only set and removed",
+                    );
+                    set.insert(
+                        value,
+                        format!("${{sent_http_{}}}", field.to_lowercase().replace('-', "_")).into(),
+                    );
                     remove.push(field.into());
                 }
                 "replace" => {

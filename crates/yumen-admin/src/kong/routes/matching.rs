@@ -22,7 +22,9 @@ impl Host {
     fn parse(text: &str) -> Host {
         let text = text.to_ascii_lowercase();
         match text.rsplit_once(':').map(|(name, port)| (name, port.parse())) {
-            Some((name, Ok(port))) if !name.ends_with(':') => Host { name: name.to_owned(), port: Some(port) },
+            Some((name, Ok(port))) if !name.ends_with(':') => {
+                Host { name: name.to_owned(), port: Some(port) }
+            }
             _ => Host { name: text, port: None },
         }
     }
@@ -77,7 +79,9 @@ impl Asked {
         let has_paths = entity.peek("paths").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         asked.read_paths(entity, marks_patterns, report);
         if has_paths && asked.paths.is_empty() {
-            report.add(dropped(&entity.label, "", "the route is left out").why("none of its paths can be matched"));
+            report.add(
+                dropped(&entity.label, "", "the route is left out").why("none of its paths can be matched"),
+            );
             return None;
         }
         if only_http {
@@ -93,7 +97,8 @@ impl Asked {
         let kinds = [!asked.methods.is_empty(), !asked.hosts.is_empty(), headers > 0, snis, has_paths];
         asked.rank = Rank {
             kinds: kinds.into_iter().map(u8::from).sum(),
-            has_plain_hosts: !asked.hosts.is_empty() && asked.hosts.iter().all(|host| !host.name.contains('*')),
+            has_plain_hosts: !asked.hosts.is_empty()
+                && asked.hosts.iter().all(|host| !host.name.contains('*')),
             header_count: headers.min(255) as u8,
             ..Rank::default()
         };
@@ -138,7 +143,8 @@ impl Asked {
                 }
             };
             if name.contains('_') {
-                let line = different(&entity.label, &format!("headers.{name}"), "- is looked for instead of _");
+                let line =
+                    different(&entity.label, &format!("headers.{name}"), "- is looked for instead of _");
                 report.add(line.why("names of fields in conditions have dashes"));
             }
             let variable = format!("http_{}", name.to_lowercase().replace('-', "_"));
@@ -186,7 +192,10 @@ impl Asked {
                 }
                 (None, Some(one)) => any_of.push(one),
                 (None, None) => {
-                    report.add(dropped(&entity.label, field, "left out").why(format!("{one} names neither ip nor port")));
+                    report.add(
+                        dropped(&entity.label, field, "left out")
+                            .why(format!("{one} names neither ip nor port")),
+                    );
                 }
             }
         }
