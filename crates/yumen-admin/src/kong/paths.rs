@@ -23,7 +23,7 @@ impl Path {
     /// The regular expression for the paths it matches.
     pub(super) fn regex(&self) -> String {
         match self {
-            Path::Prefix(prefix) => format!("^{}", regex::escape(prefix)),
+            Path::Prefix(prefix) => format!("^{}", escape(prefix)),
             Path::Pattern(pattern) => match pattern.strip_prefix('^').unwrap_or(pattern) {
                 // An alternative outside of groups would otherwise not be anchored.
                 pattern if pattern.contains('|') => format!("^(?:{pattern})"),
@@ -39,6 +39,18 @@ impl Path {
             Path::Pattern(pattern) => plain_start(&literal_start(pattern)).to_owned(),
         }
     }
+}
+
+/// Text that stands for itself in a regular expression; what need not be escaped stays readable.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
 }
 
 /// What stands before a segment that our router would take for a parameter.

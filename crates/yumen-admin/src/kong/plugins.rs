@@ -126,6 +126,7 @@ impl<'a> Translator<'a> {
                 if *other != settings {
                     let line = dropped(&one.label, "", "left out");
                     report.add(line.why(format!("another plugin is {name} here already")));
+                    guard(one, plugins, report);
                 }
             }
         }

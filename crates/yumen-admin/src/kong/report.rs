@@ -109,6 +109,13 @@ impl Report {
         self.objects.push(label.to_owned());
     }
 
+    /// Calls an object by a better name, once what it belongs to is known.
+    pub(super) fn rename(&mut self, label: &str, better: &str) {
+        if let Some(object) = self.objects.iter_mut().find(|object| *object == label) {
+            better.clone_into(object);
+        }
+    }
+
     /// The findings, in the order they were made.
     pub fn lines(&self) -> &[Line] {
         &self.lines

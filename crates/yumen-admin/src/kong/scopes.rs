@@ -109,6 +109,7 @@ pub(super) fn read(document: &mut Document, report: &mut Report) -> Uses {
     let mut uses = Uses::default();
     for mut entity in std::mem::take(&mut document.plugins) {
         let scope = indexes.each_ref().map(|(field, index)| index.take(&mut entity, field));
+        name_scope(&mut entity, &scope, document, report);
         let one = read_one(&mut entity, &document.plugin_configs, report);
         let [service, route, consumer, group] = match scope {
             [Ok(service), Ok(route), Ok(consumer), Ok(group)] => [service, route, consumer, group],
@@ -126,6 +127,22 @@ pub(super) fn read(document: &mut Document, report: &mut Report) -> Uses {
     keep_one_of_each(&mut uses, report);
     combine(&mut uses, document, report);
     uses
+}
+
+/// Calls a plugin after all it belongs to, however the file says so.
+fn name_scope(
+    entity: &mut Entity,
+    scope: &[Result<Option<usize>, String>; 4],
+    document: &Document,
+    report: &mut Report,
+) {
+    let lists = [&document.services, &document.routes, &document.consumers, &document.groups];
+    let named = scope.iter().zip(lists).filter_map(|(at, list)| at.as_ref().ok()?.map(|at| &list[at].label));
+    let names: Vec<&str> = named.map(String::as_str).collect();
+    let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" and ")) };
+    let label = format!("plugin {}{of}", entity.name);
+    report.rename(&entity.label, &label);
+    entity.label = label;
 }
 
 fn read_one(entity: &mut Entity, shared: &Map<String, Value>, report: &mut Report) -> Option<Use> {

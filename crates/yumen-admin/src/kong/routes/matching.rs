@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::entity::Entity;
 use super::super::order::{Candidate, Rank};
-use super::super::paths::Path;
+use super::super::paths::{Path, escape};
 use super::super::report::{Report, different, dropped};
 
 /// The methods our routes can name.
@@ -36,9 +36,9 @@ impl Host {
 
     fn condition(&self) -> Value {
         let regex = match (self.name.strip_prefix('*'), self.name.strip_suffix('*')) {
-            (Some(suffix), _) => format!("^.+{}$", regex::escape(suffix)),
-            (_, Some(prefix)) => format!("^{}", regex::escape(prefix)),
-            _ => format!("^{}$", regex::escape(&self.name)),
+            (Some(suffix), _) => format!("{}$", escape(suffix)),
+            (_, Some(prefix)) => format!("^{}", escape(prefix)),
+            _ => format!("^{}$", escape(&self.name)),
         };
         let host = json!(["host", "~*", regex]);
         match self.port {
@@ -138,7 +138,7 @@ impl Asked {
             let pattern = match values.as_slice() {
                 [one] if one.starts_with("~*") => one[2..].to_owned(),
                 many => {
-                    let texts: Vec<String> = many.iter().map(|value| regex::escape(value)).collect();
+                    let texts: Vec<String> = many.iter().map(|value| escape(value)).collect();
                     format!("^(?:{})$", texts.join("|"))
                 }
             };

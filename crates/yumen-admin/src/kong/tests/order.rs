@@ -115,7 +115,7 @@ fn snapshot(routes: &[Value]) -> std::sync::Arc<Snapshot> {
     });
     let resources = imported(&file.to_string()).unwrap().resources;
     let compiled = compiled(&resources);
-    assert_eq!(compiled.problems, [], "{routes:?}");
+    assert_eq!(compiled.problems, [], "{}", json!(routes));
     compiled.snapshot
 }
 
@@ -137,7 +137,7 @@ fn requests() -> impl Iterator<Item = Request<'static>> {
 fn check(routes: &[Value]) {
     let snapshot = snapshot(routes);
     for request in requests() {
-        assert_eq!(found(&snapshot, request), expected(routes, request), "{request:?} in {routes:#?}");
+        assert_eq!(found(&snapshot, request), expected(routes, request), "{request:?} in {}", json!(routes));
     }
 }
 
