@@ -32,7 +32,18 @@ pub(super) struct People {
     all: Vec<Person>,
     index: Index,
     groups: Vec<(String, String)>,
-    credentials: Vec<Resource>,
+    credentials: Vec<Credential>,
+}
+
+/// How somebody proves who he is.
+#[derive(Debug)]
+struct Credential {
+    label: String,
+    owner: usize,
+    id: String,
+    plugin: &'static str,
+    settings: Value,
+    labels: Option<Value>,
 }
 
 impl People {
@@ -133,14 +144,15 @@ fn credentials(
     index: &Index,
     people: &[Person],
     report: &mut Report,
-) -> Vec<Resource> {
+) -> Vec<Credential> {
     let mut numbers: BTreeMap<(usize, &str), usize> = BTreeMap::new();
-    let mut resources = Vec::new();
+    let mut credentials = Vec::new();
     for (kind, entity) in &mut document.credentials {
         let owner = match index.take(entity, "consumer") {
             Ok(Some(owner)) => owner,
             _ => {
                 report.add(dropped(&entity.label, "consumer", "left out").why("there is no such consumer"));
+                *entity = Entity::default();
                 continue;
             }
         };
@@ -150,13 +162,9 @@ fn credentials(
         let number = numbers.entry((owner, plugin)).or_default();
         *number += 1;
         let id = format!("{}/credentials/{plugin}-{number}", people[owner].username);
-        let mut value = json!({ "plugins": { plugin: settings } });
-        if let Some(labels) = labels {
-            value["labels"] = labels;
-        }
-        resources.push(Resource::new(Kind::Credentials, &id, &value));
+        credentials.push(Credential { label: entity.label.clone(), owner, id, plugin, settings, labels });
     }
-    resources
+    credentials
 }
 
 /// The plugin a credential is for, and what it holds.
@@ -240,14 +248,44 @@ pub(super) fn resources(
         if !person.labels.is_empty() {
             value["labels"] = Value::Object(person.labels.clone());
         }
-        let plugins = allowed(&uses.of_consumer(at), translator, report);
+        let mut plugins = allowed(&uses.of_consumer(at), translator, report);
+        let credentials = people.credentials.iter().filter(|credential| credential.owner == at);
+        for credential in credentials {
+            match translator.runs(credential.plugin) {
+                true => resources.push(credential.resource()),
+                false => keep_inactive(credential, &mut plugins, report),
+            }
+        }
         if !plugins.is_empty() {
             value["plugins"] = Value::Object(plugins);
         }
         resources.push(Resource::new(Kind::Consumers, &person.username, &value));
     }
-    resources.extend(people.credentials.iter().cloned());
     resources
+}
+
+impl Credential {
+    fn resource(&self) -> Resource {
+        let mut value = json!({ "plugins": { self.plugin: self.settings } });
+        if let Some(labels) = &self.labels {
+            value["labels"] = labels.clone();
+        }
+        Resource::new(Kind::Credentials, &self.id, &value)
+    }
+}
+
+/// A credential for a plugin that does not run would be refused; with the consumer it waits.
+fn keep_inactive(credential: &Credential, plugins: &mut Map<String, Value>, report: &mut Report) {
+    let Credential { label, plugin, settings, .. } = credential;
+    if plugins.contains_key(*plugin) {
+        let line = dropped(label, "", "left out");
+        report.add(line.why(format!("a consumer holds one {plugin} as long as that does not run")));
+        return;
+    }
+    plugins.insert((*plugin).to_owned(), settings.clone());
+    let line =
+        dropped(label, "", format!("kept with the consumer as {plugin}, which does not run in this version"));
+    report.add(line.hint("it comes into force with a version that has it"));
 }
 
 fn allowed(uses: &[&Use], translator: &mut Translator<'_>, report: &mut Report) -> Map<String, Value> {

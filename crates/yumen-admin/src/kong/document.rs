@@ -296,7 +296,7 @@ impl Reader<'_> {
         *number += 1;
         let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
         let key = text("id").unwrap_or_else(|| format!("{kind}#{number}"));
-        let own = ["name", "username", "custom_id", "target", "group", "key"].iter().find_map(|f| text(f));
+        let own = ["name", "username", "custom_id", "target", "group"].iter().find_map(|f| text(f));
         let secret = kind.ends_with("credential") || kind == "jwt secret";
         let of = parent.as_ref().map(|(kind, _, name)| format!(" of {} {name}", kind.replace('_', " ")));
         let name = match own {

@@ -70,6 +70,11 @@ impl<'a> Translator<'a> {
         Translator { people, runs, has_limits: false }
     }
 
+    /// Whether this gateway runs a plugin.
+    pub(super) fn runs(&self, plugin: &str) -> bool {
+        (self.runs)(plugin)
+    }
+
     /// All plugins of one place, merged where several become one here.
     pub(super) fn all(&mut self, uses: &[&Use], report: &mut Report) -> Map<String, Value> {
         let authentications = uses.iter().filter(|one| auth::IDENTIFIES.contains(&one.name.as_str())).count();

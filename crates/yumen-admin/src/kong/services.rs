@@ -126,11 +126,13 @@ fn spread_url(entity: &mut Entity, report: &mut Report) {
         report.add(dropped(&entity.label, "url", "left out").why(format!("\"{url}\" has no host")));
         return;
     };
-    entity.set("protocol", json!(protocol));
-    entity.set("host", json!(host));
-    entity.set("port", json!(port));
+    let mut said = vec![("protocol", json!(protocol)), ("host", json!(host)), ("port", json!(port))];
     if !path.is_empty() {
-        entity.set("path", json!(path));
+        said.push(("path", json!(path)));
+    }
+    for (field, value) in said {
+        entity.skip(field, &value, "the url says something else", report);
+        entity.set(field, value);
     }
 }
 

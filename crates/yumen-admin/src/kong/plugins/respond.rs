@@ -29,14 +29,21 @@ pub(super) fn cors(job: &mut Job<'_>) -> Ours {
             true => format!("^{}$", origin.replace('.', "\\.")),
             false => format!("^(?:{origin})$"),
         };
+        // Beside patterns the list does not count, but its default is not allowed with credentials.
+        out["allow_origins"] = json!("null");
         out["allow_origins_by_regex"] = origins.iter().map(anchored).collect();
     }
     let methods = job.texts("methods");
     out["allow_methods"] = json!(if methods.is_empty() { METHODS.join(",") } else { methods.join(",") });
     let headers = job.texts("headers");
     out["allow_headers"] = json!(if headers.is_empty() { "**".to_owned() } else { headers.join(",") });
+    if credentials && out["allow_headers"] == "*" {
+        out["allow_headers"] = json!("**");
+    }
     let exposed = job.texts("exposed_headers");
-    if !exposed.is_empty() {
+    if credentials && exposed.iter().any(|field| field == "*") {
+        job.dropped("exposed_headers", "with credentials browsers take * for the name of a field");
+    } else if !exposed.is_empty() {
         out["expose_headers"] = json!(exposed.join(","));
     }
     match job.count("max_age") {
