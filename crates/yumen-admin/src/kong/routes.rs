@@ -72,13 +72,34 @@ pub(super) fn translate(
         }
         let service = route.service.map(|at| &services.all[at]);
         let plugins = translator.all(&uses.of_route(*at, route.service), report);
-        let shared = route.service.map(|at| translator.all(&uses.of_service(at), report)).unwrap_or_default();
+        let shared = shared_plugins(*at, route.service, uses, translator, report);
         for group in groups(&route.asked, own) {
             let value = resource(route, service, &group, &plugins, &shared);
             resources.push(Resource::new(Kind::Routes, &ids.give(&route.name), &value));
         }
     }
     resources
+}
+
+/// What the service has and the route need not repeat. A plugin of the route's own is repeated even where
+/// it is the same, as it counts for itself.
+fn shared_plugins(
+    route: usize,
+    service: Option<usize>,
+    uses: &Uses,
+    translator: &mut Translator<'_>,
+    report: &mut Report,
+) -> Map<String, Value> {
+    let Some(service) = service else { return Map::new() };
+    let of_service = uses.of_service(service);
+    let mut shared = translator.all(&of_service, report);
+    for one in uses.of_route(route, Some(service)) {
+        if !of_service.iter().any(|other| std::ptr::eq(*other, one)) {
+            let own = translator.all(&[one], report);
+            shared.retain(|name, _| !own.contains_key(name));
+        }
+    }
+    shared
 }
 
 fn read(

@@ -48,10 +48,9 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Upstrea
         let nodes: Vec<Value> = nodes.remove(&at).unwrap_or_default().into_values().collect();
         settings.insert("nodes".into(), nodes.into());
         balance(upstream, &mut settings, report);
-        if let Some(checks) = upstream.child("healthchecks", report) {
-            if let Some(checks) = health_checks(checks, report) {
-                settings.insert("checks".into(), checks);
-            }
+        let checks = upstream.child("healthchecks", report);
+        if let Some(checks) = checks.and_then(|checks| health_checks(checks, report)) {
+            settings.insert("checks".into(), checks);
         }
         upstream.skip("slots", &json!(10_000), "endpoints are chosen without slots", report);
         upstream.skip("use_srv_name", &json!(false), "SRV records are not asked for", report);
