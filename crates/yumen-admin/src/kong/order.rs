@@ -4,6 +4,9 @@
 //! priority decides among equals. Where the two disagree, the route that must wait is placed where a less
 //! specific one is looked at, and asks for its own host and path by a condition.
 
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+
 /// What Kong sorts by, the most important first; the greater goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Rank {
@@ -50,27 +53,40 @@ pub(super) fn place(candidates: &[Candidate]) -> Vec<Place> {
     order.sort_by_key(|at| (std::cmp::Reverse(candidates[*at].rank), *at));
     let natural = |candidate: &Candidate| Place { prefix: candidate.prefix.clone(), ..Place::default() };
     let mut places: Vec<Place> = candidates.iter().map(natural).collect();
-    for (nth, later) in order.iter().enumerate() {
+    let mut before: Before<'_> = BTreeMap::new();
+    for later in &order {
+        let second = &candidates[*later];
+        let rivals = meeting(&before, &second.prefix);
         // Every step makes the place less specific, so this comes to an end.
         loop {
-            let moved = order[..nth].iter().find_map(|earlier| {
-                let (first, second) = (&candidates[*earlier], &candidates[*later]);
-                yields(first, &places[*earlier], second, &places[*later])
-            });
-            let Some(moved) = moved else { break };
+            let yields_to =
+                |earlier: &usize| yields(&candidates[*earlier], &places[*earlier], second, &places[*later]);
+            let Some(moved) = rivals.iter().find_map(yields_to) else { break };
             places[*later] = moved;
         }
+        before.entry(&second.prefix).or_default().push(*later);
     }
     give_priorities(candidates, &order, &mut places);
     places
 }
 
-/// The less specific place of `second` that lets `first` go first; `None` where it does already.
+/// Those that have their places, by what their paths begin with.
+type Before<'c> = BTreeMap<&'c str, Vec<usize>>;
+
+/// Those whose paths may be ones that begin with `prefix`.
+fn meeting(before: &Before<'_>, prefix: &str) -> Vec<usize> {
+    let shorter = prefix.char_indices().filter_map(|(end, _)| before.get(&prefix[..end]));
+    let range = (Bound::Included(prefix), Bound::Unbounded);
+    let longer = before.range::<str, _>(range).take_while(|(other, _)| other.starts_with(prefix));
+    shorter.chain(longer.map(|(_, all)| all)).flatten().copied().collect()
+}
+
+/// The less specific place of `second`, whose paths may be those of `first`, that lets `first` go first; `None` where it does already.
 fn yields(first: &Candidate, at: &Place, second: &Candidate, now: &Place) -> Option<Place> {
     if first.route == second.route && first.hosts == second.hosts && first.rank == second.rank {
         return None;
     }
-    if !prefixes_meet(first, second) || !methods_meet(first, second) || !hosts_meet(first, second) {
+    if !methods_meet(first, second) || !hosts_meet(first, second) {
         return None;
     }
     let (mine, theirs) = (levels(first, at), levels(second, now));
@@ -116,10 +132,6 @@ fn hosts_meet(one: &Candidate, other: &Candidate) -> bool {
     any || one.hosts.iter().any(|a| other.hosts.iter().any(|b| meet(a, b)))
 }
 
-fn prefixes_meet(one: &Candidate, other: &Candidate) -> bool {
-    one.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&one.prefix)
-}
-
 fn methods_meet(one: &Candidate, other: &Candidate) -> bool {
     let any = one.methods.is_empty() || other.methods.is_empty();
     any || one.methods.iter().any(|method| other.methods.contains(method))
@@ -127,7 +139,6 @@ fn methods_meet(one: &Candidate, other: &Candidate) -> bool {
 
 /// Numbers from the last to the first for those that share a place with another route.
 fn give_priorities(candidates: &[Candidate], order: &[usize], places: &mut [Place]) {
-    use std::collections::HashMap;
     let mut buckets: HashMap<(&str, String), Vec<usize>> = HashMap::new();
     for at in order {
         for host in levels(&candidates[*at], &places[*at]) {

@@ -62,8 +62,7 @@ fn plain_start(path: &str) -> &str {
 /// The characters a pattern begins with that can only match themselves; `/` where there is none.
 fn literal_start(pattern: &str) -> String {
     let mut literal = String::new();
-    // With an alternative at the top, no begin is common; looking for one anywhere is safe.
-    if !pattern.contains('|') {
+    if !has_alternatives(pattern) {
         let mut rest = pattern.strip_prefix('^').unwrap_or(pattern).chars().peekable();
         while let Some(c) = rest.next() {
             let c = match c {
@@ -82,6 +81,25 @@ fn literal_start(pattern: &str) -> String {
         }
     }
     if literal.starts_with('/') { literal } else { "/".to_owned() }
+}
+
+/// Whether there is a `|` outside of all groups: then no begin is common.
+fn has_alternatives(pattern: &str) -> bool {
+    let mut depth = 0_i32;
+    let mut in_class = false;
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class => depth += 1,
+            ')' if !in_class => depth -= 1,
+            '|' if !in_class && depth == 0 => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// How a route's path becomes the upstream's.

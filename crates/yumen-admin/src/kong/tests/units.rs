@@ -63,7 +63,11 @@ fn paths_are_joined_as_kong_joins_them() {
 #[test]
 fn what_all_matches_of_a_pattern_begin_with_is_found_and_never_too_long() {
     for (path, literal) in [
-        ("~/a/b/(c|d)", "/"),
+        ("~/a/b/(c|d)", "/a/b/"),
+        ("~/a/b|/c", "/"),
+        ("~/a/[|]b", "/a/"),
+        ("~/a/\\|b", "/a/|b"),
+        ("~/a/([)|]|b)|/c", "/"),
         ("~/a/b/\\d+", "/a/b/"),
         ("~^/a\\.b/.*", "/a.b/"),
         ("~/ab?c", "/a"),
