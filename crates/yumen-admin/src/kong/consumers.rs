@@ -12,8 +12,8 @@ use super::plugins::Translator;
 use super::report::{Report, different, dropped};
 use super::scopes::{Use, Uses};
 
-/// Plugins that would take the place of what a route needs to find its upstream.
-const NOT_FOR_CONSUMERS: [&str; 2] = ["proxy-rewrite", "fault-injection"];
+/// Would take the place of what a route needs to reach its upstream.
+const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
 
 #[derive(Debug, Default)]
 struct Person {
@@ -292,7 +292,7 @@ fn allowed(uses: &[&Use], translator: &mut Translator<'_>, report: &mut Report) 
     let mut all = Map::new();
     for one in uses {
         for (name, settings) in translator.of_people(one, report) {
-            match NOT_FOR_CONSUMERS.contains(&name.as_str()) {
+            match name == NOT_FOR_CONSUMERS {
                 false => drop(all.insert(name, settings)),
                 true => {
                     let line = dropped(&one.label, "", "left out");
