@@ -11,6 +11,7 @@ mod control_api;
 mod crud;
 mod exposition;
 pub mod keys;
+pub mod kong;
 mod openapi;
 mod plugins;
 mod reply;

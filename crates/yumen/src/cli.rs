@@ -130,6 +130,28 @@ pub(crate) enum Import {
         #[command(flatten)]
         remote: Remote,
     },
+    /// A declarative file of Kong, or what decK dumped
+    ///
+    /// The resources go to standard output, the report to standard error. The report has a line for
+    /// everything that is not exactly as it was: the object, the field, what is done instead, why, and
+    /// what can be done. References to environment variables are resolved. Exit status 1 if the result
+    /// would not pass `yumen check`.
+    Kong(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The file, YAML or JSON
+    pub(crate) file: PathBuf,
+    /// Write the resources here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write the report here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Write the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

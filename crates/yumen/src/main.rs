@@ -8,6 +8,7 @@ mod control;
 mod dns;
 mod doors;
 mod explain;
+mod import;
 mod node;
 mod offline;
 mod operators;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Problems { remote } => remote::problems(&remote),
         Command::Explain(args) => explain::run(&args),
         Command::Top(args) => top::top(&args),
+        Command::Import(Import::Kong(args)) => import::kong(&args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

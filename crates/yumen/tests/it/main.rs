@@ -15,6 +15,7 @@ mod drain;
 mod dynamics;
 mod guides;
 mod health;
+mod import;
 mod limits;
 mod node;
 mod observe;

@@ -1,0 +1,69 @@
+//! Kong's declarative file as resources of ours, with a report of what could not be carried over exactly.
+//!
+//! Pure: the text and the environment come in, resources and the report go out. Knows no store and no
+//! plugin's code; which plugins run is asked of the caller.
+
+mod certificates;
+mod consumers;
+mod document;
+mod entity;
+mod environment;
+mod ids;
+mod order;
+mod paths;
+mod plugins;
+mod report;
+mod routes;
+mod scopes;
+mod services;
+#[cfg(test)]
+mod tests;
+mod upstreams;
+
+use yumen_config::{Kind, Resource};
+
+pub use report::{Level, Line, Report};
+
+/// What an import depends on beside the text.
+pub struct Surroundings<'a> {
+    /// Finds the value of an environment variable.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether this gateway runs a plugin of this name. One that it does not run is kept in the result
+    /// and stays inactive.
+    pub runs: &'a dyn Fn(&str) -> bool,
+}
+
+/// What a file became.
+#[derive(Debug)]
+pub struct Imported {
+    /// The resources, those that others refer to first.
+    pub resources: Vec<Resource>,
+    /// What is different and what is missing.
+    pub report: Report,
+}
+
+/// Translates a file of Kong: decK's format or that of the mode without a database.
+///
+/// # Errors
+/// A text that is no YAML or JSON, is no object, or is of a version nobody knows.
+pub fn import(text: &str, surroundings: &Surroundings<'_>) -> Result<Imported, String> {
+    let mut report = Report::default();
+    let mut document = document::read(text, surroundings.environment, &mut report)?;
+    let certificates = certificates::translate(&mut document, &mut report);
+    let upstreams = upstreams::translate(&mut document, &mut report);
+    let services = services::translate(&mut document, &upstreams, &certificates, &mut report);
+    let people = consumers::translate(&mut document, &mut report);
+    let uses = scopes::read(&mut document, &mut report);
+    let mut translator = plugins::Translator::new(&people, surroundings.runs);
+    let mut resources = certificates.resources;
+    let routes = routes::translate(&mut document, &services, &uses, &mut translator, &mut report);
+    resources.extend(routes);
+    resources.extend(services::resources(services, &uses, &mut translator, &mut report));
+    resources.extend(consumers::resources(&people, &uses, &mut translator, &mut report));
+    resources.extend(scopes::global_rules(&uses, &mut translator, &mut report));
+    resources.extend(translator.metadata());
+    document.finish(&mut report);
+    let place = |resource: &Resource| Kind::ALL.iter().position(|kind| *kind == resource.kind);
+    resources.sort_by_key(place);
+    Ok(Imported { resources, report })
+}

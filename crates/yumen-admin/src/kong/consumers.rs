@@ -1,0 +1,306 @@
+//! Consumers, their credentials and groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, Resource};
+
+use super::document::{Document, Index};
+use super::entity::Entity;
+use super::ids::Ids;
+use super::plugins::Translator;
+use super::report::{Report, different, dropped};
+use super::scopes::{Use, Uses};
+
+/// Would take the place of what a route needs to reach its upstream.
+const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
+
+#[derive(Debug, Default)]
+struct Person {
+    username: String,
+    labels: Map<String, Value>,
+    /// Names of the groups it is in, for access lists.
+    groups: BTreeSet<String>,
+    /// Places of the groups whose plugins it shares.
+    consumer_groups: Vec<usize>,
+    label: String,
+}
+
+/// All consumers, in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct People {
+    all: Vec<Person>,
+    index: Index,
+    groups: Vec<(String, String)>,
+    credentials: Vec<Credential>,
+}
+
+/// How somebody proves who he is.
+#[derive(Debug)]
+struct Credential {
+    label: String,
+    owner: usize,
+    id: String,
+    plugin: &'static str,
+    settings: Value,
+    labels: Option<Value>,
+}
+
+impl People {
+    /// What a consumer is called here; `reference` is a name or an id.
+    pub(super) fn username(&self, reference: &Value) -> Option<&str> {
+        Some(self.all[self.index.find(reference)?].username.as_str())
+    }
+
+    /// Who is in one of these groups.
+    pub(super) fn members(&self, groups: &[String], by_consumer_group: bool) -> Vec<String> {
+        let is_member = |person: &&Person| {
+            let in_group = |at: &usize| groups.contains(&self.groups[*at].1);
+            groups.iter().any(|group| person.groups.contains(group))
+                || (by_consumer_group && person.consumer_groups.iter().any(in_group))
+        };
+        self.all.iter().filter(is_member).map(|person| person.username.clone()).collect()
+    }
+}
+
+pub(super) fn translate(document: &mut Document, report: &mut Report) -> People {
+    let index = Index::of(&document.consumers);
+    let group_index = Index::of(&document.groups);
+    let mut ids = Ids::default();
+    let mut people = People::default();
+    let mut usernames = Ids::default();
+    for group in &mut document.groups {
+        group.take("name");
+        super::services::labels(group, report);
+        people.groups.push((ids.give(&group.name), group.name.clone()));
+    }
+    for consumer in &mut document.consumers {
+        people.all.push(person(consumer, &group_index, &mut usernames, report));
+    }
+    for (at, group) in document.groups.iter_mut().enumerate() {
+        for member in group.list("consumers", report) {
+            match index.find(&member) {
+                Some(person) if !people.all[person].consumer_groups.contains(&at) => {
+                    people.all[person].consumer_groups.push(at);
+                }
+                Some(_) => {}
+                None => {
+                    let line = dropped(&group.label, "consumers", "left out");
+                    report.add(line.why(format!("there is no consumer {member}")));
+                }
+            }
+        }
+    }
+    for acl in &mut document.acls {
+        let group = acl.text("group", report).unwrap_or_default();
+        super::services::no_labels(acl, report);
+        match index.take(acl, "consumer") {
+            Ok(Some(at)) => drop(people.all[at].groups.insert(group)),
+            _ => report.add(dropped(&acl.label, "consumer", "left out").why("there is no such consumer")),
+        }
+    }
+    people.credentials = credentials(document, &index, &people.all, report);
+    people.index = index;
+    people
+}
+
+fn person(consumer: &mut Entity, groups: &Index, usernames: &mut Ids, report: &mut Report) -> Person {
+    let written = consumer.text("username", report);
+    let custom_id = consumer.text("custom_id", report);
+    let name = written.or_else(|| custom_id.clone()).unwrap_or_else(|| consumer.name.clone());
+    let username = usernames.give_username(&name);
+    if username != name {
+        let line = different(&consumer.label, "username", format!("it is called {username}"));
+        report.add(line.why("letters, digits, - and _ are allowed in names of consumers"));
+    }
+    let mut labels = match super::services::labels(consumer, report) {
+        Some(Value::Object(labels)) => labels,
+        _ => Map::new(),
+    };
+    if let Some(custom_id) = custom_id {
+        match custom_id.contains(char::is_whitespace) {
+            false => drop(labels.insert("custom_id".into(), custom_id.into())),
+            true => {
+                let line = dropped(&consumer.label, "custom_id", "left out");
+                report.add(line.why("labels may hold no white space"));
+            }
+        }
+    }
+    let mut consumer_groups = Vec::new();
+    for group in consumer.list("groups", report) {
+        match groups.find(&group) {
+            Some(at) => consumer_groups.push(at),
+            None => {
+                let line = dropped(&consumer.label, "groups", "left out");
+                report.add(line.why(format!("there is no consumer group {group}")));
+            }
+        }
+    }
+    Person { username, labels, groups: BTreeSet::new(), consumer_groups, label: consumer.label.clone() }
+}
+
+fn credentials(
+    document: &mut Document,
+    index: &Index,
+    people: &[Person],
+    report: &mut Report,
+) -> Vec<Credential> {
+    let mut numbers: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+    let mut credentials = Vec::new();
+    for (kind, entity) in &mut document.credentials {
+        let owner = match index.take(entity, "consumer") {
+            Ok(Some(owner)) => owner,
+            _ => {
+                report.add(dropped(&entity.label, "consumer", "left out").why("there is no such consumer"));
+                *entity = Entity::default();
+                continue;
+            }
+        };
+        let labels = super::services::labels(entity, report);
+        entity.skip("ttl", &Value::Null, "credentials do not expire here", report);
+        let Some((plugin, settings)) = credential(kind, entity, document.is_hashed, report) else { continue };
+        let number = numbers.entry((owner, plugin)).or_default();
+        *number += 1;
+        let id = format!("{}/credentials/{plugin}-{number}", people[owner].username);
+        credentials.push(Credential { label: entity.label.clone(), owner, id, plugin, settings, labels });
+    }
+    credentials
+}
+
+/// The plugin a credential is for, and what it holds.
+fn credential(
+    kind: &str,
+    entity: &mut Entity,
+    is_hashed: bool,
+    report: &mut Report,
+) -> Option<(&'static str, Value)> {
+    let mut needed = |entity: &mut Entity, field: &str| {
+        let text = entity.text(field, report).filter(|text| !text.is_empty());
+        if text.is_none() {
+            let line = dropped(&entity.label, field, "the credential is left out");
+            report.add(
+                line.why("Kong would make up a value where there is none").hint("write it into the file"),
+            );
+        }
+        text
+    };
+    match kind {
+        "keyauth_credentials" => Some(("key-auth", json!({ "key": needed(entity, "key")? }))),
+        "basicauth_credentials" => {
+            let (username, password) = (needed(entity, "username")?, needed(entity, "password")?);
+            if is_hashed {
+                let line = dropped(&entity.label, "password", "the credential is left out");
+                let why =
+                    "with _transform: false the file holds a hash, and the password cannot be told from it";
+                report.add(line.why(why).hint("set the password anew"));
+                return None;
+            }
+            Some(("basic-auth", json!({ "username": username, "password": password })))
+        }
+        "hmacauth_credentials" => {
+            let (username, secret) = (needed(entity, "username")?, needed(entity, "secret")?);
+            Some(("hmac-auth", json!({ "key_id": username, "secret_key": secret })))
+        }
+        "jwt_secrets" => {
+            let key = needed(entity, "key")?;
+            let algorithm = entity.text("algorithm", report).unwrap_or_else(|| "HS256".into());
+            let mut settings = json!({ "key": key, "algorithm": algorithm });
+            for (theirs, ours) in [("secret", "secret"), ("rsa_public_key", "public_key")] {
+                if let Some(text) = entity.text(theirs, report) {
+                    settings[ours] = json!(text);
+                }
+            }
+            Some(("jwt-auth", settings))
+        }
+        _ => {
+            let line =
+                dropped(&entity.label, "", "left out").why("there is no plugin here that would ask for it");
+            report.add(line);
+            *entity = Entity::default();
+            None
+        }
+    }
+}
+
+/// Consumers, groups and credentials with the plugins of consumers and groups.
+pub(super) fn resources(
+    people: &People,
+    uses: &Uses,
+    translator: &mut Translator<'_>,
+    report: &mut Report,
+) -> Vec<Resource> {
+    let mut resources = Vec::new();
+    for (at, (id, name)) in people.groups.iter().enumerate() {
+        let plugins = allowed(&uses.of_group(at), translator, report);
+        let value = json!({ "name": name, "plugins": plugins });
+        resources.push(Resource::new(Kind::ConsumerGroups, id, &value));
+    }
+    for (at, person) in people.all.iter().enumerate() {
+        let mut value = json!({ "username": person.username });
+        if let Some(group) = person.consumer_groups.first() {
+            value["group_id"] = json!(people.groups[*group].0);
+        }
+        if person.consumer_groups.len() > 1 {
+            let instead = format!("only the plugins of {} count", people.groups[person.consumer_groups[0]].1);
+            let line = different(&person.label, "groups", instead);
+            report.add(line.why("a consumer shares the plugins of one group"));
+        }
+        if !person.labels.is_empty() {
+            value["labels"] = Value::Object(person.labels.clone());
+        }
+        let mut plugins = allowed(&uses.of_consumer(at), translator, report);
+        let credentials = people.credentials.iter().filter(|credential| credential.owner == at);
+        for credential in credentials {
+            match translator.runs(credential.plugin) {
+                true => resources.push(credential.resource()),
+                false => keep_inactive(credential, &mut plugins, report),
+            }
+        }
+        if !plugins.is_empty() {
+            value["plugins"] = Value::Object(plugins);
+        }
+        resources.push(Resource::new(Kind::Consumers, &person.username, &value));
+    }
+    resources
+}
+
+impl Credential {
+    fn resource(&self) -> Resource {
+        let mut value = json!({ "plugins": { self.plugin: self.settings } });
+        if let Some(labels) = &self.labels {
+            value["labels"] = labels.clone();
+        }
+        Resource::new(Kind::Credentials, &self.id, &value)
+    }
+}
+
+/// A credential for a plugin that does not run would be refused; with the consumer it waits.
+fn keep_inactive(credential: &Credential, plugins: &mut Map<String, Value>, report: &mut Report) {
+    let Credential { label, plugin, settings, .. } = credential;
+    if plugins.contains_key(*plugin) {
+        let line = dropped(label, "", "left out");
+        report.add(line.why(format!("a consumer holds one {plugin} as long as that does not run")));
+        return;
+    }
+    plugins.insert((*plugin).to_owned(), settings.clone());
+    let line =
+        dropped(label, "", format!("kept with the consumer as {plugin}, which does not run in this version"));
+    report.add(line.hint("it comes into force with a version that has it"));
+}
+
+fn allowed(uses: &[&Use], translator: &mut Translator<'_>, report: &mut Report) -> Map<String, Value> {
+    let mut all = Map::new();
+    for one in uses {
+        for (name, settings) in translator.of_people(one, report) {
+            match name == NOT_FOR_CONSUMERS {
+                false => drop(all.insert(name, settings)),
+                true => {
+                    let line = dropped(&one.label, "", "left out");
+                    let why = format!("{name} of a consumer would replace what the route rewrites");
+                    report.add(line.why(why).hint("give the consumer routes of its own"));
+                }
+            }
+        }
+    }
+    all
+}

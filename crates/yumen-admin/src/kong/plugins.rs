@@ -1,0 +1,261 @@
+//! Kong's plugins as ours, one by one. What a plugin here does differently goes to the report.
+
+mod auth;
+mod limits;
+mod observe;
+mod respond;
+mod transform;
+
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, Resource};
+
+use super::consumers::People;
+use super::entity::Entity;
+use super::report::{Report, dropped};
+use super::scopes::Use;
+pub(super) use respond::message;
+
+/// Plugins whose absence would let in whom they keep out.
+const GUARDS: [&str; 17] = [
+    "acl",
+    "basic-auth",
+    "hmac-auth",
+    "ip-restriction",
+    "jwt",
+    "jwt-signer",
+    "key-auth",
+    "key-auth-enc",
+    "ldap-auth",
+    "ldap-auth-advanced",
+    "mtls-auth",
+    "oauth2",
+    "oauth2-introspection",
+    "opa",
+    "openid-connect",
+    "saml",
+    "vault-auth",
+];
+
+/// What a plugin finds around itself.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Whether every request that comes through belongs to a consumer.
+    is_identified: bool,
+    /// How many plugins here tell who a client is.
+    authentications: usize,
+}
+
+/// Translates plugins.
+pub(super) struct Translator<'a> {
+    people: &'a People,
+    runs: &'a dyn Fn(&str) -> bool,
+    has_limits: bool,
+}
+
+/// One plugin on its way.
+struct Job<'j> {
+    label: &'j str,
+    settings: Entity,
+    people: &'j People,
+    place: Place,
+    is_global: bool,
+    report: &'j mut Report,
+}
+
+/// Name and settings of plugins here.
+type Ours = Vec<(&'static str, Value)>;
+
+impl<'a> Translator<'a> {
+    pub(super) fn new(people: &'a People, runs: &'a dyn Fn(&str) -> bool) -> Translator<'a> {
+        Translator { people, runs, has_limits: false }
+    }
+
+    /// Whether this gateway runs a plugin.
+    pub(super) fn runs(&self, plugin: &str) -> bool {
+        (self.runs)(plugin)
+    }
+
+    /// All plugins of one place, merged where several become one here.
+    pub(super) fn all(&mut self, uses: &[&Use], report: &mut Report) -> Map<String, Value> {
+        let authentications = uses.iter().filter(|one| auth::IDENTIFIES.contains(&one.name.as_str())).count();
+        self.in_place(uses, Place { is_identified: authentications > 0, authentications }, report)
+    }
+
+    fn in_place(&mut self, uses: &[&Use], place: Place, report: &mut Report) -> Map<String, Value> {
+        let mut plugins = Map::new();
+        for one in uses {
+            let job = Job {
+                label: &one.label,
+                settings: one.config.clone(),
+                people: self.people,
+                place,
+                is_global: one.is_global,
+                report,
+            };
+            let Some(ours) = translate(&one.name, job) else {
+                let line = dropped(&one.label, "", "left out").why("there is no such plugin here");
+                report.add(line);
+                guard(one, &mut plugins, report);
+                continue;
+            };
+            for (name, settings) in ours {
+                self.put(one, name, settings, &mut plugins, report);
+            }
+        }
+        plugins
+    }
+
+    /// One plugin of a consumer or a group.
+    pub(super) fn of_people(&mut self, one: &Use, report: &mut Report) -> Map<String, Value> {
+        self.in_place(&[one], Place { is_identified: true, authentications: 1 }, report)
+    }
+
+    fn put(
+        &mut self,
+        one: &Use,
+        name: &'static str,
+        mut settings: Value,
+        plugins: &mut Map<String, Value>,
+        report: &mut Report,
+    ) {
+        self.has_limits |= name == "limit-count";
+        if !(self.runs)(name) {
+            let line = dropped(&one.label, "", format!("kept as {name}, which does not run in this version"));
+            report.add(line.hint("it comes into force with a version that has it"));
+            guard(one, plugins, report);
+        }
+        add_filter(&mut settings, &one.filter);
+        match plugins.get_mut(name) {
+            None => drop(plugins.insert(name.to_owned(), settings)),
+            Some(other) => {
+                if *other != settings {
+                    let line = dropped(&one.label, "", "left out");
+                    report.add(line.why(format!("another plugin is {name} here already")));
+                    guard(one, plugins, report);
+                }
+            }
+        }
+    }
+
+    /// What all plugins of a kind share: limits tell clients their quota in Kong's fields.
+    pub(super) fn metadata(&self) -> Option<Resource> {
+        let names = json!({
+            "limit_header": "RateLimit-Limit",
+            "remaining_header": "RateLimit-Remaining",
+            "reset_header": "RateLimit-Reset",
+        });
+        self.has_limits.then(|| Resource::new(Kind::PluginMetadata, "limit-count", &names))
+    }
+}
+
+/// Refuses everybody where the plugin that kept some out is not in force.
+fn guard(one: &Use, plugins: &mut Map<String, Value>, report: &mut Report) {
+    if !GUARDS.contains(&one.name.as_str()) {
+        return;
+    }
+    let hint = "once access is guarded in another way, remove fault-injection here";
+    let line = dropped(&one.label, "", "requests are refused with 503, so that nobody passes unchecked");
+    report.add(line.hint(hint));
+    let message = format!("{{\"message\":\"access is not guarded: {} is missing\"}}", one.name);
+    plugins.insert("fault-injection".into(), refusal(503, &message, None));
+}
+
+/// `fault-injection` that answers every request, or those that meet a condition.
+pub(super) fn refusal(status: u16, body: &str, condition: Option<Value>) -> Value {
+    let mut abort = json!({
+        "http_status": status, "body": body, "headers": { "Content-Type": "application/json; charset=utf-8" },
+    });
+    if let Some(condition) = condition {
+        abort["vars"] = json!([[condition]]);
+    }
+    json!({ "abort": abort })
+}
+
+/// Adds conditions to those a plugin has.
+fn add_filter(settings: &mut Value, conditions: &[Value]) {
+    if conditions.is_empty() {
+        return;
+    }
+    let mut all = conditions.to_vec();
+    match settings.pointer("/_meta/filter") {
+        Some(Value::Array(own)) if own.first().is_some_and(Value::is_array) => all.extend(own.clone()),
+        Some(own) => all.push(own.clone()),
+        None => {}
+    }
+    settings["_meta"]["filter"] = Value::Array(all);
+}
+
+fn translate(name: &str, mut job: Job<'_>) -> Option<Ours> {
+    let ours = match name {
+        "key-auth" => auth::key_auth(&mut job),
+        "basic-auth" => auth::basic_auth(&mut job),
+        "jwt" => auth::jwt(&mut job),
+        "hmac-auth" => auth::hmac_auth(&mut job),
+        "ldap-auth" => auth::ldap_auth(&mut job),
+        "acl" => auth::acl(&mut job),
+        "ip-restriction" => limits::ip_restriction(&mut job),
+        "rate-limiting" => limits::rate_limiting(&mut job),
+        "rate-limiting-advanced" => limits::rate_limiting_advanced(&mut job),
+        "request-size-limiting" => limits::request_size_limiting(&mut job),
+        "bot-detection" => limits::bot_detection(&mut job),
+        "request-transformer" | "request-transformer-advanced" => transform::request_transformer(&mut job),
+        "response-transformer" | "response-transformer-advanced" => transform::response_transformer(&mut job),
+        "cors" => respond::cors(&mut job),
+        "redirect" => respond::redirect(&mut job),
+        "request-termination" => respond::request_termination(&mut job),
+        "correlation-id" => observe::correlation_id(&mut job),
+        "prometheus" => observe::prometheus(&mut job),
+        "http-log" => observe::http_log(&mut job),
+        "tcp-log" | "udp-log" => observe::socket_log(name, &mut job),
+        "file-log" => observe::file_log(&mut job),
+        "zipkin" => observe::zipkin(&mut job),
+        "opentelemetry" => observe::as_it_is("opentelemetry", &mut job),
+        "datadog" => observe::as_it_is("datadog", &mut job),
+        "syslog" => observe::as_it_is("syslog", &mut job),
+        "loggly" => observe::as_it_is("loggly", &mut job),
+        "grpc-web" => observe::as_it_is("grpc-web", &mut job),
+        _ => return None,
+    };
+    job.settings.finish(job.report);
+    Some(ours)
+}
+
+impl Job<'_> {
+    fn text(&mut self, field: &str) -> Option<String> {
+        self.settings.text(field, self.report)
+    }
+
+    fn texts(&mut self, field: &str) -> Vec<String> {
+        self.settings.texts(field, self.report)
+    }
+
+    fn flag(&mut self, field: &str, default: bool) -> bool {
+        self.settings.flag(field, self.report).unwrap_or(default)
+    }
+
+    fn number(&mut self, field: &str) -> Option<f64> {
+        self.settings.number(field, self.report)
+    }
+
+    fn count(&mut self, field: &str) -> Option<u64> {
+        self.settings.count(field, self.report)
+    }
+
+    fn skip(&mut self, field: &str, default: Value, why: &str) {
+        self.settings.skip(field, &default, why, self.report);
+    }
+
+    fn different(&mut self, field: &str, instead: impl Into<String>, why: impl Into<String>) {
+        let path = self.path(field);
+        self.report.add(super::report::different(self.label, &path, instead).why(why));
+    }
+
+    fn dropped(&mut self, field: &str, why: impl Into<String>) {
+        let path = self.path(field);
+        self.report.add(dropped(self.label, &path, "left out").why(why));
+    }
+
+    fn path(&self, field: &str) -> String {
+        if field.is_empty() { String::new() } else { self.settings.path(field) }
+    }
+}

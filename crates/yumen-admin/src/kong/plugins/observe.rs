@@ -1,0 +1,105 @@
+//! Plugins that watch: ids, metrics, logs, traces.
+
+use serde_json::{Value, json};
+
+use super::{Job, Ours};
+
+pub(super) fn correlation_id(job: &mut Job<'_>) -> Ours {
+    let header = job.text("header_name").unwrap_or_else(|| "Kong-Request-ID".into());
+    let generator = job.text("generator").unwrap_or_else(|| "uuid#counter".into());
+    if generator != "uuid" {
+        job.different("generator", "every request gets a UUID", format!("{generator} is not made here"));
+    }
+    let echoes = job.flag("echo_downstream", false);
+    vec![("request-id", json!({ "header_name": header, "include_in_response": echoes }))]
+}
+
+pub(super) fn prometheus(job: &mut Job<'_>) -> Ours {
+    let switches = [
+        "per_consumer",
+        "status_code_metrics",
+        "latency_metrics",
+        "bandwidth_metrics",
+        "upstream_health_metrics",
+        "ai_metrics",
+        "wasm_metrics",
+    ];
+    for field in switches {
+        job.settings.take(field);
+    }
+    let why = "names are apisix_*, not kong_*; dashboards have to be changed";
+    job.different("", "metrics are those of the prometheus plugin here", why);
+    vec![("prometheus", json!({}))]
+}
+
+/// What all log plugins lose.
+fn log(job: &mut Job<'_>) {
+    job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
+    for field in
+        ["queue", "queue_size", "flush_timeout", "retry_count", "keepalive", "reopen", "content_type"]
+    {
+        job.settings.take(field);
+    }
+    job.different("", "entries have the fields of the logger here", "the shape of Kong's entries is another");
+}
+
+pub(super) fn http_log(job: &mut Job<'_>) -> Ours {
+    log(job);
+    let mut out = json!({ "uri": job.text("http_endpoint").unwrap_or_default() });
+    if let Some(timeout) = job.number("timeout") {
+        out["timeout"] = json!((timeout / 1000.0).ceil().max(1.0) as u64);
+    }
+    let headers = job.settings.child("headers", job.report);
+    job.skip("method", json!("POST"), "logs are posted");
+    if let Some(mut headers) = headers {
+        if let Some(authorization) = headers.text("Authorization", job.report) {
+            out["auth_header"] = json!(authorization);
+        }
+        headers.finish(job.report);
+    }
+    vec![("http-logger", out)]
+}
+
+pub(super) fn socket_log(name: &str, job: &mut Job<'_>) -> Ours {
+    log(job);
+    let mut out =
+        json!({ "host": job.text("host").unwrap_or_default(), "port": job.count("port").unwrap_or(0) });
+    if let Some(timeout) = job.number("timeout") {
+        // One counts in milliseconds, the other in seconds.
+        let seconds = (timeout / 1000.0).ceil().max(1.0);
+        out["timeout"] = json!(if name == "tcp-log" { timeout } else { seconds } as u64);
+    }
+    if name == "udp-log" {
+        return vec![("udp-logger", out)];
+    }
+    if job.flag("tls", false) {
+        out["tls"] = json!(true);
+    }
+    if let Some(server_name) = job.text("tls_sni") {
+        out["tls_options"] = json!(server_name);
+    }
+    vec![("tcp-logger", out)]
+}
+
+pub(super) fn file_log(job: &mut Job<'_>) -> Ours {
+    log(job);
+    vec![("file-logger", json!({ "path": job.text("path").unwrap_or_default() }))]
+}
+
+pub(super) fn zipkin(job: &mut Job<'_>) -> Ours {
+    let mut out = json!({
+        "endpoint": job.text("http_endpoint").unwrap_or_default(),
+        "sample_ratio": job.number("sample_ratio").unwrap_or(0.001).max(0.00001),
+    });
+    if let Some(name) = job.text("local_service_name") {
+        out["service_name"] = json!(name);
+    }
+    vec![("zipkin", out)]
+}
+
+/// A plugin whose settings are other ones here: they have to be written anew.
+pub(super) fn as_it_is(name: &'static str, job: &mut Job<'_>) -> Ours {
+    job.dropped("", format!("the settings of {name} are others here and have to be written anew"));
+    job.settings = super::super::entity::Entity::default();
+    Vec::new()
+}

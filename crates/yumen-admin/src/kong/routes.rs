@@ -1,0 +1,296 @@
+//! Kong's routes: what they match, where they are placed, what they do to the path.
+
+mod matching;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, Resource};
+
+use super::document::Document;
+use super::entity::Entity;
+use super::ids::Ids;
+use super::order::{self, Candidate, Place};
+use super::paths::{Joint, Path};
+use super::plugins::{self, Translator};
+use super::report::{Report, dropped};
+use super::scopes::Uses;
+use super::services::{Service, Services};
+use matching::Asked;
+
+/// A route on its way: one of Kong's, which may become several of ours.
+#[derive(Debug)]
+struct Route {
+    name: String,
+    service: Option<usize>,
+    labels: Option<Value>,
+    asked: Asked,
+    strips: bool,
+    preserves_host: bool,
+    /// Kong's way before 3.0 to join paths.
+    joins_plainly: bool,
+    /// The status for plain requests, where only encrypted ones are wanted.
+    https_status: Option<u16>,
+}
+
+/// A route of ours: paths of one of Kong's that go to the same place.
+struct Group {
+    place: Place,
+    paths: Vec<Path>,
+    condition: Option<Value>,
+}
+
+pub(super) fn translate(
+    document: &mut Document,
+    services: &Services,
+    uses: &Uses,
+    translator: &mut Translator<'_>,
+    report: &mut Report,
+) -> Vec<Resource> {
+    let marks_patterns = document.marks_patterns;
+    let mut routes: BTreeMap<usize, Route> = BTreeMap::new();
+    for (at, entity) in document.routes.iter_mut().enumerate() {
+        match read(entity, services, marks_patterns, report) {
+            Some(route) => drop(routes.insert(at, route)),
+            // What is inside a route that is left out needs no lines of its own.
+            None => *entity = Entity::default(),
+        }
+    }
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (at, route) in &routes {
+        candidates.extend(route.asked.candidates(*at));
+    }
+    let places = order::place(&candidates);
+    let mut places =
+        candidates.iter().zip(places).map(|(candidate, place)| (candidate.route, place)).peekable();
+    let mut ids = Ids::default();
+    let mut resources = Vec::new();
+    for (at, route) in &routes {
+        let mut own = Vec::new();
+        while let Some((_, place)) = places.next_if(|(owner, _)| owner == at) {
+            own.push(place);
+        }
+        let service = route.service.map(|at| &services.all[at]);
+        let plugins = translator.all(&uses.of_route(*at, route.service), report);
+        let shared = shared_plugins(*at, route.service, uses, translator, report);
+        for group in groups(&route.asked, own) {
+            let value = resource(route, service, &group, &plugins, &shared);
+            resources.push(Resource::new(Kind::Routes, &ids.give(&route.name), &value));
+        }
+    }
+    resources
+}
+
+/// What the service has and the route need not repeat. A plugin of the route's own is repeated even where
+/// it is the same, as it counts for itself.
+fn shared_plugins(
+    route: usize,
+    service: Option<usize>,
+    uses: &Uses,
+    translator: &mut Translator<'_>,
+    report: &mut Report,
+) -> Map<String, Value> {
+    let Some(service) = service else { return Map::new() };
+    let of_service = uses.of_service(service);
+    let mut shared = translator.all(&of_service, report);
+    for one in uses.of_route(route, Some(service)) {
+        if !of_service.iter().any(|other| std::ptr::eq(*other, one)) {
+            let own = translator.all(&[one], report);
+            shared.retain(|name, _| !own.contains_key(name));
+        }
+    }
+    shared
+}
+
+fn read(
+    entity: &mut Entity,
+    services: &Services,
+    marks_patterns: bool,
+    report: &mut Report,
+) -> Option<Route> {
+    let label = entity.label.clone();
+    let service = match services.index.take(entity, "service") {
+        Ok(service) => service,
+        Err(found) => {
+            report.add(
+                dropped(&label, "service", "the route is left out")
+                    .why(format!("there is no service {found}")),
+            );
+            return None;
+        }
+    };
+    if entity.take("expression").is_some() {
+        let hint = "write it with paths, hosts, methods and headers";
+        let line = dropped(&label, "expression", "the route is left out");
+        report.add(line.why("expressions are not translated").hint(hint));
+        return None;
+    }
+    entity.take("name");
+    let protocols = entity.texts("protocols", report);
+    let is_http = |one: &String| matches!(one.as_str(), "http" | "https" | "grpc" | "grpcs" | "ws" | "wss");
+    if !protocols.is_empty() && !protocols.iter().any(is_http) {
+        let line = dropped(&label, "protocols", "the route is left out");
+        report.add(line.why(format!("{} is not served here", protocols.join(", "))));
+        return None;
+    }
+    let is_encrypted = |one: &String| matches!(one.as_str(), "https" | "grpcs" | "wss");
+    let only_https = !protocols.is_empty() && protocols.iter().all(is_encrypted);
+    let redirect = entity.count("https_redirect_status_code", report).unwrap_or(426) as u16;
+    let only_http = !protocols.is_empty() && !protocols.iter().any(is_encrypted);
+    let asked = Asked::read(entity, only_http, marks_patterns, report)?;
+    entity.skip("request_buffering", &json!(true), "bodies are passed on as they come", report);
+    entity.skip("response_buffering", &json!(true), "bodies are passed on as they come", report);
+    Some(Route {
+        name: entity.name.clone(),
+        service,
+        labels: super::services::labels(entity, report),
+        asked,
+        strips: entity.flag("strip_path", report).unwrap_or(true),
+        preserves_host: entity.flag("preserve_host", report).unwrap_or(false),
+        joins_plainly: entity.text("path_handling", report).as_deref() == Some("v1"),
+        https_status: only_https.then_some(redirect),
+    })
+}
+
+/// The paths of a route by where they are placed. Those that stand alone share one resource.
+fn groups(asked: &Asked, places: Vec<Place>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let paths = asked.paths.iter().cloned().map(Some).chain(asked.paths.is_empty().then_some(None));
+    for (path, place) in paths.zip(places) {
+        let is_there = match &path {
+            Some(Path::Prefix(prefix)) => *prefix == place.prefix,
+            Some(Path::Pattern(_)) => false,
+            None => place.prefix == "/",
+        };
+        let condition = path.as_ref().filter(|_| !is_there).map(|path| json!(["uri", "~~", path.regex()]));
+        let is_alone = |group: &&mut Group| {
+            condition.is_none()
+                && group.condition.is_none()
+                && place.priority.is_none()
+                && group.place.priority.is_none()
+                && group.place.any_host == place.any_host
+        };
+        match groups.iter_mut().find(is_alone) {
+            Some(group) => group.paths.extend(path),
+            None => groups.push(Group { place, paths: path.into_iter().collect(), condition }),
+        }
+    }
+    groups
+}
+
+fn resource(
+    route: &Route,
+    service: Option<&Service>,
+    group: &Group,
+    plugins: &Map<String, Value>,
+    shared: &Map<String, Value>,
+) -> Value {
+    let mut value = json!({ "name": route.name });
+    if let Some(labels) = &route.labels {
+        value["labels"] = labels.clone();
+    }
+    let uris: Vec<String> = match group.condition.is_some() || group.paths.is_empty() {
+        true => vec![format!("{}*", group.place.prefix)],
+        false => group.paths.iter().map(|path| format!("{}*", path.literal())).collect(),
+    };
+    one_or_many(&mut value, "uri", uris);
+    let conditions = route.asked.conditions(group.place.any_host);
+    if !group.place.any_host {
+        one_or_many(&mut value, "host", route.asked.placed_hosts());
+    }
+    route.asked.write(&mut value);
+    let conditions: Vec<Value> = conditions.into_iter().chain(group.condition.clone()).collect();
+    if !conditions.is_empty() {
+        value["vars"] = conditions.into();
+    }
+    if let Some(priority) = group.place.priority {
+        value["priority"] = json!(priority);
+    }
+    if let Some(service) = service {
+        value["service_id"] = json!(service.id);
+        if route.preserves_host
+            && let Some(id) = &service.preserving
+        {
+            value["upstream_id"] = json!(id);
+        }
+        if !service.is_enabled {
+            value["status"] = json!(0);
+        }
+    }
+    let own = own_plugins(route, service, group, plugins, shared);
+    if !own.is_empty() || service.is_none() {
+        value["plugins"] = Value::Object(own);
+    }
+    value
+}
+
+/// `uri` for one value and `uris` for several; nothing for none.
+fn one_or_many(value: &mut Value, field: &str, mut all: Vec<String>) {
+    match all.len() {
+        0 => {}
+        1 => value[field] = json!(all.remove(0)),
+        _ => value[format!("{field}s")] = json!(all),
+    }
+}
+
+/// What the route has beside its service's plugins.
+fn own_plugins(
+    route: &Route,
+    service: Option<&Service>,
+    group: &Group,
+    plugins: &Map<String, Value>,
+    shared: &Map<String, Value>,
+) -> Map<String, Value> {
+    let mut all = plugins.clone();
+    if let Some(protocol) = service.and_then(|service| service.unsupported.as_ref()) {
+        let body = format!("{{\"message\":\"{protocol} is not supported\"}}");
+        all.entry("fault-injection").or_insert_with(|| plugins::refusal(503, &body, None));
+    }
+    if let Some(status) = route.https_status {
+        all.entry("fault-injection").or_insert_with(|| https_only(status));
+    }
+    let answers = ["mocking", "redirect", "fault-injection"];
+    if service.is_none() && !answers.iter().any(|name| all.contains_key(*name)) {
+        all.insert("mocking".into(), plugins::message(503, "no Service found with those values"));
+    }
+    let rewrites = rewrites(route, service, group);
+    if !rewrites.is_empty() {
+        let settings = all.entry("proxy-rewrite").or_insert_with(|| json!({}));
+        if settings.get("uri").is_none() {
+            settings["regex_uri"] = rewrites.into();
+        }
+    }
+    all.retain(|name, settings| shared.get(name) != Some(settings));
+    all
+}
+
+/// The pairs for all paths of a group, the one that Kong would take first.
+fn rewrites(route: &Route, service: Option<&Service>, group: &Group) -> Vec<String> {
+    let Some(service) = service else { return Vec::new() };
+    let joint = Joint { base: &service.path, strips: route.strips, plain: route.joins_plainly };
+    let mut paths: Vec<&Path> = group.paths.iter().collect();
+    paths.sort_by_key(|path| match path {
+        Path::Pattern(_) => 0,
+        Path::Prefix(prefix) => usize::MAX - prefix.len(),
+    });
+    let whole = Path::Prefix("/".into());
+    if !route.strips || paths.is_empty() {
+        // Without a path nothing is matched that could be taken off.
+        return Joint { strips: false, ..joint }.rewrites(&whole);
+    }
+    paths.into_iter().flat_map(|path| joint.rewrites(path)).collect()
+}
+
+/// Refuses plain requests, or sends them to HTTPS.
+fn https_only(status: u16) -> Value {
+    let is_plain = json!(["scheme", "==", "http"]);
+    if status != 426 {
+        let headers = json!({ "Location": "https://$host$request_uri" });
+        return json!({ "abort": { "http_status": status, "headers": headers, "vars": [[is_plain]] } });
+    }
+    let body = "{\"message\":\"Please use HTTPS protocol\"}";
+    let mut refusal = plugins::refusal(426, body, Some(is_plain));
+    refusal["abort"]["headers"]["Upgrade"] = json!("TLS/1.2, HTTP/1.1");
+    refusal["abort"]["headers"]["Connection"] = json!("Upgrade");
+    refusal
+}

@@ -1,0 +1,282 @@
+//! What a route asks of a request: as attributes where ours have them, as conditions for the rest.
+
+use serde_json::{Value, json};
+
+use super::super::entity::Entity;
+use super::super::order::{Candidate, Rank};
+use super::super::paths::{Path, escape};
+use super::super::report::{Report, different, dropped};
+
+/// The methods our routes can name.
+const METHODS: [&str; 10] =
+    ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE"];
+
+/// A host with the port it may be bound to.
+#[derive(Debug, Clone)]
+struct Host {
+    name: String,
+    port: Option<u16>,
+}
+
+impl Host {
+    fn parse(text: &str) -> Host {
+        let text = text.to_ascii_lowercase();
+        match text.rsplit_once(':').map(|(name, port)| (name, port.parse())) {
+            Some((name, Ok(port))) if !name.ends_with(':') => {
+                Host { name: name.to_owned(), port: Some(port) }
+            }
+            _ => Host { name: text, port: None },
+        }
+    }
+
+    /// Whether our router can look for it: not with a star at the end.
+    fn can_be_placed(&self) -> bool {
+        !self.name.ends_with('*')
+    }
+
+    fn condition(&self) -> Value {
+        let regex = match (self.name.strip_prefix('*'), self.name.strip_suffix('*')) {
+            (Some(suffix), _) => format!("{}$", escape(suffix)),
+            (_, Some(prefix)) => format!("^{}", escape(prefix)),
+            _ => format!("^{}$", escape(&self.name)),
+        };
+        let host = json!(["host", "~*", regex]);
+        match self.port {
+            Some(port) => json!(["AND", host, ["server_port", "==", port]]),
+            None => host,
+        }
+    }
+}
+
+/// What a route asks for.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) paths: Vec<Path>,
+    hosts: Vec<Host>,
+    methods: Vec<String>,
+    remote_addrs: Vec<String>,
+    /// What holds wherever the route is placed.
+    conditions: Vec<Value>,
+    /// Without path.
+    rank: Rank,
+    regex_priority: u64,
+}
+
+impl Asked {
+    /// `None` where nothing is left that it could match.
+    pub(super) fn read(
+        entity: &mut Entity,
+        only_http: bool,
+        marks_patterns: bool,
+        report: &mut Report,
+    ) -> Option<Asked> {
+        let mut asked = Asked {
+            hosts: entity.texts("hosts", report).iter().map(|host| Host::parse(host)).collect(),
+            methods: entity.texts("methods", report),
+            regex_priority: entity.count("regex_priority", report).unwrap_or(0),
+            ..Asked::default()
+        };
+        let has_paths = entity.peek("paths").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+        asked.read_paths(entity, marks_patterns, report);
+        if has_paths && asked.paths.is_empty() {
+            report.add(
+                dropped(&entity.label, "", "the route is left out").why("none of its paths can be matched"),
+            );
+            return None;
+        }
+        if only_http {
+            asked.conditions.push(json!(["scheme", "==", "http"]));
+        }
+        if asked.methods.iter().any(|method| !METHODS.contains(&method.as_str())) {
+            asked.conditions.push(json!(["request_method", "in", asked.methods]));
+        }
+        let headers = asked.read_headers(entity, report);
+        let snis = asked.read_server_names(entity, report);
+        asked.read_addresses(entity, "sources", ("remote_addr", "remote_port"), report);
+        asked.read_addresses(entity, "destinations", ("server_addr", "server_port"), report);
+        let kinds = [!asked.methods.is_empty(), !asked.hosts.is_empty(), headers > 0, snis, has_paths];
+        asked.rank = Rank {
+            kinds: kinds.into_iter().map(u8::from).sum(),
+            has_plain_hosts: !asked.hosts.is_empty()
+                && asked.hosts.iter().all(|host| !host.name.contains('*')),
+            header_count: headers.min(255) as u8,
+            ..Rank::default()
+        };
+        if let Some(condition) = asked.bound_hosts() {
+            asked.conditions.push(condition);
+        }
+        Some(asked)
+    }
+
+    fn read_paths(&mut self, entity: &mut Entity, marks_patterns: bool, report: &mut Report) {
+        for text in entity.texts("paths", report) {
+            let path = Path::parse(&text, marks_patterns);
+            if let Path::Pattern(_) = &path
+                && let Err(error) = regex::bytes::RegexBuilder::new(&path.regex()).unicode(false).build()
+            {
+                let message = error.to_string();
+                let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                let line = dropped(&entity.label, "paths", format!("{text} is left out"));
+                let hint = "write it without look-around and backreferences";
+                report.add(line.why(format!("the pattern cannot be used: {reason}")).hint(hint));
+                continue;
+            }
+            if !self.paths.contains(&path) {
+                self.paths.push(path);
+            }
+        }
+    }
+
+    /// How many fields are asked for; each must have one of its values.
+    fn read_headers(&mut self, entity: &mut Entity, report: &mut Report) -> usize {
+        let Some(Value::Object(headers)) = entity.take("headers") else { return 0 };
+        for (name, values) in &headers {
+            let values: Vec<&str> = match values {
+                Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
+                one => one.as_str().into_iter().collect(),
+            };
+            let pattern = match values.as_slice() {
+                [one] if one.starts_with("~*") => one[2..].to_owned(),
+                many => {
+                    let texts: Vec<String> = many.iter().map(|value| escape(value)).collect();
+                    format!("^(?:{})$", texts.join("|"))
+                }
+            };
+            if name.contains('_') {
+                let line =
+                    different(&entity.label, &format!("headers.{name}"), "- is looked for instead of _");
+                report.add(line.why("names of fields in conditions have dashes"));
+            }
+            let variable = format!("http_{}", name.to_lowercase().replace('-', "_"));
+            if regex::bytes::Regex::new(&pattern).is_err() {
+                let line = dropped(&entity.label, &format!("headers.{name}"), "no request matches");
+                report.add(line.why(format!("the pattern {pattern} cannot be used")));
+                self.conditions.push(json!([variable, "==", null]));
+                self.conditions.push(json!([variable, "~=", null]));
+                continue;
+            }
+            self.conditions.push(json!([variable, "~*", pattern]));
+        }
+        headers.len()
+    }
+
+    fn read_server_names(&mut self, entity: &mut Entity, report: &mut Report) -> bool {
+        let names = entity.texts("snis", report);
+        let names: Vec<&str> = names.iter().map(|name| name.trim_end_matches('.')).collect();
+        if !names.is_empty() {
+            // Plain requests have no server name, and Kong does not ask them for one.
+            self.conditions.push(json!(["OR", ["scheme", "==", "http"], ["ssl_server_name", "in", names]]));
+        }
+        !names.is_empty()
+    }
+
+    fn read_addresses(
+        &mut self,
+        entity: &mut Entity,
+        field: &str,
+        (address, port): (&str, &str),
+        report: &mut Report,
+    ) {
+        let mut any_of = Vec::new();
+        let mut bare = Vec::new();
+        for one in entity.list(field, report) {
+            let ip = one["ip"].as_str();
+            let number = one["port"].as_u64();
+            let in_network = ip.map(|ip| json!([address, "ipmatch", [ip]]));
+            let on_port = number.map(|number| json!([port, "==", number]));
+            match (in_network, on_port) {
+                (Some(ip), Some(port)) => any_of.push(json!(["AND", ip, port])),
+                (Some(one), None) => {
+                    bare.extend(ip.map(str::to_owned));
+                    any_of.push(one);
+                }
+                (None, Some(one)) => any_of.push(one),
+                (None, None) => {
+                    report.add(
+                        dropped(&entity.label, field, "left out")
+                            .why(format!("{one} names neither ip nor port")),
+                    );
+                }
+            }
+        }
+        if field == "sources" && !bare.is_empty() && bare.len() == any_of.len() {
+            self.remote_addrs = bare;
+        } else if any_of.len() > 1 {
+            any_of.insert(0, json!("OR"));
+            self.conditions.push(any_of.into());
+        } else {
+            self.conditions.extend(any_of);
+        }
+    }
+
+    /// The hosts under which our router finds the route; empty is any.
+    pub(super) fn placed_hosts(&self) -> Vec<String> {
+        match self.hosts.iter().all(Host::can_be_placed) {
+            true => {
+                let mut names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
+                names.sort();
+                names.dedup();
+                names
+            }
+            false => Vec::new(),
+        }
+    }
+
+    /// The condition on hosts that no place can stand for.
+    fn bound_hosts(&self) -> Option<Value> {
+        let is_bound = |host: &Host| host.port.is_some() || !host.can_be_placed();
+        self.hosts.iter().any(is_bound).then(|| self.host_condition()).flatten()
+    }
+
+    fn host_condition(&self) -> Option<Value> {
+        let mut any_of: Vec<Value> = self.hosts.iter().map(Host::condition).collect();
+        match any_of.len() {
+            0 | 1 => any_of.pop(),
+            _ => {
+                any_of.insert(0, json!("OR"));
+                Some(any_of.into())
+            }
+        }
+    }
+
+    /// What holds for the route, with its hosts where it is placed among the routes of any host.
+    pub(super) fn conditions(&self, any_host: bool) -> Vec<Value> {
+        let mut all = self.conditions.clone();
+        if any_host && self.bound_hosts().is_none() {
+            all.extend(self.host_condition());
+        }
+        all
+    }
+
+    /// Methods and addresses, into the route.
+    pub(super) fn write(&self, value: &mut Value) {
+        if !self.methods.is_empty() && self.methods.iter().all(|method| METHODS.contains(&method.as_str())) {
+            value["methods"] = json!(self.methods);
+        }
+        if !self.remote_addrs.is_empty() {
+            value["remote_addrs"] = json!(self.remote_addrs);
+        }
+    }
+
+    /// One candidate per path, or one for any path.
+    pub(super) fn candidates(&self, route: usize) -> Vec<Candidate> {
+        let candidate = |path: Option<&Path>| {
+            let mut rank = self.rank;
+            match path {
+                Some(Path::Pattern(_)) => {
+                    rank.is_pattern = true;
+                    rank.regex_priority = self.regex_priority;
+                }
+                Some(Path::Prefix(prefix)) => rank.path_length = prefix.len(),
+                None => {}
+            }
+            let prefix = path.map_or_else(|| "/".to_owned(), Path::literal);
+            let (hosts, methods) = (self.placed_hosts(), self.methods.clone());
+            Candidate { route, rank, hosts, prefix, methods }
+        };
+        match self.paths.is_empty() {
+            true => vec![candidate(None)],
+            false => self.paths.iter().map(|path| candidate(Some(path))).collect(),
+        }
+    }
+}

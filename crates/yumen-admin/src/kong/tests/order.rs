@@ -1,0 +1,224 @@
+//! The router on translated routes against a plain statement of Kong's order.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use yumen_http::{HeadLimits, RequestHead, parse};
+use yumen_plugin::exchange::Host;
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Client, Consumers, Exchange, Now};
+use yumen_snapshot::Snapshot;
+
+use super::{compiled, imported};
+
+/// A worker that cannot wait.
+struct Bench;
+
+impl Host for Bench {
+    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+/// A request as the model sees it: method, host, path, the field `x-v`.
+type Request<'r> = (&'r str, &'r str, &'r str, &'r str);
+
+/// The name of the route our router finds.
+fn found(snapshot: &Snapshot, (method, host, path, version): Request<'_>) -> String {
+    let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nX-V: {version}\r\n\r\n");
+    let mut head = RequestHead::default();
+    parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect(&text);
+    let address: SocketAddr = "10.0.0.1:5000".parse().unwrap();
+    let client = Client { peer: address, local: address, tls: None, connection: 1 };
+    let consumers = Consumers::default();
+    let mut ex = Exchange::new(head, &client, Now::default(), &Bench, &consumers);
+    snapshot.find(&mut ex).map_or("-".into(), |route| route.info.name.to_string())
+}
+
+fn texts<'v>(route: &'v Value, field: &str) -> Vec<&'v str> {
+    route[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Whether a route of Kong matches, apart from its paths.
+fn matches(route: &Value, (method, host, _, version): Request<'_>) -> bool {
+    let host_fits = |pattern: &&str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(suffix), _) => host.ends_with(suffix),
+        (_, Some(prefix)) => host.starts_with(prefix),
+        _ => host == *pattern,
+    };
+    let (methods, hosts) = (texts(route, "methods"), texts(route, "hosts"));
+    let versions = texts(&route["headers"], "x-v");
+    (methods.is_empty() || methods.contains(&method))
+        && (hosts.is_empty() || hosts.iter().any(host_fits))
+        && (versions.is_empty() || versions.contains(&version))
+}
+
+/// Kong's number for one path of a route, written out bit by bit; nothing stands for no path.
+fn number(route: &Value, path: Option<&str>) -> u128 {
+    let hosts = texts(route, "hosts");
+    let has = |field: &str| route[field].as_array().is_some_and(|all| !all.is_empty());
+    let headers = route["headers"].as_object().map_or(0, serde_json::Map::len) as u128;
+    let kinds = [has("methods"), has("hosts"), headers > 0, path.is_some()];
+    let kinds = kinds.into_iter().filter(|has| *has).count() as u128;
+    let plain = !hosts.is_empty() && hosts.iter().all(|host| !host.contains('*'));
+    let is_pattern = path.is_some_and(|path| path.starts_with('~'));
+    let regex_priority = if is_pattern { route["regex_priority"].as_u64().unwrap_or(0) } else { 0 };
+    let length = path.filter(|_| !is_pattern).map_or(0, str::len);
+    kinds << 61
+        | u128::from(plain) << 60
+        | headers << 52
+        | u128::from(is_pattern) << 51
+        | u128::from(regex_priority) << 19
+        | length as u128
+}
+
+/// The name of the route Kong takes: the greatest number, then the first in the file.
+fn expected(routes: &[Value], request: Request<'_>) -> String {
+    let mut best: Option<(u128, &str)> = None;
+    for route in routes.iter().filter(|route| matches(route, request)) {
+        let paths = texts(route, "paths");
+        let fits = |path: &&str| match path.strip_prefix('~') {
+            Some(pattern) => regex::Regex::new(&format!("^(?:{pattern})")).unwrap().is_match(request.2),
+            None => request.2.starts_with(*path),
+        };
+        let numbers: Vec<u128> = match paths.is_empty() {
+            true => vec![number(route, None)],
+            false => paths.into_iter().filter(fits).map(|path| number(route, Some(path))).collect(),
+        };
+        for number in numbers {
+            if best.is_none_or(|(greatest, _)| number > greatest) {
+                best = Some((number, route["name"].as_str().unwrap()));
+            }
+        }
+    }
+    best.map_or("-".into(), |(_, name)| name.to_owned())
+}
+
+fn snapshot(routes: &[Value]) -> std::sync::Arc<Snapshot> {
+    let file = json!({
+        "_format_version": "3.0",
+        "services": [{ "name": "s", "host": "127.0.0.1", "routes": routes }],
+    });
+    let resources = imported(&file.to_string()).unwrap().resources;
+    let compiled = compiled(&resources);
+    assert_eq!(compiled.problems, [], "{}", json!(routes));
+    compiled.snapshot
+}
+
+const METHODS: [&str; 2] = ["GET", "POST"];
+const HOSTS: [&str; 5] = ["a.x.com", "b.x.com", "x.com", "a.y.org", "other"];
+const PATHS: [&str; 9] = ["/", "/a", "/ab", "/a/b", "/a/b/c", "/a/b/12", "/a/x", "/b", "/a/b/c/d"];
+const VERSIONS: [&str; 3] = ["1", "2", "3"];
+
+/// Every request of the small world above.
+fn requests() -> impl Iterator<Item = Request<'static>> {
+    let each = |at: usize| {
+        let (method, at) = (METHODS[at % 2], at / 2);
+        let (host, at) = (HOSTS[at % 5], at / 5);
+        (method, host, PATHS[at % 9], VERSIONS[at / 9 % 3])
+    };
+    (0..2 * 5 * 9 * 3).map(each)
+}
+
+fn check(routes: &[Value]) {
+    let snapshot = snapshot(routes);
+    for request in requests() {
+        assert_eq!(found(&snapshot, request), expected(routes, request), "{request:?} in {}", json!(routes));
+    }
+}
+
+#[test]
+fn what_kong_sorts_by_is_kept_one_by_one() {
+    let tables = [
+        // more kinds go before a longer path
+        json!([{ "name": "short", "paths": ["/a"], "methods": ["GET"] }, { "name": "long", "paths": ["/a/b"] }]),
+        // a path and a method go before a host
+        json!([{ "name": "host", "hosts": ["a.x.com"] }, { "name": "both", "paths": ["/a"], "methods": ["GET"] }]),
+        // a plain host goes before a wildcard, whatever the paths
+        json!([
+            { "name": "wild", "hosts": ["*.x.com"], "paths": ["/a/b/c"] },
+            { "name": "plain", "hosts": ["a.x.com"], "paths": ["/a"] },
+            { "name": "mixed", "hosts": ["b.x.com", "*.y.org"], "paths": ["/a/b"] },
+        ]),
+        // a pattern goes before a prefix, and patterns by their priority
+        json!([
+            { "name": "prefix", "paths": ["/a/b/c"] },
+            { "name": "weak", "paths": ["~/a/b"] },
+            { "name": "strong", "paths": ["~/a/b/[a-z]+"], "regex_priority": 7 },
+        ]),
+        // a wildcard at the end of a host
+        json!([{ "name": "end", "hosts": ["a.*"], "paths": ["/a"] }, { "name": "path", "paths": ["/a/b"] }]),
+        // the longer of two paths, of one route and of two
+        json!([{ "name": "two", "paths": ["/a", "/a/b/c"] }, { "name": "one", "paths": ["/a/b"] }]),
+        // fields
+        json!([
+            { "name": "v", "paths": ["/a"], "headers": { "x-v": ["1", "2"] } },
+            { "name": "host", "paths": ["/a/b"], "hosts": ["a.x.com"] },
+        ]),
+    ];
+    for table in tables {
+        check(table.as_array().unwrap());
+    }
+}
+
+/// A small generator (xorshift64*), the same numbers for the same seed.
+struct Random(Cell<u64>);
+
+impl Random {
+    fn below(&self, bound: usize) -> usize {
+        let mut x = self.0.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.0.set(x);
+        (x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % bound
+    }
+
+    /// Up to `most` of these, each once.
+    fn some<'t>(&self, of: &[&'t str], most: usize) -> Vec<&'t str> {
+        let mut some: Vec<&str> = (0..self.below(most + 1)).map(|_| of[self.below(of.len())]).collect();
+        some.sort_unstable();
+        some.dedup();
+        some
+    }
+
+    fn route(&self, at: usize) -> Value {
+        let hosts = ["a.x.com", "b.x.com", "*.x.com", "*.com", "a.*", "*x.com"];
+        let paths = ["/", "/a", "/ab", "/a/b", "/a/b/c", "~/a/(b|x)", "~/a/b/\\d+", "~/[a-z]+$", "~/a/b"];
+        let mut route = json!({
+            "name": format!("r{at}"),
+            "hosts": self.some(&hosts, 2),
+            "paths": self.some(&paths, 3),
+            "methods": self.some(&METHODS, 1),
+            "regex_priority": self.below(3),
+        });
+        let versions = self.some(&VERSIONS[..2], 2);
+        if self.below(2) == 0 && !versions.is_empty() {
+            route["headers"] = json!({ "x-v": versions });
+        }
+        route
+    }
+}
+
+#[test]
+fn random_tables_find_what_kong_would_find() {
+    for seed in 1..150_u64 {
+        let random = Random(Cell::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1));
+        let routes: Vec<Value> = (0..2 + random.below(9)).map(|at| random.route(at)).collect();
+        check(&routes);
+    }
+}

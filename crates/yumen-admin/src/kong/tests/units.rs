@@ -1,0 +1,125 @@
+//! Small pieces: paths, joints, ids, references.
+
+use serde_json::{Value, json};
+
+use super::super::environment::Environment;
+use super::super::ids::Ids;
+use super::super::paths::{Joint, Path};
+use super::super::report::Report;
+
+/// What a path becomes when the first pattern that matches is replaced, as `proxy-rewrite` does.
+fn rewritten(rewrites: &[String], path: &str) -> String {
+    let (pairs, rest) = rewrites.as_chunks::<2>();
+    assert!(rest.is_empty());
+    for [pattern, by] in pairs {
+        let regex = regex::Regex::new(pattern).unwrap();
+        if regex.is_match(path) {
+            return regex.replace(path, by.as_str()).into_owned();
+        }
+    }
+    path.to_owned()
+}
+
+#[test]
+fn paths_are_joined_as_kong_joins_them() {
+    // service path, route path, strips, request, upstream
+    let table = [
+        ("/", "/", true, "/a/b", "/a/b"),
+        ("/", "/foo", true, "/foo", "/"),
+        ("/", "/foo", true, "/foo/", "/"),
+        ("/", "/foo", true, "/foo/bar", "/bar"),
+        ("/", "/foo", true, "/foobar", "/bar"),
+        ("/", "/foo/", true, "/foo/bar", "/bar"),
+        ("/", "/foo", false, "/foo/bar", "/foo/bar"),
+        ("/s", "/foo", true, "/foo", "/s"),
+        ("/s", "/foo", true, "/foo/", "/s/"),
+        ("/s", "/foo", true, "/foo/bar", "/s/bar"),
+        ("/s", "/foo", true, "/foobar", "/s/bar"),
+        ("/s", "/foo/", true, "/foo/", "/s/"),
+        ("/s", "/foo/", true, "/foo/bar", "/s/bar"),
+        ("/s", "/", true, "/", "/s"),
+        ("/s", "/", true, "/bar", "/s/bar"),
+        ("/s", "/foo", false, "/foo/bar", "/s/foo/bar"),
+        ("/s", "/", false, "/", "/s"),
+        ("/s/", "/foo", true, "/foo", "/s"),
+        ("/s/", "/foo/", true, "/foo/", "/s/"),
+        ("/s/", "/foo", true, "/foo/bar", "/s/bar"),
+        ("/s/", "/foo", false, "/foo/bar", "/s/foo/bar"),
+        ("/$1", "/foo", true, "/foo/bar", "/$1/bar"),
+        ("/", "~/v\\d+/x", true, "/v12/x/y", "/y"),
+        ("/s", "~/v\\d+", true, "/v12", "/s"),
+        ("/s", "~/a|/b", true, "/b/c", "/s/c"),
+    ];
+    for (base, route, strips, request, expected) in table {
+        let path = Path::parse(route, true);
+        let rewrites = Joint { base, strips, plain: false }.rewrites(&path);
+        assert_eq!(rewritten(&rewrites, request), expected, "{base} {route} {strips} {request}");
+    }
+    let plain = |base| Joint { base, strips: true, plain: true }.rewrites(&Path::parse("/foo", true));
+    assert_eq!(rewritten(&plain("/s"), "/foobar"), "/sbar");
+    assert_eq!(rewritten(&plain("/s/"), "/foo/bar"), "/s/bar");
+}
+
+#[test]
+fn what_all_matches_of_a_pattern_begin_with_is_found_and_never_too_long() {
+    for (path, literal) in [
+        ("~/a/b/(c|d)", "/a/b/"),
+        ("~/a/b|/c", "/"),
+        ("~/a/[|]b", "/a/"),
+        ("~/a/\\|b", "/a/|b"),
+        ("~/a/([)|]|b)|/c", "/"),
+        ("~/a/b/\\d+", "/a/b/"),
+        ("~^/a\\.b/.*", "/a.b/"),
+        ("~/ab?c", "/a"),
+        ("~/ab*", "/a"),
+        ("~/a{2}", "/"),
+        ("~(?i)/a", "/"),
+        ("~/a/:id/[0-9]+", "/a/"),
+        ("/a/:id", "/a/"),
+        ("/a*b", "/a*b"),
+    ] {
+        assert_eq!(Path::parse(path, true).literal(), literal, "{path}");
+    }
+}
+
+#[test]
+fn before_3_0_a_path_with_odd_characters_is_a_pattern() {
+    assert_eq!(Path::parse("/a-b_c.d~e/%20", false), Path::Prefix("/a-b_c.d~e/%20".into()));
+    assert_eq!(Path::parse("/a/(b|c)$", false), Path::Pattern("/a/(b|c)$".into()));
+    assert_eq!(Path::parse("/a/(b|c)$", true), Path::Prefix("/a/(b|c)$".into()));
+}
+
+#[test]
+fn ids_are_readable_allowed_and_unlike() {
+    let mut ids = Ids::default();
+    let given = ["orders", "orders", "a b/c", "", "-é-"].map(|name| ids.give(name));
+    assert_eq!(given, ["orders", "orders-2", "a-b-c", "unnamed", "unnamed-2"]);
+    let long = ["x".repeat(100), "x".repeat(100)].map(|name| ids.give(&name));
+    assert_eq!(long.map(|id| (id.len(), id.ends_with("-2"))), [(64, false), (64, true)]);
+}
+
+#[test]
+fn references_that_lead_nowhere_become_null_and_are_told() {
+    let document =
+        json!({ "vaults": [{ "name": "env", "prefix": "shop", "config": { "prefix": "SHOP_" } }] });
+    let environment = Environment::new(&super::environment, &document);
+    for (text, expected, why) in [
+        ("plain", json!("plain"), ""),
+        ("${{ env \"DECK_KEY\" }}", json!("key-from-deck"), ""),
+        ("a-${{env \"DECK_KEY\"}}-b", json!("a-key-from-deck-b"), ""),
+        ("${{ env \"DECK_PORT\" | toInt }}", json!(9001), ""),
+        ("{vault://env/other-key}", json!("key-from-the-vault"), ""),
+        ("{vault://shop/password/bob}", json!("secret of bob"), ""),
+        ("${{ env \"DECK_NO\" }}", Value::Null, "the environment variable DECK_NO is not set"),
+        ("{vault://env/no}", Value::Null, "the environment variable NO is not set"),
+        ("{vault://hcv/a/b}", Value::Null, "the vault hcv is not the environment"),
+        ("${{ env \"DECK_KEY\" | toInt }}", Value::Null, "DECK_KEY is not an integer"),
+    ] {
+        let mut value = json!({ "at": text });
+        let mut report = Report::default();
+        environment.resolve(&mut value, "", &mut report);
+        assert_eq!(value["at"], expected, "{text}");
+        assert_eq!(report.lines().len(), usize::from(!why.is_empty()), "{text}");
+        assert!(report.text().contains(why), "{text}: {}", report.text());
+    }
+}

@@ -1,0 +1,67 @@
+//! `yumen import`: another gateway's configuration as a resource file of ours, with a report.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use yumen_admin::kong::{self, Imported, Level, Line, Surroundings};
+use yumen_base::Problem;
+use yumen_config::{NodeConfig, Resource, document};
+use yumen_plugin::Carry;
+
+use crate::cli::ImportArgs;
+use crate::compiler;
+
+/// Translates a declarative file of Kong. Fails where the result does not pass `yumen check`.
+pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    let name = args.file.display();
+    let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let surroundings = Surroundings {
+        environment: &compiler::environment,
+        runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
+    };
+    let Imported { resources, mut report } = match kong::import(&text, &surroundings) {
+        Ok(imported) => imported,
+        Err(message) => bail!("{name}: {message}"),
+    };
+    let errors = errors(&resources);
+    for problem in &errors {
+        report.add(unusable(problem));
+    }
+    let report = match args.json {
+        true => format!("{:#}\n", report.json()),
+        false => report.text(),
+    };
+    put(args.out.as_deref(), &document::to_yaml(&resources), &mut std::io::stdout())?;
+    put(args.report.as_deref(), &report, &mut std::io::stderr())?;
+    Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What `yumen check` would call errors.
+fn errors(resources: &[Resource]) -> Vec<Problem> {
+    let mut compiler = compiler::new(&NodeConfig::default(), 1, Arc::new(Carry::default()));
+    compiler.replace_all(resources.to_vec(), 1);
+    let mut problems = compiler.problems();
+    problems.retain(|problem| problem.level == yumen_base::Level::Error);
+    problems
+}
+
+fn unusable(problem: &Problem) -> Line {
+    Line {
+        level: Level::Dropped,
+        object: problem.object.clone(),
+        field: problem.path.clone(),
+        instead: "the result is refused".to_owned(),
+        why: problem.message.clone(),
+        hint: problem.hint.clone().unwrap_or_else(|| "mend it in the result".to_owned()),
+    }
+}
+
+fn put(file: Option<&Path>, text: &str, otherwise: &mut impl Write) -> anyhow::Result<()> {
+    match file {
+        Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
+        None => otherwise.write_all(text.as_bytes()).context("cannot write the result"),
+    }
+}
