@@ -3,6 +3,7 @@
 //! The cost of a look-up does not grow with the table. Clones share structure. Knows nothing of how
 //! routes are written.
 
+mod overlap;
 mod pattern;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use yumen_plugin::Exchange;
 
-pub(crate) use trace::methods;
+pub use overlap::Overlap;
 pub use trace::{Losing, Lost, Trace, Witness};
 
 use crate::Route;

@@ -6,8 +6,10 @@ mod compiler;
 mod control;
 mod dns;
 mod explain;
+mod lint;
 mod node;
 mod offline;
+mod plan;
 mod process;
 mod reference;
 mod run;
@@ -23,6 +25,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check { file, json } => check::check(&file, json),
+        Command::Lint { file, strict, json } => lint::run(&file, strict, json),
+        Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
