@@ -27,6 +27,9 @@ use walk::{Answered, Walk};
 /// How many routes of other hosts or paths are told one by one.
 const NEAREST_MAX: usize = 5;
 
+/// Finds the text of an object.
+pub type TextOf<'b> = dyn Fn(Kind, &str) -> Option<Arc<str>> + 'b;
+
 /// What may be known beside the snapshot. Nothing of it changes the answer but the time, on which
 /// limits depend.
 #[derive(Clone, Copy, Default)]
@@ -36,7 +39,7 @@ pub struct Background<'b> {
     /// The findings in force.
     pub problems: &'b [Problem],
     /// The text of an object as it was written last.
-    pub text: Option<&'b dyn Fn(Kind, &str) -> Option<Arc<str>>>,
+    pub text: Option<&'b TextOf<'b>>,
 }
 
 /// What becomes of a request, and why.
@@ -192,6 +195,9 @@ pub struct UpstreamChoice {
     pub next: Option<String>,
     /// All of them.
     pub endpoints: Vec<EndpointView>,
+    /// Host names among its nodes whose addresses are not known here.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub unresolved: Box<[Box<str>]>,
     /// The method it is asked with.
     pub method: String,
     /// The `Host` it sees; `None` while no endpoint is known whose it would be.
@@ -433,6 +439,7 @@ fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Field
         balancer: upstream.balancer.name(),
         next: next.map(|endpoint| endpoint.addr.to_string()),
         endpoints: endpoints(upstream),
+        unresolved: upstream.unresolved.clone(),
         method: text(ex.request.method_name()),
         host,
         path: text(ex.request.upstream_target()),

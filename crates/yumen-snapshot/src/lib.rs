@@ -5,6 +5,8 @@
 pub mod balance;
 pub mod compile;
 pub mod explain;
+pub mod lint;
+pub mod plan;
 pub mod policy;
 pub mod publish;
 pub mod router;
@@ -16,6 +18,7 @@ pub mod upstream;
 pub use balance::{Balancer, UpstreamState};
 pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
 pub use explain::{Background, Explanation, Question, explain};
+pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
 pub use publish::Publisher;
 pub use router::{Losing, Lost, Router, Trace, Witness};
 pub use snapshot::{Certificate, Filters, Matching, Route, Slot, Snapshot, Target};

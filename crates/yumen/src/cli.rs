@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::explain::ExplainArgs;
+use crate::plan::PlanArgs;
 use crate::remote::Remote;
 use crate::top::Order;
 
@@ -88,10 +89,30 @@ pub(crate) enum Command {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Look a resource file over for what is probably not meant
+    ///
+    /// Routes nobody reaches, plugins that contradict each other, weak or expired certificates, objects
+    /// nobody names, and all that `check` finds. Exit status 1 if there is an error.
+    Lint {
+        /// Resources in the APISIX standalone format, YAML or JSON
+        file: PathBuf,
+        /// Also tell routes that anybody may call, and upstreams over TLS that are not verified
+        #[arg(long)]
+        strict: bool,
+        /// Print findings as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what a change of the resources would do before it is made
+    ///
+    /// Objects that differ, problems the change brings, and what becomes of sampled requests. Exit
+    /// status 1 if there is an error, 2 if the change does so much that somebody should confirm it.
+    Plan(PlanArgs),
     /// Say why a request goes where it goes: route, plugins, upstream
     ///
     /// Thinks the request through with the router and the plugins that would serve it, and tells the
     /// reason why each other route lost. Nothing is sent and nothing is counted.
+    #[command(override_usage = "yumen explain [OPTIONS] [METHOD] URL")]
     Explain(ExplainArgs),
     /// Show where a running gateway spends its time: routes, upstreams, plugins, consumers
     ///

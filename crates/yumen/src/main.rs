@@ -9,9 +9,11 @@ mod dns;
 mod doors;
 mod explain;
 mod import;
+mod lint;
 mod node;
 mod offline;
 mod operators;
+mod plan;
 mod process;
 mod reference;
 mod remote;
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
             remote::import(&remote, &file, replace, reason.as_deref())
         }
         Command::Problems { remote } => remote::problems(&remote),
+        Command::Lint { file, strict, json } => lint::run(&file, strict, json),
+        Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Top(args) => top::top(&args),
         Command::Import(Import::Kong(args)) => import::kong(&args),

@@ -57,7 +57,7 @@ impl Explanation {
         if self.other_hosts + self.other_paths > 0 {
             writeln!(
                 f,
-                "  others: {} for other paths, {} for other hosts",
+                "  routes for other paths: {}, for other hosts: {}",
                 self.other_paths, self.other_hosts
             )?;
         }
@@ -102,6 +102,9 @@ fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result
         let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
         let (address, weight) = (&endpoint.address, endpoint.weight);
         writeln!(f, "  {address} weight {weight}{health}{rotation}{next}")?;
+    }
+    for host in &upstream.unresolved {
+        writeln!(f, "  {host}, whose addresses are not known here")?;
     }
     let rewritten = if upstream.is_rewritten { " (rewritten)" } else { "" };
     writeln!(f, "\nAsked\n  {} {}{rewritten}", upstream.method, upstream.path)?;

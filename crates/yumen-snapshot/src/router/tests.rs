@@ -1,6 +1,6 @@
 //! The router against hand-written cases and against a matcher that states the rules plainly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use yumen_base::IpSet;
@@ -299,7 +299,13 @@ fn some_route(random: &Random, id: &str) -> Arc<Route> {
     route(id, Matching { methods, priority: random.below(3) as i32, ..matching(&uris, &hosts) })
 }
 
-fn agree(router: &Router, routes: &BTreeMap<String, Arc<Route>>, random: &Random) {
+/// Checks some requests, and notes the routes they get to.
+fn agree(
+    router: &Router,
+    routes: &BTreeMap<String, Arc<Route>>,
+    random: &Random,
+    reached: &mut BTreeSet<String>,
+) {
     for _ in 0..12 {
         let path = some_path(random);
         let host = random.one(&["x.com", "a.x.com", "c.a.x.com", "ax.com", "y.com", "y.org", ""]);
@@ -307,6 +313,7 @@ fn agree(router: &Router, routes: &BTreeMap<String, Arc<Route>>, random: &Random
         let expected = naive(routes, &path, host, method);
         let got = found(router, &format!("{name} {path}\nHost: {host}"));
         assert_eq!(got, expected, "{name} {path} at {host} among {routes:#?}");
+        reached.insert(got);
         if random.below(32) == 0 {
             explains_as_it_serves(router, routes, &format!("{name} {path}"), host, &expected);
         }
@@ -344,6 +351,7 @@ fn random_tables_answer_as_the_plain_rules_do_through_every_change() {
         let mut router = Router::default();
         let mut routes: BTreeMap<String, Arc<Route>> = BTreeMap::new();
         let mut old = Vec::new();
+        let (mut reached, mut unreachable) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..40 {
             let id = random.below(16).to_string();
             if let Some(gone) = routes.remove(&id) {
@@ -355,13 +363,19 @@ fn random_tables_answer_as_the_plain_rules_do_through_every_change() {
                 routes.insert(id, new);
             }
             assert_eq!(router.len(), routes.len());
-            agree(&router, &routes, &random);
+            let shadowed = router.overlaps().into_iter().filter(|one| one.is_shadowed);
+            unreachable.extend(shadowed.map(|one| one.route.to_string()));
+            reached.clear();
+            agree(&router, &routes, &random, &mut reached);
+            let both: Vec<_> = reached.intersection(&unreachable).collect();
+            assert!(both.is_empty(), "{both:?} are called unreachable among {routes:#?}");
+            unreachable.clear();
             if random.below(10) == 0 {
                 old.push((router.clone(), routes.clone()));
             }
         }
         for (router, routes) in &old {
-            agree(router, routes, &random);
+            agree(router, routes, &random, &mut reached);
         }
         for gone in routes.values() {
             router.remove(gone);

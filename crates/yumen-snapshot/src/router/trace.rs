@@ -81,8 +81,7 @@ fn detail(route: &Route, lost: Lost, ex: &Exchange<'_>) -> String {
     }
 }
 
-/// The names of methods by their bits.
-pub(crate) fn methods(bits: u16) -> Vec<&'static str> {
+fn methods(bits: u16) -> Vec<&'static str> {
     const ALL: [Method; 10] = [
         Method::Get,
         Method::Head,

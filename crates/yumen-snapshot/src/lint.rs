@@ -1,0 +1,74 @@
+//! What is probably not meant: routes nobody reaches, plugins that contradict each other, weak
+//! certificates, objects nobody names.
+//!
+//! Looks at the resources and at what the compiler made of them. What the compiler itself refuses is not
+//! repeated. Reads neither clock nor certificates: both come in.
+
+mod certificates;
+mod objects;
+mod plugins;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_config::Resource;
+
+use crate::Snapshot;
+
+pub use certificates::{CertificateFacts, KeyFacts};
+
+/// What is looked at.
+pub struct Lint<'l> {
+    /// The resources.
+    pub resources: &'l [Resource],
+    /// What the compiler made of them.
+    pub snapshot: &'l Snapshot,
+    /// The time, in seconds since the Unix epoch.
+    pub now_unix_s: u64,
+    /// Reads the first certificate of a PEM text.
+    pub certificate: &'l dyn Fn(&str) -> Result<CertificateFacts, String>,
+    /// Whether to tell what is a matter of taste as well: routes without authentication where nothing
+    /// asks for any, upstreams over TLS that are not verified.
+    pub strict: bool,
+}
+
+/// Everything found, by object.
+pub fn lint(input: &Lint<'_>) -> Vec<Problem> {
+    let texts = Texts::new(input.resources);
+    let mut problems = routes::check(input.snapshot);
+    problems.extend(plugins::check(input, &texts));
+    problems.extend(objects::check(input, &texts));
+    problems.extend(certificates::check(input, &texts));
+    problems.sort_by(|a, b| (&a.object, &a.path).cmp(&(&b.object, &b.path)));
+    problems
+}
+
+/// The resources' texts, parsed, by name as `routes/1`.
+pub(crate) struct Texts<'l> {
+    by_name: HashMap<String, Value>,
+    resources: &'l [Resource],
+}
+
+impl<'l> Texts<'l> {
+    pub(crate) fn new(resources: &'l [Resource]) -> Texts<'l> {
+        let parsed = |one: &Resource| Some((one.to_string(), serde_json::from_str(&one.json).ok()?));
+        Texts { by_name: resources.iter().filter_map(parsed).collect(), resources }
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.by_name.get(name)
+    }
+
+    /// Settings of a plugin as they stand in an object.
+    fn settings(&self, origin: &str, plugin: &str) -> Option<&Value> {
+        self.get(origin)?.get("plugins")?.get(plugin)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&'l Resource, &Value)> {
+        self.resources.iter().filter_map(|one| Some((one, self.get(&one.to_string())?)))
+    }
+}

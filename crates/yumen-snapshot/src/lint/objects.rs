@@ -1,0 +1,103 @@
+//! Objects nobody names, and upstreams that lead nowhere.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_config::Kind;
+
+use super::{Lint, Texts};
+use crate::{Scheme, Upstream};
+
+/// Fields that name an object, and its kind.
+const NAMES: &[(&str, Kind)] = &[
+    ("upstream_id", Kind::Upstreams),
+    ("service_id", Kind::Services),
+    ("plugin_config_id", Kind::PluginConfigs),
+    ("group_id", Kind::ConsumerGroups),
+];
+
+pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+    let mut problems = unused(texts);
+    problems.extend(keyless(texts));
+    for (_, upstream) in input.snapshot.upstreams() {
+        problems.extend(nowhere(upstream));
+        if input.strict && upstream.scheme == Scheme::Https && !upstream.tls.verify {
+            let path = format!("{}tls.verify", inside(upstream));
+            let message = "the endpoints' certificates are not checked";
+            problems.push(Problem::warning(&*upstream.origin, path, message).hint("set tls.verify to true"));
+        }
+    }
+    problems
+}
+
+fn unused(texts: &Texts<'_>) -> Vec<Problem> {
+    let mut named = BTreeSet::new();
+    for (_, value) in texts.iter() {
+        collect(value, &mut named);
+    }
+    let is_unused = |kind: Kind, id: &str| {
+        let may_be_named = NAMES.iter().any(|(_, known)| *known == kind);
+        may_be_named && !named.contains(&(kind, id.to_owned()))
+    };
+    let unused = texts.iter().filter(|(one, _)| is_unused(one.kind, &one.id));
+    unused.map(|(one, _)| Problem::warning(one.to_string(), "", "nobody names this object")).collect()
+}
+
+/// Names anywhere in a text: plugins name upstreams too.
+fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
+    match value {
+        Value::Object(members) => {
+            for (field, member) in members {
+                let kind = NAMES.iter().find(|(known, _)| known == field).map(|(_, kind)| *kind);
+                match (kind, member) {
+                    (Some(kind), Value::String(id)) => drop(named.insert((kind, id.clone()))),
+                    (Some(kind), Value::Number(id)) => drop(named.insert((kind, id.to_string()))),
+                    (_, member) => collect(member, named),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, named)),
+        _ => {}
+    }
+}
+
+/// Consumers that no key leads to, unless a plugin takes them for the anonymous one.
+fn keyless(texts: &Texts<'_>) -> Vec<Problem> {
+    let of_kind = |kind: Kind| texts.iter().filter(move |(one, _)| one.kind == kind);
+    let owners: BTreeSet<&str> =
+        of_kind(Kind::Credentials).filter_map(|(one, _)| Some(one.id.split_once('/')?.0)).collect();
+    let anonymous: BTreeSet<&str> = texts
+        .iter()
+        .filter_map(|(_, value)| value.get("plugins")?.as_object())
+        .flat_map(|plugins| plugins.values())
+        .filter_map(|settings| settings.get("anonymous_consumer")?.as_str())
+        .collect();
+    let has_key = |value: &Value| {
+        let plugins = value.get("plugins").and_then(Value::as_object);
+        plugins.is_some_and(|plugins| plugins.keys().any(|name| name.ends_with("-auth")))
+    };
+    let keyless = of_kind(Kind::Consumers).filter(|(one, value)| {
+        !has_key(value) && !owners.contains(&*one.id) && !anonymous.contains(&*one.id)
+    });
+    let problem = |name: String| {
+        Problem::warning(name, "plugins", "nothing leads to this consumer: it has neither key nor credential")
+    };
+    keyless.map(|(one, _)| problem(one.to_string())).collect()
+}
+
+fn inside(upstream: &Upstream) -> &'static str {
+    if upstream.origin.starts_with("upstreams/") { "" } else { "upstream." }
+}
+
+fn nowhere(upstream: &Upstream) -> Option<Problem> {
+    let message = match &*upstream.endpoints {
+        [] if upstream.unresolved.is_empty() => "there is no endpoint: requests are answered 503",
+        [] => return None,
+        all if all.iter().all(|endpoint| endpoint.weight == 0) => {
+            "all endpoints have weight 0: requests are answered 503"
+        }
+        _ => return None,
+    };
+    Some(Problem::error(&*upstream.origin, format!("{}nodes", inside(upstream)), message))
+}

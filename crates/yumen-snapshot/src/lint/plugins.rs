@@ -1,0 +1,111 @@
+//! Plugins of one route that do not go together, and routes that let everybody in.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_plugin::Instance;
+
+use super::{Lint, Texts};
+use crate::{Route, Target};
+
+/// A plugin that answers every request, and one that then has nothing left to do.
+const DEAD: &[(&str, &str)] = &[
+    ("redirect", "mocking"),
+    ("redirect", "proxy-rewrite"),
+    ("redirect", "limit-count"),
+    ("redirect", "limit-req"),
+    ("redirect", "limit-conn"),
+];
+
+pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+    let routes = input.snapshot.router.routes();
+    let global = input.snapshot.global.all();
+    let all = || routes.values().flat_map(|route| route.chain.all()).chain(global);
+    let mut problems: Vec<Problem> =
+        routes.values().flat_map(|route| together(route, global, texts)).collect();
+    // Settings that stand in a service are told once, not for each of its routes.
+    let mut seen = BTreeSet::new();
+    let first = |one: &&Arc<Instance>| seen.insert((one.origin.clone(), one.name));
+    problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
+    if input.strict || all().any(|instance| instance.is_auth) {
+        problems.extend(routes.values().filter_map(|route| open(route, global)));
+    }
+    problems
+}
+
+/// What is wrong with the settings of one plugin by themselves.
+fn alone(instance: &Instance, texts: &Texts<'_>) -> Option<Problem> {
+    let settings = texts.settings(&instance.origin, instance.name)?;
+    let is = |field: &str, value: &str| settings.get(field).and_then(Value::as_str) == Some(value);
+    let credentials = settings.get("allow_credential").and_then(Value::as_bool) == Some(true);
+    if instance.name == "cors" && credentials && is("allow_origins", "**") {
+        let path = "plugins.cors.allow_origins";
+        let message = "every site on the web may read answers with its visitors' credentials";
+        let problem = Problem::warning(&*instance.origin, path, message);
+        return Some(problem.hint("name the origins, or leave allow_credential off"));
+    }
+    None
+}
+
+/// What is wrong with the plugins of a route side by side.
+fn together(route: &Route, global: &[Arc<Instance>], texts: &Texts<'_>) -> Vec<Problem> {
+    let object = format!("routes/{}", route.info.id);
+    let chain = route.chain.all();
+    let find = |name: &str| chain.iter().find(|instance| instance.name == name);
+    let mut problems = Vec::new();
+    let auth: Vec<&str> = chain.iter().filter(|one| one.is_auth).map(|one| one.name).collect();
+    if auth.len() > 1 {
+        let message = format!("{} stand side by side: a client has to pass all of them", auth.join(" and "));
+        problems.push(Problem::warning(&*object, "plugins", message).hint("keep one of them on a route"));
+    }
+    for (answers, dead) in DEAD {
+        let (Some(first), Some(second)) = (find(answers), find(dead)) else { continue };
+        if always(first, texts) {
+            let from = origins(first, second, route);
+            let message = format!("{answers} answers every request, so {dead} has nothing to do{from}");
+            problems.push(Problem::warning(&*object, format!("plugins.{dead}"), message));
+        }
+    }
+    let asks = chain.iter().chain(global).any(|one| one.is_auth);
+    if let Some(restriction) = find("consumer-restriction").filter(|_| !asks) {
+        let kind = texts.settings(&restriction.origin, restriction.name).and_then(|it| it.get("type"));
+        let kind = kind.and_then(Value::as_str).unwrap_or("consumer_name");
+        if kind.starts_with("consumer") {
+            let message = "it refuses everybody: no plugin of the route finds out who the consumer is";
+            let problem = Problem::error(&*object, "plugins.consumer-restriction", message);
+            problems.push(problem.hint("add an authentication plugin, such as key-auth"));
+        }
+    }
+    problems
+}
+
+/// Whether a redirect spares nobody.
+fn always(redirect: &Instance, texts: &Texts<'_>) -> bool {
+    let settings = texts.settings(&redirect.origin, redirect.name);
+    redirect.meta.filter.is_none() && settings.is_some_and(|settings| settings.get("uri").is_some())
+}
+
+/// Where settings stand that are not the route's own.
+fn origins(first: &Instance, second: &Instance, route: &Route) -> String {
+    let own = format!("routes/{}", route.info.id);
+    if *first.origin == *own && *second.origin == *own {
+        return String::new();
+    }
+    format!(" ({} of {}, {} of {})", first.name, first.origin, second.name, second.origin)
+}
+
+/// A route that forwards requests of anybody from anywhere.
+fn open(route: &Route, global: &[Arc<Instance>]) -> Option<Problem> {
+    let guards = |instance: &Arc<Instance>| instance.is_auth || instance.name == "ip-restriction";
+    let is_guarded = route.chain.all().iter().chain(global).any(guards);
+    let filters = route.matching.filters.as_ref();
+    let is_local = filters.is_some_and(|filters| !filters.remote_addrs.is_empty());
+    if is_guarded || is_local || !matches!(route.target, Target::Upstream(_)) {
+        return None;
+    }
+    let message = "anybody may call this route: no plugin asks who the client is";
+    let problem = Problem::warning(format!("routes/{}", route.info.id), "plugins", message);
+    Some(problem.hint("add an authentication plugin or ip-restriction if that is not meant"))
+}

@@ -1,0 +1,202 @@
+//! Documents in, findings out: each check finds what it is for, and nothing in what is in order.
+
+use yumen_config::document;
+
+use super::{CertificateFacts, KeyFacts, Lint, lint};
+use crate::testing::compiler;
+
+const DAY_S: u64 = 86_400;
+const NOW_S: u64 = 1_700_000_000;
+
+/// Reads `DAYS BITS` out of a padded text: when a certificate ends from now, and the length of its key.
+fn facts(text: &str) -> Result<CertificateFacts, String> {
+    let mut words = text.split_whitespace().map(|word| word.parse::<i64>());
+    let (Some(Ok(days)), Some(Ok(bits))) = (words.next(), words.next()) else {
+        return Err("not read".into());
+    };
+    let not_after_unix_s = NOW_S as i64 + days * DAY_S as i64;
+    let not_before_unix_s = not_after_unix_s - 365 * DAY_S as i64;
+    let key = if bits == 0 { KeyFacts::Other } else { KeyFacts::Rsa { bits: bits as usize } };
+    Ok(CertificateFacts { not_before_unix_s, not_after_unix_s, key })
+}
+
+fn found(text: &str, strict: bool) -> Vec<String> {
+    let (resources, problems) = document::parse(text, &|_| None);
+    assert!(problems.is_empty(), "{text}: {problems:?}");
+    let mut compiler = compiler();
+    let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
+    let problems = compiler.problems();
+    assert!(problems.iter().all(|one| one.level == yumen_base::Level::Warning), "{text}: {problems:?}");
+    let input =
+        Lint { resources: &resources, snapshot: &snapshot, now_unix_s: NOW_S, certificate: &facts, strict };
+    let problems = lint(&input);
+    problems.iter().map(|one| one.to_string().lines().next().unwrap_or_default().to_owned()).collect()
+}
+
+fn check(text: &str, expected: &[&str]) {
+    assert_eq!(found(text, false), expected, "{text}");
+}
+
+/// Routes as flow maps, each with an upstream of its own.
+fn check_routes(routes: &[&str], expected: &[&str]) {
+    let route = |route: &&str| format!("- {{{route}, upstream: {{nodes: {{\"10.0.0.1:80\": 1}}}}}}\n");
+    check(&format!("routes:\n{}", routes.iter().map(route).collect::<String>()), expected);
+}
+
+#[test]
+fn routes_that_nobody_reaches_are_errors() {
+    let shadowed = |by: &str, why: &str| {
+        format!("error: routes/b at uri: no request gets to this route: routes/{by} {why}")
+    };
+    let same = "has the same host, path and priority and a lower id";
+    check_routes(&["id: a, uri: /x", "id: b, uri: /x"], &[&shadowed("a", same)]);
+    check_routes(
+        &["id: a, uri: /x, priority: 1", "id: b, uri: /x, methods: [GET], vars: [[arg_a, '==', '1']]"],
+        &[&shadowed("a", "has the same host and path and a higher priority")],
+    );
+    check_routes(
+        &["id: a, uri: '/u/:id', create_time: 1", "id: b, uri: '/u/:name', create_time: 2"],
+        &[&shadowed("a", "has the same host, path and priority and is older")],
+    );
+    check_routes(
+        &["id: a, uri: /api/*, host: '*'", "id: b, uris: [/api/x, '/api/y/*']"],
+        &[&shadowed("a", "is for the host * and so comes before routes without one")],
+    );
+    check_routes(&["id: a, uri: /x", "id: a2, uri: /y", "id: b, uris: [/x, /y]"], &[&shadowed("a", same)]);
+}
+
+#[test]
+fn routes_that_share_requests_by_age_alone_are_warned_of() {
+    check_routes(
+        &["id: a, uri: /x, methods: [GET, PUT]", "id: b, uri: /x, methods: [GET, POST]"],
+        &[
+            "warning: routes/b at priority: routes/a has the same host, path and priority and a lower id, and gets the requests of both",
+        ],
+    );
+}
+
+#[test]
+fn routes_that_only_look_alike_are_in_order() {
+    for routes in [
+        ["id: a, uri: /x, methods: [GET]", "id: b, uri: /x, methods: [POST]"],
+        ["id: a, uri: /x, priority: 1, vars: [[arg_a, '==', '1']]", "id: b, uri: /x"],
+        ["id: a, uri: /x, remote_addrs: [10.0.0.0/8], priority: 1", "id: b, uri: /x"],
+        ["id: a, uri: /x, host: a.com", "id: b, uri: /x"],
+        ["id: a, uri: /x, methods: [GET], priority: 1", "id: b, uri: /x"],
+        ["id: a, uri: /x", "id: b, uris: [/x, /y]"],
+        ["id: a, uri: '/*'", "id: b, uri: /x"],
+        ["id: a, uri: /x, host: '*'", "id: b, uri: /x/*"],
+    ] {
+        check_routes(&routes, &[]);
+    }
+}
+
+#[test]
+fn plugins_that_contradict_each_other_are_told() {
+    for (plugins, expected) in [
+        (
+            "redirect: {uri: /b}, mocking: {response_example: x}",
+            "warning: routes/r at plugins.mocking: redirect answers every request, so mocking has nothing to do",
+        ),
+        (
+            "key-auth: {}, basic-auth: {}",
+            "warning: routes/r at plugins: basic-auth and key-auth stand side by side: a client has to pass all of them",
+        ),
+        (
+            "consumer-restriction: {whitelist: [a]}",
+            "error: routes/r at plugins.consumer-restriction: it refuses everybody: no plugin of the route finds out who the consumer is",
+        ),
+        (
+            "cors: {allow_credential: true, allow_origins: '**', allow_methods: '**', allow_headers: '**'}",
+            "warning: routes/r at plugins.cors.allow_origins: every site on the web may read answers with its visitors' credentials",
+        ),
+    ] {
+        check_routes(&[&format!("id: r, uri: /r, plugins: {{{plugins}}}")], &[expected]);
+    }
+    for plugins in [
+        "redirect: {http_to_https: true}, mocking: {response_example: x}",
+        "redirect: {uri: /b, _meta: {filter: [[arg_a, '==', '1']]}}, mocking: {response_example: x}",
+        "consumer-restriction: {type: route_id, whitelist: [r]}",
+        "key-auth: {}, consumer-restriction: {whitelist: [a]}",
+        "cors: {allow_credential: true, allow_origins: 'https://a.com', allow_methods: '**', allow_headers: '**'}",
+    ] {
+        check_routes(&[&format!("id: r, uri: /r, plugins: {{{plugins}}}")], &[]);
+    }
+}
+
+const OPEN: &str = "routes:
+- {id: open, uri: /open, upstream: {nodes: {'10.0.0.1:80': 1}}}
+- {id: mine, uri: /mine, remote_addrs: [10.0.0.0/8], upstream: {nodes: {'10.0.0.1:80': 1}}}
+- {id: gone, uri: /gone, plugins: {redirect: {uri: /open}}}
+";
+
+#[test]
+fn an_open_route_is_told_where_others_ask_who_the_client_is_or_when_strict() {
+    let open =
+        "warning: routes/open at plugins: anybody may call this route: no plugin asks who the client is";
+    assert_eq!(found(OPEN, false), [""; 0]);
+    assert_eq!(found(OPEN, true), [open]);
+    let guarded =
+        "- {id: shut, uri: /shut, plugins: {key-auth: {}}, upstream: {nodes: {'10.0.0.1:80': 1}}}\n";
+    assert_eq!(found(&format!("{OPEN}{guarded}"), false), [open]);
+    let everywhere = "global_rules:\n- {id: all, plugins: {key-auth: {}}}\n";
+    assert_eq!(found(&format!("{OPEN}{everywhere}"), true), [""; 0]);
+}
+
+#[test]
+fn objects_nobody_names_and_upstreams_without_endpoints_are_told() {
+    check(
+        "upstreams:\n- {id: used, nodes: {'10.0.0.1:80': 1}}\n- {id: unused, nodes: {'10.0.0.1:80': 1}}\n\
+         - {id: empty, nodes: []}\n- {id: 7, nodes: {'10.0.0.1:80': 0}}\n- {id: name, nodes: {'a.internal:80': 1}}\n\
+         services:\n- {id: s, upstream_id: used}\n- {id: t, upstream: {nodes: []}}\n\
+         routes:\n- {id: r, uri: /r, service_id: s}\n- {id: r2, uri: /r2, upstream_id: empty, service_id: t}\n\
+         - {id: r3, uri: /r3, upstream_id: 7}\n- {id: r4, uri: /r4, upstream_id: name}\n\
+         plugin_configs:\n- {id: p, plugins: {}}\nconsumer_groups:\n- {id: g, plugins: {}}\n\
+         consumers:\n- {username: a}\n- {username: b, plugins: {key-auth: {key: k}}}\n- {username: c}\n\
+         credentials:\n- {id: x, username: c, plugins: {key-auth: {key: l}}}\n",
+        &[
+            "warning: consumer_groups/g: nobody names this object",
+            "warning: consumers/a at plugins: nothing leads to this consumer: it has neither key nor credential",
+            "warning: plugin_configs/p: nobody names this object",
+            "error: services/t at upstream.nodes: there is no endpoint: requests are answered 503",
+            "error: upstreams/7 at nodes: all endpoints have weight 0: requests are answered 503",
+            "error: upstreams/empty at nodes: there is no endpoint: requests are answered 503",
+            "warning: upstreams/unused: nobody names this object",
+        ],
+    );
+}
+
+#[test]
+fn certificates_are_judged_by_their_end_and_key() {
+    let pem = |facts: &str| format!("\"{facts}{}\"", " ".repeat(130));
+    let ssl = |id: &str, facts: &str, more: &str| {
+        format!("- {{id: {id}, sni: {id}.com, cert: {}, key: {}{more}}}\n", pem(facts), pem("k"))
+    };
+    let text = format!(
+        "ssls:\n{}{}{}{}{}{}",
+        ssl("fine", "90 2048", ""),
+        ssl("other", "90 0", ", ssl_protocols: [TLSv1.1, TLSv1.2]"),
+        ssl("weak", "90 1024", ""),
+        ssl("soon", "12 0", ""),
+        ssl("over", "-3 0", ""),
+        ssl("later", "400 0", ""),
+    );
+    check(
+        &text,
+        &[
+            "error: ssls/later at cert: the certificate does not hold yet: clients refuse it",
+            "warning: ssls/other at ssl_protocols: TLSv1.1 is obsolete (RFC 8996)",
+            "error: ssls/over at cert: the certificate expired 3 days ago: clients refuse it",
+            "warning: ssls/soon at cert: the certificate expires in 12 days",
+            "warning: ssls/weak at cert: the RSA key has 1024 bits, at least 2048 are safe",
+        ],
+    );
+}
+
+#[test]
+fn strict_asks_for_verified_upstreams() {
+    let text = "routes:\n- {id: r, uri: /r, plugins: {key-auth: {}}, upstream: {scheme: https, nodes: {'10.0.0.1:443': 1}}}\n";
+    assert_eq!(found(text, false), [""; 0]);
+    let expected = ["warning: routes/r at upstream.tls.verify: the endpoints' certificates are not checked"];
+    assert_eq!(found(text, true), expected);
+}

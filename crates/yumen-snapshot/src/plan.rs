@@ -1,0 +1,210 @@
+//! What a change of configuration would do: to the objects, to what is wrong with them, and to requests.
+//!
+//! Compiles both states and asks both; nothing of either is served. Knows no store and no door.
+
+mod diff;
+mod render;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde::Serialize;
+use yumen_base::{Level, Now, Problem};
+use yumen_config::{Kind, Resource};
+
+use crate::explain::{Outcome, outcome};
+use crate::lint::{CertificateFacts, Lint, lint};
+use crate::{Compiler, Question, Snapshot, policy};
+
+pub use diff::{ObjectChange, What, diff};
+
+/// How many examples of each effect are kept.
+const EXAMPLES_MAX: usize = 10;
+
+/// What planning needs beside the two states.
+pub struct Workshop<'w> {
+    /// Makes an empty compiler.
+    pub compiler: &'w dyn Fn() -> Compiler,
+    /// The time.
+    pub now: Now,
+    /// Reads the first certificate of a PEM text.
+    pub certificate: &'w dyn Fn(&str) -> Result<CertificateFacts, String>,
+    /// What checks say of an endpoint; `None` where nobody checks it.
+    pub is_healthy: &'w dyn Fn(SocketAddr) -> Option<bool>,
+    /// When a change needs somebody's word.
+    pub limits: Limits,
+}
+
+/// When a change needs somebody's word.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// The share of the sample that may change without, from 0 to 1.
+    pub changed_share_max: f64,
+    /// How many routes may go without.
+    pub deleted_routes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { changed_share_max: 0.1, deleted_routes_max: 10 }
+    }
+}
+
+/// What a change would do.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    /// Objects that differ, in the order of compiling.
+    pub changes: Vec<ObjectChange>,
+    /// What is wrong with the state after.
+    pub problems: Vec<Planned>,
+    /// What becomes of the sample.
+    pub impact: Impact,
+    /// Why somebody should say yes first.
+    pub needs_confirmation: Option<String>,
+}
+
+/// A problem, and whether the change brings it.
+#[derive(Debug, Serialize)]
+pub struct Planned {
+    /// The problem.
+    #[serde(flatten)]
+    pub problem: Problem,
+    /// Whether the state before does not have it.
+    pub is_new: bool,
+}
+
+/// What becomes of sampled requests.
+#[derive(Debug, Default, Serialize)]
+pub struct Impact {
+    /// How many were asked.
+    pub asked: usize,
+    /// How many go another way than before.
+    pub changed: usize,
+    /// How many of them would find no route.
+    pub lose_route: usize,
+    /// How many would get to another route.
+    pub change_route: usize,
+    /// How many would get another answer of the gateway.
+    pub change_answer: usize,
+    /// How many would go to another upstream.
+    pub change_upstream: usize,
+    /// How many were no requests at all.
+    pub refused: usize,
+    /// Some of those that change, those that lose their route first.
+    pub examples: Vec<Example>,
+}
+
+/// One request before and after.
+#[derive(Debug, Clone, Serialize)]
+pub struct Example {
+    /// Method and URL.
+    pub request: String,
+    /// Before.
+    pub before: Outcome,
+    /// After.
+    pub after: Outcome,
+}
+
+impl Plan {
+    /// Whether the state after has an error.
+    pub fn has_errors(&self) -> bool {
+        self.problems.iter().any(|planned| planned.problem.level == Level::Error)
+    }
+}
+
+/// One of the two states, compiled.
+struct State {
+    snapshot: Arc<Snapshot>,
+    problems: Vec<Problem>,
+}
+
+impl State {
+    fn new(resources: &[Resource], workshop: &Workshop<'_>) -> State {
+        let mut compiler = (workshop.compiler)();
+        let snapshot = compiler.replace_all(resources.to_vec(), 1).snapshot;
+        let mut problems = compiler.problems();
+        problems.extend(policy::run(&snapshot, resources, workshop.now));
+        problems.extend(lint(&Lint {
+            resources,
+            snapshot: &snapshot,
+            now_unix_s: workshop.now.unix_s(),
+            certificate: workshop.certificate,
+            strict: false,
+        }));
+        problems.extend(unhealthy(&snapshot, workshop));
+        State { snapshot, problems }
+    }
+}
+
+/// Upstreams all of whose endpoints are down.
+fn unhealthy(snapshot: &Snapshot, workshop: &Workshop<'_>) -> Vec<Problem> {
+    let is_down = |endpoint: &crate::Endpoint| (workshop.is_healthy)(endpoint.addr) == Some(false);
+    let down = snapshot
+        .upstreams()
+        .map(|(_, upstream)| upstream)
+        .filter(|upstream| !upstream.endpoints.is_empty() && upstream.endpoints.iter().all(is_down));
+    down.map(|one| Problem::warning(&*one.origin, "nodes", "no endpoint is healthy now")).collect()
+}
+
+/// Thinks a change through: from the resources `before` to those `after`, for the requests of `sample`.
+pub fn plan(before: &[Resource], after: &[Resource], sample: &[Question], workshop: &Workshop<'_>) -> Plan {
+    let changes = diff(before, after);
+    let (old, new) = (State::new(before, workshop), State::new(after, workshop));
+    let known: HashSet<String> = old.problems.iter().map(ToString::to_string).collect();
+    let planned = |problem: Problem| Planned { is_new: !known.contains(&problem.to_string()), problem };
+    let impact = impact(&old.snapshot, &new.snapshot, sample, workshop.now);
+    let needs_confirmation = confirmation(&changes, &impact, &workshop.limits);
+    let problems = new.problems.into_iter().map(planned).collect();
+    Plan { changes, problems, impact, needs_confirmation }
+}
+
+fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) -> Impact {
+    let mut impact = Impact::default();
+    let mut examples: Vec<(bool, Example)> = Vec::new();
+    for question in sample {
+        let (Ok(old), Ok(new)) = (outcome(before, question, now), outcome(after, question, now)) else {
+            impact.refused += 1;
+            continue;
+        };
+        impact.asked += 1;
+        if old == new {
+            continue;
+        }
+        let loses_route = old.route.is_some() && new.route.is_none();
+        impact.changed += 1;
+        impact.lose_route += usize::from(loses_route);
+        impact.change_route += usize::from(!loses_route && old.route != new.route);
+        impact.change_answer += usize::from((old.status, old.plugin) != (new.status, new.plugin));
+        let (goes_from, goes_to) = (&old.upstream, &new.upstream);
+        impact.change_upstream +=
+            usize::from(goes_from.is_some() && goes_to.is_some() && goes_from != goes_to);
+        let request = format!("{} {}", question.method, question.url);
+        let is_told = examples.iter().filter(|(lost, _)| *lost == loses_route).count() >= EXAMPLES_MAX;
+        if !is_told {
+            examples.push((loses_route, Example { request, before: old, after: new }));
+        }
+    }
+    examples.sort_by_key(|(loses_route, _)| !loses_route);
+    impact.examples = examples.into_iter().map(|(_, example)| example).collect();
+    impact
+}
+
+/// The guard against a change that does more than was meant.
+fn confirmation(changes: &[ObjectChange], impact: &Impact, limits: &Limits) -> Option<String> {
+    let mut reasons = Vec::new();
+    let is_gone = |change: &&ObjectChange| change.kind == Kind::Routes.name() && change.what == What::Removed;
+    let gone = changes.iter().filter(is_gone).count();
+    if gone > limits.deleted_routes_max {
+        reasons.push(format!("{gone} routes would be removed, more than {}", limits.deleted_routes_max));
+    }
+    let share = impact.changed as f64 / impact.asked.max(1) as f64;
+    if share > limits.changed_share_max {
+        let (changed, asked) = (impact.changed, impact.asked);
+        let most = limits.changed_share_max * 100.0;
+        reasons.push(format!("{changed} of {asked} sampled requests would change, more than {most} %"));
+    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}

@@ -1,0 +1,98 @@
+//! Which objects two states differ in, and where inside them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use yumen_config::{Kind, Resource};
+
+/// What happens to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum What {
+    Added,
+    Changed,
+    Removed,
+}
+
+/// An object that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ObjectChange {
+    /// Its kind, in the plural.
+    pub kind: &'static str,
+    /// Its id.
+    pub id: String,
+    /// What happens to it.
+    pub what: What,
+    /// The places that differ, where it is in both.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+}
+
+/// Objects that differ, those others refer to first. Times of writing and the order of members are no
+/// difference.
+pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
+    let (old, new) = (by_rank(before), by_rank(after));
+    let mut changes = BTreeMap::new();
+    for (at, one) in &old {
+        if !new.contains_key(at) {
+            changes.insert(*at, change(one, What::Removed, Vec::new()));
+        }
+    }
+    for (at, one) in &new {
+        match old.get(at) {
+            None => drop(changes.insert(*at, change(one, What::Added, Vec::new()))),
+            Some(was) if was.json != one.json => {
+                let paths = places(&was.json, &one.json);
+                if !paths.is_empty() {
+                    changes.insert(*at, change(one, What::Changed, paths));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    changes.into_values().collect()
+}
+
+type ByRank<'r> = BTreeMap<(usize, &'r str), &'r Resource>;
+
+fn by_rank(resources: &[Resource]) -> ByRank<'_> {
+    let rank = |kind: Kind| Kind::ALL.iter().position(|one| *one == kind).unwrap_or(Kind::ALL.len());
+    resources.iter().map(|one| ((rank(one.kind), &*one.id), one)).collect()
+}
+
+fn change(one: &Resource, what: What, paths: Vec<String>) -> ObjectChange {
+    ObjectChange { kind: one.kind.name(), id: one.id.to_string(), what, paths }
+}
+
+fn places(before: &str, after: &str) -> Vec<String> {
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
+    let mut paths = Vec::new();
+    walk("", &parsed(before), &parsed(after), &mut paths);
+    paths.retain(|path| path != "create_time" && path != "update_time");
+    paths
+}
+
+fn walk(path: &str, before: &Value, after: &Value, paths: &mut Vec<String>) {
+    match (before, after) {
+        _ if before == after => {}
+        (Value::Object(old), Value::Object(new)) => {
+            let gone = old.keys().filter(|name| !new.contains_key(*name));
+            for name in new.keys().chain(gone) {
+                let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let (old, new) = (old.get(name), new.get(name));
+                match (old, new) {
+                    (Some(old), Some(new)) => walk(&inner, old, new, paths),
+                    _ => paths.push(inner),
+                }
+            }
+        }
+        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+            for (at, (old, new)) in old.iter().zip(new).enumerate() {
+                walk(&format!("{path}[{at}]"), old, new, paths);
+            }
+        }
+        _ => paths.push(path.to_owned()),
+    }
+}

@@ -1,0 +1,110 @@
+//! Routes that stand in each other's way: found in the same tables that are searched.
+
+use std::collections::BTreeMap;
+
+use super::pattern::path_key;
+use super::trie::Reach;
+use super::{Router, Way};
+use crate::Route;
+
+/// A route that another one stands in the way of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlap {
+    /// Id of the route.
+    pub route: Box<str>,
+    /// Id of the one that goes first.
+    pub by: Box<str>,
+    /// Whether it gets no request at all, or shares some with the other by age alone.
+    pub is_shadowed: bool,
+}
+
+/// What is known of one route.
+#[derive(Default)]
+struct Standing<'r> {
+    ways: usize,
+    covered: usize,
+    by: Option<&'r str>,
+    tied: Option<&'r str>,
+}
+
+impl Router {
+    /// Routes that get no request because others take all of theirs, and routes that only age or id
+    /// tells from another. What is told is so; what conditions on variables make so is not looked for.
+    pub fn overlaps(&self) -> Vec<Overlap> {
+        let mut standings: BTreeMap<&str, Standing<'_>> = BTreeMap::new();
+        let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
+        for bucket in tables.flat_map(|paths| paths.values()) {
+            for (at, way) in bucket.ways().iter().enumerate() {
+                let standing = standings.entry(&way.route.info.id).or_default();
+                standing.ways += 1;
+                let earlier = &bucket.ways()[..at];
+                if let Some(first) = earlier.iter().find(|first| covers(&first.route, &way.route)) {
+                    standing.covered += 1;
+                    first_of(&mut standing.by, &first.route.info.id);
+                } else if let Some(first) = earlier.iter().find(|first| ties(&first.route, &way.route)) {
+                    first_of(&mut standing.tied, &first.route.info.id);
+                }
+            }
+        }
+        self.cover_any_host(&mut standings);
+        let overlap = |(route, standing): (&str, Standing<'_>)| {
+            let is_shadowed = standing.covered >= standing.ways;
+            let by = if is_shadowed { standing.by } else { standing.tied }?;
+            Some(Overlap { route: route.into(), by: by.into(), is_shadowed })
+        };
+        standings.into_iter().filter_map(overlap).collect()
+    }
+
+    /// Routes of the host `*` come before those that name no host, and match the same requests.
+    fn cover_any_host<'r>(&'r self, standings: &mut BTreeMap<&'r str, Standing<'r>>) {
+        let Some(star) = self.hosts.values().find(|table| &*table.pattern == "*") else { return };
+        for bucket in self.any_host.values() {
+            for (at, way) in bucket.ways().iter().enumerate() {
+                let is_covered = bucket.ways()[..at].iter().any(|first| covers(&first.route, &way.route));
+                let Some(key) = self.uri(way).and_then(|uri| path_key(uri, self.parameters)) else {
+                    continue;
+                };
+                let mut levels = star.paths.search();
+                let mut found = None;
+                while let (None, Some(bucket)) = (found, levels.next(&*key.bytes)) {
+                    found = bucket.ways().iter().find(|first| {
+                        covers(&first.route, &way.route) && self.reaches(first, key.reach, &key.bytes)
+                    });
+                }
+                if let (Some(first), Some(standing)) = (found, standings.get_mut(&*way.route.info.id)) {
+                    standing.covered += usize::from(!is_covered);
+                    first_of(&mut standing.by, &first.route.info.id);
+                }
+            }
+        }
+    }
+
+    fn uri<'w>(&self, way: &'w Way) -> Option<&'w str> {
+        way.route.matching.uris.get(usize::from(way.uri)).map(|uri| &**uri)
+    }
+
+    /// Whether a way found for a key matches all that a pattern of that key matches.
+    fn reaches(&self, way: &Way, reach: Reach, bytes: &[u8]) -> bool {
+        let Some(key) = self.uri(way).and_then(|uri| path_key(uri, self.parameters)) else { return false };
+        key.reach == Reach::Prefix || (reach == Reach::Exact && *key.bytes == *bytes)
+    }
+}
+
+/// Keeps the lower id, so that the order of tables does not show.
+fn first_of<'r>(known: &mut Option<&'r str>, id: &'r str) {
+    *known = Some(known.map_or(id, |known| known.min(id)));
+}
+
+/// Whether the first takes every request the second would get at the same host and path.
+fn covers(first: &Route, second: &Route) -> bool {
+    let (ours, theirs) = (first.matching.methods, second.matching.methods);
+    let methods = ours == 0 || (theirs != 0 && theirs & !ours == 0);
+    methods && (first.matching.filters.is_none() || first.matching.filters == second.matching.filters)
+}
+
+/// Whether only age or id says which of the two gets some request.
+fn ties(first: &Route, second: &Route) -> bool {
+    let (ours, theirs) = (&first.matching, &second.matching);
+    let meet = ours.methods == 0 || theirs.methods == 0 || ours.methods & theirs.methods != 0;
+    meet && ours.priority == theirs.priority && ours.filters == theirs.filters
+}
