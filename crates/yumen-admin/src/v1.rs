@@ -6,6 +6,7 @@ mod applied;
 mod difference;
 mod history;
 mod insight;
+mod plan;
 #[cfg(test)]
 pub(crate) mod tests;
 mod transaction;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use yumen_base::{Now, Problem};
 use yumen_config::Resource;
 use yumen_snapshot::Snapshot;
+use yumen_snapshot::plan::{Limits, Plan};
 use yumen_store::Revision;
 
 use crate::api::AdminState;
@@ -45,6 +47,12 @@ pub trait Live: Send + Sync {
     /// Compiles resources beside what is in force. May take as long as a start.
     fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>);
 
+    /// What a change would do, to requests like the recent ones too. May take as long as two starts.
+    fn plan(&self, before: &[Resource], after: &[Resource], limits: Limits) -> Plan;
+
+    /// What these resources say that is probably not meant.
+    fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem>;
+
     /// The time.
     fn now(&self) -> Now;
 }
@@ -67,6 +75,8 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(state: V1State) -> Router
         .route("/yumen/v1/diff", get(history::diff))
         .route("/yumen/v1/applied", get(applied::applied))
         .route("/yumen/v1/explain", post(insight::explain_request))
+        .route("/yumen/v1/plan", post(plan::plan))
+        .route("/yumen/v1/lint", get(plan::lint))
         .route("/yumen/v1/apply", post(transaction::apply))
         .route("/yumen/v1/import", post(transaction::import))
         .route("/yumen/v1/export", get(transaction::export))

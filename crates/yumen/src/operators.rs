@@ -2,6 +2,7 @@
 //!
 //! Gives them what they show of the gateway; serves no traffic.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +18,9 @@ use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
-use yumen_proxy::{AllCounters, Counters, tls};
-use yumen_snapshot::{Publisher, Snapshot};
+use yumen_proxy::{AllCounters, Counters, RecentRequest, tls};
+use yumen_snapshot::plan::{Limits, Plan};
+use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store};
 
 use crate::control::{Control, Shown};
@@ -129,6 +131,7 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
 struct Running {
     control: Control,
     trial: Arc<Trial>,
+    counters: AllCounters,
     fleet: FleetView,
     publisher: Arc<Publisher>,
 }
@@ -154,6 +157,22 @@ impl Live for Running {
         self.trial.compile(resources)
     }
 
+    fn plan(&self, before: &[Resource], after: &[Resource], limits: Limits) -> Plan {
+        let sample: Vec<Question> = self.counters.recent().iter().filter_map(question).collect();
+        let snapshot = self.publisher.load();
+        let mut healthy: HashMap<SocketAddr, bool> = HashMap::new();
+        for endpoint in snapshot.upstreams().flat_map(|(_, upstream)| upstream.endpoints.iter()) {
+            if let Some(health) = &endpoint.health {
+                healthy.insert(endpoint.addr, health.is_up());
+            }
+        }
+        self.trial.plan(before, after, &sample, &|addr| healthy.get(&addr).copied(), limits)
+    }
+
+    fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem> {
+        self.trial.lint(resources, strict)
+    }
+
     fn now(&self) -> Now {
         yumen_proxy::clock::exact()
     }
@@ -163,10 +182,23 @@ fn v1_state(house: &House, admin: AdminState) -> V1State {
     let live = Running {
         control: house.control.clone(),
         trial: house.trial.clone(),
+        counters: AllCounters(house.fleet.counters.clone()),
         fleet: house.fleet.clone(),
         publisher: house.publisher.clone(),
     };
     V1State { admin, live: Arc::new(live) }
+}
+
+/// A recent request as a question, unless too much of it was cut off.
+fn question(recent: &RecentRequest) -> Option<Question> {
+    (!recent.is_cut).then(|| Question {
+        method: recent.method.to_string(),
+        url: format!("{}://{}{}", recent.scheme, recent.host, recent.path),
+        client_ip: Some(recent.client_ip),
+        consumer: recent.consumer.as_deref().map(str::to_owned),
+        sni: recent.sni.as_deref().map(str::to_owned),
+        ..Question::default()
+    })
 }
 
 fn status_state(node: &NodeConfig, house: &House) -> StatusState {

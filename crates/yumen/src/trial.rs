@@ -1,11 +1,15 @@
 //! Configuration compiled beside what is in force: the same compile, with counters and health of its own.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yumen_base::Problem;
 use yumen_config::{Kind, Resource};
 use yumen_snapshot::compile::Compiler;
-use yumen_snapshot::{Snapshot, policy};
+use yumen_snapshot::plan::{Limits, Plan, Workshop, plan};
+use yumen_snapshot::{Lint, Question, Snapshot, lint, policy};
+
+use crate::lint as facts;
 
 /// Compiles what is not, or not yet, in force.
 pub(crate) struct Trial {
@@ -23,6 +27,32 @@ impl Trial {
         let mut compiler = self.empty.lock().unwrap_or_else(PoisonError::into_inner).fresh();
         let snapshot = compiler.replace_all(resources, 0).snapshot;
         (snapshot, compiler.problems())
+    }
+
+    /// What a change would do, to these requests too.
+    pub(crate) fn plan(
+        &self,
+        before: &[Resource],
+        after: &[Resource],
+        sample: &[Question],
+        is_healthy: &dyn Fn(SocketAddr) -> Option<bool>,
+        limits: Limits,
+    ) -> Plan {
+        let workshop = Workshop {
+            compiler: &|| self.empty.lock().unwrap_or_else(PoisonError::into_inner).fresh(),
+            now: yumen_proxy::clock::exact(),
+            certificate: &facts::certificate,
+            is_healthy,
+            limits,
+        };
+        plan(before, after, sample, &workshop)
+    }
+
+    /// What these resources say that is probably not meant.
+    pub(crate) fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem> {
+        let (snapshot, _) = self.compile(resources.to_vec());
+        let now_unix_s = yumen_proxy::clock::exact().unix_s();
+        lint(&Lint { resources, snapshot: &snapshot, now_unix_s, certificate: &facts::certificate, strict })
     }
 
     /// What the tests among these resources find; nothing is compiled where there are none.

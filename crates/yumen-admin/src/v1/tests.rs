@@ -41,6 +41,15 @@ impl Live for Gateway {
         (Arc::default(), Vec::new())
     }
 
+    fn plan(&self, _before: &[Resource], _after: &[Resource], _limits: Limits) -> Plan {
+        let nothing = yumen_snapshot::plan::Impact::default();
+        Plan { changes: Vec::new(), problems: Vec::new(), impact: nothing, needs_confirmation: None }
+    }
+
+    fn lint(&self, _resources: &[Resource], _strict: bool) -> Vec<Problem> {
+        Vec::new()
+    }
+
     fn now(&self) -> Now {
         Now::default()
     }

@@ -15,8 +15,8 @@ use yumen_config::node::AdminRole;
 use yumen_config::{Kind, Resource, document};
 use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
 
-use super::V1State;
 use super::applied::REVISION;
+use super::{V1State, plan};
 use crate::api::Refusal;
 use crate::crud::{object, references};
 use crate::keys::Holder;
@@ -39,9 +39,17 @@ struct Transaction {
     expected_revision: Option<u64>,
 }
 
+/// Whether somebody said yes to a change that does much.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Confirmation {
+    #[serde(default)]
+    pub(super) confirm: bool,
+}
+
 /// `POST /yumen/v1/apply`: all of it is one revision, or nothing is written.
 pub(super) async fn apply(
     State(state): State<V1State>,
+    Query(confirmation): Query<Confirmation>,
     by: Option<Extension<Authorship>>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -53,8 +61,12 @@ pub(super) async fn apply(
         let unknown = || Refusal::invalid(format!("delete: \"{name}\" names no object, such as routes/1"));
         deletes.push(key_of(name).ok_or_else(unknown)?);
     }
-    let work =
-        Work { puts, deletes: Deletes::These(deletes), expected_revision: transaction.expected_revision };
+    let work = Work {
+        puts,
+        deletes: Deletes::These(deletes),
+        expected_revision: transaction.expected_revision,
+        confirmed: confirmation.confirm,
+    };
     work.write(state, by).await
 }
 
@@ -64,11 +76,13 @@ pub(super) struct Import {
     /// `merge` leaves other objects alone; `replace` deletes them.
     #[serde(default)]
     mode: Mode,
+    #[serde(default)]
+    confirm: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+pub(super) enum Mode {
     #[default]
     Merge,
     Replace,
@@ -86,7 +100,9 @@ pub(super) async fn import(
         Mode::Merge => Deletes::These(Vec::new()),
         Mode::Replace => Deletes::AllOthers,
     };
-    Work { puts: read_document(text)?, deletes, expected_revision: None }.write(state, by).await
+    Work { puts: read_document(text)?, deletes, expected_revision: None, confirmed: import.confirm }
+        .write(state, by)
+        .await
 }
 
 /// `GET /yumen/v1/export`: everything as a standalone document. It holds private keys, so it is for
@@ -145,6 +161,7 @@ struct Work {
     puts: Vec<Resource>,
     deletes: Deletes,
     expected_revision: Option<u64>,
+    confirmed: bool,
 }
 
 /// An object judged by itself.
@@ -201,7 +218,8 @@ impl Work {
             let message = format!("the store is at revision {stands}, not {expected}: look again");
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
         }
-        let doomed = self.doomed(draft.state(), puts)?;
+        let before = draft.state().clone();
+        let doomed = self.doomed(&before, puts)?;
         let mut counts = Counts { deleted: doomed.len(), ..Counts::default() };
         for key in &doomed {
             draft.delete(key.kind, &key.id);
@@ -229,7 +247,12 @@ impl Work {
         for key in &doomed {
             note(key, references::check_unused(&known, key));
         }
-        if errors.is_empty() { Ok(counts) } else { Err(refused(errors)) }
+        drop(known);
+        match errors.is_empty() {
+            false => Err(refused(errors)),
+            true if self.confirmed => Ok(counts),
+            true => plan::guard(state, &before, draft.state()).map(|()| counts),
+        }
     }
 
     fn doomed(&self, state: &StoreState, puts: &[Put]) -> Result<Vec<Key>, Refusal> {

@@ -1,0 +1,116 @@
+//! Thinking a change through before it is made, and asking for somebody's word where it does much.
+
+use std::collections::BTreeSet;
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use yumen_config::Resource;
+use yumen_snapshot::plan::Limits;
+use yumen_store::State as StoreState;
+
+use super::V1State;
+use super::transaction::{Mode, read_document};
+use crate::api::Refusal;
+use crate::reply;
+
+/// So few objects are written without thinking it through first, unless one is deleted.
+const FEW: usize = 10;
+
+/// How to plan, and when to ask for somebody's word.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    mode: Mode,
+    /// Share of recent requests that may change, in percent.
+    changed_max: Option<f64>,
+    /// Routes that may go.
+    removed_max: Option<usize>,
+    /// `text` for the readable form.
+    format: Option<String>,
+}
+
+impl Asked {
+    fn limits(&self) -> Limits {
+        let default = Limits::default();
+        Limits {
+            changed_share_max: self.changed_max.map_or(default.changed_share_max, |percent| percent / 100.0),
+            deleted_routes_max: self.removed_max.unwrap_or(default.deleted_routes_max),
+        }
+    }
+}
+
+/// `POST /yumen/v1/plan?mode=merge|replace`: the body is a standalone document; nothing is written.
+pub(super) async fn plan(
+    State(state): State<V1State>,
+    Query(asked): Query<Asked>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
+    let puts = read_document(text)?;
+    let planned = tokio::task::spawn_blocking(move || {
+        let now = state.admin.store.state();
+        let after = after(&now, &puts, asked.mode == Mode::Replace);
+        let plan = state.live.plan(&now.resources(), &after, asked.limits());
+        match asked.format.as_deref() {
+            Some("text") => {
+                let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+                (plain, plan.to_string()).into_response()
+            }
+            _ => reply::json(StatusCode::OK, &serde_json::to_value(&plan).expect("a plan is plain data")),
+        }
+    });
+    planned.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+/// What a state becomes with these objects, and without the others where they replace it.
+fn after(now: &StoreState, puts: &[Resource], replaces: bool) -> Vec<Resource> {
+    let named: BTreeSet<(yumen_config::Kind, &str)> = puts.iter().map(|one| (one.kind, &*one.id)).collect();
+    let mut after = if replaces { Vec::new() } else { now.resources() };
+    after.retain(|one| !named.contains(&(one.kind, &*one.id)));
+    after.extend(puts.iter().cloned());
+    after
+}
+
+/// Refuses what does much, until somebody says yes (`?confirm=true`).
+pub(super) fn guard(state: &V1State, from: &StoreState, to: &StoreState) -> Result<(), Refusal> {
+    let (mut touched, mut deleted) = (0, 0);
+    for (_, before, after) in from.differences(to) {
+        touched += 1;
+        deleted += usize::from(before.is_some() && after.is_none());
+    }
+    if deleted == 0 && touched <= FEW {
+        return Ok(());
+    }
+    let plan = state.live.plan(&from.resources(), &to.resources(), Limits::default());
+    let Some(why) = &plan.needs_confirmation else { return Ok(()) };
+    let body = json!({
+        "error_msg": format!("nothing was written: {why}; say ?confirm=true if that is meant"),
+        "impact": serde_json::to_value(&plan.impact).unwrap_or(Value::Null),
+    });
+    Err(Refusal { status: StatusCode::CONFLICT, body })
+}
+
+/// How strictly to look.
+#[derive(Debug, Deserialize)]
+pub(super) struct Strictness {
+    #[serde(default)]
+    strict: bool,
+}
+
+/// `GET /yumen/v1/lint`: what the stored configuration says that is probably not meant.
+pub(super) async fn lint(
+    State(state): State<V1State>,
+    Query(strictness): Query<Strictness>,
+) -> Result<Response, Refusal> {
+    let found = tokio::task::spawn_blocking(move || {
+        let resources = state.admin.store.state().resources();
+        state.live.lint(&resources, strictness.strict)
+    });
+    let found =
+        found.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(reply::json(StatusCode::OK, &serde_json::to_value(found).expect("problems are plain data")))
+}
