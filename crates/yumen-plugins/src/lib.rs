@@ -30,6 +30,8 @@ mod uri_blocker;
 #[cfg(test)]
 #[allow(dead_code, reason = "each plugin uses the part it needs")]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 /// The release whose resource model and plugin behaviour this one follows, as plugins name it.
 pub const MODEL: &str = "APISIX/3.18.0";

@@ -192,6 +192,9 @@ pub struct UpstreamChoice {
     pub next: Option<String>,
     /// All of them.
     pub endpoints: Vec<EndpointView>,
+    /// Host names among its nodes whose addresses are not known here.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub unresolved: Box<[Box<str>]>,
     /// The method it is asked with.
     pub method: String,
     /// The `Host` it sees; `None` while no endpoint is known whose it would be.
@@ -433,6 +436,7 @@ fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Field
         balancer: upstream.balancer.name(),
         next: next.map(|endpoint| endpoint.addr.to_string()),
         endpoints: endpoints(upstream),
+        unresolved: upstream.unresolved.clone(),
         method: text(ex.request.method_name()),
         host,
         path: text(ex.request.upstream_target()),

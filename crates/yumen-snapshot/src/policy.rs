@@ -46,45 +46,66 @@ struct Failed {
     found: String,
 }
 
-/// Everything expected that is not so.
-fn failures(followed: &Followed, expect: &Expectation) -> Vec<Failed> {
-    let mut failed = Vec::new();
-    let mut compare = |path: &str, what: &str, expected: Option<&str>, found: Option<&str>, instead: &str| {
+/// What was expected, under its name, and is not so.
+#[derive(Default)]
+struct Failures(Vec<Failed>);
+
+impl Failures {
+    fn compare(
+        &mut self,
+        path: &str,
+        what: &str,
+        expected: Option<&str>,
+        found: Option<&str>,
+        instead: &str,
+    ) {
         let Some(expected) = expected.filter(|expected| Some(*expected) != found) else { return };
         let found = found.map_or_else(|| instead.to_owned(), |found| format!("{what} {found}"));
-        failed.push(Failed { path: path.into(), expected: format!("{what} {expected}"), found });
-    };
+        self.0.push(Failed { path: path.into(), expected: format!("{what} {expected}"), found });
+    }
+}
+
+fn failures(followed: &Followed, expect: &Expectation) -> Vec<Failed> {
+    let mut failed = Failures::default();
     let route = followed.route.as_deref();
     match &expect.route {
-        Some(Some(id)) => compare("route", "route", Some(id.as_str()), route, "no route (404)"),
-        Some(None) => compare("route", "route", route.map(|_| "null (404)"), route, ""),
+        Some(Some(id)) => failed.compare("route", "route", Some(id.as_str()), route, "no route (404)"),
+        Some(None) => failed.compare("route", "route", route.map(|_| "null (404)"), route, ""),
         None => {}
     }
+    // What becomes of the request on a route nobody expected is not worth telling.
+    if failed.0.is_empty() {
+        compare_outcome(followed, expect, &mut failed);
+    }
+    failed.0
+}
+
+fn compare_outcome(followed: &Followed, expect: &Expectation, failed: &mut Failures) {
     let instead = instead(followed);
     let answer = followed.answer.as_ref();
     let status = answer.map(|answer| answer.status.to_string());
     let wanted = expect.status.map(|status| status.to_string());
-    compare("status", "status", wanted.as_deref(), status.as_deref(), &instead);
+    failed.compare("status", "status", wanted.as_deref(), status.as_deref(), &instead);
     let plugin = answer.and_then(|answer| answer.plugin);
-    compare("plugin", "an answer of", expect.plugin.as_deref(), plugin, &instead);
+    failed.compare("plugin", "an answer of", expect.plugin.as_deref(), plugin, &instead);
     let upstream = followed.upstream.as_ref().filter(|_| answer.is_none());
     let origin = upstream.map(|upstream| short(&upstream.origin));
-    compare("upstream", "upstream", expect.upstream.as_deref().map(short), origin, &instead);
-    compare("path", "path", expect.path.as_deref(), upstream.map(|upstream| &*upstream.path), &instead);
+    failed.compare("upstream", "upstream", expect.upstream.as_deref().map(short), origin, &instead);
+    let path = upstream.map(|upstream| &*upstream.path);
+    failed.compare("path", "path", expect.path.as_deref(), path, &instead);
     for (name, value) in &expect.headers {
         let found = upstream.and_then(|_| followed.field(name));
         let instead = if upstream.is_some() { "no such field" } else { &instead };
-        compare(&format!("headers.{name}"), &format!("{name}:"), Some(value), found.as_deref(), instead);
+        failed.compare(
+            &format!("headers.{name}"),
+            &format!("{name}:"),
+            Some(value),
+            found.as_deref(),
+            instead,
+        );
     }
-    let certificate = followed.certificate.as_deref();
-    compare(
-        "certificate",
-        "certificate",
-        expect.certificate.as_deref(),
-        certificate,
-        "the node's own certificate",
-    );
-    failed
+    let (wanted, shown) = (expect.certificate.as_deref(), followed.certificate.as_deref());
+    failed.compare("certificate", "certificate", wanted, shown, "the node's own certificate");
 }
 
 /// An upstream object by its id; that of a route or service by `kind/id`.

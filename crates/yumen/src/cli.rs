@@ -60,6 +60,7 @@ pub(crate) enum Command {
     ///
     /// Thinks the request through with the router and the plugins that would serve it, and tells the
     /// reason why each other route lost. Nothing is sent and nothing is counted.
+    #[command(override_usage = "yumen explain [OPTIONS] [METHOD] URL")]
     Explain(ExplainArgs),
     /// Print the version and what this binary was built with
     Version,

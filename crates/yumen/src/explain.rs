@@ -17,7 +17,7 @@ use crate::offline;
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// The request: a method (GET where it is left out) and a URL, or just a path
-    #[arg(num_args = 1..=2, required = true, value_names = ["METHOD", "URL"])]
+    #[arg(num_args = 1..=2, required = true, value_name = "METHOD URL")]
     request: Vec<String>,
     /// A header field of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]

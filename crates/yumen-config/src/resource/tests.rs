@@ -178,6 +178,20 @@ fn other_kinds_have_their_rules() {
             "",
         ),
         (Kind::Secrets, json!({"id": "vault/1", "uri": "http://a"}), "", ""),
+        (Kind::Tests, json!({"request": {"url": "/a"}, "expect": {"route": null}}), "", ""),
+        (Kind::Tests, json!({"request": {"url": "/a"}, "expect": {"route": 7, "path": "/b"}}), "", ""),
+        (
+            Kind::Tests,
+            json!({"request": {"url": "/a", "metod": "GET"}, "expect": {"status": 404}}),
+            "request",
+            "property \"request\" validation failed: additional properties forbidden, found metod",
+        ),
+        (
+            Kind::Tests,
+            json!({"request": {"url": "/a"}, "expect": {"status": 42}}),
+            "expect.status",
+            "property \"expect\" validation failed: property \"status\" validation failed: expected 42 to be at least 100",
+        ),
     ];
     for (kind, value, path, message) in table {
         refused(kind, value, path, message);

@@ -103,6 +103,9 @@ fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result
         let (address, weight) = (&endpoint.address, endpoint.weight);
         writeln!(f, "  {address} weight {weight}{health}{rotation}{next}")?;
     }
+    for host in &upstream.unresolved {
+        writeln!(f, "  {host}, whose addresses are not known here")?;
+    }
     let rewritten = if upstream.is_rewritten { " (rewritten)" } else { "" };
     writeln!(f, "\nAsked\n  {} {}{rewritten}", upstream.method, upstream.path)?;
     if let Some(host) = &upstream.host {

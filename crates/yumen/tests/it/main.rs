@@ -13,6 +13,7 @@ mod balancing;
 mod cli;
 mod drain;
 mod dynamics;
+mod explain;
 mod health;
 mod limits;
 mod node;

@@ -1,0 +1,187 @@
+//! What plugins say they would do is what they do, and saying it changes nothing.
+
+use serde_json::{Value, json};
+use yumen_plugin::{Foreseen, Phases, Plugin};
+
+use crate::testing::{Bench, Reply};
+
+/// The phases of the request, foreseen: the status of an answer, or the request as it would go on.
+fn foreseen(bench: &Bench, plugin: &dyn Plugin, request: &str) -> Result<Vec<String>, u16> {
+    let mut ex = bench.exchange(request);
+    for phase in [Phases::REWRITE, Phases::ACCESS] {
+        if !plugin.phases().has(phase) {
+            continue;
+        }
+        match plugin.foresee(phase, &mut ex) {
+            Foreseen::Continue | Foreseen::Says(_) => {}
+            Foreseen::Respond(response) => return Err(response.status),
+            Foreseen::Unknown => panic!("{request}: nothing is foreseen"),
+        }
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let line = |(name, value): (&[u8], &[u8])| format!("{}: {}", text(name), text(value));
+    let first = format!("{} {}", text(ex.request.method_name()), text(ex.request.upstream_target()));
+    Ok(std::iter::once(first).chain(ex.request.fields.iter().map(line)).collect())
+}
+
+fn came(reply: Reply) -> Result<Vec<String>, u16> {
+    reply.upstream.ok_or(reply.status)
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    let alice = bench.add_consumer("alice");
+    bench.add_key(&alice, "key-auth", json!({"key": "secret"}), None);
+    bench.add_key(&alice, "basic-auth", json!({"username": "alice", "password": "pw"}), None);
+    bench
+}
+
+/// Each request foreseen twice, then run, on a bench of its own for each.
+fn check(name: &str, settings: Value, requests: &[&str]) {
+    for request in requests {
+        let (asked, ran) = (bench(), bench());
+        let plugin = asked.plugin(name, settings.clone());
+        let told = foreseen(&asked, &*plugin, request);
+        let expected = came(ran.run(&ran.plugin(name, settings.clone()), request));
+        assert_eq!(told, expected, "{name} {settings} {request}");
+    }
+}
+
+#[test]
+fn a_plugin_does_what_it_says_it_would() {
+    check(
+        "key-auth",
+        json!({"hide_credentials": true}),
+        &[
+            "GET /a HTTP/1.1",
+            "GET /a HTTP/1.1\napikey: secret",
+            "GET /a?apikey=secret&b=1 HTTP/1.1",
+            "GET /a HTTP/1.1\napikey: wrong",
+        ],
+    );
+    check(
+        "basic-auth",
+        json!({}),
+        &[
+            "GET /a HTTP/1.1",
+            "GET /a HTTP/1.1\nAuthorization: Basic YWxpY2U6cHc=",
+            "GET /a HTTP/1.1\nAuthorization: Basic YWxpY2U6",
+        ],
+    );
+    check(
+        "proxy-rewrite",
+        json!({"regex_uri": ["^/a(.*)", "/b$1"], "method": "POST", "headers": {"X": "$uri"}}),
+        &["GET /a/1?q HTTP/1.1", "GET /c HTTP/1.1"],
+    );
+    check("redirect", json!({"uri": "/b"}), &["GET /a HTTP/1.1"]);
+    check(
+        "redirect",
+        json!({"http_to_https": true}),
+        &["GET /a HTTP/1.1", "POST /a HTTP/1.1\nX-Forwarded-Proto: https"],
+    );
+    check("ip-restriction", json!({"blacklist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
+    check("ip-restriction", json!({"whitelist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
+    check("uri-blocker", json!({"block_rules": ["root"]}), &["GET /root HTTP/1.1", "GET /a HTTP/1.1"]);
+    check("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
+    check("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
+    check("cors", json!({}), &["OPTIONS /a HTTP/1.1\nOrigin: http://a", "GET /a HTTP/1.1\nOrigin: http://a"]);
+    check(
+        "mocking",
+        json!({"response_status": 201, "response_example": "x", "delay": 1}),
+        &["GET /a HTTP/1.1"],
+    );
+    check(
+        "request-id",
+        json!({"algorithm": "nanoid"}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nX-Request-Id: 1"],
+    );
+    check(
+        "fault-injection",
+        json!({"abort": {"http_status": 418, "vars": [[["arg_a", "==", "1"]]]}}),
+        &["GET /a?a=1 HTTP/1.1", "GET /a?a=2 HTTP/1.1"],
+    );
+    check(
+        "fault-injection",
+        json!({"abort": {"http_status": 418, "vars": [[["post_arg_a", "==", "1"]]]}}),
+        &["GET /a HTTP/1.1"],
+    );
+    check("fault-injection", json!({"delay": {"duration": 1}}), &["GET /a HTTP/1.1"]);
+}
+
+/// Foresees and then runs, again and again on the same bench: what is foreseen is what comes next.
+fn check_in_turn(name: &str, settings: Value, times: usize, refused: usize) {
+    let bench = bench();
+    let plugin = bench.plugin(name, settings.clone());
+    let mut refusals = 0;
+    for turn in 0..times {
+        let told = foreseen(&bench, &*plugin, "GET /a HTTP/1.1");
+        assert_eq!(
+            told,
+            foreseen(&bench, &*plugin, "GET /a HTTP/1.1"),
+            "{name} {settings}: asking counts nothing"
+        );
+        refusals += usize::from(told.is_err());
+        // The requests stay under way: nothing that counts them lets go.
+        let mut ex = bench.exchange("GET /a HTTP/1.1");
+        let answer = bench.admit(std::slice::from_ref(&plugin), &mut ex, "GET /a HTTP/1.1");
+        assert_eq!(told.err(), answer.map(|response| response.status), "{name} {settings}, request {turn}");
+        if name == "limit-conn" {
+            std::mem::forget(ex);
+        }
+    }
+    assert_eq!(refusals, refused, "{name} {settings}");
+}
+
+#[test]
+fn limits_foresee_without_counting() {
+    check_in_turn("limit-count", json!({"count": 3, "time_window": 60, "rejected_code": 429}), 5, 2);
+    let sliding = json!({"count": 2, "time_window": 60, "window_type": "sliding"});
+    check_in_turn("limit-count", sliding, 4, 2);
+    check_in_turn("limit-req", json!({"rate": 1, "burst": 1, "nodelay": true, "key": "remote_addr"}), 4, 2);
+    let conn = json!({"conn": 1, "burst": 1, "default_conn_delay": 0.1, "key": "remote_addr"});
+    check_in_turn("limit-conn", conn, 4, 2);
+}
+
+#[test]
+fn what_is_left_to_chance_is_said() {
+    let bench = bench();
+    let settings = json!({"abort": {"http_status": 418, "percentage": 30}, "delay": {"duration": 0.5}});
+    let plugin = bench.plugin("fault-injection", settings);
+    let mut ex = bench.exchange("GET /a HTTP/1.1");
+    let Foreseen::Says(says) = plugin.foresee(Phases::REWRITE, &mut ex) else { panic!("nothing is said") };
+    assert_eq!(says, "delays 100 % of such requests by 0.5 s; answers 30 % of such requests with 418");
+}
+
+/// A plugin with a phase of the request says what it does there.
+#[test]
+fn no_plugin_is_silent() {
+    let bench = bench();
+    for (name, settings) in [("prometheus", json!({})), ("response-rewrite", json!({"body": "x"}))] {
+        let phases = bench.plugin(name, settings).phases();
+        assert!(!phases.has(Phases::REWRITE) && !phases.has(Phases::ACCESS), "{name} is asked now");
+    }
+    let checked = [
+        "basic-auth",
+        "consumer-restriction",
+        "cors",
+        "fault-injection",
+        "ip-restriction",
+        "key-auth",
+        "limit-conn",
+        "limit-count",
+        "limit-req",
+        "mocking",
+        "proxy-rewrite",
+        "redirect",
+        "request-id",
+        "uri-blocker",
+        "prometheus",
+        "response-rewrite",
+    ];
+    let forgotten: Vec<_> = crate::BUILTIN.iter().filter(|kind| !checked.contains(&kind.name)).collect();
+    assert!(
+        forgotten.is_empty(),
+        "add to the tests above: {:?}",
+        forgotten.iter().map(|one| one.name).collect::<Vec<_>>()
+    );
+}
