@@ -183,7 +183,7 @@ fn other_kinds_have_their_rules() {
         (
             Kind::Tests,
             json!({"request": {"url": "/a", "metod": "GET"}, "expect": {"status": 404}}),
-            "request",
+            "request.metod",
             "property \"request\" validation failed: additional properties forbidden, found metod",
         ),
         (
