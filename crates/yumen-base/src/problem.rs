@@ -10,7 +10,8 @@ use serde::Serialize;
 pub enum Level {
     /// The object is in force, but not wholly as written.
     Warning,
-    /// The object is quarantined: its last good version, or a refusal, is in force instead.
+    /// The object is quarantined: its last good version, or a refusal, is in force instead. Of what lint and
+    /// tests find: the object is in force, or would be, and does not do what it is there for.
     Error,
 }
 

@@ -27,6 +27,9 @@ use walk::{Answered, Walk};
 /// How many routes of other hosts or paths are told one by one.
 const NEAREST_MAX: usize = 5;
 
+/// Finds the text of an object.
+pub type TextOf<'b> = dyn Fn(Kind, &str) -> Option<Arc<str>> + 'b;
+
 /// What may be known beside the snapshot. Nothing of it changes the answer but the time, on which
 /// limits depend.
 #[derive(Clone, Copy, Default)]
@@ -36,7 +39,7 @@ pub struct Background<'b> {
     /// The findings in force.
     pub problems: &'b [Problem],
     /// The text of an object as it was written last.
-    pub text: Option<&'b dyn Fn(Kind, &str) -> Option<Arc<str>>>,
+    pub text: Option<&'b TextOf<'b>>,
 }
 
 /// What becomes of a request, and why.

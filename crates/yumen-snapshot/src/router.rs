@@ -212,7 +212,7 @@ impl Router {
 
     /// Whether one of these path patterns is the request's.
     pub fn fits_path(&self, uris: &[Box<str>], ex: &Exchange<'_>) -> bool {
-        let fits = |uri: &Box<str>| {
+        let fits = |uri: &str| {
             let key = path_key(uri, self.parameters)?;
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
@@ -223,7 +223,7 @@ impl Router {
 
     /// Whether one of these host patterns is the request's; none is any host.
     pub fn fits_host(&self, hosts: &[Box<str>], ex: &Exchange<'_>) -> bool {
-        let fits = |host: &Box<str>| {
+        let fits = |host: &str| {
             let key = host_key(&host.to_ascii_lowercase());
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));

@@ -87,8 +87,9 @@ impl Asked {
         let url = Url::parse(&question.url)?;
         let head = head(question, &url)?;
         let ip = question.client_ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let name = server_name(question, &head);
         let tls = (url.is_tls || question.sni.is_some()).then(|| TlsInfo {
-            sni: Some(server_name(question, &head).into()).filter(|name: &Box<str>| !name.is_empty()),
+            sni: (!name.is_empty()).then(|| name.into()),
             version: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
         });

@@ -57,7 +57,7 @@ impl Explanation {
         if self.other_hosts + self.other_paths > 0 {
             writeln!(
                 f,
-                "  others: {} for other paths, {} for other hosts",
+                "  routes for other paths: {}, for other hosts: {}",
                 self.other_paths, self.other_hosts
             )?;
         }

@@ -292,7 +292,7 @@ fn the_text_form_reads_from_top_to_bottom() {
     for part in [
         "GET a.com/shop/1 from 127.0.0.1",
         "\nRoute\n  shop by path /shop/* and any host",
-        "others: 4 for other paths, 0 for other hosts",
+        "routes for other paths: 4, for other hosts: 0",
         "\nWhy not old\n  its path is /old, not /shop/1",
         "\nPlugins, in running order\n",
         "key-auth",
