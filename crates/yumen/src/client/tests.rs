@@ -61,7 +61,7 @@ fn check_document(answer: &'static str, expected: &str) {
 fn an_answer_that_is_no_document_says_what_it_is() {
     check_document(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 23\r\n\r\n{\"error_msg\":\"no key\"}\n",
-        "the gateway answered 401: no key",
+        "no key: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
     );
     check_document(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",

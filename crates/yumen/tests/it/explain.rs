@@ -77,7 +77,7 @@ fn explain_reads_well_and_says_why_not() {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }
     let refused: [(&[&str], &str); 4] = [
-        (&["explain", "/a"], "--file"),
+        (&["explain", "/a", "--admin", "http://127.0.0.1:1"], "is yumen running?"),
         (&["explain", "ftp://a/", "--file", &file], "scheme"),
         (&["explain", "/a", "--file", &file, "-H", "nothing"], "NAME: VALUE"),
         (&["explain", "/a", "--file", "/nowhere/routes.yaml"], "/nowhere/routes.yaml"),
