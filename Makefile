@@ -9,7 +9,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 FUZZ_SECONDS ?= 60
 YUMEN := target/release/yumen
 
-.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short bench clean
+.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short bench bench-admin clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ fuzz: ## fuzz every parser for FUZZ_SECONDS each
 
 fuzz-short:
 	@scripts/fuzz.sh 5
+
+bench-admin: build ## what configuration costs: PUTs per second, writes under load, churn
+	@scripts/deps.sh bench
+	@bench/admin.py $(ARGS)
 
 bench: build ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
 	@scripts/deps.sh bench

@@ -11,6 +11,7 @@ test  git         git
 test  curl        curl
 test  openssl     openssl
 test  python3     python3
+test  jq          jq
 test  valgrind    valgrind
 test  nginx       nginx-light
 fuzz  c++         g++

@@ -99,6 +99,7 @@ impl From<StoreError> for Refusal {
         let status = match error {
             StoreError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
             StoreError::Compacted(_) => StatusCode::GONE,
+            StoreError::Refused(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Refusal::new(status, error.to_string())

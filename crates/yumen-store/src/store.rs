@@ -20,6 +20,9 @@ pub enum StoreError {
     /// The store cannot be written through this door.
     #[error("the store is read-only: {0}")]
     ReadOnly(String),
+    /// What would come of it breaks what the configuration itself demands.
+    #[error("{0}")]
+    Refused(String),
     /// There is no room for more.
     #[error("the disk is full: {0}")]
     Full(String),

@@ -145,6 +145,9 @@ pub(crate) enum Import {
         /// Delete every object the document does not have
         #[arg(long)]
         replace: bool,
+        /// Yes, even if it does much to routes or to recent requests
+        #[arg(long)]
+        confirm: bool,
         /// Why, for the history
         #[arg(long)]
         reason: Option<String>,

@@ -33,6 +33,9 @@ pub(crate) enum Message {
     Resolved(Box<str>, Vec<IpAddr>),
 }
 
+/// Fewer changes at once are everyday: the history has them, the log need not.
+const FEW_CHANGES: usize = 10;
+
 /// Upper bounds of compile times, in microseconds.
 static COMPILE_BOUNDS_US: &[u64] =
     &[100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000];
@@ -228,7 +231,10 @@ impl Thread {
         self.shown.revision.store(revision.0, Ordering::Release);
         self.applied.send_replace(revision);
         let (problems, carried) = (self.shown.problems().len(), self.carry.len());
-        tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}");
+        match changed < FEW_CHANGES && self.shown.publisher.version() > 1 {
+            true => tracing::debug!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
+            false => tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
+        }
         log(&compiled.problems);
     }
 

@@ -8,6 +8,7 @@ mod control;
 mod dns;
 mod doors;
 mod explain;
+mod guard;
 mod import;
 mod lint;
 mod node;
@@ -38,8 +39,8 @@ fn main() -> ExitCode {
             remote::rollback(&remote, revision, reason.as_deref())
         }
         Command::Export { out, remote } => remote::export(&remote, out.as_deref()),
-        Command::Import(Import::File { file, replace, reason, remote }) => {
-            remote::import(&remote, &file, replace, reason.as_deref())
+        Command::Import(Import::File { file, replace, confirm, reason, remote }) => {
+            remote::import(&remote, &file, replace, confirm, reason.as_deref())
         }
         Command::Problems { remote } => remote::problems(&remote),
         Command::Lint { file, strict, json } => lint::run(&file, strict, json),

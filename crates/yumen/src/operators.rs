@@ -27,6 +27,9 @@ use crate::control::{Control, Shown};
 use crate::node;
 use crate::trial::Trial;
 
+/// A share of fewer requests than this tells nothing.
+const SAMPLE_MIN: usize = 20;
+
 /// What operators may look at.
 pub(crate) struct House {
     pub(crate) control: Control,
@@ -157,8 +160,11 @@ impl Live for Running {
         self.trial.compile(resources)
     }
 
-    fn plan(&self, before: &[Resource], after: &[Resource], limits: Limits) -> Plan {
+    fn plan(&self, before: &[Resource], after: &[Resource], mut limits: Limits) -> Plan {
         let sample: Vec<Question> = self.counters.recent().iter().filter_map(question).collect();
+        if sample.len() < SAMPLE_MIN {
+            limits.changed_share_max = 1.0;
+        }
         let snapshot = self.publisher.load();
         let mut healthy: HashMap<SocketAddr, bool> = HashMap::new();
         for endpoint in snapshot.upstreams().flat_map(|(_, upstream)| upstream.endpoints.iter()) {

@@ -1,4 +1,4 @@
-//! `yumen plan`: what a change of a file would do.
+//! `yumen plan`: what a change would do, to a running gateway or from file to file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hyper::Method;
 use yumen_base::Level;
 use yumen_config::Resource;
 use yumen_snapshot::Question;
 use yumen_snapshot::plan::{Limits, Workshop, plan};
 
+use crate::remote::Remote;
 use crate::{lint, offline};
 
 /// The command line of `yumen plan`.
@@ -18,11 +20,14 @@ use crate::{lint, offline};
 pub(crate) struct PlanArgs {
     /// The resources as they shall be, in the APISIX standalone format
     after: PathBuf,
-    /// The resources as they are
+    /// The resources as they are, instead of those of a running gateway
     #[arg(long, value_name = "routes.yaml")]
-    against: PathBuf,
+    against: Option<PathBuf>,
+    /// What stands only in the running gateway goes
+    #[arg(long, conflicts_with = "against")]
+    replace: bool,
     /// Requests to ask both, one JSON object a line: {"method": "GET", "url": "http://host/path"}
-    #[arg(long, value_name = "requests.jsonl")]
+    #[arg(long, value_name = "requests.jsonl", requires = "against")]
     requests: Option<PathBuf>,
     /// Ask for confirmation where more than this share of the requests would change
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
@@ -30,9 +35,8 @@ pub(crate) struct PlanArgs {
     /// Ask for confirmation where more routes than this would be removed
     #[arg(long, value_name = "N", default_value_t = 10)]
     removed_max: usize,
-    /// Print the plan as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    remote: Remote,
 }
 
 /// Exit status of a plan that somebody should confirm.
@@ -40,7 +44,8 @@ const NEEDS_CONFIRMATION: u8 = 2;
 
 /// Thinks the change through and prints that.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
-    let (before, after) = (read(&args.against)?, read(&args.after)?);
+    let Some(against) = &args.against else { return ask_gateway(args) };
+    let (before, after) = (read(against)?, read(&args.after)?);
     let sample = args.requests.as_deref().map(sample).transpose()?.unwrap_or_default();
     let planned = plan(
         &before,
@@ -58,7 +63,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             },
         },
     );
-    let text = match args.json {
+    let text = match args.remote.json {
         true => format!("{}\n", serde_json::to_string_pretty(&planned)?),
         false => planned.to_string(),
     };
@@ -68,6 +73,30 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         _ if planned.has_errors() => ExitCode::FAILURE,
         Some(_) => ExitCode::from(NEEDS_CONFIRMATION),
         None => ExitCode::SUCCESS,
+    })
+}
+
+/// Asks a running gateway what the file would do to it, and to requests like the recent ones.
+fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    let text = std::fs::read(&args.after).with_context(|| format!("cannot read {}", args.after.display()))?;
+    let client = args.remote.client()?;
+    let ask = |format: &str| {
+        let mode = if args.replace { "replace" } else { "merge" };
+        let limits = format!("changed_max={}&removed_max={}", args.changed_max, args.removed_max);
+        let path = format!("/yumen/v1/plan?mode={mode}&{limits}&format={format}");
+        client.send(&Method::POST, &path, &[], Some(text.clone().into()))
+    };
+    let planned = ask("json")?.json()?;
+    let shown = match args.remote.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&planned)?),
+        false => ask("text")?.text()?,
+    };
+    let _ = std::io::stdout().write_all(shown.as_bytes());
+    let problems = planned["problems"].as_array().map_or(&[][..], Vec::as_slice);
+    Ok(match planned["needs_confirmation"].is_string() {
+        _ if problems.iter().any(|problem| problem["level"] == "error") => ExitCode::FAILURE,
+        true => ExitCode::from(NEEDS_CONFIRMATION),
+        false => ExitCode::SUCCESS,
     })
 }
 

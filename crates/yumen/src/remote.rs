@@ -153,12 +153,13 @@ pub(crate) fn import(
     remote: &Remote,
     file: &Path,
     replace: bool,
+    confirm: bool,
     reason: Option<&str>,
 ) -> anyhow::Result<ExitCode> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mode = if replace { "replace" } else { "merge" };
     let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
-    let path = format!("/yumen/v1/import?mode={mode}&wait=applied");
+    let path = format!("/yumen/v1/import?mode={mode}&confirm={confirm}&wait=applied");
     let answer = remote.client()?.send(&Method::POST, &path, &fields, Some(text.into()))?;
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     for error in list(&document["errors"]) {

@@ -12,8 +12,7 @@ use yumen_store::{
 };
 
 use super::applied::REVISION;
-use super::transaction::Confirmation;
-use super::{V1State, difference, plan};
+use super::{V1State, difference};
 use crate::api::Refusal;
 use crate::reply;
 
@@ -149,18 +148,13 @@ pub(super) fn between(from: &StoreState, to: &StoreState) -> Vec<Changed> {
 pub(super) async fn rollback(
     State(state): State<V1State>,
     Path(revision): Path<u64>,
-    Query(confirmation): Query<Confirmation>,
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, Refusal> {
     let store = state.admin.store.clone();
     let past = off_runtime(move || store.state_at(Revision(revision))).await?;
     let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
-    let deciding = state.clone();
     let decide = move |draft: &mut Draft| -> Result<usize, Refusal> {
-        if !confirmation.confirm {
-            plan::guard(&deciding, draft.state(), &past)?;
-        }
         let changes = between(draft.state(), &past);
         for changed in &changes {
             match &changed.after {

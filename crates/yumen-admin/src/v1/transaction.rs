@@ -43,7 +43,7 @@ struct Transaction {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Confirmation {
     #[serde(default)]
-    pub(super) confirm: bool,
+    confirm: bool,
 }
 
 /// `POST /yumen/v1/apply`: all of it is one revision, or nothing is written.

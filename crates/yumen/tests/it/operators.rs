@@ -138,6 +138,55 @@ fn a_file_is_read_through_the_admin_listener_and_not_written() {
 }
 
 #[test]
+fn a_write_that_breaks_a_test_of_the_configuration_is_refused() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = Admin { gateway: &gateway, key };
+    admin.put("routes/v1", &mock("/api/*", "v1"));
+    let test = json!({ "request": { "url": "/api/users" }, "expect": { "route": "v1" } });
+    let reply = admin.put("tests/users", &test);
+    assert_eq!(reply.status, 201, "{}", reply.text());
+    let revision = admin.revision();
+    let reply = admin.put("routes/v2", &mock("/api/users", "v2"));
+    assert_eq!(reply.status, 400, "{}", reply.text());
+    assert!(reply.text().contains("tests/users") && reply.text().contains("v2"), "{}", reply.text());
+    assert_eq!(admin.revision(), revision);
+    assert_eq!(gateway.get("/api/users").text(), "v1");
+    // both at once agree again
+    let test = json!({ "id": "users", "request": { "url": "/api/users" }, "expect": { "route": "v2" } });
+    let mut route = mock("/api/users", "v2");
+    route["id"] = "v2".into();
+    let both = json!({ "put": { "routes": [route], "tests": [test] } });
+    let reply = admin.ask("POST", "/yumen/v1/apply?wait=applied", &both.to_string());
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(gateway.get("/api/users").text(), "v2");
+}
+
+#[test]
+fn a_bulk_change_that_does_much_needs_somebodys_word() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = Admin { gateway: &gateway, key };
+    let routes: Vec<Value> = (0..20)
+        .map(|i| json!({ "id": format!("r{i}"), "uri": format!("/r{i}"), "plugins": mock("", "x")["plugins"] }))
+        .collect();
+    let all = json!({ "put": { "routes": routes } });
+    assert_eq!(admin.ask("POST", "/yumen/v1/apply?wait=applied", &all.to_string()).status, 200);
+    let few = json!({ "routes": routes[..5] }).to_string();
+    let planned = admin.ask("POST", "/yumen/v1/plan?mode=replace", &few);
+    assert_eq!(planned.status, 200, "{}", planned.text());
+    assert!(planned.json()["needs_confirmation"].is_string(), "{}", planned.text());
+    let reply = admin.ask("POST", "/yumen/v1/import?mode=replace", &few);
+    assert_eq!(reply.status, 409, "{}", reply.text());
+    assert_eq!(gateway.get("/r9").status, 200);
+    let reply = admin.ask("POST", "/yumen/v1/import?mode=replace&confirm=true&wait=applied", &few);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(gateway.get("/r9").status, 404);
+    // going back adds routes and takes none away
+    let reply = admin.ask("POST", "/yumen/v1/revisions/2/rollback?wait=applied", "");
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(gateway.get("/r9").status, 200);
+}
+
+#[test]
 fn nobody_without_a_key_reads_or_writes() {
     let (gateway, key) = Gateway::embedded();
     let paths = [

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""What configuration costs: loading routes one PUT at a time, a write until it is effective under load, reads.
+
+Starts the gateway on an empty embedded store, an NGINX as upstream and wrk; prints figures, asserts nothing.
+Usage: bench/admin.py [--routes 10000] [--seconds 10] [--churn-seconds 60] [--data-dir DIR]
+"""
+
+import argparse
+import http.client
+import json
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from gateways import LOAD_CORE, YUMEN, Gateway, free_port, start_upstream
+
+PUT_SCRIPT = """
+local next_id, last = {first}, {last}
+request = function()
+  next_id = next_id + 1
+  if next_id > last then next_id = {first} + 1 end
+  local body = string.format('{{"uri":"/r/%d","upstream_id":"up","name":"r%d"}}', next_id, next_id)
+  return wrk.format("PUT", "/apisix/admin/routes/r" .. next_id, {{["X-API-KEY"] = "{key}"}}, body)
+end
+"""
+
+
+def percentile(values, share):
+    """The value below which this share lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+class Admin:
+    """One kept connection to the admin listener."""
+
+    def __init__(self, port, key):
+        self.link, self.key = http.client.HTTPConnection("127.0.0.1", port, timeout=60), key
+
+    def ask(self, method, path, body=None):
+        """Status and document."""
+        text = None if body is None else json.dumps(body)
+        self.link.request(method, path, text, {"X-API-KEY": self.key})
+        reply = self.link.getresponse()
+        return reply.status, reply.read()
+
+
+def start(folder, data_dir):
+    """The gateway on an empty store, and its admin key."""
+    ports = {name: free_port() for name in ("listen", "listen-tls", "admin", "status")}
+    args = [YUMEN, "run", "--workers", "1", "--data-dir", data_dir]
+    for name, port in ports.items():
+        args += [f"--{name}", f"127.0.0.1:{port}"]
+    # unpinned: the store and the compiler have threads of their own
+    gateway = Gateway(args, folder / "yumen.log", None)
+    gateway.wait_listening(ports["admin"])
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        found = re.search(r"^  admin    ([0-9a-f]{40})$", (folder / "yumen.log").read_text(), re.M)
+        if found:
+            gateway.http = ports["listen"]
+            return gateway, ports["admin"], found.group(1)
+        time.sleep(0.02)
+    raise RuntimeError("no admin key was printed")
+
+
+def wrk(url, connections, seconds, script=None, core=LOAD_CORE):
+    """Starts wrk; its report is its standard output."""
+    args = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
+    args += ["-s", str(script)] if script else []
+    return subprocess.Popen([*args, url], stdout=subprocess.PIPE, text=True)
+
+
+def report(text):
+    """Requests per second, p50, p99 and errors of a report of wrk."""
+    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", text).group(1))
+    units = {"us": 1e-3, "ms": 1, "s": 1e3}
+    points = {name: float(value) * units[unit] for name, value, unit in
+              re.findall(r"^\s+(50|99)%\s+([\d.]+)(us|ms|s)", text, re.M)}
+    bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+    sockets = re.search(r"Socket errors: (.*)", text)
+    return rate, points.get("50"), points.get("99"), (bad and bad.group(1)) or "0", sockets and sockets.group(1)
+
+
+def load_routes(folder, port, key, routes, connections, seconds):
+    """PUTs per second with so many clients, each one PUT at a time; after the last it starts over."""
+    script = folder / f"put-{connections}.lua"
+    script.write_text(PUT_SCRIPT.format(first=0, last=routes, key=key))
+    text = wrk(f"http://127.0.0.1:{port}", connections, seconds, script).communicate()[0]
+    rate, p50, p99, bad, _ = report(text)
+    print(f"load    {connections:>3} clients: {rate:8.0f} PUT/s   p50 {p50:.2f} ms   p99 {p99:.2f} ms   "
+          f"refused {bad}")
+
+
+def writes_under_load(gateway, admin, routes, seconds):
+    """A write until it is effective while the gateway carries what it can; and what the load notices."""
+    quiet = report(wrk(f"http://127.0.0.1:{gateway.http}/r/1", 16, seconds).communicate()[0])
+    load = wrk(f"http://127.0.0.1:{gateway.http}/r/1", 16, seconds)
+    waits, end, turn = [], time.monotonic() + seconds - 1, 0
+    while time.monotonic() < end:
+        turn += 1
+        route = {"uri": f"/churn/{turn}", "upstream_id": "up"}
+        begin = time.monotonic()
+        status, text = admin.ask("PUT", f"/apisix/admin/routes/churn{turn % 50}?wait=applied", route)
+        waits.append((time.monotonic() - begin) * 1e3)
+        assert status in (200, 201), text
+        time.sleep(0.02)
+    busy = report(load.communicate()[0])
+    print(f"effective among {routes} routes under load: p50 {percentile(waits, .5):.2f} ms   "
+          f"p99 {percentile(waits, .99):.2f} ms   max {max(waits):.2f} ms   ({len(waits)} writes)")
+    for name, (rate, p50, p99, bad, sockets) in (("without", quiet), ("with", busy)):
+        print(f"load {name:>7} writes: {rate:8.0f} req/s   p50 {p50:.3f} ms   p99 {p99:.3f} ms   "
+              f"bad statuses {bad}   socket errors {sockets or 'none'}")
+
+
+def reads(admin, count=300):
+    """Lists and gets, in milliseconds."""
+    for name, path in (("get", "/apisix/admin/routes/r77"),
+                       ("page of 100", "/apisix/admin/routes?page=5&page_size=100"),
+                       ("whole list", "/apisix/admin/routes")):
+        waits = []
+        for _ in range(count if name != "whole list" else 20):
+            begin = time.monotonic()
+            status, text = admin.ask("GET", path)
+            waits.append((time.monotonic() - begin) * 1e3)
+            assert status == 200, text
+        print(f"{name:<12} p50 {percentile(waits, .5):6.2f} ms   p99 {percentile(waits, .99):6.2f} ms")
+
+
+def churn(gateway, admin, seconds, per_second=50):
+    """So many changes a second, and what becomes of memory."""
+    load = wrk(f"http://127.0.0.1:{gateway.http}/r/1", 4, seconds)
+    begin, turn, seen = time.monotonic(), 0, []
+    while time.monotonic() - begin < seconds:
+        turn += 1
+        nodes = {"127.0.0.1:1": 1, f"127.0.0.1:{2 + turn % 100}": 1}
+        admin.ask("PUT", f"/apisix/admin/upstreams/churn{turn % 100}", {"nodes": nodes})
+        if turn % (per_second * 5) == 0:
+            seen.append(gateway.rss_kib() // 1024)
+        time.sleep(max(0, begin + turn / per_second - time.monotonic()))
+    load.communicate()
+    print(f"churn   {turn / seconds:.0f} changes/s for {seconds} s: RSS MiB every 5 s {seen}")
+
+
+def main():
+    """Runs all of it once."""
+    args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    args.add_argument("--routes", type=int, default=10000)
+    args.add_argument("--seconds", type=int, default=10)
+    args.add_argument("--churn-seconds", type=int, default=60)
+    args.add_argument("--data-dir", help="where the store is kept [default: a new directory on this disk]")
+    args = args.parse_args()
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        folder = Path(folder).resolve()
+        upstream = start_upstream(folder)
+        gateway, port, key = start(folder, args.data_dir or folder / "data")
+        try:
+            admin = Admin(port, key)
+            status, text = admin.ask("PUT", "/apisix/admin/upstreams/up", {"nodes": {f"127.0.0.1:{upstream.http}": 1}})
+            assert status == 201, text
+            for connections in (1, 16, 64):
+                load_routes(folder, port, key, args.routes, connections, args.seconds)
+            writes_under_load(gateway, admin, args.routes, args.seconds)
+            reads(admin)
+            churn(gateway, admin, args.churn_seconds)
+            print(f"RSS     {gateway.rss_kib() / 1024:.1f} MiB at the end")
+        finally:
+            gateway.stop()
+            upstream.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+//! A store whose writes must not break the tests that stand in the configuration.
+//!
+//! Stands between the doors and the store, so that no door can forget it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use yumen_base::Problem;
+use yumen_config::Kind;
+use yumen_store::store::{Decide, Done, Follower};
+use yumen_store::{Committed, Draft, Proposal, Revision, State, Store, StoreError};
+
+use crate::trial::Trial;
+
+/// The store behind, guarded by its own tests.
+pub(crate) struct Guarded {
+    inner: Arc<dyn Store>,
+    trial: Arc<Trial>,
+}
+
+impl Guarded {
+    pub(crate) fn new(inner: Arc<dyn Store>, trial: Arc<Trial>) -> Guarded {
+        Guarded { inner, trial }
+    }
+}
+
+impl Store for Guarded {
+    fn state(&self) -> State {
+        self.inner.state()
+    }
+
+    /// A table is compiled for itself once per write while it holds tests, and not at all while it does not.
+    fn propose(&self, proposal: Proposal) {
+        let Proposal { by, mut decide, done } = proposal;
+        let (trial, refusal) = (self.trial.clone(), Arc::new(Mutex::new(None)));
+        let told = refusal.clone();
+        let decide: Decide = Box::new(move |draft| {
+            if !decide(draft) {
+                return false;
+            }
+            let failed = failing(&trial, draft);
+            let is_good = failed.is_empty();
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = failed.into_iter().next();
+            is_good
+        });
+        let done: Done =
+            Box::new(move |result| match refusal.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(problem) => done(Err(StoreError::Refused(problem.to_string()))),
+                None => done(result),
+            });
+        self.inner.propose(Proposal { by, decide, done });
+    }
+
+    fn follow(&self, follower: Follower) -> State {
+        self.inner.follow(follower)
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+        self.inner.history(before, limit)
+    }
+}
+
+/// The tests that hold no longer with what the draft says.
+fn failing(trial: &Trial, draft: &Draft) -> Vec<Problem> {
+    match draft.state().of_kind(Kind::Tests).next() {
+        None => Vec::new(),
+        Some(_) => trial.failing_tests(&draft.state().resources()),
+    }
+}
