@@ -11,6 +11,7 @@ mod explain;
 mod node;
 mod offline;
 mod operators;
+mod origin;
 mod process;
 mod reference;
 mod remote;

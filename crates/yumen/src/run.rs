@@ -21,6 +21,7 @@ use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
 use crate::doors::Doors;
 use crate::operators::{FleetView, House, Operators};
+use crate::origin::ConfigSource;
 use crate::trial::Trial;
 use crate::{compiler, dns, node, process};
 
@@ -55,8 +56,16 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let probes = supervisor.counters();
     runtime.spawn(supervisor.supervise(control.snapshots.clone()));
-    let house =
-        House { control, carry, fleet: fleet.view(), probes, store: doors.store.clone(), publisher, trial };
+    let house = House {
+        control,
+        carry,
+        fleet: fleet.view(),
+        probes,
+        store: doors.store.clone(),
+        source: ConfigSource(doors.fallback.clone()),
+        publisher,
+        trial,
+    };
     let operators = Operators::serve(&runtime, &node, &house)?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     announce(&listeners, &operators, open_files, workers, &node);
