@@ -27,7 +27,7 @@ impl DataDir {
         let lock = options.truncate(false).open(&lock_path).map_err(|error| about(&lock_path, &error))?;
         match lock.try_lock() {
             Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(in_use(path).into()),
+            Err(TryLockError::WouldBlock) => Err(in_use(path)),
             Err(TryLockError::Error(error)) => Err(about(&lock_path, &error).into()),
         }
     }
@@ -91,9 +91,11 @@ pub(crate) fn about(path: &Path, error: &io::Error) -> io::Error {
 }
 
 /// Another process has it.
-pub(crate) fn in_use(path: &Path) -> io::Error {
-    let message = format!("{} is in use by another process; each Yumen needs one of its own", path.display());
-    io::Error::new(io::ErrorKind::ResourceBusy, message)
+pub(crate) fn in_use(path: &Path) -> StoreError {
+    StoreError::InUse(format!(
+        "{} is in use by another process; each Yumen needs one of its own",
+        path.display()
+    ))
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {

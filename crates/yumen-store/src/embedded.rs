@@ -226,9 +226,7 @@ fn store_error(place: &Path, error: redb::Error) -> StoreError {
             StoreError::Corrupt(format!("{}: {error}", place.display()))
         }
         redb::Error::Io(error) => directory::about(place, &error).into(),
-        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => {
-            directory::in_use(place).into()
-        }
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => directory::in_use(place),
         redb::Error::PreviousIo | redb::Error::DatabaseClosed | redb::Error::LockPoisoned(_) => {
             directory::about(place, &Error::other(error.to_string())).into()
         }

@@ -57,7 +57,8 @@ pub struct Opened {
 
 /// The embedded store of `directory`, or, where it cannot be opened, the last good state until it can.
 ///
-/// Fails where there is neither, telling both reasons. What is served is always what was once committed.
+/// Fails where there is neither, telling both reasons, and where another process has the directory: two
+/// gateways on one directory are a mistake to be told at once. What is served was once committed.
 pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallback>, StoreError> {
     let place = directory.to_owned();
     let open = Box::new(move || {
@@ -76,7 +77,7 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// The store `open` gives, or what `last_good` gives while it gives none.
+    /// The store `open` gives, or what `last_good` gives while it gives none. A store in use is refused.
     pub fn start(
         mut open: OpenStore,
         last_good: impl FnOnce() -> Result<State, StoreError>,
@@ -87,6 +88,7 @@ impl Fallback {
                 let shared = Arc::new(Shared::new(Inner::Store(opened)));
                 return Ok(Arc::new(Fallback { _retry: None, shared }));
             }
+            Err(error @ StoreError::InUse(_)) => return Err(error),
             Err(error) => error,
         };
         let state = last_good().map_err(|missing| {

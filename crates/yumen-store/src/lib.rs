@@ -26,6 +26,5 @@ pub use last_good::{Keeper, LastGood};
 pub use memory::{Memory, MemoryStore};
 pub use read_only::ReadOnly;
 pub use seal::{Keyring, Seal, SealError};
-pub use starter::ensure_starter;
 pub use state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
 pub use store::{Draft, Proposal, Store, StoreError, commit};

@@ -32,6 +32,9 @@ pub enum StoreError {
     /// What is on the medium is not what was written there, or of a version from the future.
     #[error("the store cannot be read: {0}")]
     Corrupt(String),
+    /// Another process has it.
+    #[error("{0}")]
+    InUse(String),
     /// The store has ended.
     #[error("the store has ended")]
     Ended,

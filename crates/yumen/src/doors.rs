@@ -3,14 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use anyhow::Context;
 use yumen_base::{Level, Problem};
-use yumen_config::node::StoreKind;
+use yumen_config::node::{self, StoreKind};
 use yumen_config::{NodeConfig, Resource, document};
+use yumen_store::embedded::Options;
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
+use yumen_store::open_or_last_good;
 use yumen_store::starter::STARTER;
-use yumen_store::{Authorship, Draft, Entry, Key, Memory, Proposal, ReadOnly, Revision, State, Store};
+use yumen_store::{
+    Authorship, Draft, Entry, Fallback, Key, Memory, Proposal, ReadOnly, Revision, State, Store,
+};
 
 use crate::compiler;
 use crate::control::{Control, Message};
@@ -23,6 +28,8 @@ const FILE_REVISIONS_MAX: usize = 100;
 pub(crate) struct Doors {
     /// Where resources live.
     pub(crate) store: Arc<dyn Store>,
+    /// The same, where it is one on disk that may be missing for a while.
+    pub(crate) fallback: Option<Arc<Fallback>>,
     _watch: Option<WatchGuard>,
 }
 
@@ -47,14 +54,26 @@ fn follow(store: &dyn Store, messages: &Sender<Message>) -> State {
 /// The store in the data directory; where it is new it starts with what says hello.
 fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
     let dir = Path::new(&node.store.data_dir);
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot keep files in {}", dir.display()))?;
-    let store: Arc<dyn Store> = Arc::new(Memory::store(1000)?);
+    let opened = open_or_last_good(dir, options(&node.store));
+    let fallback =
+        opened.with_context(|| format!("cannot serve from the data directory {}", dir.display()))?;
+    let store: Arc<dyn Store> = fallback.clone();
     if store.state().revision == Revision::default() {
         write_first(&*store, &reader)?;
     }
     let state = follow(&*store, &reader.messages);
     let _ = reader.messages.send(Message::State(state));
-    Ok(Doors { store, _watch: None })
+    Ok(Doors { store, fallback: Some(fallback), _watch: None })
+}
+
+/// How the node's configuration wants its history kept.
+pub(crate) fn options(store: &node::Store) -> Options {
+    Options {
+        revisions_max: store.revisions_max as usize,
+        revisions_age_max: (store.revisions_age_max_s > 0)
+            .then(|| Duration::from_secs(store.revisions_age_max_s)),
+        history_bytes_max: store.history_bytes_max,
+    }
 }
 
 fn write_first(store: &dyn Store, reader: &Reader) -> anyhow::Result<()> {
@@ -87,7 +106,7 @@ fn open_file(path: &Path, reader: Reader) -> anyhow::Result<Doors> {
     let mut mirror = Mirror { store: store.clone(), reader, is_started };
     let watch = file.watch(move |event| mirror.take(event))?;
     let reason = format!("resources come from {}: change them there", path.display());
-    Ok(Doors { store: Arc::new(ReadOnly::new(store, reason)), _watch: Some(watch) })
+    Ok(Doors { store: Arc::new(ReadOnly::new(store, reason)), fallback: None, _watch: Some(watch) })
 }
 
 fn first_state(resources: Vec<Resource>) -> State {

@@ -14,6 +14,7 @@ mod lint;
 mod node;
 mod offline;
 mod operators;
+mod origin;
 mod plan;
 mod process;
 mod reference;

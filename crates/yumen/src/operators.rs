@@ -25,6 +25,7 @@ use yumen_store::{Revision, Store};
 
 use crate::control::{Control, Shown};
 use crate::node;
+use crate::origin::ConfigSource;
 use crate::trial::Trial;
 
 /// A share of fewer requests than this tells nothing.
@@ -37,6 +38,7 @@ pub(crate) struct House {
     pub(crate) fleet: FleetView,
     pub(crate) probes: Arc<ProbeCounters>,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) source: ConfigSource,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) trial: Arc<Trial>,
 }
@@ -212,7 +214,7 @@ fn status_state(node: &NodeConfig, house: &House) -> StatusState {
     let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
     let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
-    let (problems, fleet) = (shown.clone(), house.fleet.clone());
+    let (problems, fleet, source) = (shown.clone(), house.fleet.clone(), house.source.clone());
     StatusState {
         ready: Arc::new(move || match ready.publisher.version() {
             0 => Err("no configuration has been compiled yet".into()),
@@ -220,14 +222,21 @@ fn status_state(node: &NodeConfig, house: &House) -> StatusState {
         }),
         top: top(&counters, &house.control.shown),
         recent: node.observe.list_recent_requests.then(|| recent(&counters)),
-        gather: vec![counters, shown, prometheus, house.probes.clone(), Arc::new(HealthMetrics(snapshots))],
+        gather: vec![
+            counters,
+            shown,
+            prometheus,
+            house.probes.clone(),
+            Arc::new(HealthMetrics(snapshots)),
+            Arc::new(source.clone()),
+        ],
         describe: Arc::new(move || {
-            serde_json::json!({
-                "version": env!("CARGO_PKG_VERSION"),
-                "revision": described.revision.load(Ordering::Acquire),
-                "workers": fleet.applied.len(),
-                "problems": described.problems().len(),
-            })
+            let mut members = source.document();
+            members.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+            members.insert("revision".into(), described.revision.load(Ordering::Acquire).into());
+            members.insert("workers".into(), fleet.applied.len().into());
+            members.insert("problems".into(), described.problems().len().into());
+            members.into()
         }),
         health: Arc::new(move || {
             let snapshot = health.borrow().clone();

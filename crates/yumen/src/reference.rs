@@ -8,6 +8,7 @@ use yumen_plugin::Registry;
 use yumen_proxy::probe::{self, UpstreamHealth};
 
 use crate::cli::Reference;
+use crate::origin::ConfigSource;
 
 /// The text of one reference.
 pub(crate) fn render(what: Reference) -> String {
@@ -127,6 +128,7 @@ fn families() -> Vec<Family> {
     yumen_proxy::AllCounters::example().gather(&mut families);
     yumen_plugins::prometheus::example().gather(&mut families);
     crate::control::describe(&mut families);
+    ConfigSource(None).gather(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());
     probe::HealthMetrics(snapshots).gather(&mut families);

@@ -22,6 +22,7 @@ use crate::control::{self, Control, Message};
 use crate::doors::Doors;
 use crate::guard::Guarded;
 use crate::operators::{FleetView, House, Operators};
+use crate::origin::ConfigSource;
 use crate::trial::Trial;
 use crate::{compiler, dns, node, process};
 
@@ -62,6 +63,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         fleet: fleet.view(),
         probes,
         store: Arc::new(Guarded::new(doors.store.clone(), trial.clone())),
+        source: ConfigSource(doors.fallback.clone()),
         publisher,
         trial,
     };

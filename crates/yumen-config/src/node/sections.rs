@@ -193,8 +193,8 @@ impl Default for Status {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// `embedded` reads them from `routes.yaml` in `data_dir`, and writes a first one where there is none;
-    /// `file` reads them from `file`. Both are watched.
+    /// `embedded` keeps them in `data_dir`, where the Admin API changes them; a new one says hello.
+    /// `file` reads them from `file`, which is watched.
     pub kind: StoreKind,
     /// The document of the kind `file`, YAML or JSON.
     pub file: String,
@@ -204,6 +204,14 @@ pub struct Store {
     /// Keys that seal what is written to disk, each 32 random bytes in base64: the first seals, all open.
     /// Empty means the file `keyring` in `data_dir`, made on the first start.
     pub keyring: Vec<Hidden>,
+    /// How many revisions the embedded store keeps to look and go back to; the newest always is.
+    #[schemars(range(min = 1))]
+    pub revisions_max: u32,
+    /// How many bytes of them; older ones are forgotten first.
+    #[schemars(range(min = 1))]
+    pub history_bytes_max: u64,
+    /// None older than this; 0 keeps them whatever their age.
+    pub revisions_age_max_s: u64,
 }
 
 impl Default for Store {
@@ -213,6 +221,9 @@ impl Default for Store {
             file: "apisix.yaml".into(),
             data_dir: "data".into(),
             keyring: Vec::new(),
+            revisions_max: 1000,
+            history_bytes_max: 64 << 20,
+            revisions_age_max_s: 0,
         }
     }
 }

@@ -74,7 +74,7 @@ fn from_backup(from: &Path, draft: &Path) -> Result<State, StoreError> {
 fn copy_unused(from: &Path, draft: &Path) -> Result<(), StoreError> {
     let mut source = File::open(from).map_err(|error| about(from, &error))?;
     match source.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => return Err(directory::in_use(from).into()),
+        Err(TryLockError::WouldBlock) => return Err(directory::in_use(from)),
         Err(TryLockError::Error(error)) => return Err(about(from, &error).into()),
         Ok(()) => {}
     }
