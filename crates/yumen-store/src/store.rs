@@ -29,6 +29,9 @@ pub enum StoreError {
     /// What is on the medium is not what was written there, or of a version from the future.
     #[error("the store cannot be read: {0}")]
     Corrupt(String),
+    /// It is sealed under a key the keyring does not hold.
+    #[error("the store cannot be opened: {0}")]
+    Sealed(String),
     /// Another process has it.
     #[error("{0}")]
     InUse(String),
