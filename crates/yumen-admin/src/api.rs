@@ -99,6 +99,7 @@ impl From<StoreError> for Refusal {
         let status = match error {
             StoreError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
             StoreError::Compacted(_) => StatusCode::GONE,
+            StoreError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Refusal::new(status, error.to_string())

@@ -3,6 +3,7 @@
 //! Composes the parts; knows the running gateway only through [`Live`].
 
 mod applied;
+mod backup;
 mod difference;
 mod history;
 mod insight;
@@ -10,6 +11,7 @@ mod insight;
 pub(crate) mod tests;
 mod transaction;
 
+use std::fs::File;
 use std::sync::Arc;
 
 use axum::Router;
@@ -19,7 +21,7 @@ use tokio::sync::watch;
 use yumen_base::{Now, Problem};
 use yumen_config::Resource;
 use yumen_snapshot::Snapshot;
-use yumen_store::Revision;
+use yumen_store::{Revision, StoreError};
 
 use crate::api::AdminState;
 
@@ -44,6 +46,9 @@ pub trait Live: Send + Sync {
 
     /// Compiles resources beside what is in force. May take as long as a start.
     fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>);
+
+    /// A backup of the store, whose name is gone already: it takes no room once it was read. May take long.
+    fn backup(&self) -> Result<File, StoreError>;
 
     /// The time.
     fn now(&self) -> Now;
@@ -70,6 +75,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(state: V1State) -> Router
         .route("/yumen/v1/apply", post(transaction::apply))
         .route("/yumen/v1/import", post(transaction::import))
         .route("/yumen/v1/export", get(transaction::export))
+        .route("/yumen/v1/backup", get(backup::backup))
         .route("/yumen/v1/problems", get(applied::problems))
         .layer(DefaultBodyLimit::max(DOCUMENT_BYTES_MAX))
         .with_state(state)

@@ -202,6 +202,10 @@ impl Medium for Embedded {
         let before = before.map_or(past_certain, |before| before.0.min(past_certain));
         self.opened(|database| tables::history(database, Revision(before), limit, &self.options.edge()))
     }
+
+    fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        Embedded::backup(self, to)
+    }
 }
 
 /// A file that is missing where others say that there was one is not a reason to begin anew.

@@ -148,6 +148,10 @@ impl Store for Fallback {
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
         self.shared.store()?.history(before, limit)
     }
+
+    fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        self.shared.store()?.backup(to)
+    }
 }
 
 enum Inner {
