@@ -100,6 +100,7 @@ impl From<StoreError> for Refusal {
             StoreError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
             StoreError::Compacted(_) => StatusCode::GONE,
             StoreError::Refused(_) => StatusCode::BAD_REQUEST,
+            StoreError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Refusal::new(status, error.to_string())

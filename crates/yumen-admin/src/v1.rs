@@ -3,6 +3,7 @@
 //! Composes the parts; knows the running gateway only through [`Live`].
 
 mod applied;
+mod backup;
 mod difference;
 mod history;
 mod insight;
@@ -11,6 +12,7 @@ mod plan;
 pub(crate) mod tests;
 mod transaction;
 
+use std::fs::File;
 use std::sync::Arc;
 
 use axum::Router;
@@ -21,7 +23,7 @@ use yumen_base::{Now, Problem};
 use yumen_config::Resource;
 use yumen_snapshot::Snapshot;
 use yumen_snapshot::plan::{Limits, Plan};
-use yumen_store::Revision;
+use yumen_store::{Revision, StoreError};
 
 use crate::api::AdminState;
 
@@ -53,6 +55,9 @@ pub trait Live: Send + Sync {
     /// What these resources say that is probably not meant.
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem>;
 
+    /// A backup of the store, whose name is gone already: it takes no room once it was read. May take long.
+    fn backup(&self) -> Result<File, StoreError>;
+
     /// The time.
     fn now(&self) -> Now;
 }
@@ -80,6 +85,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(state: V1State) -> Router
         .route("/yumen/v1/apply", post(transaction::apply))
         .route("/yumen/v1/import", post(transaction::import))
         .route("/yumen/v1/export", get(transaction::export))
+        .route("/yumen/v1/backup", get(backup::backup))
         .route("/yumen/v1/problems", get(applied::problems))
         .layer(DefaultBodyLimit::max(DOCUMENT_BYTES_MAX))
         .with_state(state)

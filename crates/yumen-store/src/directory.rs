@@ -111,7 +111,7 @@ fn private() -> OpenOptions {
     options
 }
 
-fn make_private_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn make_private_directory(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -25,13 +25,14 @@ pub use backup::restore;
 use crate::directory::{self, DataDir};
 use crate::engine::{Batch, Engine, Medium, now_ms};
 use crate::last_good;
+use crate::seal::{Edge, Seal, SealError};
 use crate::state::{Committed, Revision, State};
 use crate::store::StoreError;
 
 /// The database file in the data directory.
 pub const DATABASE: &str = "yumen.redb";
 
-/// How much history is kept. The newest revision always is.
+/// How much history is kept, of which the newest revision always is, and under what seal.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// At most so many revisions.
@@ -40,11 +41,19 @@ pub struct Options {
     pub revisions_age_max: Option<Duration>,
     /// At most so many bytes of them.
     pub history_bytes_max: u64,
+    /// What seals the texts of resources on the disk; without it they lie there as they are.
+    pub seal: Option<Arc<dyn Seal>>,
+}
+
+impl Options {
+    pub(crate) fn edge(&self) -> Edge {
+        Edge(self.seal.clone())
+    }
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 64 << 20 }
+        Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 64 << 20, seal: None }
     }
 }
 
@@ -81,14 +90,14 @@ pub struct Embedded {
 impl Embedded {
     /// The store in `directory`, which is made if there is none.
     ///
-    /// Fails where another process has it, where the file is damaged or from a newer version, and where
+    /// Fails where a text cannot be opened with the keyring, where another process has it, where the file is damaged or from a newer version, and where
     /// there was a store but its file is gone; never begins anew in such a case.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<EmbeddedStore, StoreError> {
         let directory = DataDir::lock(directory.as_ref())?;
         let place = directory.file(DATABASE);
         if !directory::is_there(&place) {
             refuse_where_one_was(&directory)?;
-            file::create(&place, &State::default())?;
+            file::create(&place)?;
         }
         file::check(&place)?;
         let path = place.clone();
@@ -115,7 +124,7 @@ impl Embedded {
         let (database, state) = guarded(&place, || {
             let database = open(Care::Whole)?;
             format::migrate(&database)?;
-            let state = tables::load(&database)?;
+            let state = tables::load(&database, &options.edge())?;
             Ok((database, state))
         })?;
         let (database, doubtful) = (RwLock::new(Some(database)), Mutex::default());
@@ -152,7 +161,7 @@ impl Embedded {
     /// It may have reached the disk, but everyone was told that it had not.
     fn settle(&self, doubtful: &mut Option<Batch>) -> Result<(), StoreError> {
         let Some(batch) = doubtful.as_ref() else { return Ok(()) };
-        self.opened(|database| tables::take_back(database, batch))?;
+        self.opened(|database| tables::take_back(database, batch, &self.options.edge()))?;
         *doubtful = None;
         Ok(())
     }
@@ -191,7 +200,11 @@ impl Medium for Embedded {
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
         let past_certain = self.certain.load(Ordering::Acquire) + 1;
         let before = before.map_or(past_certain, |before| before.0.min(past_certain));
-        self.opened(|database| tables::history(database, Revision(before), limit))
+        self.opened(|database| tables::history(database, Revision(before), limit, &self.options.edge()))
+    }
+
+    fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        Embedded::backup(self, to)
     }
 }
 
@@ -224,6 +237,9 @@ fn store_error(place: &Path, error: redb::Error) -> StoreError {
             if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
         {
             StoreError::Corrupt(format!("{}: {error}", place.display()))
+        }
+        redb::Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<SealError>()) => {
+            StoreError::Sealed(format!("{}: {error}", place.display()))
         }
         redb::Error::Io(error) => directory::about(place, &error).into(),
         redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => directory::in_use(place),

@@ -8,6 +8,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -32,6 +33,11 @@ pub trait Medium: Send + Sync + 'static {
 
     /// As [`Store::history`].
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError>;
+
+    /// As [`Store::backup`].
+    fn backup(&self, _to: &Path) -> Result<(), StoreError> {
+        Err(StoreError::Unsupported("what is kept in memory has no backup"))
+    }
 }
 
 /// What becomes durable together.
@@ -122,6 +128,10 @@ impl<M: Medium> Store for Engine<M> {
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
         self.medium.history(before, limit)
+    }
+
+    fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        self.medium.backup(to)
     }
 }
 

@@ -57,16 +57,17 @@ pub struct Opened {
 
 /// The embedded store of `directory`, or, where it cannot be opened, the last good state until it can.
 ///
-/// Fails where there is neither, telling both reasons, and where another process has the directory: two
-/// gateways on one directory are a mistake to be told at once. What is served was once committed.
+/// Fails where there is neither, telling both reasons; where another process has the directory; and where the
+/// keyring does not open the store. What is served was once committed.
 pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallback>, StoreError> {
     let place = directory.to_owned();
+    let edge = options.edge();
     let open = Box::new(move || {
         let store: Arc<dyn Store> = Arc::new(Embedded::open(&place, options.clone())?);
-        let keeper = Keeper::start(&place, store.clone())?;
+        let keeper = Keeper::start(&place, store.clone(), options.seal.clone())?;
         Ok(Opened { store, keeper: Some(keeper) })
     });
-    Fallback::start(open, || LastGood::load(directory), RETRY_EVERY)
+    Fallback::start(open, || LastGood::load(directory, &edge), RETRY_EVERY)
 }
 
 /// The outer store others hold; what is inside it changes once.
@@ -77,7 +78,7 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// The store `open` gives, or what `last_good` gives while it gives none. A store in use is refused.
+    /// The store `open` gives, or what `last_good` gives while it gives none. One in use or sealed is an error.
     pub fn start(
         mut open: OpenStore,
         last_good: impl FnOnce() -> Result<State, StoreError>,
@@ -88,7 +89,8 @@ impl Fallback {
                 let shared = Arc::new(Shared::new(Inner::Store(opened)));
                 return Ok(Arc::new(Fallback { _retry: None, shared }));
             }
-            Err(error @ StoreError::InUse(_)) => return Err(error),
+            // Mistakes of an operator, to be told at once; the store itself is whole.
+            Err(error @ (StoreError::InUse(_) | StoreError::Sealed(_))) => return Err(error),
             Err(error) => error,
         };
         let state = last_good().map_err(|missing| {
@@ -145,6 +147,10 @@ impl Store for Fallback {
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
         self.shared.store()?.history(before, limit)
+    }
+
+    fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        self.shared.store()?.backup(to)
     }
 }
 

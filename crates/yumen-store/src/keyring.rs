@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use yumen_config::node::Hidden;
 
+use crate::directory::make_private_directory;
 use crate::seal::{KEY_BYTES, Keyring};
 
 const FILE: &str = "keyring";
@@ -85,19 +86,25 @@ fn ring<'a>(keys: impl Iterator<Item = (String, &'a str)>, path: &Path) -> Resul
     Keyring::new(&keys).ok_or_else(|| KeyringError::Empty(path.to_owned()))
 }
 
-/// Writes a keyring of one new key beside its place, durably, and moves it there: a crash leaves all of it or none.
+/// Writes a keyring of one new key beside its place, durably, and links it there: a crash leaves all of it or none.
 fn make(path: &Path) -> io::Result<String> {
     let mut key = [0; KEY_BYTES];
     aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("the system gives no randomness"))?;
     let text = format!("{HEAD}{}\n", BASE64.encode(key));
     let directory = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(directory)?;
-    let beside = path.with_extension("new");
+    make_private_directory(directory)?;
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
     let _ = fs::remove_file(&beside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
+    // A link, unlike a rename, never takes the place of a keyring somebody made in the meantime.
+    let linked = fs::hard_link(&beside, path);
+    let _ = fs::remove_file(&beside);
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return fs::read_to_string(path),
+        linked => linked?,
+    }
     File::open(directory)?.sync_all()?;
     Ok(text)
 }

@@ -19,6 +19,7 @@ use yumen_config::Kind;
 pub use keeper::Keeper;
 
 use crate::directory::{self, about};
+use crate::seal::{Edge, SealError};
 use crate::state::{Entry, Key, Revision, State};
 use crate::store::StoreError;
 
@@ -42,9 +43,9 @@ type EntryLine<'a> = (Cow<'a, str>, u64, u64, Option<u64>, Cow<'a, str>);
 
 impl LastGood {
     /// Makes `state` the last good one, durably; the one before is kept beside it.
-    pub fn save(directory: &Path, state: &State) -> Result<(), StoreError> {
+    pub(crate) fn save(directory: &Path, state: &State, edge: &Edge) -> Result<(), StoreError> {
         let (place, draft) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
-        let body = body_of(state);
+        let body = body_of(state, edge);
         let mut file = BufWriter::new(directory::create_private(&draft)?);
         let written = writeln!(file, "{}", seal_of(&body)).and_then(|()| file.write_all(&body));
         written.and_then(|()| file.flush()).map_err(|error| about(&draft, &error))?;
@@ -54,9 +55,13 @@ impl LastGood {
     }
 
     /// The newest saved state that is whole; the error tells what is wrong with each file.
-    pub fn load(directory: &Path) -> Result<State, StoreError> {
-        LastGood::read(&directory.join(FILE)).or_else(|newest| {
-            let previous = LastGood::read(&directory.join(PREVIOUS));
+    pub(crate) fn load(directory: &Path, edge: &Edge) -> Result<State, StoreError> {
+        LastGood::read(&directory.join(FILE), edge).or_else(|newest| {
+            // It is whole: one from before it is no substitute.
+            if matches!(newest, StoreError::Sealed(_)) {
+                return Err(newest);
+            }
+            let previous = LastGood::read(&directory.join(PREVIOUS), edge);
             let previous = previous.map_err(|previous| match is_missing(&previous) {
                 true => newest.clone(),
                 false => StoreError::Corrupt(format!("{newest}; {previous}")),
@@ -67,10 +72,14 @@ impl LastGood {
     }
 
     /// The state in one file.
-    pub fn read(path: &Path) -> Result<State, StoreError> {
+    pub(crate) fn read(path: &Path, edge: &Edge) -> Result<State, StoreError> {
         let bytes = fs::read(path).map_err(|error| about(path, &error))?;
-        let state = parse(&bytes);
-        state.map_err(|found| StoreError::Corrupt(format!("{}: {found}", path.display())))
+        let damaged = |found: String| StoreError::Corrupt(format!("{}: {found}", path.display()));
+        let state = parse(&bytes).map_err(damaged)?;
+        opened(state, edge).map_err(|error| match error {
+            SealError::Altered(_) => damaged(error.to_string()),
+            without_key => StoreError::Sealed(format!("{}: {without_key}", path.display())),
+        })
     }
 }
 
@@ -78,17 +87,26 @@ fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Io(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-fn body_of(state: &State) -> Vec<u8> {
+fn body_of(state: &State, edge: &Edge) -> Vec<u8> {
     let mut body = Vec::new();
     put_line(&mut body, &json!({ "revision": state.revision.0, "entries": state.len() }));
     for (key, entry) in state.entries() {
         let name = format!("{}/{}", key.kind.name(), key.id);
+        let entry = edge.sealed(key, entry);
         put_line(&mut body, &(name, entry.created.0, entry.modified.0, entry.expires_ms, &*entry.json));
     }
     for (name, value) in state.settings() {
         put_line(&mut body, &(&**name, &**value));
     }
     body
+}
+
+/// The state with the texts as they were.
+fn opened(state: State, edge: &Edge) -> Result<State, SealError> {
+    let entries = state.entries().map(|(key, entry)| Ok((key.clone(), edge.opened(key, entry.clone())?)));
+    let entries = entries.collect::<Result<Vec<_>, SealError>>()?;
+    let settings = state.settings().map(|(name, value)| (name.clone(), value.clone()));
+    Ok(State::new(state.revision, entries, settings))
 }
 
 fn put_line(body: &mut Vec<u8>, line: &impl serde::Serialize) {

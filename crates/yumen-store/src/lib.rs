@@ -22,7 +22,7 @@ pub use embedded::{Embedded, EmbeddedStore};
 pub use fallback::{Fallback, Origin, open_or_last_good};
 pub use file::{FileEvent, FileStore, WatchGuard};
 pub use keyring::{KeyringError, open_keyring};
-pub use last_good::{Keeper, LastGood};
+pub use last_good::Keeper;
 pub use memory::{Memory, MemoryStore};
 pub use read_only::ReadOnly;
 pub use seal::{Keyring, Seal, SealError};

@@ -5,12 +5,16 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::sync::Arc;
+
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 
-use crate::state::Key;
+use crate::state::{Committed, Entry, Key};
 
 /// The bytes of one key.
 pub const KEY_BYTES: usize = 32;
@@ -23,25 +27,78 @@ const KEY_ID_BYTES: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The key it was sealed under is not in the keyring.
-    #[error("{object} is sealed under key {key_id}, which the keyring does not hold")]
+    #[error(
+        "{object} is sealed under key {key_id}, which the keyring does not hold: put back the file `keyring` \
+         of the data directory that wrote it, or that key into store.keyring"
+    )]
     UnknownKey {
         /// What cannot be opened.
         object: Key,
         /// The key's id.
         key_id: String,
     },
+    /// It is sealed and there is no keyring at all.
+    #[error("{0} is sealed, and no keyring was given to open it")]
+    NoKeyring(Key),
     /// It was altered, cut, or is another object's.
     #[error("the sealed text of {0} was altered")]
     Altered(Key),
 }
 
 /// Seals the text of a resource for the disk and opens it again.
-pub trait Seal: Send + Sync {
+pub trait Seal: Send + Sync + Debug {
     /// The text to be written; only the same key opens it again.
     fn seal(&self, key: &Key, json: &str) -> String;
 
     /// The text as it was. A text that was never sealed is given back as it is.
     fn open(&self, key: &Key, text: &str) -> Result<String, SealError>;
+}
+
+/// What a medium does to texts at its edge: seals and opens them, or leaves them as they are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Edge(pub(crate) Option<Arc<dyn Seal>>);
+
+impl Edge {
+    /// The entry as it is to be written.
+    pub(crate) fn sealed<'a>(&self, key: &Key, entry: &'a Entry) -> Cow<'a, Entry> {
+        match &self.0 {
+            Some(seal) => Cow::Owned(Entry { json: seal.seal(key, &entry.json).into(), ..entry.clone() }),
+            None => Cow::Borrowed(entry),
+        }
+    }
+
+    /// The entry as it was before it was written.
+    pub(crate) fn opened(&self, key: &Key, entry: Entry) -> Result<Entry, SealError> {
+        match &self.0 {
+            Some(seal) => Ok(Entry { json: seal.open(key, &entry.json)?.into(), ..entry }),
+            None if entry.json.starts_with(MARK) => Err(SealError::NoKeyring(key.clone())),
+            None => Ok(entry),
+        }
+    }
+
+    /// The revision as it is to be written.
+    pub(crate) fn sealed_revision<'a>(&self, committed: &'a Committed) -> Cow<'a, Committed> {
+        if self.0.is_none() {
+            return Cow::Borrowed(committed);
+        }
+        let mut sealed = committed.clone();
+        for changed in &mut sealed.changes {
+            for entry in [&mut changed.before, &mut changed.after].into_iter().flatten() {
+                *entry = self.sealed(&changed.key, entry).into_owned();
+            }
+        }
+        Cow::Owned(sealed)
+    }
+
+    /// The revision as it was before it was written.
+    pub(crate) fn opened_revision(&self, mut committed: Committed) -> Result<Committed, SealError> {
+        for changed in &mut committed.changes {
+            let open = |entry: Option<Entry>| entry.map(|entry| self.opened(&changed.key, entry)).transpose();
+            changed.before = open(changed.before.take())?;
+            changed.after = open(changed.after.take())?;
+        }
+        Ok(committed)
+    }
 }
 
 /// Keys of AES-256-GCM: the first seals, all of them open.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
@@ -32,9 +33,15 @@ pub enum StoreError {
     /// What is on the medium is not what was written there, or of a version from the future.
     #[error("the store cannot be read: {0}")]
     Corrupt(String),
+    /// It is sealed under a key the keyring does not hold.
+    #[error("the store cannot be opened: {0}")]
+    Sealed(String),
     /// Another process has it.
     #[error("{0}")]
     InUse(String),
+    /// This kind of store does not do that.
+    #[error("{0}")]
+    Unsupported(&'static str),
     /// The store has ended.
     #[error("the store has ended")]
     Ended,
@@ -86,6 +93,11 @@ pub trait Store: Send + Sync {
 
     /// Revisions older than `before`, the newest first, at most `limit`. May wait for the medium.
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError>;
+
+    /// Writes everything, history included, as of one moment to the file `to`. May wait for the medium.
+    fn backup(&self, _to: &Path) -> Result<(), StoreError> {
+        Err(StoreError::Unsupported("this store keeps nothing a backup could be made of"))
+    }
 
     /// The state as of a revision that is still kept. May wait for the medium.
     fn state_at(&self, revision: Revision) -> Result<State, StoreError> {

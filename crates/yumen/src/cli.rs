@@ -81,6 +81,29 @@ pub(crate) enum Command {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Fetch a backup of a running gateway's store: everything with its history, sealed as the store is
+    ///
+    /// Writes go on meanwhile; the file is of one moment. The keyring is not in it: keep that apart.
+    Backup {
+        /// Where to; replaced when the backup is whole, readable by you alone
+        file: PathBuf,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Put a backup, or a last-good.json, in the place of a store while its gateway is not running
+    ///
+    /// Everything in it is read and opened with the keyring of the data directory before anything is
+    /// touched. What it replaces is kept beside it as yumen.redb.replaced.
+    Restore {
+        /// The backup
+        file: PathBuf,
+        /// The data directory to restore [default: that of the configuration, else data]
+        #[arg(long, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
+        /// The node configuration, where it names the data directory or holds the keyring
+        #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
+        config: Option<PathBuf>,
+    },
     /// Bring configuration in from elsewhere
     #[command(subcommand)]
     Import(Import),

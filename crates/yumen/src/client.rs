@@ -144,6 +144,14 @@ impl Answer {
         }
     }
 
+    /// The bytes of an answer that is a success; what the gateway said, where it is none.
+    pub(crate) fn bytes(self) -> anyhow::Result<Bytes> {
+        match (200..300).contains(&self.status) {
+            true => Ok(self.body),
+            false => Err(self.failure()),
+        }
+    }
+
     fn failure(&self) -> anyhow::Error {
         let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let told = document["error_msg"].as_str().or_else(|| document["message"].as_str());

@@ -11,11 +11,11 @@ use yumen_config::node::{self, StoreKind};
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_store::embedded::Options;
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
-use yumen_store::open_or_last_good;
 use yumen_store::starter::STARTER;
 use yumen_store::{
     Authorship, Draft, Entry, Fallback, Key, Memory, Proposal, ReadOnly, Revision, State, Store,
 };
+use yumen_store::{open_keyring, open_or_last_good};
 
 use crate::compiler;
 use crate::control::{Control, Message};
@@ -54,7 +54,7 @@ fn follow(store: &dyn Store, messages: &Sender<Message>) -> State {
 /// The store in the data directory; where it is new it starts with what says hello.
 fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
     let dir = Path::new(&node.store.data_dir);
-    let opened = open_or_last_good(dir, options(&node.store));
+    let opened = open_or_last_good(dir, options(&node.store)?);
     let fallback =
         opened.with_context(|| format!("cannot serve from the data directory {}", dir.display()))?;
     let store: Arc<dyn Store> = fallback.clone();
@@ -66,14 +66,16 @@ fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
     Ok(Doors { store, fallback: Some(fallback), _watch: None })
 }
 
-/// How the node's configuration wants its history kept.
-pub(crate) fn options(store: &node::Store) -> Options {
-    Options {
+/// How the node's configuration wants its store kept.
+fn options(store: &node::Store) -> anyhow::Result<Options> {
+    let keyring = open_keyring(Path::new(&store.data_dir), &store.keyring)?;
+    Ok(Options {
         revisions_max: store.revisions_max as usize,
         revisions_age_max: (store.revisions_age_max_s > 0)
             .then(|| Duration::from_secs(store.revisions_age_max_s)),
         history_bytes_max: store.history_bytes_max,
-    }
+        seal: Some(Arc::new(keyring)),
+    })
 }
 
 fn write_first(store: &dyn Store, reader: &Reader) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 //!
 //! Stands between the doors and the store, so that no door can forget it.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yumen_base::Problem;
@@ -56,6 +57,10 @@ impl Store for Guarded {
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
         self.inner.history(before, limit)
+    }
+
+    fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        self.inner.backup(to)
     }
 }
 

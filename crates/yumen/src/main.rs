@@ -1,5 +1,6 @@
 //! The `yumen` binary: reads the command line, wires the rooms together, knows everyone.
 
+mod backup;
 mod check;
 mod cli;
 mod client;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
             remote::rollback(&remote, revision, reason.as_deref())
         }
         Command::Export { out, remote } => remote::export(&remote, out.as_deref()),
+        Command::Backup { file, remote } => backup::backup(&remote, &file),
+        Command::Restore { file, data_dir, config } => backup::restore(&file, data_dir, config),
         Command::Import(Import::File { file, replace, confirm, reason, remote }) => {
             remote::import(&remote, &file, replace, confirm, reason.as_deref())
         }

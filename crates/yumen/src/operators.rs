@@ -3,9 +3,11 @@
 //! Gives them what they show of the gateway; serves no traffic.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -21,7 +23,7 @@ use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::{AllCounters, Counters, RecentRequest, tls};
 use yumen_snapshot::plan::{Limits, Plan};
 use yumen_snapshot::{Publisher, Question, Snapshot};
-use yumen_store::{Revision, Store};
+use yumen_store::{Revision, Store, StoreError};
 
 use crate::control::{Control, Shown};
 use crate::node;
@@ -80,7 +82,7 @@ impl Operators {
         if let Some(admin) = admin {
             operators.new_keys = new_keys(runtime, node, house)?;
             let state = admin_state(node, house)?;
-            let v1 = v1_state(house, state.clone());
+            let v1 = v1_state(node, house, state.clone());
             let tls = admin_tls(node)?;
             runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, std::future::pending::<()>()));
         }
@@ -132,6 +134,9 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
     Ok(state)
 }
 
+/// What a backup is called in the data directory until it is sent.
+const BACKUP: &str = "backup.sending";
+
 /// The running gateway as `/yumen/v1` sees it.
 struct Running {
     control: Control,
@@ -139,6 +144,9 @@ struct Running {
     counters: AllCounters,
     fleet: FleetView,
     publisher: Arc<Publisher>,
+    store: Arc<dyn Store>,
+    data_dir: PathBuf,
+    backing_up: Mutex<()>,
 }
 
 impl Live for Running {
@@ -181,18 +189,31 @@ impl Live for Running {
         self.trial.lint(resources, strict)
     }
 
+    fn backup(&self) -> Result<File, StoreError> {
+        let place = self.data_dir.join(BACKUP);
+        // One name, so that a crash in the middle leaves one file, and the next backup replaces it.
+        let _one = self.backing_up.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store.backup(&place)?;
+        let file = File::open(&place)?;
+        std::fs::remove_file(&place)?;
+        Ok(file)
+    }
+
     fn now(&self) -> Now {
         yumen_proxy::clock::exact()
     }
 }
 
-fn v1_state(house: &House, admin: AdminState) -> V1State {
+fn v1_state(node: &NodeConfig, house: &House, admin: AdminState) -> V1State {
     let live = Running {
         control: house.control.clone(),
         trial: house.trial.clone(),
         counters: AllCounters(house.fleet.counters.clone()),
         fleet: house.fleet.clone(),
         publisher: house.publisher.clone(),
+        store: house.store.clone(),
+        data_dir: PathBuf::from(&node.store.data_dir),
+        backing_up: Mutex::default(),
     };
     V1State { admin, live: Arc::new(live) }
 }

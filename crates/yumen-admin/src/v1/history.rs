@@ -173,7 +173,7 @@ pub(super) async fn rollback(
 }
 
 /// The history is on disk: it is read where nobody else waits.
-async fn off_runtime<T: Send + 'static>(
+pub(super) async fn off_runtime<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(read).await;

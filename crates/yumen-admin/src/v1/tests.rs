@@ -1,11 +1,14 @@
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tower::ServiceExt;
 use yumen_config::Kind;
+use yumen_config::node::AdminRole;
 use yumen_store::{Authorship, Key, Memory, MemoryStore, Store, commit};
 
 use super::*;
+use crate::keys::Holder;
 
 struct Fixture {
     store: Arc<MemoryStore>,
@@ -50,8 +53,37 @@ impl Live for Gateway {
         Vec::new()
     }
 
+    fn backup(&self) -> Result<File, StoreError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("yumen-v1-backup-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, backed_up()).unwrap();
+        let file = File::open(&path)?;
+        std::fs::remove_file(&path)?;
+        Ok(file)
+    }
+
     fn now(&self) -> Now {
         Now::default()
+    }
+}
+
+/// More than the stream reads ahead, and no multiple of what it reads at once.
+fn backed_up() -> Vec<u8> {
+    (0..1_000_001_u32).map(|at| (at % 251) as u8).collect()
+}
+
+#[tokio::test]
+async fn a_backup_is_streamed_whole_and_to_admins_only() {
+    for (role, status) in [(AdminRole::Admin, 200), (AdminRole::Viewer, 403)] {
+        let holder = Holder { name: "ann".into(), role };
+        let router = Fixture::new().router.layer(axum::Extension(holder));
+        let request = Request::builder().uri("/yumen/v1/backup").body(Body::empty()).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), status);
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert_eq!(bytes == backed_up(), role == AdminRole::Admin);
     }
 }
 

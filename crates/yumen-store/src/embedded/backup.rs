@@ -5,10 +5,12 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{Care, DATABASE, Embedded, file, format, guarded, tables};
 use crate::directory::{self, DataDir, about};
 use crate::last_good::LastGood;
+use crate::seal::{Edge, Seal};
 use crate::state::State;
 use crate::store::StoreError;
 
@@ -35,36 +37,37 @@ impl Embedded {
 /// Puts a backup, or a `last-good.json`, in place of the store in `directory`, and gives its state.
 ///
 /// Refuses while a process has the directory, and touches nothing before everything in `from` was read
-/// and found good. The replaced file is kept as `yumen.redb.replaced`.
-pub fn restore(from: &Path, directory: &Path) -> Result<State, StoreError> {
+/// and opened with `seal`. The replaced file is kept as `yumen.redb.replaced`.
+pub fn restore(from: &Path, directory: &Path, seal: Option<Arc<dyn Seal>>) -> Result<State, StoreError> {
+    let edge = Edge(seal);
     let directory = DataDir::lock(directory)?;
     let place = directory.file(DATABASE);
     let draft = directory::suffixed(&place, ".restoring");
     let state = match is_last_good(from)? {
-        true => from_last_good(from, &draft),
-        false => from_backup(from, &draft),
+        true => from_last_good(from, &draft, &edge),
+        false => from_backup(from, &draft, &edge),
     };
     let state = state.inspect_err(|_| drop(directory::remove_if_there(&draft)))?;
     directory::keep_as(&place, &directory::suffixed(&place, REPLACED))?;
     directory::put_in_place(&draft, &place)?;
-    LastGood::save(directory.path(), &state)?;
+    LastGood::save(directory.path(), &state, &edge)?;
     Ok(state)
 }
 
-fn from_last_good(from: &Path, draft: &Path) -> Result<State, StoreError> {
-    let state = LastGood::read(from)?;
-    file::write(draft, |database| tables::initialise(database, &state))?;
+fn from_last_good(from: &Path, draft: &Path, edge: &Edge) -> Result<State, StoreError> {
+    let state = LastGood::read(from, edge)?;
+    file::write(draft, |database| tables::initialise(database, &state, edge))?;
     Ok(state)
 }
 
-fn from_backup(from: &Path, draft: &Path) -> Result<State, StoreError> {
+fn from_backup(from: &Path, draft: &Path, edge: &Edge) -> Result<State, StoreError> {
     file::check(from)?;
     copy_unused(from, draft)?;
     guarded(from, || {
         let database = file::builder(Care::Whole).open(draft)?;
         format::migrate(&database)?;
-        let state = tables::load(&database)?;
-        tables::verify_history(&database)?;
+        let state = tables::load(&database, edge)?;
+        tables::verify_history(&database, edge)?;
         database.close()?;
         Ok(state)
     })

@@ -9,6 +9,7 @@ use redb::{Builder, Database};
 
 use super::{Care, guarded, tables};
 use crate::directory::{self, about};
+use crate::seal::Edge;
 use crate::state::State;
 use crate::store::StoreError;
 
@@ -32,10 +33,10 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
     Err(StoreError::Corrupt(format!("{}: {found}", path.display())))
 }
 
-/// A database at `path` that holds `state` and has no history.
-pub(super) fn create(path: &Path, state: &State) -> Result<(), StoreError> {
+/// An empty database at `path`.
+pub(super) fn create(path: &Path) -> Result<(), StoreError> {
     let draft = directory::suffixed(path, ".new");
-    write(&draft, |database| tables::initialise(database, state))?;
+    write(&draft, |database| tables::initialise(database, &State::default(), &Edge::default()))?;
     Ok(directory::put_in_place(&draft, path)?)
 }
 

@@ -3,6 +3,7 @@
 //! Knows redb; must not know where the file is, nor when it is opened.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
@@ -12,6 +13,7 @@ use super::encoding::{decode_entry, decode_revision, encode_entry, encode_revisi
 use super::encoding::{key_of, key_text, time_ms_of};
 use super::{Options, format};
 use crate::engine::Batch;
+use crate::seal::{Edge, SealError};
 use crate::state::{Committed, Entry, Key, Revision, State};
 
 /// `kind/id` to what [`encode_entry`] writes.
@@ -36,12 +38,13 @@ const TRIMMED_MAX: usize = 4096;
 pub(super) type Result<T> = std::result::Result<T, redb::Error>;
 
 /// Makes the tables in an empty database, holding `state` without history.
-pub(super) fn initialise(database: &Database, state: &State) -> Result<()> {
+pub(super) fn initialise(database: &Database, state: &State, edge: &Edge) -> Result<()> {
     let transaction = database.begin_write()?;
     {
         let mut entries = transaction.open_table(ENTRIES)?;
         for (key, entry) in state.entries() {
-            entries.insert(key_text(key).as_str(), encode_entry(entry).as_slice())?;
+            let encoded = encode_entry(&edge.sealed(key, entry));
+            entries.insert(key_text(key).as_str(), encoded.as_slice())?;
         }
         let mut settings = transaction.open_table(SETTINGS)?;
         for (name, value) in state.settings() {
@@ -68,7 +71,7 @@ pub(super) fn set_format(transaction: &WriteTransaction, version: u64) -> Result
 }
 
 /// Everything but the history.
-pub(super) fn load(database: &Database) -> Result<State> {
+pub(super) fn load(database: &Database, edge: &Edge) -> Result<State> {
     let transaction = database.begin_read()?;
     let mut entries = Vec::new();
     for row in transaction.open_table(ENTRIES)?.iter()? {
@@ -76,7 +79,9 @@ pub(super) fn load(database: &Database) -> Result<State> {
         let key = key_of(name.value());
         let key = key.ok_or_else(|| corrupted(format!("no kind of this version: {}", name.value())))?;
         let entry = decode_entry(bytes.value());
-        entries.push((key, entry.ok_or_else(|| corrupted(format!("unreadable: {}", name.value())))?));
+        let entry = entry.ok_or_else(|| corrupted(format!("unreadable: {}", name.value())))?;
+        let entry = edge.opened(&key, entry).map_err(closed)?;
+        entries.push((key, entry));
     }
     let mut settings: Vec<(Arc<str>, Arc<str>)> = Vec::new();
     for row in transaction.open_table(SETTINGS)?.iter()? {
@@ -89,23 +94,28 @@ pub(super) fn load(database: &Database) -> Result<State> {
 }
 
 /// Revisions older than `before`, the newest first.
-pub(super) fn history(database: &Database, before: Revision, limit: usize) -> Result<Vec<Arc<Committed>>> {
+pub(super) fn history(
+    database: &Database,
+    before: Revision,
+    limit: usize,
+    edge: &Edge,
+) -> Result<Vec<Arc<Committed>>> {
     let revisions = database.begin_read()?.open_table(REVISIONS)?;
     let mut page = Vec::new();
     for row in revisions.range(..before.0)?.rev().take(limit) {
         let (revision, bytes) = row?;
-        page.push(Arc::new(decoded(revision.value(), bytes.value())?));
+        page.push(Arc::new(decoded(revision.value(), bytes.value(), edge)?));
     }
     Ok(page)
 }
 
 /// Reads every revision that is kept, to know that it can be read, and gives their number.
-pub(super) fn verify_history(database: &Database) -> Result<usize> {
+pub(super) fn verify_history(database: &Database, edge: &Edge) -> Result<usize> {
     let revisions = database.begin_read()?.open_table(REVISIONS)?;
     let mut count = 0;
     for row in revisions.iter()? {
         let (revision, bytes) = row?;
-        decoded(revision.value(), bytes.value())?;
+        decoded(revision.value(), bytes.value(), edge)?;
         count += 1;
     }
     Ok(count)
@@ -117,13 +127,14 @@ pub(super) fn write(database: &Database, batch: &Batch, options: &Options, now_m
     let entries: BTreeMap<&Key, Option<&Entry>> =
         changes.map(|changed| (&changed.key, changed.after.as_ref())).collect();
     let settings = batch.settings.iter().map(|(name, value)| (&**name, value.as_deref()));
+    let edge = options.edge();
     let transaction = database.begin_write()?;
-    write_entries(&transaction, entries)?;
+    write_entries(&transaction, entries, &edge)?;
     write_settings(&transaction, settings)?;
     if let Some(newest) = batch.revisions.last() {
         let mut history = History::open(&transaction)?;
         for committed in &batch.revisions {
-            history.append(committed)?;
+            history.append(&edge.sealed_revision(committed))?;
         }
         history.trim(options, now_ms)?;
         history.close(newest.revision)?;
@@ -132,7 +143,7 @@ pub(super) fn write(database: &Database, batch: &Batch, options: &Options, now_m
 }
 
 /// Makes the file say what `batch.base` says, whether or not the batch got into it.
-pub(super) fn take_back(database: &Database, batch: &Batch) -> Result<()> {
+pub(super) fn take_back(database: &Database, batch: &Batch, edge: &Edge) -> Result<()> {
     let base = &batch.base;
     if !got_through(database, batch)? {
         // Mostly so, and on a full disk nothing else would do.
@@ -143,7 +154,7 @@ pub(super) fn take_back(database: &Database, batch: &Batch) -> Result<()> {
         changes.map(|changed| (&changed.key, base.get(changed.key.kind, &changed.key.id))).collect();
     let settings = batch.settings.keys().map(|name| (&**name, base.setting(name).map(|value| &**value)));
     let transaction = database.begin_write()?;
-    write_entries(&transaction, entries)?;
+    write_entries(&transaction, entries, edge)?;
     write_settings(&transaction, settings)?;
     let mut history = History::open(&transaction)?;
     history.forget_after(base.revision)?;
@@ -191,12 +202,19 @@ fn copy_table<K: redb::Key, V: redb::Value>(
     Ok(())
 }
 
-fn write_entries(transaction: &WriteTransaction, entries: BTreeMap<&Key, Option<&Entry>>) -> Result<()> {
+fn write_entries(
+    transaction: &WriteTransaction,
+    entries: BTreeMap<&Key, Option<&Entry>>,
+    edge: &Edge,
+) -> Result<()> {
     let mut table = transaction.open_table(ENTRIES)?;
     for (key, entry) in entries {
         let name = key_text(key);
         match entry {
-            Some(entry) => drop(table.insert(name.as_str(), encode_entry(entry).as_slice())?),
+            Some(entry) => {
+                let encoded = encode_entry(&edge.sealed(key, entry));
+                table.insert(name.as_str(), encoded.as_slice())?;
+            }
             None => drop(table.remove(name.as_str())?),
         }
     }
@@ -282,9 +300,18 @@ impl<'t> History<'t> {
     }
 }
 
-fn decoded(revision: u64, bytes: &[u8]) -> Result<Committed> {
-    decode_revision(Revision(revision), bytes)
-        .ok_or_else(|| corrupted(format!("revision {revision} is unreadable")))
+fn decoded(revision: u64, bytes: &[u8], edge: &Edge) -> Result<Committed> {
+    let committed = decode_revision(Revision(revision), bytes);
+    let committed = committed.ok_or_else(|| corrupted(format!("revision {revision} is unreadable")))?;
+    edge.opened_revision(committed).map_err(closed)
+}
+
+/// What was altered is damaged; what lacks its key is whole, and told apart by the error inside.
+fn closed(error: SealError) -> redb::Error {
+    match error {
+        SealError::Altered(_) => corrupted(error.to_string()),
+        without_key => redb::Error::Io(io::Error::other(without_key)),
+    }
 }
 
 pub(super) fn corrupted(what: String) -> redb::Error {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use redb::{Database, DatabaseError, StorageBackend};
 
 use super::{Care, Embedded, Options, file, tables};
+use crate::seal::Edge;
 use crate::state::State;
 use crate::store::StoreError;
 use crate::test_kit::Random;
@@ -46,7 +47,7 @@ impl Disk {
         };
         let disk = Disk(Arc::new(Mutex::new(platter)));
         let database = disk.open(Care::Needed).unwrap();
-        tables::initialise(&database, &State::default()).unwrap();
+        tables::initialise(&database, &State::default(), &Edge::default()).unwrap();
         database.close().unwrap();
         disk
     }

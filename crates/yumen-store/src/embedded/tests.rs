@@ -1,5 +1,7 @@
 #![allow(clippy::print_stdout, reason = "measurements are printed, not asserted")]
 
+mod sealed;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex as StdMutex;
@@ -90,12 +92,12 @@ fn a_missing_file_is_not_a_new_beginning() {
     let dir = TestDir::new();
     let store = open(&dir);
     put(&store, "a", "{}").unwrap();
-    LastGood::save(dir.path(), &store.state()).unwrap();
+    LastGood::save(dir.path(), &store.state(), &Edge::default()).unwrap();
     drop(store);
     fs::remove_file(dir.join(DATABASE)).unwrap();
     let message = refusal(Embedded::open(dir.path(), Options::default()));
     assert!(message.contains("is missing, but last-good.json shows"), "{message}");
-    let restored = restore(&dir.join("last-good.json"), dir.path()).unwrap();
+    let restored = restore(&dir.join("last-good.json"), dir.path(), None).unwrap();
     assert_eq!(contents(&open(&dir).state()), contents(&restored));
     assert_eq!(restored.len(), 1);
 }
@@ -107,7 +109,7 @@ fn only_the_owner_may_read_what_is_written() {
     let dir = TestDir::new();
     let store = open(&dir);
     store.medium().backup(&dir.join("backup")).unwrap();
-    LastGood::save(dir.path(), &store.state()).unwrap();
+    LastGood::save(dir.path(), &store.state(), &Edge::default()).unwrap();
     for name in [DATABASE, "backup", "last-good.json", "lock"] {
         assert_eq!(fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o077, 0, "{name}");
     }
@@ -171,7 +173,7 @@ fn a_file_from_the_future_is_refused() {
     let message = refusal(Embedded::open(dir.path(), Options::default()));
     assert!(message.contains("is of format 7") && message.contains(DATABASE), "{message}");
     write_version_1(&dir.join("zero"), 0);
-    let message = restore(&dir.join("zero"), dir.path()).unwrap_err().to_string();
+    let message = restore(&dir.join("zero"), dir.path(), None).unwrap_err().to_string();
     assert!(message.contains("is of format 0"), "{message}");
 }
 
@@ -202,7 +204,8 @@ fn migration_runs_the_missing_steps_in_order_and_once() {
 
 #[test]
 fn history_is_bounded_by_count_bytes_and_age() {
-    let all = Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 1 << 30 };
+    let all =
+        Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 1 << 30, seal: None };
     let cases = [
         (Options { ..all.clone() }, 40),
         (Options { revisions_max: 7, ..all.clone() }, 7),
@@ -267,7 +270,7 @@ fn a_backup_is_of_one_moment_while_writes_go_on() {
             round += 1;
             store.medium().backup(&backup).unwrap();
             let other = TestDir::new();
-            let restored = restore(&backup, other.path()).unwrap();
+            let restored = restore(&backup, other.path(), None).unwrap();
             assert_eq!(
                 restored.get(Kind::Routes, "a").unwrap().json,
                 restored.get(Kind::Routes, "b").unwrap().json
@@ -289,21 +292,21 @@ fn restoring_keeps_what_it_replaces_and_refuses_what_is_not_whole() {
     let backup = elsewhere.join("backup.redb");
     store.medium().backup(&backup).unwrap();
     put(&store, "a", "{\"v\":2}").unwrap();
-    let message = restore(&backup, dir.path()).unwrap_err().to_string();
+    let message = restore(&backup, dir.path(), None).unwrap_err().to_string();
     assert!(message.contains("in use"), "{message}");
-    let message = restore(&dir.join(DATABASE), elsewhere.path()).unwrap_err().to_string();
+    let message = restore(&dir.join(DATABASE), elsewhere.path(), None).unwrap_err().to_string();
     assert!(message.contains("in use"), "{message}");
     drop(store);
     let bytes = fs::read(&backup).unwrap();
     let cut = elsewhere.join("cut.redb");
     for (name, bytes) in [("cut", &bytes[..bytes.len() / 3]), ("empty", &[]), ("text", b"hello")] {
         fs::write(&cut, bytes).unwrap();
-        restore(&cut, dir.path()).expect_err(name);
+        restore(&cut, dir.path(), None).expect_err(name);
         assert_eq!(contents(&open(&dir).state()).0, 2, "{name}");
     }
-    assert_eq!(restore(&backup, dir.path()).unwrap().revision, Revision(1));
+    assert_eq!(restore(&backup, dir.path(), None).unwrap().revision, Revision(1));
     assert_eq!(contents(&open(&dir).state()).0, 1);
-    assert_eq!(LastGood::load(dir.path()).unwrap().revision, Revision(1));
+    assert_eq!(LastGood::load(dir.path(), &Edge::default()).unwrap().revision, Revision(1));
     fs::rename(dir.join("yumen.redb.replaced"), dir.join(DATABASE)).unwrap();
     assert_eq!(contents(&open(&dir).state()).0, 2);
 }

@@ -6,7 +6,8 @@ use yumen_config::Kind;
 use super::*;
 use crate::embedded::{DATABASE, restore};
 use crate::memory::Memory;
-use crate::test_kit::{TestDir, contents, key, note, put, until, write};
+use crate::seal::Edge;
+use crate::test_kit::{TestDir, contents, note, put, until, write};
 
 const SOON: Duration = Duration::from_millis(20);
 
@@ -151,12 +152,12 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_restored() {
     assert_eq!(contents(&second.state()), expected);
     assert!(put(&*second, "b", "1").is_err());
     // An attempt to open it may hold the directory for a moment.
-    until("the restore", || restore(&backup, dir.path()).is_ok());
+    until("the restore", || restore(&backup, dir.path(), None).is_ok());
     until("healing", || second.status() == Origin::Store);
     put(&*second, "b", "1").unwrap();
     assert_eq!(fs::read_to_string(dir.join("yumen.redb.replaced")).unwrap(), "strange");
     drop(second);
-    assert_eq!(LastGood::load(dir.path()).unwrap().len(), 2);
+    assert_eq!(LastGood::load(dir.path(), &Edge::default()).unwrap().len(), 2);
 }
 
 #[test]
@@ -164,7 +165,9 @@ fn a_second_process_on_the_same_directory_is_refused() {
     let dir = TestDir::new();
     let first = open_or_last_good(dir.path(), Options::default()).unwrap();
     put(&*first, "a", "1").unwrap();
-    until("the keeper", || LastGood::load(dir.path()).is_ok_and(|state| state.revision.0 == 1));
+    until("the keeper", || {
+        LastGood::load(dir.path(), &Edge::default()).is_ok_and(|state| state.revision.0 == 1)
+    });
     let refused = open_or_last_good(dir.path(), Options::default()).err().unwrap();
     assert!(matches!(&refused, StoreError::InUse(why) if why.contains(dir.path().to_str().unwrap())));
     drop(first);

@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::LastGood;
-use crate::state::State;
+use crate::seal::{Edge, Seal};
+use crate::state::{Revision, State};
 use crate::store::{Store, StoreError};
 
 /// Between two saves, at least this.
@@ -29,11 +30,15 @@ impl Keeper {
     /// Saves the store's state now where the disk says otherwise, and follows the store from here on.
     ///
     /// Fails when no thread can be started. A save that fails is logged and tried again.
-    pub fn start(directory: &Path, store: Arc<dyn Store>) -> Result<Keeper, StoreError> {
+    pub fn start(
+        directory: &Path,
+        store: Arc<dyn Store>,
+        seal: Option<Arc<dyn Seal>>,
+    ) -> Result<Keeper, StoreError> {
         let notice = Arc::new(Notice::default());
         let told = notice.clone();
         store.follow(Box::new(move |_| told.set(|news| news.changed = true)));
-        let mut saver = Saver { directory: directory.to_owned(), store, saved: None };
+        let mut saver = Saver { directory: directory.to_owned(), store, edge: Edge(seal), saved: None };
         let inbox = notice.clone();
         let run = move || saver.run(&inbox);
         let thread = thread::Builder::new().name("yumen-last-good".into()).spawn(run)?;
@@ -84,6 +89,7 @@ impl Notice {
 struct Saver {
     directory: PathBuf,
     store: Arc<dyn Store>,
+    edge: Edge,
     /// What is on the disk.
     saved: Option<State>,
 }
@@ -92,7 +98,7 @@ impl Saver {
     fn run(&mut self, notice: &Notice) {
         // What is on the disk already need not be written; the same revision may be that of another store.
         let state = self.store.state();
-        let saved = LastGood::load(&self.directory).ok();
+        let saved = LastGood::load(&self.directory, &self.edge).ok();
         self.saved = saved.filter(|saved| saved.entries().eq(state.entries()));
         loop {
             // Before the state is taken: what changes from here on is news again.
@@ -110,10 +116,12 @@ impl Saver {
 
     fn save(&mut self) {
         let state = self.store.state();
-        if self.saved.as_ref().is_some_and(|saved| is_same(saved, &state)) {
+        // What nobody has written to is nothing to fall back to.
+        let is_new = state.revision == Revision::default();
+        if is_new || self.saved.as_ref().is_some_and(|saved| is_same(saved, &state)) {
             return;
         }
-        match LastGood::save(&self.directory, &state) {
+        match LastGood::save(&self.directory, &state, &self.edge) {
             Ok(()) => self.saved = Some(state),
             Err(error) => tracing::warn!(%error, "the last good state could not be saved"),
         }

@@ -13,6 +13,7 @@ mod balancing;
 mod cli;
 mod drain;
 mod dynamics;
+mod embedded;
 mod explain;
 mod guides;
 mod health;

@@ -175,6 +175,12 @@ impl Gateway {
         kill_process(pid, Signal::TERM).expect("the process is there");
     }
 
+    /// Ends the process as a crash does.
+    pub(crate) fn kill(&self) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, Signal::KILL).expect("the process is there");
+    }
+
     /// Waits for the process to end by itself.
     pub(crate) fn wait(&mut self, seconds: u64) -> ExitStatus {
         let mut status = None;
