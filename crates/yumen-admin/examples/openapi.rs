@@ -8,11 +8,11 @@ use yumen_plugin::Registry;
 use yumen_store::Memory;
 
 fn main() -> std::io::Result<()> {
-    let state = AdminState {
-        store: Arc::new(Memory::store(1).map_err(std::io::Error::other)?),
-        registry: Arc::new(Registry::new(yumen_plugins::BUILTIN)),
-        known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
-        load_certificate: Arc::new(|_, _| Err("nothing is loaded here".into())),
-    };
+    let state = AdminState::new(
+        Arc::new(Memory::store(1).map_err(std::io::Error::other)?),
+        Arc::new(Registry::new(yumen_plugins::BUILTIN)),
+        yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        Arc::new(|_, _| Err("nothing is loaded here".into())),
+    );
     writeln!(std::io::stdout(), "{}", openapi(&state, &endpoints()))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Extension, Query, State};
+use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -17,6 +17,7 @@ use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
 
 use super::V1State;
 use super::applied::REVISION;
+use super::arguments::Arguments;
 use crate::api::Refusal;
 use crate::crud::{object, references};
 use crate::keys::Holder;
@@ -77,7 +78,7 @@ enum Mode {
 /// `POST /yumen/v1/import?mode=merge|replace`: a standalone document, YAML or JSON.
 pub(super) async fn import(
     State(state): State<V1State>,
-    Query(import): Query<Import>,
+    Arguments(import): Arguments<Import>,
     by: Option<Extension<Authorship>>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
