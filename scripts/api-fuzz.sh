@@ -56,7 +56,7 @@ key=$(sed -n '/^Keys of/,$ s|^ *admin  *||p' "$work/out")
 [[ -n $url && -n $key ]] || fail "$binary does not tell its admin listener and key"
 
 curl -fsS -o "$work/openapi.json" -H "X-API-KEY: $key" "$url/yumen/v1/openapi.json"
-"$venv/bin/openapi-spec-validator" --errors all "$work/openapi.json" | tail -5
+"$venv/bin/openapi-spec-validator" --subschema-errors all "$work/openapi.json" | tail -5
 
 # Arguments: seconds, the patience of an end, then which operations. A refusal may carry what the document
 # does not describe, so only what is promised of answers is checked. It leaves notes where it runs.

@@ -35,7 +35,7 @@ const PUT_QUERY: &[Argument] = &[number("ttl"), WAIT, TIMEOUT];
 const DELETE_QUERY: &[Argument] = &[argument("force", Form::OneOf(&["true"])), WAIT, TIMEOUT];
 const SUBSYSTEM: Argument = argument("subsystem", Form::OneOf(&["http", "stream"]));
 const SCHEMA_TYPE: Argument = argument("schema_type", Form::OneOf(&["consumer", "metadata"]));
-const ALL: Argument = argument("all", Form::OneOf(&["true"]));
+const ALL: Argument = Argument { is_required: true, ..argument("all", Form::OneOf(&["true"])) };
 
 /// Which verbs a kind has beside GET, PUT and DELETE, which all have.
 struct Verbs {

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use axum::{Extension, Router};
 use serde_json::{Value, json};
-use tower::ServiceExt;
 use yumen_config::node::{Admin, AdminKey, AdminRole, Hidden};
 use yumen_store::{Revision, State};
 
 use crate::access::Peer;
 use crate::api::AdminState;
 use crate::testing::{Answer, call};
-use crate::{Access, Endpoint, Payload, contract_router, endpoints, v1};
+use crate::{Access, Endpoint, Form, Payload, contract_router, endpoints, v1};
 
 const ADMIN: (&str, &str) = ("x-api-key", "a-key-that-may-do-everything");
 const VIEWER: (&str, &str) = ("x-api-key", "a-key-that-may-only-read");
@@ -120,7 +119,8 @@ fn request(endpoint: &Endpoint) -> (String, String) {
         },
     };
     for argument in endpoint.query.iter().filter(|argument| argument.is_required) {
-        path = format!("{path}?{}=0", argument.name);
+        let value = if let Form::OneOf(values) = argument.form { values[0] } else { "0" };
+        path = format!("{path}?{}={value}", argument.name);
     }
     if endpoint.method == "delete" && of_table.contains(&endpoint.tag) {
         path.push_str("?force=true");
