@@ -7,9 +7,10 @@ ARGS ?=
 # Where Debian keeps nginx and haproxy, for users who are not root.
 export PATH := $(PATH):/usr/sbin:/sbin
 FUZZ_SECONDS ?= 60
+SEED ?= 1
 YUMEN := target/release/yumen
 
-.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short bench bench-admin clean
+.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short bench bench-admin clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +24,7 @@ build: ## build the release binary
 
 test: ## everything CI runs
 	@scripts/deps.sh test fuzz
-	@$(MAKE) --no-print-directory lint unit build docs-check instructions fuzz-short
+	@$(MAKE) --no-print-directory lint unit build docs-check instructions fuzz-api-short fuzz-short
 
 ci: test
 
@@ -56,6 +57,13 @@ fuzz: ## fuzz every parser for FUZZ_SECONDS each
 
 fuzz-short:
 	@scripts/fuzz.sh 5
+
+fuzz-api: build ## ask the Admin API what nobody thought of (SEED=1)
+	@BINARY=$(YUMEN) scripts/api-fuzz.sh 75 $(SEED)
+
+# The only step that needs PyPI: where that is out of reach it says so and is left out.
+fuzz-api-short: build
+	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) scripts/api-fuzz.sh 30 $(SEED)
 
 bench-admin: build ## what configuration costs: PUTs per second, writes under load, churn
 	@scripts/deps.sh bench

@@ -3,7 +3,7 @@
 # Usage: scripts/deps.sh [build|test|bench|fuzz]...   (default: test; what the build needs is always in)
 set -euo pipefail
 
-# One line per need: the group, the program that proves it is there, the package that brings it.
+# One line per need: the group, the program (or python3:module) that proves it is there, the package that brings it.
 needs() {
     cat <<'LIST'
 build cc          gcc
@@ -12,6 +12,7 @@ test  curl        curl
 test  openssl     openssl
 test  python3     python3
 test  jq          jq
+test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
 fuzz  c++         g++
@@ -27,7 +28,11 @@ groups=(build "${@:-test}")
 missing=()
 while read -r group program package; do
     [[ " ${groups[*]} " == *" $group "* ]] || continue
-    PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null && continue
+    if [[ $program == python3:* ]]; then
+        python3 -c "import ${program#*:}" 2>/dev/null && continue
+    else
+        PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null && continue
+    fi
     [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 done < <(needs)
 [[ ${#missing[@]} -eq 0 ]] && exit 0

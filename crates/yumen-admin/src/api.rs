@@ -87,7 +87,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         match self.body {
             // The contract has one refusal that is a plain sentence.
-            Value::String(sentence) => reply::text(self.status, format!("{sentence}\n")),
+            Value::String(sentence) => (self.status, format!("{sentence}\n")).into_response(),
             body => reply::json(self.status, &body),
         }
     }

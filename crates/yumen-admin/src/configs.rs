@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
+use yumen_config::node::AdminRole;
 use yumen_store::{Authorship, Draft, Key, commit};
 
 use crate::api::{AdminState, Refusal};
+use crate::keys::Holder;
 use crate::reply;
 
 mod items;
@@ -44,12 +46,17 @@ async fn head(State(state): State<AdminState>) -> Response {
     (StatusCode::OK, marks(&ledger), "").into_response()
 }
 
-async fn read(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+async fn read(
+    State(state): State<AdminState>,
+    holder: Option<Extension<Holder>>,
+    headers: HeaderMap,
+) -> Response {
+    let is_viewer = holder.is_some_and(|Extension(holder)| holder.role == AdminRole::Viewer);
     let now = state.store.state();
     let ledger = Ledger::of(&now);
     let mut document = Map::new();
     for section in Section::ALL {
-        let items = section.read(&now);
+        let items = section.read(&now, !is_viewer);
         if !items.is_empty() {
             document.insert(section.name().into(), Value::Array(items));
         }

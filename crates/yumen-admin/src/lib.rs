@@ -32,7 +32,7 @@ pub use api::AdminState;
 pub use contract::contract_router;
 pub use control_api::{ControlState, control_routes, serve_control};
 pub use exposition::exposition;
-pub use openapi::{Endpoint, Payload, endpoints, openapi};
+pub use openapi::{Argument, Endpoint, Form, Payload, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};
 pub use tls::AdminTls;
 pub use v1::{Live, V1State};

@@ -13,6 +13,7 @@ use crate::api::AdminState;
 use crate::schema::singular;
 use crate::{plugins, reply};
 
+mod shapes;
 mod table;
 
 pub use table::endpoints;
@@ -38,8 +39,40 @@ pub enum Payload {
     Schema,
     /// Any JSON.
     Any,
+    /// What a name of the components says.
+    Shape(&'static str),
+    /// The same, or its readable form where that is asked for.
+    ShapeOrText(&'static str),
     /// A text.
     Text,
+    /// A YAML document.
+    Yaml,
+    /// A file.
+    Bytes,
+}
+
+/// What a query argument may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Any text but the empty one.
+    Text,
+    /// A whole number from 0.
+    Number,
+    /// A whole number, these included.
+    Between(u32, u32),
+    /// One of these.
+    OneOf(&'static [&'static str]),
+}
+
+/// A query argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argument {
+    /// As it stands in the query.
+    pub name: &'static str,
+    /// What it may be.
+    pub form: Form,
+    /// Whether nothing is answered without it.
+    pub is_required: bool,
 }
 
 /// One verb of one path.
@@ -57,8 +90,8 @@ pub struct Endpoint {
     pub takes: Payload,
     /// What it gives, by status.
     pub gives: Vec<(u16, Payload)>,
-    /// Its query arguments, none of which is required.
-    pub query: &'static [&'static str],
+    /// Its query arguments.
+    pub query: &'static [Argument],
     /// The headers it cannot do without.
     pub headers: &'static [&'static str],
 }
@@ -118,7 +151,7 @@ fn operation(endpoint: &Endpoint) -> Value {
         "responses": responses,
     });
     if endpoint.takes != Payload::Nothing {
-        operation["requestBody"] = json!({ "required": true, "content": content(schema(endpoint.takes)) });
+        operation["requestBody"] = json!({ "required": true, "content": body(endpoint.takes) });
     }
     operation
 }
@@ -131,14 +164,28 @@ fn operation_id(endpoint: &Endpoint) -> String {
 
 fn parameters(endpoint: &Endpoint) -> Vec<Value> {
     let in_path = endpoint.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let text = json!({ "type": "string", "minLength": 1 });
-    let path = in_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }));
-    let query = endpoint.query.iter().map(|name| json!({ "name": name, "in": "query", "schema": text }));
+    let text = form_schema(Form::Text);
+    let path = in_path.map(|name| {
+        let form = if name == "revision" { Form::Number } else { Form::Text };
+        json!({ "name": name, "in": "path", "required": true, "schema": form_schema(form) })
+    });
+    let query = endpoint.query.iter().map(|one| {
+        json!({ "name": one.name, "in": "query", "required": one.is_required, "schema": form_schema(one.form) })
+    });
     let headers = endpoint
         .headers
         .iter()
         .map(|name| json!({ "name": name, "in": "header", "required": true, "schema": text }));
     path.chain(query).chain(headers).collect()
+}
+
+fn form_schema(form: Form) -> Value {
+    match form {
+        Form::Text => json!({ "type": "string", "minLength": 1 }),
+        Form::Number => json!({ "type": "integer", "minimum": 0 }),
+        Form::Between(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Form::OneOf(values) => json!({ "type": "string", "enum": values }),
+    }
 }
 
 fn response(status: u16, payload: Payload) -> Value {
@@ -151,11 +198,28 @@ fn response(status: u16, payload: Payload) -> Value {
     };
     match payload {
         Payload::Nothing => json!({ "description": description }),
-        Payload::Text => {
-            json!({ "description": description, "content": { "text/plain": { "schema": { "type": "string" } } } })
-        }
-        payload => json!({ "description": description, "content": content(schema(payload)) }),
+        payload => json!({ "description": description, "content": body(payload) }),
     }
+}
+
+/// A payload by the media types it comes in.
+fn body(payload: Payload) -> Value {
+    let mut types = Map::new();
+    let mut may_be = |name: &str| drop(types.insert(name.into(), json!({ "schema": schema(payload) })));
+    match payload {
+        Payload::Text => may_be("text/plain"),
+        Payload::Yaml => may_be("application/yaml"),
+        Payload::Bytes => may_be("application/octet-stream"),
+        Payload::Document => {
+            may_be("application/json");
+            may_be("application/yaml");
+        }
+        _ => may_be("application/json"),
+    }
+    if let Payload::ShapeOrText(_) = payload {
+        types.insert("text/plain".into(), json!({ "schema": { "type": "string" } }));
+    }
+    Value::Object(types)
 }
 
 fn content(schema: Value) -> Value {
@@ -186,7 +250,8 @@ fn schema(payload: Payload) -> Value {
         Payload::Document => reference("document"),
         Payload::Part(_) | Payload::Schema => json!({ "type": "object" }),
         Payload::Any => json!({}),
-        Payload::Text | Payload::Nothing => json!({ "type": "string" }),
+        Payload::Shape(name) | Payload::ShapeOrText(name) => reference(name),
+        Payload::Text | Payload::Yaml | Payload::Bytes | Payload::Nothing => json!({ "type": "string" }),
     }
 }
 
@@ -208,7 +273,8 @@ fn schemas(state: &AdminState) -> Value {
     for kind in Kind::ALL {
         let schema = resource::schema_of(kind).clone();
         // As stored, an object may lack what is never given back, such as private keys.
-        let given: Value = json!({ "type": "object", "properties": schema["properties"] });
+        let mut given: Value = json!({ "type": "object", "properties": schema["properties"] });
+        as_written(&mut given);
         all.insert(singular(kind).into(), schema);
         all.insert(format!("{}_stored", singular(kind)), given);
     }
@@ -225,14 +291,20 @@ fn schemas(state: &AdminState) -> Value {
     };
     let properties: Map<String, Value> = lists.map(list).collect();
     all.insert("document".into(), json!({ "type": "object", "properties": properties }));
-    all.insert(
-        "refusal".into(),
-        json!({
-            "type": "object",
-            "properties": { "error_msg": { "type": "string" }, "message": { "type": "string" } }
-        }),
-    );
+    all.extend(shapes::shapes());
     Value::Object(all)
+}
+
+/// Objects come back as they were written, and an empty object may be written for an empty list.
+fn as_written(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => members.values_mut().for_each(as_written),
+        Value::Array(items) => items.iter_mut().for_each(as_written),
+        _ => {}
+    }
+    if schema.get("type").is_some_and(|form| form == "array") {
+        *schema = json!({ "anyOf": [schema.take(), { "type": "object", "maxProperties": 0 }] });
+    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub struct StatusState {
     pub top: Document,
     /// What `/yumen/v1/recent` tells: recent requests; `None` where nobody shall read them here.
     pub recent: Option<Document>,
+    /// What else is served here, such as [`control_routes`](crate::control_routes).
+    pub more: Router,
 }
 
 /// Serves the status listener until `shutdown` is done and requests under way had five seconds to end.
@@ -46,18 +48,24 @@ pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: i
     serve(listener, router(state), BOUNDS, shutdown).await;
 }
 
-const INDEX: [(&str, &str); 8] = [
+const INDEX: [(&str, &str); 13] = [
     ("/status", "alive, and what runs here"),
     ("/status/ready", "200 when configuration is in force, else 503"),
     ("/metrics", "measurements in the Prometheus text format"),
     ("/apisix/prometheus/metrics", "the same"),
-    ("/v1/healthcheck", "health of checked upstreams"),
+    ("/v1/healthcheck", "health of checked upstreams; /v1/healthcheck/{kind}/{id}"),
+    ("/v1/routes", "all routes, without secrets; /v1/route/{id} for one"),
+    ("/v1/services", "all services; /v1/service/{id}"),
+    ("/v1/upstreams", "all upstreams; /v1/upstream/{id}"),
+    ("/v1/plugin_metadatas", "all plugin metadata; /v1/plugin_metadata/{name}"),
+    ("/v1/schema", "schemas of resources and plugins"),
     ("/yumen/v1/problems", "problems in force"),
     ("/yumen/v1/top", "use of routes, upstreams, plugins and consumers, cumulated"),
     ("/yumen/v1/recent", "recent requests, where observe.list_recent_requests is on"),
 ];
 
 pub(crate) fn router(state: StatusState) -> Router {
+    let more = state.more.clone();
     Router::new()
         .route("/", get(index))
         .route("/status", get(status))
@@ -68,9 +76,10 @@ pub(crate) fn router(state: StatusState) -> Router {
         .route("/yumen/v1/problems", get(async |State(state): State<StatusState>| document(&state.problems)))
         .route("/yumen/v1/top", get(async |State(state): State<StatusState>| document(&state.top)))
         .route("/yumen/v1/recent", get(recent))
+        .with_state(state)
+        .merge(more)
         .fallback(absent)
         .method_not_allowed_fallback(refused)
-        .with_state(state)
 }
 
 async fn index() -> Response {
@@ -132,7 +141,7 @@ async fn absent() -> Response {
 }
 
 async fn refused() -> Response {
-    failure(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served here")
+    failure(StatusCode::METHOD_NOT_ALLOWED, "this verb is not served here: GET / tells what is")
 }
 
 fn failure(status: StatusCode, message: &str) -> Response {

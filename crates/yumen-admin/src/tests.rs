@@ -13,8 +13,8 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_config::node::Admin;
 
 use crate::serve::{BOUNDS, Bounds, serve};
-use crate::{Access, AdminState, AdminTls, Document, StatusState, exposition::tests::lint};
-use crate::{serve_admin, serve_api, serve_status, status};
+use crate::{Access, AdminState, AdminTls, Document, StatusState, exposition::tests::lint, testing};
+use crate::{ControlState, control_routes, serve_admin, serve_api, serve_status, status};
 
 struct Worker(&'static str);
 
@@ -38,6 +38,7 @@ fn state(ready: Result<(), &'static str>) -> StatusState {
         problems: Arc::new(|| json!([{ "level": "error", "object": "routes/1" }])),
         top: Arc::new(|| json!({ "routes": [] })),
         recent: ready.is_ok().then(|| -> Document { Arc::new(|| json!([{ "path": "/a" }])) }),
+        more: control_routes(ControlState { admin: testing::state(), health: Arc::new(|| json!([])) }),
     }
 }
 
@@ -100,8 +101,10 @@ async fn status_tells_life_readiness_health_and_problems() {
     }
     let absent = "{\"error_msg\":\"not found: GET / tells what is here\"}\n";
     check(address, &get("/nowhere"), 404, absent).await;
-    let refused = "{\"error_msg\":\"only GET and HEAD are served here\"}\n";
+    let refused = "{\"error_msg\":\"this verb is not served here: GET / tells what is\"}\n";
     check(address, &get("/status").replace("GET", "DELETE"), 405, refused).await;
+    check(address, &get("/v1/routes").replace("GET", "DELETE"), 405, refused).await;
+    check(address, &get("/v1/routes"), 200, "[]\n").await;
     check(address, &get("/status").replace("GET", "HEAD"), 200, "").await;
 }
 
@@ -118,7 +121,7 @@ async fn every_path_of_the_index_is_served() {
     let reply = exchange(address, &get("/")).await;
     let index: serde_json::Value = serde_json::from_str(parts(&reply).2).unwrap();
     let paths = index["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 8);
+    assert_eq!(paths.len(), 13);
     for path in paths.keys() {
         assert_eq!(parts(&exchange(address, &get(path)).await).0, 200, "{path}");
     }

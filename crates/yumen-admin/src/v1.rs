@@ -3,6 +3,7 @@
 //! Composes the parts; knows the running gateway only through [`Live`].
 
 mod applied;
+mod arguments;
 mod backup;
 mod difference;
 mod history;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tokio::sync::watch;
 use yumen_base::{Now, Problem};
 use yumen_config::Resource;
@@ -71,22 +72,28 @@ pub struct V1State {
     pub live: Arc<dyn Live>,
 }
 
+/// What is served where.
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 13] {
+    [
+        ("/yumen/v1/revisions", get(history::list)),
+        ("/yumen/v1/revisions/{revision}", get(history::one)),
+        ("/yumen/v1/revisions/{revision}/rollback", post(history::rollback)),
+        ("/yumen/v1/diff", get(history::diff)),
+        ("/yumen/v1/applied", get(applied::applied)),
+        ("/yumen/v1/explain", post(insight::explain_request)),
+        ("/yumen/v1/plan", post(plan::plan)),
+        ("/yumen/v1/lint", get(plan::lint)),
+        ("/yumen/v1/backup", get(backup::backup)),
+        ("/yumen/v1/apply", post(transaction::apply)),
+        ("/yumen/v1/import", post(transaction::import)),
+        ("/yumen/v1/export", get(transaction::export)),
+        ("/yumen/v1/problems", get(applied::problems)),
+    ]
+}
+
 /// Everything under `/yumen/v1`, for holders of a key.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>(state: V1State) -> Router<S> {
-    Router::new()
-        .route("/yumen/v1/revisions", get(history::list))
-        .route("/yumen/v1/revisions/{revision}", get(history::one))
-        .route("/yumen/v1/revisions/{revision}/rollback", post(history::rollback))
-        .route("/yumen/v1/diff", get(history::diff))
-        .route("/yumen/v1/applied", get(applied::applied))
-        .route("/yumen/v1/explain", post(insight::explain_request))
-        .route("/yumen/v1/plan", post(plan::plan))
-        .route("/yumen/v1/lint", get(plan::lint))
-        .route("/yumen/v1/apply", post(transaction::apply))
-        .route("/yumen/v1/import", post(transaction::import))
-        .route("/yumen/v1/export", get(transaction::export))
-        .route("/yumen/v1/backup", get(backup::backup))
-        .route("/yumen/v1/problems", get(applied::problems))
-        .layer(DefaultBodyLimit::max(DOCUMENT_BYTES_MAX))
-        .with_state(state)
+    let add = |router: Router<V1State>, (path, serve)| router.route(path, serve);
+    let router = routes().into_iter().fold(Router::new(), add);
+    router.layer(DefaultBodyLimit::max(DOCUMENT_BYTES_MAX)).with_state(state)
 }

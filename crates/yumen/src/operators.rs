@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use yumen_admin::keys::{self, NewKeys};
-use yumen_admin::{Access, AdminState, AdminTls, Document, Live, StatusState, V1State};
+use yumen_admin::{Access, AdminState, AdminTls, ControlState, Document, Live, StatusState, V1State};
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
@@ -76,7 +76,7 @@ impl Operators {
             |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
         let mut operators = Operators { admin: address(&admin), status: address(&status), new_keys: None };
         if let Some(status) = status {
-            let state = status_state(node, house);
+            let state = status_state(node, house, admin_state(node, house)?);
             runtime.spawn(yumen_admin::serve_status(status, state, std::future::pending::<()>()));
         }
         if let Some(admin) = admin {
@@ -230,12 +230,16 @@ fn question(recent: &RecentRequest) -> Option<Question> {
     })
 }
 
-fn status_state(node: &NodeConfig, house: &House) -> StatusState {
+fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusState {
     let counters = Arc::new(AllCounters(house.fleet.counters.clone()));
     let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
     let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
     let (problems, fleet, source) = (shown.clone(), house.fleet.clone(), house.source.clone());
+    let health: Document = Arc::new(move || {
+        let snapshot = health.borrow().clone();
+        serde_json::to_value(yumen_proxy::probe::report(&snapshot)).unwrap_or_default()
+    });
     StatusState {
         ready: Arc::new(move || match ready.publisher.version() {
             0 => Err("no configuration has been compiled yet".into()),
@@ -259,10 +263,8 @@ fn status_state(node: &NodeConfig, house: &House) -> StatusState {
             members.insert("problems".into(), described.problems().len().into());
             members.into()
         }),
-        health: Arc::new(move || {
-            let snapshot = health.borrow().clone();
-            serde_json::to_value(yumen_proxy::probe::report(&snapshot)).unwrap_or_default()
-        }),
+        more: yumen_admin::control_routes(ControlState { admin, health: health.clone() }),
+        health,
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
     }
 }

@@ -59,14 +59,18 @@ impl Section {
         format!("{}_conf_version", self.name())
     }
 
-    /// All its objects as items, ascending by kind and id.
-    pub(super) fn read(self, state: &State) -> Vec<Value> {
+    /// All its objects as items, ascending by kind and id; certificates with their private keys or without.
+    pub(super) fn read(self, state: &State, with_private_keys: bool) -> Vec<Value> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
         let entries = self.kinds().iter().copied().flat_map(of_kind);
         let item = |(kind, id, entry): (Kind, &Arc<str>, &yumen_store::Entry)| {
             let Ok(Value::Object(mut item)) = serde_json::from_str(&entry.json) else { return None };
             if kind != Kind::Consumers {
                 item.insert("id".into(), json!(**id));
+            }
+            if kind == Kind::Ssls && !with_private_keys {
+                item.shift_remove("key");
+                item.shift_remove("keys");
             }
             item.insert("modifiedIndex".into(), json!(entry.modified.0));
             Some(Value::Object(item))

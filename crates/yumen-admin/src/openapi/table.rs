@@ -2,11 +2,40 @@
 
 use yumen_config::Kind;
 
-use super::{Endpoint, Payload};
+use super::{Argument, Endpoint, Form, Payload};
 use crate::schema::singular;
 
 const ADMIN: &str = "/apisix/admin";
-const LIST_QUERY: &[&str] = &["page", "page_size", "name", "label", "uri", "filter"];
+const V1: &str = "/yumen/v1";
+
+const fn argument(name: &'static str, form: Form) -> Argument {
+    Argument { name, form, is_required: false }
+}
+
+const fn text(name: &'static str) -> Argument {
+    argument(name, Form::Text)
+}
+
+const fn number(name: &'static str) -> Argument {
+    argument(name, Form::Number)
+}
+
+const WAIT: Argument = argument("wait", Form::OneOf(&["applied"]));
+const TIMEOUT: Argument = number("timeout");
+const LIST_QUERY: &[Argument] = &[
+    number("page"),
+    argument("page_size", Form::Between(10, 500)),
+    text("name"),
+    text("label"),
+    text("uri"),
+    text("filter"),
+];
+const WRITE_QUERY: &[Argument] = &[WAIT, TIMEOUT];
+const PUT_QUERY: &[Argument] = &[number("ttl"), WAIT, TIMEOUT];
+const DELETE_QUERY: &[Argument] = &[argument("force", Form::OneOf(&["true"])), WAIT, TIMEOUT];
+const SUBSYSTEM: Argument = argument("subsystem", Form::OneOf(&["http", "stream"]));
+const SCHEMA_TYPE: Argument = argument("schema_type", Form::OneOf(&["consumer", "metadata"]));
+const ALL: Argument = Argument { is_required: true, ..argument("all", Form::OneOf(&["true"])) };
 
 /// Which verbs a kind has beside GET, PUT and DELETE, which all have.
 struct Verbs {
@@ -21,7 +50,7 @@ const fn verbs(kind: Kind, post: bool, patch: bool) -> Verbs {
     Verbs { kind, post, patch }
 }
 
-const VERBS: [Verbs; 13] = [
+const VERBS: [Verbs; 14] = [
     verbs(Kind::Routes, true, true),
     verbs(Kind::Services, true, true),
     verbs(Kind::Upstreams, true, true),
@@ -35,11 +64,12 @@ const VERBS: [Verbs; 13] = [
     verbs(Kind::Protos, true, false),
     verbs(Kind::StreamRoutes, true, false),
     verbs(Kind::Secrets, false, true),
+    verbs(Kind::Tests, false, true),
 ];
 
 /// Every verb of every path.
 pub fn endpoints() -> Vec<Endpoint> {
-    VERBS.iter().flat_map(of_kind).chain(about_schemas()).chain(about_everything()).collect()
+    VERBS.iter().flat_map(of_kind).chain(about_schemas()).chain(about_everything()).chain(beyond()).collect()
 }
 
 fn endpoint(method: &'static str, path: impl Into<String>, tag: &'static str, summary: &str) -> Endpoint {
@@ -88,9 +118,9 @@ fn of_kind(verbs: &Verbs) -> Vec<Endpoint> {
     list.query = LIST_QUERY;
     let mut delete =
         at("delete", &one, format!("Delete a {name}"), Payload::Nothing, &[(200, Payload::Deleted)]);
-    delete.query = &["force"];
+    delete.query = DELETE_QUERY;
     let mut put = at("put", &one, format!("Create or replace a {name}"), object, &written);
-    put.query = &["ttl"];
+    put.query = PUT_QUERY;
     let mut endpoints = vec![
         list,
         at("get", &one, format!("Read a {name}"), Payload::Nothing, &[(200, stored)]),
@@ -98,17 +128,19 @@ fn of_kind(verbs: &Verbs) -> Vec<Endpoint> {
         delete,
     ];
     if kind == Kind::Consumers {
-        endpoints.push(at("put", &all, format!("Create or replace a {name}"), object, &written));
+        let summary = format!("Create or replace a {name}, named in its body");
+        endpoints.push(Endpoint { query: PUT_QUERY, ..at("put", &all, summary, object, &written) });
     }
     if post {
-        let created = [(201, stored)];
-        endpoints.push(at("post", &all, format!("Create a {name} with a new id"), object, &created));
+        let summary = format!("Create a {name} with a new id");
+        endpoints.push(Endpoint { query: PUT_QUERY, ..at("post", &all, summary, object, &[(201, stored)]) });
     }
     if patch {
         let part = format!("{one}/{{path}}");
         let merged = [(200, stored)];
-        endpoints.push(at("patch", &one, format!("Merge into a {name}"), Payload::Part(kind), &merged));
-        endpoints.push(at("patch", &part, format!("Replace a part of a {name}"), Payload::Any, &merged));
+        let merge = at("patch", &one, format!("Merge into a {name}"), Payload::Part(kind), &merged);
+        let replace = at("patch", &part, format!("Replace a part of a {name}"), Payload::Any, &merged);
+        endpoints.extend([merge, replace].map(|patch| Endpoint { query: WRITE_QUERY, ..patch }));
     }
     endpoints
 }
@@ -125,18 +157,11 @@ fn about_schemas() -> Vec<Endpoint> {
     validate.takes = Payload::Any;
     vec![
         at("get", "/schema/{main}", "schema", "The schema of a kind of resource", schema, &[]),
-        at("get", "/schema/plugins/{name}", "schema", "The schema of a plugin", schema, &["schema_type"]),
+        at("get", "/schema/plugins/{name}", "schema", "The schema of a plugin", schema, &[SCHEMA_TYPE]),
         validate,
-        at("get", "/plugins", "plugins", "Describe all plugins", Payload::Any, &["all", "subsystem"]),
-        at("get", "/plugins/list", "plugins", "The names of plugins", Payload::Any, &["subsystem"]),
-        at(
-            "get",
-            "/plugins/{name}",
-            "plugins",
-            "The schema of a plugin",
-            schema,
-            &["subsystem", "schema_type"],
-        ),
+        at("get", "/plugins", "plugins", "Describe all plugins", Payload::Any, &[ALL, SUBSYSTEM]),
+        at("get", "/plugins/list", "plugins", "The names of plugins", Payload::Any, &[SUBSYSTEM]),
+        at("get", "/plugins/{name}", "plugins", "The schema of a plugin", schema, &[SUBSYSTEM, SCHEMA_TYPE]),
         at("put", "/plugins/reload", "plugins", "Load plugins again", Payload::Text, &[]),
     ]
 }
@@ -155,7 +180,63 @@ fn about_everything() -> Vec<Endpoint> {
     let mut judge = endpoint("post", format!("{path}/validate"), "configs", "Judge a whole configuration");
     judge.takes = Payload::Document;
     judge.gives = vec![(200, Payload::Any)];
-    let mut openapi = endpoint("get", "/yumen/v1/openapi.json", "yumen", "This document");
-    openapi.gives = vec![(200, Payload::Any)];
-    vec![read, head, replace, judge, openapi]
+    vec![read, head, replace, judge]
+}
+
+/// What the gateway offers beyond the API it is compatible with.
+fn beyond() -> Vec<Endpoint> {
+    const HISTORY: &[Argument] = &[number("before"), number("limit"), text("object")];
+    const SPAN: &[Argument] = &[FROM, number("to")];
+    const ASKED: &[Argument] = &[number("at"), FORMAT];
+    const FROM: Argument = Argument { is_required: true, ..number("from") };
+    const PLAN: &[Argument] = &[MODE, number("changed_max"), number("removed_max"), FORMAT];
+    const STRICT: Argument = argument("strict", Form::OneOf(&["true", "false"]));
+    const CONFIRM: Argument = argument("confirm", Form::OneOf(&["true", "false"]));
+    const MODE: Argument = argument("mode", Form::OneOf(&["merge", "replace"]));
+    const FORMAT: Argument = argument("format", Form::OneOf(&["json", "text"]));
+    let at = |method, path: &str, summary: &str, takes, gives, query| Endpoint {
+        takes,
+        gives: vec![(200, gives)],
+        query,
+        ..endpoint(method, format!("{V1}{path}"), "yumen", summary)
+    };
+    let get = |path, summary, gives, query| at("get", path, summary, Payload::Nothing, gives, query);
+    let post = |path, summary, takes, gives, query| at("post", path, summary, takes, gives, query);
+    let shape = Payload::Shape;
+    let (one, rollback) = ("/revisions/{revision}", "/revisions/{revision}/rollback");
+    let (question, explanation) = (shape("question"), Payload::ShapeOrText("explanation"));
+    vec![
+        get("/revisions", "List revisions, the newest first", shape("revisions"), HISTORY),
+        get(one, "What one revision changed", shape("revision"), &[]),
+        post(
+            rollback,
+            "Write the content of an old revision",
+            Payload::Nothing,
+            shape("restored"),
+            WRITE_QUERY,
+        ),
+        get("/diff", "What differs between two revisions", shape("difference"), SPAN),
+        get("/applied", "Which revision is in force", shape("applied"), &[]),
+        get("/problems", "What is wrong with the configuration in force", shape("problems"), &[]),
+        post("/explain", "What becomes of a request", question, explanation, ASKED),
+        post(
+            "/apply",
+            "Write and delete objects in one transaction",
+            shape("transaction"),
+            shape("written"),
+            &[CONFIRM, WAIT, TIMEOUT],
+        ),
+        post(
+            "/import",
+            "Write a whole document",
+            Payload::Document,
+            shape("written"),
+            &[MODE, CONFIRM, WAIT, TIMEOUT],
+        ),
+        post("/plan", "What a document would do", Payload::Document, Payload::ShapeOrText("plan"), PLAN),
+        get("/lint", "What is stored that is probably not meant", shape("problems"), &[STRICT]),
+        get("/backup", "A copy of the store, as a file", Payload::Bytes, &[]),
+        get("/export", "The whole configuration as YAML, private keys included", Payload::Yaml, &[]),
+        get("/openapi.json", "This document", Payload::Any, &[]),
+    ]
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use yumen_store::{
 };
 
 use super::applied::REVISION;
+use super::arguments::{Arguments, InPath};
 use super::{V1State, difference};
 use crate::api::Refusal;
 use crate::reply;
@@ -31,7 +32,7 @@ pub(super) struct Page {
 /// `GET /yumen/v1/revisions`: the newest first.
 pub(super) async fn list(
     State(state): State<V1State>,
-    Query(page): Query<Page>,
+    Arguments(page): Arguments<Page>,
 ) -> Result<Response, Refusal> {
     let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
     let before = page.before.map(Revision);
@@ -87,7 +88,7 @@ fn summary(committed: &Committed) -> Value {
 /// `GET /yumen/v1/revisions/{R}`: what one revision did, path by path.
 pub(super) async fn one(
     State(state): State<V1State>,
-    Path(revision): Path<u64>,
+    InPath(revision): InPath<u64>,
 ) -> Result<Response, Refusal> {
     let found =
         off_runtime(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1)).await?;
@@ -109,7 +110,7 @@ pub(super) struct Span {
 /// `GET /yumen/v1/diff?from=R1&to=R2`.
 pub(super) async fn diff(
     State(state): State<V1State>,
-    Query(span): Query<Span>,
+    Arguments(span): Arguments<Span>,
 ) -> Result<Response, Refusal> {
     let (from, to, changes) = off_runtime(move || {
         let from = state.admin.store.state_at(Revision(span.from))?;
@@ -147,7 +148,7 @@ pub(super) fn between(from: &StoreState, to: &StoreState) -> Vec<Changed> {
 /// `POST /yumen/v1/revisions/{R}/rollback`: a new revision with the content of an old one.
 pub(super) async fn rollback(
     State(state): State<V1State>,
-    Path(revision): Path<u64>,
+    InPath(revision): InPath<u64>,
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, Refusal> {
     let store = state.admin.store.clone();

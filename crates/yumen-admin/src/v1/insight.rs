@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use yumen_snapshot::{Background, Question, Snapshot, explain};
 use yumen_store::{Revision, State as StoreState};
 
 use super::V1State;
+use super::arguments::Arguments;
 use crate::api::Refusal;
 use crate::reply;
 
@@ -28,7 +29,7 @@ pub(super) struct Asked {
 /// `POST /yumen/v1/explain[?at=REVISION][&format=text]`: the body is the question.
 pub(super) async fn explain_request(
     State(state): State<V1State>,
-    Query(asked): Query<Asked>,
+    Arguments(asked): Arguments<Asked>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let question: Question = serde_json::from_slice(&body)

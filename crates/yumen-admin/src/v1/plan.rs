@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::body::Bytes;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use yumen_snapshot::plan::Limits;
 use yumen_store::State as StoreState;
 
 use super::V1State;
+use super::arguments::Arguments;
 use super::transaction::{Mode, read_document};
 use crate::api::Refusal;
 use crate::reply;
@@ -46,7 +47,7 @@ impl Asked {
 /// `POST /yumen/v1/plan?mode=merge|replace`: the body is a standalone document; nothing is written.
 pub(super) async fn plan(
     State(state): State<V1State>,
-    Query(asked): Query<Asked>,
+    Arguments(asked): Arguments<Asked>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
@@ -104,7 +105,7 @@ pub(super) struct Strictness {
 /// `GET /yumen/v1/lint`: what the stored configuration says that is probably not meant.
 pub(super) async fn lint(
     State(state): State<V1State>,
-    Query(strictness): Query<Strictness>,
+    Arguments(strictness): Arguments<Strictness>,
 ) -> Result<Response, Refusal> {
     let found = tokio::task::spawn_blocking(move || {
         let resources = state.admin.store.state().resources();

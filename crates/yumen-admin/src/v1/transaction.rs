@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Extension, Query, State};
+use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,7 @@ use yumen_config::{Kind, Resource, document};
 use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
 
 use super::applied::REVISION;
+use super::arguments::Arguments;
 use super::{V1State, plan};
 use crate::api::Refusal;
 use crate::crud::{object, references};
@@ -49,7 +50,7 @@ pub(super) struct Confirmation {
 /// `POST /yumen/v1/apply`: all of it is one revision, or nothing is written.
 pub(super) async fn apply(
     State(state): State<V1State>,
-    Query(confirmation): Query<Confirmation>,
+    Arguments(confirmation): Arguments<Confirmation>,
     by: Option<Extension<Authorship>>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -91,7 +92,7 @@ pub(super) enum Mode {
 /// `POST /yumen/v1/import?mode=merge|replace`: a standalone document, YAML or JSON.
 pub(super) async fn import(
     State(state): State<V1State>,
-    Query(import): Query<Import>,
+    Arguments(import): Arguments<Import>,
     by: Option<Extension<Authorship>>,
     body: Bytes,
 ) -> Result<Response, Refusal> {

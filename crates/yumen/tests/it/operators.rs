@@ -243,3 +243,45 @@ fn requests_are_explained_as_they_are_served() {
     assert_eq!(admin.ask("POST", "/yumen/v1/explain?at=99", "{\"url\":\"/x\"}").status, 410);
     assert_eq!(admin.ask("POST", "/yumen/v1/explain", "{}").status, 400);
 }
+
+#[test]
+fn the_status_listener_shows_what_is_configured_without_secrets() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = Admin { gateway: &gateway, key };
+    let upstream = json!({ "nodes": { "127.0.0.1:1": 1 }, "checks": { "active": { "type": "tcp" } } });
+    assert_eq!(admin.put("upstreams/u", &upstream).status, 201);
+    let route = json!({ "uri": "/r", "upstream_id": "u", "plugins": {
+        "openid-connect": { "client_id": "me", "client_secret": "hush", "discovery": "http://127.0.0.1:1" } } });
+    let reply = admin.put("routes/r", &route);
+    assert_eq!(reply.status, 201, "{}", reply.text());
+    assert_eq!(admin.put("plugin_metadata/datadog", &json!({ "api_key": "hush" })).status, 201);
+    let ask = |method: &str, path: &str| {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: status\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
+        Client::connect(gateway.status).send(head).reply()
+    };
+    for (line, status, word) in [
+        ("GET /v1/routes", 200, "/apisix/routes/r"),
+        ("GET /v1/route/r", 200, "client_id"),
+        ("GET /v1/route/none", 404, "route[none] not found"),
+        ("GET /v1/upstreams", 200, "/apisix/upstreams/u"),
+        ("GET /v1/services", 200, "[]"),
+        ("GET /v1/schema", 200, "stream_plugins"),
+        ("GET /v1/healthcheck", 200, "/apisix/upstreams/u"),
+        ("GET /v1/healthcheck/upstreams/u", 200, "/apisix/upstreams/u"),
+        ("GET /v1/healthcheck/routes/r", 404, "no checker"),
+        ("GET /v1/plugin_metadatas", 200, "datadog"),
+        ("GET /v1/consumers", 404, "not found"),
+        ("PUT /v1/plugins/reload", 200, "done"),
+        ("POST /v1/gc", 200, ""),
+        ("DELETE /v1/route/r", 405, "this verb is not served here"),
+        ("GET /status", 200, "revision"),
+    ] {
+        let (method, path) = line.split_once(' ').expect("a verb and a path");
+        let reply = ask(method, path);
+        assert_eq!(reply.status, status, "{line}: {}", reply.text());
+        assert!(reply.text().contains(word) && !reply.text().contains("hush"), "{line}: {}", reply.text());
+    }
+    assert_eq!(admin.ask("GET", "/apisix/admin/routes/r", "").status, 200);
+}

@@ -1,0 +1,161 @@
+//! What the gateway's own endpoints take and give, as schemas of the document's components.
+//!
+//! Must not know where they are served. A test holds answers against them.
+
+use serde_json::{Map, Value, json};
+use yumen_config::resource::Question;
+use yumen_config::schema;
+
+/// By name.
+pub(super) fn shapes() -> Map<String, Value> {
+    let shapes = [
+        ("refusal", refusal()),
+        ("revisions", object(&["revisions"], json!({ "revisions": array(revision_schema(summary())) }))),
+        ("revision", revision_schema(change())),
+        (
+            "restored",
+            object(&["revision", "restored", "changed"], counts(&["revision", "restored", "changed"])),
+        ),
+        ("difference", difference()),
+        ("applied", applied()),
+        ("problems", array(problem())),
+        ("question", schema::of::<Question>()),
+        ("explanation", explanation()),
+        ("transaction", transaction()),
+        ("written", written()),
+        ("plan", plan()),
+    ];
+    shapes.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect()
+}
+
+/// The inside of problems, changes and impact is for readers; the outside is for tools.
+fn plan() -> Value {
+    let anything = json!({ "type": "object" });
+    object(
+        &["changes", "problems", "impact", "needs_confirmation"],
+        json!({
+            "changes": array(anything.clone()),
+            "problems": array(anything.clone()),
+            "impact": anything,
+            "needs_confirmation": { "type": ["string", "null"] },
+        }),
+    )
+}
+
+fn object(required: &[&str], properties: Value) -> Value {
+    json!({ "type": "object", "required": required, "properties": properties })
+}
+
+fn array(items: Value) -> Value {
+    json!({ "type": "array", "items": items })
+}
+
+fn whole() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+fn counts(names: &[&str]) -> Value {
+    names.iter().map(|name| ((*name).to_owned(), whole())).collect::<Map<String, Value>>().into()
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn refusal() -> Value {
+    let wrong = object(&[], json!({ "object": text(), "error": text() }));
+    object(
+        &[],
+        json!({ "error_msg": text(), "message": text(), "description": text(), "errors": array(wrong) }),
+    )
+}
+
+/// One revision, with its changes told in this way.
+fn revision_schema(change: Value) -> Value {
+    let properties = json!({
+        "revision": whole(),
+        "time_unix_ms": whole(),
+        "author": text(),
+        "reason": { "type": ["string", "null"] },
+        "changes": array(change),
+    });
+    object(&["revision", "time_unix_ms", "author", "changes"], properties)
+}
+
+fn action() -> Value {
+    json!({ "enum": ["created", "changed", "deleted"] })
+}
+
+fn summary() -> Value {
+    object(&["object", "action"], json!({ "object": text(), "action": action() }))
+}
+
+fn change() -> Value {
+    let path = object(&["path", "before", "after"], json!({ "path": text(), "before": {}, "after": {} }));
+    let value = json!({ "type": ["object", "null"] });
+    let properties = json!({
+        "object": text(), "action": action(), "before": value, "after": value, "paths": array(path),
+    });
+    object(&["object", "action", "before", "after", "paths"], properties)
+}
+
+fn difference() -> Value {
+    let properties = json!({ "from": whole(), "to": whole(), "changes": array(change()) });
+    object(&["from", "to", "changes"], properties)
+}
+
+fn applied() -> Value {
+    let names = ["revision", "applied", "lag", "workers", "workers_current"];
+    let mut properties = counts(&names);
+    properties["quarantined"] = array(text());
+    object(&["revision", "applied", "lag", "workers", "workers_current", "quarantined"], properties)
+}
+
+fn problem() -> Value {
+    let properties = json!({
+        "level": { "enum": ["warning", "error"] },
+        "object": text(),
+        "path": text(),
+        "message": text(),
+        "hint": { "type": ["string", "null"] },
+    });
+    object(&["level", "object", "path", "message"], properties)
+}
+
+fn explanation() -> Value {
+    let maybe = json!({ "type": ["object", "null"] });
+    let list = array(json!({ "type": "object" }));
+    let properties = json!({
+        "revision": whole(),
+        "request": { "type": "object" },
+        "certificate": maybe,
+        "route": maybe,
+        "candidates": list,
+        "other_hosts": whole(),
+        "other_paths": whole(),
+        "why_not": maybe,
+        "consumer": { "type": ["string", "null"] },
+        "plugins": list,
+        "answer": maybe,
+        "upstream": maybe,
+        "remarks": array(text()),
+    });
+    object(&["revision", "request", "route", "candidates", "plugins"], properties)
+}
+
+fn transaction() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "put": { "$ref": "#/components/schemas/document" },
+            "delete": array(json!({ "type": "string", "minLength": 1 })),
+            "expected_revision": whole(),
+        }
+    })
+}
+
+fn written() -> Value {
+    let names = ["revision", "put", "deleted", "unchanged"];
+    object(&names, counts(&names))
+}

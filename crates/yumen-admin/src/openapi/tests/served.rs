@@ -1,0 +1,236 @@
+//! That table and router agree: what is described is answered as described, to whom it is for, and nothing
+//! else is served.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::{Extension, Router};
+use serde_json::{Value, json};
+use yumen_config::node::{Admin, AdminKey, AdminRole, Hidden};
+use yumen_store::{Revision, State};
+
+use crate::access::Peer;
+use crate::api::AdminState;
+use crate::testing::{Answer, call};
+use crate::{Access, Endpoint, Form, Payload, contract_router, endpoints, v1};
+
+const ADMIN: (&str, &str) = ("x-api-key", "a-key-that-may-do-everything");
+const VIEWER: (&str, &str) = ("x-api-key", "a-key-that-may-only-read");
+
+/// An object of every kind, in an order in which they can be written.
+fn objects() -> Vec<(&'static str, Value)> {
+    let upstream = json!({ "type": "roundrobin", "nodes": { "127.0.0.1:80": 1 } });
+    let certificate = json!({ "sni": "a.com", "cert": "c".repeat(128), "key": "private".repeat(20) });
+    vec![
+        ("upstreams/1", upstream.clone()),
+        ("services/1", json!({ "name": "s", "upstream_id": "1" })),
+        ("routes/1", json!({ "uri": "/a", "service_id": "1", "plugins": { "cors": {} } })),
+        ("consumers/jack", json!({ "username": "jack" })),
+        ("consumers/jack/credentials/1", json!({ "plugins": { "key-auth": { "key": "k" } } })),
+        ("consumer_groups/1", json!({ "plugins": {} })),
+        ("global_rules/1", json!({ "plugins": {} })),
+        ("plugin_configs/1", json!({ "plugins": {} })),
+        ("plugin_metadata/http-logger", json!({ "log_format": { "a": "b" } })),
+        ("ssls/1", certificate),
+        ("protos/1", json!({ "content": "syntax = \"proto3\"; message A { string b = 1; }" })),
+        ("stream_routes/1", json!({ "server_port": 9100, "upstream": upstream })),
+        ("secrets/vault/1", json!({ "uri": "http://127.0.0.1:8200", "prefix": "p", "token": "t" })),
+        ("tests/1", json!({ "name": "t", "request": { "url": "/a" }, "expect": { "route": "1" } })),
+    ]
+}
+
+/// The whole listener, and what it writes to.
+struct Served {
+    state: AdminState,
+    router: Router,
+}
+
+impl Served {
+    /// With one object of every kind.
+    async fn filled() -> Served {
+        let key = |name: &str, key: &str, role| AdminKey { name: name.into(), key: Hidden(key.into()), role };
+        let keys = vec![key("ada", ADMIN.1, AdminRole::Admin), key("vic", VIEWER.1, AdminRole::Viewer)];
+        let mut state = crate::testing::state();
+        state.access = Arc::new(Access::new(&Admin { keys, ..Admin::default() }).unwrap());
+        state.stream_routes = true;
+        let more = contract_router().merge(v1::router(v1::tests::state(state.clone())));
+        let router = crate::admin::router(state.clone(), more);
+        let router = router.layer(Extension(Peer(IpAddr::V4(Ipv4Addr::LOCALHOST))));
+        let served = Served { state, router };
+        for (path, object) in objects() {
+            let path = format!("/apisix/admin/{path}");
+            let answer = call(&served.router, "PUT", &path, &[ADMIN], &object.to_string()).await;
+            assert_eq!(answer.status.as_u16(), 201, "{path}: {}", answer.text);
+        }
+        served
+    }
+
+    async fn ask(&self, endpoint: &Endpoint, key: &[(&str, &str)]) -> Answer {
+        let (path, body) = request(endpoint);
+        let headers: Vec<(&str, &str)> = key.iter().copied().chain([("x-digest", "d")]).collect();
+        call(&self.router, &endpoint.method.to_uppercase(), &path, &headers, &body).await
+    }
+
+    fn everything(&self) -> (Revision, String) {
+        let state: State = self.state.store.state();
+        (state.revision, format!("{:?}", state.entries().collect::<Vec<_>>()))
+    }
+}
+
+/// The path of an endpoint for the objects that are there.
+fn path(endpoint: &Endpoint) -> String {
+    let id = if endpoint.tag == "plugin_metadata" { "http-logger" } else { "1" };
+    let within = match endpoint.tag {
+        "upstreams" => "nodes",
+        "ssls" => "sni",
+        "secrets" => "prefix",
+        "tests" | "services" => "name",
+        _ => "plugins",
+    };
+    let path = endpoint.path.replace("{path}", within);
+    let path = path.replace("{id}", id).replace("{plugin}", id).replace("{username}", "jack");
+    let path = path.replace("{manager}", "vault").replace("{revision}", "1");
+    path.replace("{main}", "route").replace("{name}", "cors").replace("{resource}", "routes")
+}
+
+/// A path and a body that an endpoint has every reason to accept.
+fn request(endpoint: &Endpoint) -> (String, String) {
+    let mut path = path(endpoint);
+    let object_of = |kind: &str| {
+        let mine = objects().into_iter().find(|(path, _)| match kind {
+            "credentials" => path.contains("/credentials/"),
+            kind => path.starts_with(kind),
+        });
+        mine.expect("an object of every kind").1
+    };
+    let of_table = ["routes", "services", "upstreams"];
+    let body = match endpoint.takes {
+        Payload::Nothing => Value::Null,
+        Payload::Object(kind) => object_of(kind.name()),
+        Payload::Part(_) => json!({ "labels": { "a": "b" } }),
+        Payload::Document => json!({ "routes": [{ "id": "9", "uri": "/9", "plugins": {} }] }),
+        Payload::Shape("question") => json!({ "url": "/a" }),
+        Payload::Shape("transaction") => json!({ "delete": ["routes/1"] }),
+        _ if endpoint.path.contains("/validate/") => object_of("routes"),
+        _ => match path.rsplit('/').next() {
+            Some("nodes") => json!({ "127.0.0.1:81": 1 }),
+            Some("plugins") => json!({}),
+            _ => json!("other"),
+        },
+    };
+    for argument in endpoint.query.iter().filter(|argument| argument.is_required) {
+        let value = if let Form::OneOf(values) = argument.form { values[0] } else { "0" };
+        path = format!("{path}?{}={value}", argument.name);
+    }
+    if endpoint.method == "delete" && of_table.contains(&endpoint.tag) {
+        path.push_str("?force=true");
+    }
+    (path, if body.is_null() { String::new() } else { body.to_string() })
+}
+
+#[tokio::test]
+async fn every_endpoint_answers_a_good_request_as_it_is_described() {
+    for endpoint in endpoints() {
+        let answer = Served::filled().await.ask(&endpoint, &[ADMIN]).await;
+        let status = answer.status.as_u16();
+        let line = format!("{} {}: {status} {}", endpoint.method, endpoint.path, answer.text);
+        let given = endpoint.gives.iter().find(|(given, _)| *given == status);
+        let (_, payload) = given.unwrap_or_else(|| panic!("{line}"));
+        if let Payload::Shape(name) | Payload::ShapeOrText(name) = payload {
+            holds(&crate::openapi::shapes::shapes()[*name], &answer.json(), &line);
+        }
+        if *payload == Payload::Nothing {
+            assert_eq!(answer.text, "", "{line}");
+        }
+    }
+}
+
+/// That an answer is of a shape: all that is required, and nothing that is not described.
+fn holds(shape: &Value, answer: &Value, line: &str) {
+    let mut read = answer.clone();
+    if let Err(invalid) = yumen_config::schema::validate(shape, &mut read) {
+        panic!("{line}: {}: {}", invalid.path, invalid.message);
+    }
+    let members = answer.as_object().into_iter().flatten();
+    for (name, _) in members {
+        assert!(shape["properties"].get(name).is_some(), "{line}: {name} is not described");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_served_that_is_not_described() {
+    let table = endpoints();
+    let router: Router = v1::router(v1::tests::state(crate::testing::state()));
+    for (path, _) in v1::routes() {
+        for method in ["get", "put", "post", "patch", "delete"] {
+            let concrete = path.replace("{revision}", "1");
+            let answer = call(&router, &method.to_uppercase(), &concrete, &[], "").await;
+            let is_described = table.iter().any(|one| one.method == method && one.path == path);
+            assert_eq!(answer.status.as_u16() != 405, is_described, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_in_the_shape_of_the_api() {
+    let served = Served::filled().await;
+    for (line, word) in [
+        ("GET /yumen/v1/revisions?limit=many", "limit"),
+        ("GET /yumen/v1/revisions/x", "x"),
+        ("GET /yumen/v1/revisions/99999999999999999999", "99999999999999999999"),
+        ("POST /yumen/v1/revisions/-1/rollback", "-1"),
+        ("GET /yumen/v1/diff", "from"),
+        ("POST /yumen/v1/import?mode=both", "both"),
+        ("POST /yumen/v1/explain?at=now", "at"),
+    ] {
+        let (method, path) = line.split_once(' ').unwrap();
+        let answer = call(&served.router, method, path, &[ADMIN], "{}").await;
+        let message = answer.json()["error_msg"].as_str().unwrap_or_default().to_owned();
+        assert!(
+            answer.status.as_u16() == 400 && message.contains(word),
+            "{line}: {} {}",
+            answer.status,
+            answer.text
+        );
+    }
+}
+
+#[tokio::test]
+async fn nobody_without_a_key_is_answered_anywhere() {
+    let served = Served::filled().await;
+    let before = served.everything();
+    for endpoint in endpoints() {
+        for key in [&[][..], &[("x-api-key", "wrong")], &[("x-api-key", "")]] {
+            let answer = served.ask(&endpoint, key).await;
+            let line = format!("{} {} {key:?}", endpoint.method, endpoint.path);
+            assert_eq!(answer.status.as_u16(), 401, "{line}");
+            assert!(endpoint.method == "head" || answer.json()["description"].is_string(), "{line}");
+        }
+    }
+    assert_eq!(served.everything(), before);
+}
+
+#[tokio::test]
+async fn viewers_read_all_but_private_keys_and_write_nothing() {
+    let served = Served::filled().await;
+    let before = served.everything();
+    for endpoint in endpoints() {
+        let answer = served.ask(&endpoint, &[VIEWER]).await;
+        let expected = match (endpoint.method, endpoint.path.as_str()) {
+            ("get", "/yumen/v1/export" | "/yumen/v1/backup") => 403,
+            ("get", _) => 200,
+            _ => 401,
+        };
+        assert_eq!(answer.status.as_u16(), expected, "{} {}", endpoint.method, endpoint.path);
+        assert!(
+            !answer.text.contains("private".repeat(20).as_str()),
+            "{} {}",
+            endpoint.method,
+            endpoint.path
+        );
+    }
+    assert_eq!(served.everything(), before);
+    // For others a whole configuration is one that can be written back.
+    let configs = endpoints().into_iter().find(|one| one.path == "/apisix/admin/configs").unwrap();
+    assert!(served.ask(&configs, &[ADMIN]).await.text.contains(&"private".repeat(20)));
+}
