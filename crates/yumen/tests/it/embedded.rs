@@ -142,7 +142,10 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_whole_again() 
     assert_eq!(gateway.get("/v").text(), "v");
     let status = gateway.status_json("/status");
     assert_eq!(status["config_source"], "last_good", "{status}");
-    assert!(status["config_source_reason"].as_str().is_some_and(|why| why.contains("yumen.redb")), "{status}");
+    assert!(
+        status["config_source_reason"].as_str().is_some_and(|why| why.contains("yumen.redb")),
+        "{status}"
+    );
     assert!(status["config_source_since_unix_ms"].is_u64(), "{status}");
     assert_eq!(gateway.metric("yumen_config_source{source=\"last_good\"}"), 1.0);
     assert_eq!(gateway.metric("yumen_config_source{source=\"store\"}"), 0.0);
