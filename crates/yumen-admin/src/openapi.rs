@@ -45,7 +45,7 @@ pub enum Payload {
     ShapeOrText(&'static str),
     /// A text.
     Text,
-    /// A YAML document.
+    /// The whole configuration as YAML.
     Yaml,
     /// A file.
     Bytes,
@@ -248,10 +248,10 @@ fn schema(payload: Payload) -> Value {
             "properties": { "key": { "type": "string" }, "deleted": { "type": "string" } }
         }),
         Payload::Document => reference("document"),
-        Payload::Part(_) | Payload::Schema => json!({ "type": "object" }),
+        Payload::Part(_) | Payload::Schema | Payload::Yaml => json!({ "type": "object" }),
         Payload::Any => json!({}),
         Payload::Shape(name) | Payload::ShapeOrText(name) => reference(name),
-        Payload::Text | Payload::Yaml | Payload::Bytes | Payload::Nothing => json!({ "type": "string" }),
+        Payload::Text | Payload::Bytes | Payload::Nothing => json!({ "type": "string" }),
     }
 }
 

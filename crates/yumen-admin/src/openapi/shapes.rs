@@ -4,12 +4,13 @@
 
 use serde_json::{Map, Value, json};
 use yumen_config::resource::Question;
-use yumen_config::schema;
+use yumen_config::{Kind, schema};
 
 /// By name.
 pub(super) fn shapes() -> Map<String, Value> {
     let shapes = [
         ("refusal", refusal()),
+        ("configuration", configuration()),
         ("revisions", object(&["revisions"], json!({ "revisions": array(revision_schema(summary())) }))),
         ("revision", revision_schema(change())),
         (
@@ -68,6 +69,16 @@ fn refusal() -> Value {
         &[],
         json!({ "error_msg": text(), "message": text(), "description": text(), "errors": array(wrong) }),
     )
+}
+
+/// Objects as they are stored, with the revision of each; and a version for every list.
+fn configuration() -> Value {
+    let mut properties = Map::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Credentials) {
+        properties.insert(kind.name().into(), array(json!({ "type": "object" })));
+        properties.insert(format!("{}_conf_version", kind.name()), whole());
+    }
+    object(&[], Value::Object(properties))
 }
 
 /// One revision, with its changes told in this way.

@@ -168,9 +168,8 @@ fn about_schemas() -> Vec<Endpoint> {
 
 fn about_everything() -> Vec<Endpoint> {
     let path = format!("{ADMIN}/configs");
-    let document = [(200, Payload::Document)];
     let mut read = endpoint("get", &path, "configs", "Read the whole configuration");
-    read.gives = document.to_vec();
+    read.gives = vec![(200, Payload::Shape("configuration"))];
     let mut head = endpoint("head", &path, "configs", "The digest of the configuration in force");
     head.gives = vec![(200, Payload::Nothing)];
     let mut replace = endpoint("put", &path, "configs", "Replace the whole configuration");
