@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gateways import LOAD_CORE, YUMEN, Gateway, free_port, start_upstream
+from gateways import LOAD_CORE, ROOT, YUMEN, Gateway, free_port, start_upstream
 
 PUT_SCRIPT = """
 local next_id, last = {first}, {last}
@@ -152,7 +152,7 @@ def main():
     args.add_argument("--churn-seconds", type=int, default=60)
     args.add_argument("--data-dir", help="where the store is kept [default: a new directory on this disk]")
     args = args.parse_args()
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
         folder = Path(folder).resolve()
         upstream = start_upstream(folder)
         gateway, port, key = start(folder, args.data_dir or folder / "data")
