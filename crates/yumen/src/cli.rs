@@ -104,6 +104,21 @@ pub(crate) enum Command {
         #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
         config: Option<PathBuf>,
     },
+    /// Print a token that makes the gateway explain a live request
+    ///
+    /// Send it as X-Yumen-Debug; the answer then carries X-Yumen-Explain. The secret is observe.debug_key
+    /// of the node's configuration.
+    DebugToken {
+        /// How long it holds
+        #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+        seconds: u64,
+        /// The secret; taken from the configuration where it is left out
+        #[arg(long, value_name = "KEY", env = "YUMEN_DEBUG_KEY", hide_env_values = true)]
+        debug_key: Option<String>,
+        /// The node configuration
+        #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
+        config: Option<PathBuf>,
+    },
     /// Bring configuration in from elsewhere
     #[command(subcommand)]
     Import(Import),
@@ -117,14 +132,13 @@ pub(crate) enum Command {
     /// Routes nobody reaches, plugins that contradict each other, weak or expired certificates, objects
     /// nobody names, and all that `check` finds. Exit status 1 if there is an error.
     Lint {
-        /// Resources in the APISIX standalone format, YAML or JSON
-        file: PathBuf,
+        /// Resources in the APISIX standalone format, YAML or JSON [default: those of a running gateway]
+        file: Option<PathBuf>,
         /// Also tell routes that anybody may call, and upstreams over TLS that are not verified
         #[arg(long)]
         strict: bool,
-        /// Print findings as JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        remote: Remote,
     },
     /// Say what a change of the resources would do before it is made
     ///

@@ -25,6 +25,7 @@ mod top;
 mod trial;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -40,6 +41,9 @@ fn main() -> ExitCode {
         Command::Rollback { revision, reason, remote } => {
             remote::rollback(&remote, revision, reason.as_deref())
         }
+        Command::DebugToken { seconds, debug_key, config } => {
+            debug_token(seconds, debug_key, config).and_then(|token| say(&format!("{token}\n")))
+        }
         Command::Export { out, remote } => remote::export(&remote, out.as_deref()),
         Command::Backup { file, remote } => backup::backup(&remote, &file),
         Command::Restore { file, data_dir, config } => backup::restore(&file, data_dir, config),
@@ -47,7 +51,8 @@ fn main() -> ExitCode {
             remote::import(&remote, &file, replace, confirm, reason.as_deref())
         }
         Command::Problems { remote } => remote::problems(&remote),
-        Command::Lint { file, strict, json } => lint::run(&file, strict, json),
+        Command::Lint { file: Some(file), strict, remote } => lint::run(&file, strict, remote.json),
+        Command::Lint { file: None, strict, remote } => remote::lint(&remote, strict),
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Top(args) => top::top(&args),
@@ -64,6 +69,19 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// A token that holds for so long from now on.
+fn debug_token(seconds: u64, key: Option<String>, config: Option<PathBuf>) -> anyhow::Result<String> {
+    let node = node::load(&cli::RunArgs { config, ..cli::RunArgs::default() })?;
+    let key = key.unwrap_or(node.observe.debug_key);
+    if key.is_empty() {
+        anyhow::bail!(
+            "there is no secret to sign with: set observe.debug_key in yumen.yaml and give --config"
+        );
+    }
+    let expiry_unix_s = yumen_proxy::clock::exact().unix_s().saturating_add(seconds);
+    Ok(yumen_proxy::debug::sign(&yumen_proxy::debug::DebugKey::new(key.as_bytes()), expiry_unix_s))
 }
 
 fn say(text: &str) -> anyhow::Result<ExitCode> {

@@ -111,15 +111,25 @@ pub(crate) fn rollback(remote: &Remote, revision: u64, reason: Option<&str>) -> 
     })
 }
 
+/// `yumen lint` without a file; exit status 1 where there is an error.
+pub(crate) fn lint(remote: &Remote, strict: bool) -> anyhow::Result<ExitCode> {
+    let found = remote.client()?.get(&format!("/yumen/v1/lint?strict={strict}"))?.json()?;
+    show_problems(remote, &found, "nothing found\n")
+}
+
 /// `yumen problems`; exit status 1 where there is an error.
 pub(crate) fn problems(remote: &Remote) -> anyhow::Result<ExitCode> {
     let found = remote.client()?.get("/yumen/v1/problems")?.json()?;
-    remote.print(&found, |found| match list(found) {
-        [] => "no problems\n".to_owned(),
+    show_problems(remote, &found, "no problems\n")
+}
+
+fn show_problems(remote: &Remote, found: &Value, none: &str) -> anyhow::Result<ExitCode> {
+    remote.print(found, |found| match list(found) {
+        [] => none.to_owned(),
         problems => problems.iter().map(problem).collect(),
     })?;
     let is_error = |problem: &Value| problem["level"] == "error";
-    Ok(if list(&found).iter().any(is_error) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if list(found).iter().any(is_error) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn problem(problem: &Value) -> String {

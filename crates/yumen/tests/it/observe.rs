@@ -263,6 +263,20 @@ fn a_request_with_a_token_explains_itself() {
 }
 
 #[test]
+fn the_command_line_makes_tokens_that_hold() {
+    let upstream = Upstream::text("x");
+    let node = format!("observe: {{debug_key: {SECRET}}}");
+    let gateway = Gateway::with(&upstream.everything(), &Options { node: &node, ..Options::default() });
+    let config = gateway.scratch.file("yumen.yaml").display().to_string();
+    let (code, out, err) = run(YUMEN, &["debug-token", "--config", &config]);
+    assert_eq!(code, 0, "{err}");
+    let reply = gateway.get_with("/", &format!("X-Yumen-Debug: {}\r\n", out.trim()));
+    assert!(reply.field("x-yumen-explain").is_some(), "{reply:?}");
+    let (code, _, err) = run(YUMEN, &["debug-token"]);
+    assert!(code == 1 && err.contains("observe.debug_key"), "{err}");
+}
+
+#[test]
 fn an_attempt_that_fails_is_explained() {
     let resources = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": {
         "nodes": { crate::harness::upstream::closed_port().to_string(): 1 } } }] });
