@@ -37,10 +37,14 @@ class Admin:
     """One kept connection to the admin listener."""
 
     def __init__(self, port, key):
-        self.link, self.key = http.client.HTTPConnection("127.0.0.1", port, timeout=60), key
+        self.port, self.key, self.link, self.used = port, key, None, 0.0
 
     def ask(self, method, path, body=None):
         """Status and document."""
+        # the listener closes connections that say nothing for half a minute
+        if self.link is None or time.monotonic() - self.used > 10:
+            self.link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        self.used = time.monotonic()
         text = None if body is None else json.dumps(body)
         self.link.request(method, path, text, {"X-API-KEY": self.key})
         reply = self.link.getresponse()
