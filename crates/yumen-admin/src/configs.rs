@@ -90,8 +90,14 @@ fn marks(ledger: &Ledger) -> HeaderMap {
     marks
 }
 
-async fn replace(State(state): State<AdminState>, headers: HeaderMap, body: Bytes) -> Response {
-    match try_replace(state, headers, body).await {
+async fn replace(
+    State(state): State<AdminState>,
+    by: Option<Extension<Authorship>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
+    match try_replace(state, by, headers, body).await {
         Ok(None) => StatusCode::NO_CONTENT.into_response(),
         Ok(Some(ledger)) => (StatusCode::ACCEPTED, marks(&ledger), "").into_response(),
         Err(refusal) => refusal.into_response(),
@@ -99,7 +105,12 @@ async fn replace(State(state): State<AdminState>, headers: HeaderMap, body: Byte
 }
 
 /// `None` where the document of this digest is in force already.
-async fn try_replace(state: AdminState, headers: HeaderMap, body: Bytes) -> Result<Option<Ledger>, Refusal> {
+async fn try_replace(
+    state: AdminState,
+    by: Authorship,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Option<Ledger>, Refusal> {
     let digest = headers.get(DIGEST).and_then(|digest| digest.to_str().ok()).unwrap_or("").to_owned();
     if digest.is_empty() {
         return Err(Refusal::invalid("missing digest header"));
@@ -123,7 +134,6 @@ async fn try_replace(state: AdminState, headers: HeaderMap, body: Bytes) -> Resu
     let parts: Result<Vec<Part>, String> =
         parts.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let parts = Arc::new(parts.map_err(Refusal::invalid)?);
-    let by = Authorship::by("standalone configuration");
     let decided = commit(&*state.store, by, move |draft| write(draft, &parts, &digest)).await?;
     decided.map(|(ledger, _)| Some(ledger)).map_err(Refusal::invalid)
 }
