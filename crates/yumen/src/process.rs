@@ -13,6 +13,27 @@ pub(crate) fn raise_open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// How much earlier than traffic the threads of the configuration are served.
+const CONFIGURATION_NICE: i32 = -5;
+
+/// Has the threads that the calling one will start served before those of traffic, where that is allowed:
+/// they work little and seldom, and a change waits for several of them in turn. Gives the nice value
+/// that workers go back to.
+pub(crate) fn favour_configuration() -> i32 {
+    let Ok(before) = rustix::process::getpriority_process(None) else { return 0 };
+    // Without the privilege all threads are alike.
+    let _ = rustix::process::setpriority_process(None, before + CONFIGURATION_NICE);
+    before
+}
+
+/// Where workers run, and how they stand to others, where their configuration does not say.
+#[derive(Debug, Clone)]
+pub(crate) struct Placement {
+    pub(crate) cpus: Vec<usize>,
+    /// The nice value the process was started with.
+    pub(crate) base_nice: i32,
+}
+
 /// The processors this process may run on.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     match sched_getaffinity(None) {
@@ -22,7 +43,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Pins the calling worker's thread and sets its priority, as configured.
-pub(crate) fn settle_worker(worker: usize, affinity: &CpuAffinity, nice: i8, allowed: &[usize]) {
+pub(crate) fn settle_worker(worker: usize, affinity: &CpuAffinity, nice: i32, allowed: &[usize]) {
     let cpu = match affinity {
         CpuAffinity::Mode(CpuMode::None) => None,
         CpuAffinity::Mode(CpuMode::Auto) => allowed.get(worker % allowed.len().max(1)).copied(),
@@ -35,10 +56,8 @@ pub(crate) fn settle_worker(worker: usize, affinity: &CpuAffinity, nice: i8, all
             tracing::warn!(worker, cpu, %error, "worker could not be pinned");
         }
     }
-    if nice != 0 {
-        let thread = rustix::thread::gettid();
-        if let Err(error) = rustix::process::setpriority_process(Some(thread), nice.into()) {
-            tracing::warn!(worker, nice, %error, "worker priority could not be set");
-        }
+    let is_there = rustix::process::getpriority_process(None) == Ok(nice);
+    if !is_there && let Err(error) = rustix::process::setpriority_process(None, nice) {
+        tracing::warn!(worker, nice, %error, "worker priority could not be set");
     }
 }

@@ -23,6 +23,7 @@ use crate::doors::Doors;
 use crate::guard::Guarded;
 use crate::operators::{FleetView, House, Operators};
 use crate::origin::ConfigSource;
+use crate::process::Placement;
 use crate::trial::Trial;
 use crate::{compiler, dns, node, process};
 
@@ -34,8 +35,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let node = node::load(args)?;
     start_logs(&node);
     let open_files = process::raise_open_files();
-    let cpus = process::allowed_cpus();
-    let workers = node::workers(&node, cpus.len());
+    let base_nice = process::favour_configuration();
+    let place = Placement { cpus: process::allowed_cpus(), base_nice };
+    let workers = node::workers(&node, place.cpus.len());
     let mut listeners = Listeners::bind(&node, workers)?;
     let carry = Arc::new(Carry::default());
     let publisher = Arc::new(Publisher::default());
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     start_resolving(&runtime, &node, &control);
     wait_for_first_snapshot(&control);
     let (drain, draining) = watch::channel(false);
-    let fleet = Fleet::start(&node, workers, &cpus, &publisher, &listeners, &draining)?;
+    let fleet = Fleet::start(&node, workers, &place, &publisher, &listeners, &draining)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.sockets.clear();
     let supervisor = yumen_proxy::probe::Supervisor::default();
@@ -178,7 +180,7 @@ impl Fleet {
     fn start(
         node: &NodeConfig,
         workers: usize,
-        cpus: &[usize],
+        place: &Placement,
         publisher: &Arc<Publisher>,
         listeners: &Listeners,
         draining: &watch::Receiver<bool>,
@@ -200,7 +202,7 @@ impl Fleet {
                 seed: seed()?,
             };
             let sockets = listeners.of_worker(id, &acceptor)?;
-            fleet.threads.push(start_worker(node, cpus.to_vec(), parts, sockets)?);
+            fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
             fleet.counters.push(counters);
             fleet.applied.push(applied);
         }
@@ -228,15 +230,16 @@ impl Listeners {
 
 fn start_worker(
     node: &NodeConfig,
-    cpus: Vec<usize>,
+    place: Placement,
     parts: WorkerParts,
     listeners: Vec<Listener>,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let (affinity, nice) = (node.workers.cpu_affinity.clone(), node.workers.nice);
+    let affinity = node.workers.cpu_affinity.clone();
+    let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
     let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
     Ok(thread.spawn(move || {
         let id = parts.id;
-        process::settle_worker(id, &affinity, nice, &cpus);
+        process::settle_worker(id, &affinity, nice, &place.cpus);
         if let Err(error) = yumen_proxy::run::worker(parts, listeners) {
             tracing::error!(worker = id, %error, "worker could not start");
         }
