@@ -86,6 +86,9 @@ impl Notice {
     }
 }
 
+/// The nice value of the thread that saves.
+const NICE: i32 = 10;
+
 struct Saver {
     directory: PathBuf,
     store: Arc<dyn Store>,
@@ -96,6 +99,8 @@ struct Saver {
 
 impl Saver {
     fn run(&mut self, notice: &Notice) {
+        // It writes all there is, and nobody waits for it: traffic goes first. Where that cannot be had it does not matter.
+        let _ = rustix::process::setpriority_process(None, NICE);
         // What is on the disk already need not be written; the same revision may be that of another store.
         let state = self.store.state();
         let saved = LastGood::load(&self.directory, &self.edge).ok();
