@@ -2,7 +2,7 @@
 """What configuration costs: loading routes one PUT at a time, a write until it is effective under load, reads.
 
 Starts the gateway on an empty embedded store, an NGINX as upstream and wrk; prints figures, asserts nothing.
-Usage: bench/admin.py [--routes 10000] [--seconds 10] [--churn-seconds 60] [--data-dir DIR]
+Usage: bench/admin.py [--routes 10000] [--seconds 10] [--writes 10] [--churn-seconds 60] [--data-dir DIR]
 """
 
 import argparse
@@ -98,7 +98,7 @@ def load_routes(folder, port, key, routes, connections, seconds):
           f"refused {bad}")
 
 
-def writes_under_load(gateway, admin, routes, seconds):
+def writes_under_load(gateway, admin, routes, seconds, per_second):
     """A write until it is effective while the gateway carries what it can; and what the load notices."""
     quiet = report(wrk(f"http://127.0.0.1:{gateway.http}/r/1", 16, seconds).communicate()[0])
     load = wrk(f"http://127.0.0.1:{gateway.http}/r/1", 16, seconds)
@@ -110,10 +110,10 @@ def writes_under_load(gateway, admin, routes, seconds):
         status, text = admin.ask("PUT", f"/apisix/admin/routes/churn{turn % 50}?wait=applied", route)
         waits.append((time.monotonic() - begin) * 1e3)
         assert status in (200, 201), text
-        time.sleep(0.02)
+        time.sleep(max(0, begin + 1 / per_second - time.monotonic()))
     busy = report(load.communicate()[0])
     print(f"effective among {routes} routes under load: p50 {percentile(waits, .5):.2f} ms   "
-          f"p99 {percentile(waits, .99):.2f} ms   max {max(waits):.2f} ms   ({len(waits)} writes)")
+          f"p99 {percentile(waits, .99):.2f} ms   max {max(waits):.2f} ms   ({len(waits)} writes, {per_second} a second)")
     for name, (rate, p50, p99, bad, sockets) in (("without", quiet), ("with", busy)):
         print(f"load {name:>7} writes: {rate:8.0f} req/s   p50 {p50:.3f} ms   p99 {p99:.3f} ms   "
               f"bad statuses {bad}   socket errors {sockets or 'none'}")
@@ -153,6 +153,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("--routes", type=int, default=10000)
     args.add_argument("--seconds", type=int, default=10)
+    args.add_argument("--writes", type=int, default=10, help="writes a second while the load runs")
     args.add_argument("--churn-seconds", type=int, default=60)
     args.add_argument("--data-dir", help="where the store is kept [default: a new directory on this disk]")
     args = args.parse_args()
@@ -166,7 +167,7 @@ def main():
             assert status == 201, text
             for connections in (1, 16, 64):
                 load_routes(folder, port, key, args.routes, connections, args.seconds)
-            writes_under_load(gateway, admin, args.routes, args.seconds)
+            writes_under_load(gateway, admin, args.routes, args.seconds * 2, args.writes)
             reads(admin)
             churn(gateway, admin, args.churn_seconds)
             print(f"RSS     {gateway.rss_kib() / 1024:.1f} MiB at the end")
