@@ -6,19 +6,18 @@ use std::future::Future;
 
 use axum::Router;
 use axum::http::StatusCode;
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 use tokio::net::TcpListener;
-use yumen_config::node::AdminApiVersion;
 
 use crate::access;
 use crate::api::{AdminState, Refusal};
 use crate::contract::contract_router;
 use crate::crud;
 use crate::reply;
-use crate::serve::{BOUNDS, serve, serve_with};
+use crate::serve::{BOUNDS, serve_with};
 use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
 
@@ -34,29 +33,6 @@ pub async fn serve_api(
     let more = contract_router().merge(v1::router(v1.clone()));
     let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
     serve_with(listener, tls, router, BOUNDS, shutdown).await;
-}
-
-/// Serves a listener without a store behind it: tools can tell who answers, and that nothing can be written.
-pub async fn serve_admin(listener: TcpListener, shutdown: impl Future<Output = ()>) {
-    serve(listener, pings(), BOUNDS, shutdown).await;
-}
-
-fn pings() -> Router {
-    Router::new()
-        .route("/apisix/admin", get(alive))
-        .route("/apisix/admin/", get(alive))
-        .route("/health", get(alive))
-        .fallback(without_a_store)
-        .method_not_allowed_fallback(without_a_store)
-        .layer(map_response(|mut response: Response| async move {
-            access::mark(response.headers_mut(), AdminApiVersion::V3);
-            response
-        }))
-}
-
-async fn without_a_store() -> Response {
-    let message = "resources come from a file: change them there";
-    Refusal::new(StatusCode::NOT_FOUND, message).into_response()
 }
 
 pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {

@@ -27,7 +27,7 @@ mod v1;
 mod validate;
 
 pub use access::Access;
-pub use admin::{serve_admin, serve_api};
+pub use admin::serve_api;
 pub use api::AdminState;
 pub use contract::contract_router;
 pub use control_api::{ControlState, control_routes, serve_control};

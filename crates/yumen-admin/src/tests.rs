@@ -14,7 +14,7 @@ use yumen_config::node::Admin;
 
 use crate::serve::{BOUNDS, Bounds, serve};
 use crate::{Access, AdminState, AdminTls, Document, StatusState, exposition::tests::lint, testing};
-use crate::{ControlState, control_routes, serve_admin, serve_api, serve_status, status};
+use crate::{ControlState, control_routes, serve_api, serve_status, status};
 
 struct Worker(&'static str);
 
@@ -140,27 +140,6 @@ async fn metrics_are_the_text_format_whatever_is_accepted() {
         for worker in ["0", "1"] {
             assert!(body.contains(&format!("\nyumen_requests_total{{worker=\"{worker}\"}} 3\n")), "{body}");
         }
-    }
-}
-
-#[tokio::test]
-async fn admin_answers_pings_as_the_api_it_will_speak() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(serve_admin(listener, std::future::pending()));
-    let ok = "{\"status\":\"ok\"}\n";
-    let absent = "{\"error_msg\":\"resources come from a file: change them there\"}\n";
-    for (request, status, body) in [
-        (get("/apisix/admin"), 200, ok),
-        (get("/apisix/admin").replace("GET", "HEAD"), 200, ""),
-        (get("/health"), 200, ok),
-        (get("/apisix/admin/routes"), 404, absent),
-        (get("/apisix/admin").replace("GET", "PUT"), 404, absent),
-        (get("/"), 404, absent),
-    ] {
-        let head = check(address, &request, status, body).await;
-        assert!(head.contains("\r\nserver: apisix/3.14.0"), "{head}");
-        assert!(head.contains("\r\nx-api-version: v3"), "{head}");
     }
 }
 

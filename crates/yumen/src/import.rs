@@ -3,16 +3,14 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use yumen_admin::kong::{self, Imported, Level, Line, Surroundings};
 use yumen_base::Problem;
-use yumen_config::{NodeConfig, Resource, document};
-use yumen_plugin::Carry;
+use yumen_config::{Resource, document};
 
 use crate::cli::ImportArgs;
-use crate::compiler;
+use crate::{compiler, offline};
 
 /// Translates a declarative file of Kong. Fails where the result does not pass `yumen check`.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
@@ -41,7 +39,7 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
 
 /// What `yumen check` would call errors.
 fn errors(resources: &[Resource]) -> Vec<Problem> {
-    let mut compiler = compiler::new(&NodeConfig::default(), 1, Arc::new(Carry::default()));
+    let mut compiler = offline::compiler();
     compiler.replace_all(resources.to_vec(), 1);
     let mut problems = compiler.problems();
     problems.retain(|problem| problem.level == yumen_base::Level::Error);

@@ -10,11 +10,6 @@ const HIDDEN: &str = "(hidden)";
 /// A change as clients see it: the object, what was done to it, and the paths that differ.
 pub(super) fn shown(changed: &Changed) -> Value {
     let (before, after) = (text_of(changed.before.as_ref()), text_of(changed.after.as_ref()));
-    let action = match (&changed.before, &changed.after) {
-        (None, _) => "created",
-        (Some(_), Some(_)) => "changed",
-        (Some(_), None) => "deleted",
-    };
     let mut paths = Vec::new();
     if let (Some(before), Some(after)) = (&before, &after) {
         compare("", before, after, &mut paths);
@@ -29,11 +24,20 @@ pub(super) fn shown(changed: &Changed) -> Value {
         .collect();
     json!({
         "object": changed.key.to_string(),
-        "action": action,
+        "action": action(changed),
         "before": hide(before),
         "after": hide(after),
         "paths": paths,
     })
+}
+
+/// What was done to an object.
+pub(super) fn action(changed: &Changed) -> &'static str {
+    match (&changed.before, &changed.after) {
+        (None, _) => "created",
+        (Some(_), Some(_)) => "changed",
+        (Some(_), None) => "deleted",
+    }
 }
 
 fn text_of(entry: Option<&Entry>) -> Option<Value> {

@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use yumen_store::{
-    Authorship, Changed, Committed, Draft, Key, Revision, State as StoreState, Store, StoreError, commit,
+    Authorship, Changed, Committed, Draft, Entry, Revision, State as StoreState, Store, StoreError, commit,
 };
 
 use super::applied::REVISION;
@@ -69,11 +69,7 @@ fn history_of(
 
 fn summary(committed: &Committed) -> Value {
     let changes = committed.changes.iter().map(|changed| {
-        let action = match (&changed.before, &changed.after) {
-            (None, _) => "created",
-            (Some(_), Some(_)) => "changed",
-            (Some(_), None) => "deleted",
-        };
+        let action = difference::action(changed);
         json!({ "object": changed.key.to_string(), "action": action })
     });
     json!({
@@ -125,24 +121,16 @@ pub(super) async fn diff(
     Ok(reply::json(StatusCode::OK, &json!({ "from": from.0, "to": to.0, "changes": changes })))
 }
 
-/// What leads from one state to another, ascending by key.
-pub(super) fn between(from: &StoreState, to: &StoreState) -> Vec<Changed> {
-    let mut changes: Vec<Changed> = Vec::new();
-    for (key, before) in from.entries() {
-        let after = to.get(key.kind, &key.id);
-        if after.is_none_or(|after| after.json != before.json) {
-            changes.push(Changed { key: key.clone(), before: Some(before.clone()), after: after.cloned() });
-        }
-    }
-    let is_new = |(key, _): &(&Key, _)| from.get(key.kind, &key.id).is_none();
-    let new = to.entries().filter(is_new);
-    changes.extend(new.map(|(key, entry)| Changed {
+/// What leads from one state to another, ascending by key. Who wrote a text, and when, is no difference.
+fn between(from: &StoreState, to: &StoreState) -> Vec<Changed> {
+    let text = |entry: Option<&Entry>| entry.map(|entry| entry.json.clone());
+    let differs = from.differences(to).filter(|(_, before, after)| text(*before) != text(*after));
+    let changed = differs.map(|(key, before, after)| Changed {
         key: key.clone(),
-        before: None,
-        after: Some(entry.clone()),
-    }));
-    changes.sort_by(|a, b| a.key.cmp(&b.key));
-    changes
+        before: before.cloned(),
+        after: after.cloned(),
+    });
+    changed.collect()
 }
 
 /// `POST /yumen/v1/revisions/{R}/rollback`: a new revision with the content of an old one.

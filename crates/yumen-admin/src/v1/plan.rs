@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use yumen_config::Resource;
 use yumen_snapshot::plan::Limits;
-use yumen_store::State as StoreState;
+use yumen_store::{Key, State as StoreState};
 
 use super::V1State;
 use super::arguments::Arguments;
@@ -77,16 +77,21 @@ fn after(now: &StoreState, puts: &[Resource], replaces: bool) -> Vec<Resource> {
 }
 
 /// Refuses what does much, until somebody says yes (`?confirm=true`).
-pub(super) fn guard(state: &V1State, from: &StoreState, to: &StoreState) -> Result<(), Refusal> {
-    let (mut touched, mut deleted) = (0, 0);
-    for (_, before, after) in from.differences(to) {
-        touched += 1;
-        deleted += usize::from(before.is_some() && after.is_none());
-    }
-    if deleted == 0 && touched <= FEW {
+///
+/// It compiles both tables, so it is asked before the change is proposed: the store's writer waits for nobody.
+pub(super) fn guard(
+    state: &V1State,
+    now: &StoreState,
+    puts: &[Resource],
+    doomed: &[Key],
+) -> Result<(), Refusal> {
+    if doomed.is_empty() && puts.len() <= FEW {
         return Ok(());
     }
-    let plan = state.live.plan(&from.resources(), &to.resources(), Limits::default());
+    let doomed: BTreeSet<&Key> = doomed.iter().collect();
+    let mut to = after(now, puts, false);
+    to.retain(|one| !doomed.contains(&Key::new(one.kind, one.id.clone())));
+    let plan = state.live.plan(&now.resources(), &to, Limits::default());
     let Some(why) = &plan.needs_confirmation else { return Ok(()) };
     let body = json!({
         "error_msg": format!("nothing was written: {why}; say ?confirm=true if that is meant"),

@@ -174,7 +174,12 @@ struct Put {
 impl Work {
     async fn write(self, state: V1State, by: Option<Extension<Authorship>>) -> Result<Response, Refusal> {
         let judging = state.clone();
-        let work = tokio::task::spawn_blocking(move || self.judge(&judging)).await;
+        let think = move || {
+            let (work, puts) = self.judge(&judging)?;
+            work.guard(&judging, &puts)?;
+            Ok((work, puts))
+        };
+        let work: Result<Result<(Work, Vec<Put>), Refusal>, _> = tokio::task::spawn_blocking(think).await;
         let (work, puts) =
             work.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
         let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
@@ -196,15 +201,16 @@ impl Work {
             for time in TIMES {
                 object.shift_remove(time);
             }
-            if resource.kind == Kind::Consumers {
-                object.shift_remove("id");
-            } else {
-                object.insert("id".into(), resource.id.rsplit('/').next().unwrap_or_default().into());
+            let id = match resource.kind {
+                Kind::Consumers => None,
+                Kind::Credentials => resource.id.rsplit('/').next(),
+                _ => Some(&*resource.id),
+            };
+            match id {
+                Some(id) => drop(object.insert("id".into(), id.into())),
+                None => drop(object.shift_remove("id")),
             }
             let key = Key::new(resource.kind, resource.id.clone());
-            if resource.kind == Kind::Secrets {
-                object.insert("id".into(), resource.id.as_ref().into());
-            }
             match validate::object(&state.admin, resource.kind, &Value::Object(object.clone())) {
                 Ok(()) => puts.push(Put { key, object }),
                 Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
@@ -219,8 +225,7 @@ impl Work {
             let message = format!("the store is at revision {stands}, not {expected}: look again");
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
         }
-        let before = draft.state().clone();
-        let doomed = self.doomed(&before, puts)?;
+        let doomed = self.doomed(draft.state(), puts)?;
         let mut counts = Counts { deleted: doomed.len(), ..Counts::default() };
         for key in &doomed {
             draft.delete(key.kind, &key.id);
@@ -248,12 +253,16 @@ impl Work {
         for key in &doomed {
             note(key, references::check_unused(&known, key));
         }
-        drop(known);
-        match errors.is_empty() {
-            false => Err(refused(errors)),
-            true if self.confirmed => Ok(counts),
-            true => plan::guard(state, &before, draft.state()).map(|()| counts),
+        if errors.is_empty() { Ok(counts) } else { Err(refused(errors)) }
+    }
+
+    /// Asks for somebody's word, unless that was given, where the change does much.
+    fn guard(&self, state: &V1State, puts: &[Put]) -> Result<(), Refusal> {
+        if self.confirmed {
+            return Ok(());
         }
+        let now = state.admin.store.state();
+        plan::guard(state, &now, &self.puts, &self.doomed(&now, puts)?)
     }
 
     fn doomed(&self, state: &StoreState, puts: &[Put]) -> Result<Vec<Key>, Refusal> {
