@@ -23,7 +23,7 @@ pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
     Hidden, Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, Workers,
 };
-pub use traffic::{Dns, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
+pub use traffic::{Dns, Http2, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,6 +48,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// How long to wait.
     pub timeouts: Timeouts,
+    /// What one connection of HTTP/2 may ask for.
+    pub http2: Http2,
     /// Idle connections to upstreams that set no `keepalive_pool`.
     pub upstream_keepalive: UpstreamKeepalive,
     /// How routes are matched.
@@ -77,6 +79,7 @@ impl Default for NodeConfig {
             observe: Observe::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            http2: Http2::default(),
             upstream_keepalive: UpstreamKeepalive::default(),
             router: Router::default(),
             dns: Dns::default(),

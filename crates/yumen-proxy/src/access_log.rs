@@ -96,7 +96,11 @@ impl LogBuffer {
         let time = self.time_local.get(ex).unwrap_or_default();
         let user = ex.consumer.map_or("-", |consumer| &consumer.username);
         let request = &ex.request;
-        let version = if request.version == yumen_http::Version::Http11 { "1.1" } else { "1.0" };
+        let version = match request.version {
+            yumen_http::Version::Http10 => "1.0",
+            yumen_http::Version::Http11 => "1.1",
+            yumen_http::Version::Http2 => "2.0",
+        };
         // A vector never fails to take bytes.
         let _ = write!(self.text, "{} - {} [", ex.remote_ip, user);
         self.text.extend_from_slice(&time);

@@ -45,6 +45,14 @@ pub struct Counters {
     pub log_lines_dropped: Counter,
     /// Connections whose task panicked; the connection is lost, the worker is not.
     pub panics: Counter,
+    /// Client connections that spoke HTTP/2.
+    pub http2_connections: Counter,
+    /// Of those, the ones closed because the client broke its rules.
+    pub http2_faults: Counter,
+    /// Of those, the ones closed for a flood of frames.
+    pub http2_floods: Counter,
+    /// Calls of gRPC answered, by status; the last one is none of the protocol's.
+    pub grpc: [Counter; 18],
     duration: Histogram,
     /// What its samples of the traffic tell.
     pub(crate) observed: Observed,
@@ -67,6 +75,10 @@ impl Default for Counters {
             idle_upstream: Gauge::default(),
             log_lines_dropped: Counter::default(),
             panics: Counter::default(),
+            http2_connections: Counter::default(),
+            http2_faults: Counter::default(),
+            http2_floods: Counter::default(),
+            grpc: Default::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
             observed: Observed::default(),
         }
@@ -157,6 +169,15 @@ impl Gather for AllCounters {
             ("yumen_connection_panics_total", "Connection tasks that panicked.", C, |c| {
                 c.panics.get() as f64
             }),
+            ("yumen_http2_connections_total", "Client connections that spoke HTTP/2.", C, |c| {
+                c.http2_connections.get() as f64
+            }),
+            ("yumen_http2_faults_total", "HTTP/2 connections whose client broke its rules.", C, |c| {
+                c.http2_faults.get() as f64
+            }),
+            ("yumen_http2_floods_total", "HTTP/2 connections closed for a flood of frames.", C, |c| {
+                c.http2_floods.get() as f64
+            }),
         ];
         for (name, help, kind, read) in families {
             out.push(single(name, help, *kind, self.sum(read)));
@@ -169,6 +190,16 @@ impl Gather for AllCounters {
         out.push(Family {
             name: "yumen_requests_total".into(),
             help: "Requests finished, by class of status.".into(),
+            kind: C,
+            samples: samples.collect(),
+        });
+        let samples = (0..18).map(|status| Sample {
+            labels: vec![("status", if status < 17 { status.to_string() } else { "none".into() })],
+            value: Value::Number(self.sum(|c| c.grpc[status].get() as f64)),
+        });
+        out.push(Family {
+            name: "yumen_grpc_calls_total".into(),
+            help: "gRPC calls finished, by status.".into(),
             kind: C,
             samples: samples.collect(),
         });

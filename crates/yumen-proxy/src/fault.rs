@@ -28,6 +28,10 @@ pub enum Kind {
     ClientTimeout,
     /// CONNECT is not proxied.
     ConnectRefused,
+    /// The client does not wait any longer: it said so before.
+    Deadline,
+    /// The request has no form in the protocol the endpoint speaks.
+    NotHttp2,
     /// There is no endpoint to ask.
     NoEndpoint,
     /// A connection to the endpoint was refused or failed.
@@ -78,6 +82,8 @@ impl Kind {
             Kind::BodyTooLarge => (Client, 413, "body_too_large", "the request body is larger than allowed"),
             Kind::ClientTimeout => (Client, 408, "client_timeout", "the request did not arrive in time"),
             Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
+            Kind::Deadline => (Client, 504, "deadline", "the client's deadline has passed"),
+            Kind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
             Kind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
             Kind::Connect => (Upstream, 502, "connect_failed", "the upstream could not be reached"),
             Kind::ConnectTimeout => {

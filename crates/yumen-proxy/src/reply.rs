@@ -13,6 +13,7 @@ use crate::clock;
 use crate::connection::{After, Connection};
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
+use crate::grpc;
 use crate::relay::{Link, Relay};
 use crate::transfer::{Broken, Edit, Transfer};
 use crate::tunnel;
@@ -26,6 +27,10 @@ pub(crate) async fn answer(
     flow: &mut Flow,
 ) -> After {
     let worker = conn.worker.clone();
+    let response = match response.status {
+        400.. if grpc::is_call(&ex.request) => grpc::refusal(response, flow.fault.map(|fault| fault.kind)),
+        _ => response,
+    };
     let mut head = worker.take_response();
     head.set_status(response.status);
     head.framing = Framing::Length(response.body.len() as u64);
@@ -45,16 +50,21 @@ pub(crate) async fn answer(
     let keeps = ex.request.persistent() && !worker.draining.get() && !ends && !expects_more(conn, ex);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
-    if !is_bodyless {
-        text.extend_from_slice(body);
-    }
+    let body = if is_bodyless { &[] } else { body };
     flow.status = head.status;
+    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
     flow.source = Source::Gateway;
-    flow.sent_bytes = text.len() as u64;
+    flow.sent_bytes = (text.len() + body.len()) as u64;
     worker.give_response(head);
-    if conn.write_text(text).await.is_err() {
+    let is_sent = conn.stream.send_head(&mut text, body.is_empty()).is_ok();
+    text.extend_from_slice(body);
+    if !is_sent || conn.write_text(text).await.is_err() {
         flow.fault = flow.fault.or(Some(Kind::ClientGone.into()));
         return After::Close;
+    }
+    if conn.stream.is_shared() {
+        // What the client still sends of the body is stopped with its stream.
+        return After::Next;
     }
     if keeps && conn.discard_body(unread).await {
         return After::Next;
@@ -109,10 +119,11 @@ pub(crate) async fn pass_on(
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
     let Some(link) = &mut relay.link else { return After::Close };
     ex.upstream_status = head.status;
-    let link_persists = head.persistent();
-    let received = head.framing;
+    let link_persists = head.persistent() && !link.stream.is_shared();
+    let received = link.stream.incoming(head.framing);
     respond_head(ex, chains, head);
     flow.status = head.status;
+    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
     flow.source = Source::Upstream;
     let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
     let edits = chains.edits_body() && !is_bodyless && !upgrade;
@@ -122,7 +133,16 @@ pub(crate) async fn pass_on(
     head.framing = outgoing;
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, head, keeps);
-    let mut download = Transfer::new(received, outgoing == Framing::Chunked, text, 0);
+    let head_bytes = text.len() as u64;
+    let is_empty = matches!(received, Framing::None | Framing::Length(0)) && !edits;
+    if conn.stream.send_head(&mut text, (is_bodyless || is_empty) && !upgrade).is_err() {
+        flow.fault = Some(Kind::ClientGone.into());
+        end_attempt(upstream, index, flow);
+        return After::Close;
+    }
+    let unsent_bytes = text.len() as u64;
+    let ending = conn.stream.ending(outgoing == Framing::Chunked);
+    let mut download = Transfer::new(received, ending, text, 0);
     if edits {
         download = download.edited();
     }
@@ -139,7 +159,8 @@ pub(crate) async fn pass_on(
         let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
         download_body(conn, link, upload, &mut download, &mut edit, keeps, read_timeout_ms).await
     };
-    flow.sent_bytes = download.sent_bytes;
+    // Where the head did not go among the bytes it was sent before them.
+    flow.sent_bytes = download.sent_bytes + head_bytes - unsent_bytes;
     flow.received_bytes += upload.read_bytes;
     end_attempt(upstream, index, flow);
     let is_whole = result.is_ok() && upload.is_done();
@@ -147,6 +168,9 @@ pub(crate) async fn pass_on(
     let is_reusable = is_whole && link_persists && link.inbox.is_empty();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
         keep_link(&worker, link, upstream);
+    }
+    if flow.grpc_status == Some(grpc::UNTOLD) {
+        flow.grpc_status = end_call(conn, &download, result);
     }
     download.recycle(&worker.buffers);
     upload.recycle(&worker.buffers);
@@ -163,6 +187,19 @@ pub(crate) async fn pass_on(
         (false, true) if upload.read_bytes == 0 => ends_with(conn, ex),
         (false, _) => After::Linger,
     }
+}
+
+/// The status a call ended with: its trailers', or what is told in their place where it broke off.
+#[cold]
+fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>) -> Option<u8> {
+    let Err(kind) = result else { return grpc::status_of_lines(download.trailers()).or(Some(grpc::UNTOLD)) };
+    if kind == Kind::ClientGone {
+        return Some(grpc::UNTOLD);
+    }
+    let trailers = grpc::broken_off(kind);
+    // Where it cannot be told, the stream is given up.
+    let _ = conn.stream.finish(trailers.as_bytes());
+    grpc::status_of_lines(trailers.as_bytes())
 }
 
 fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
@@ -289,6 +326,9 @@ impl Pump {
         if let Poll::Ready(result) = download.poll(cx, &worker.buffers, source, &mut conn.stream, edit) {
             return Poll::Ready(result.map_err(|broken| upstream_kind(&broken)));
         }
+        if let Some(kind) = conn.stream.given_up(cx) {
+            return Poll::Ready(Err(kind));
+        }
         let progress = download.sent_bytes + download.read_bytes + upload.sent_bytes + upload.read_bytes;
         let (timeout_ms, late) = if download.waits_for_sink() {
             (worker.settings.send_timeout_ms, Kind::ClientGone)
@@ -309,7 +349,8 @@ impl Pump {
 impl Connection {
     /// Writes text and keeps its memory.
     async fn write_text(&mut self, text: Vec<u8>) -> Result<(), Fault> {
-        let mut transfer = Transfer::new(Framing::None, false, text, 0);
+        let ending = self.stream.ending(false);
+        let mut transfer = Transfer::new(Framing::None, ending, text, 0);
         self.timer.set(self.worker.settings.send_timeout_ms);
         let (stream, inbox, timer) = (&mut self.stream, &mut self.inbox, &self.timer);
         let result = poll_fn(|cx| match transfer.poll_flush(cx, inbox, stream) {

@@ -40,6 +40,8 @@ pub struct Settings {
     pub trusted: IpSet,
     /// How many requests a worker remembers for `recent`; 0 is none.
     pub recent_requests: usize,
+    /// Bounds of HTTP/2.
+    pub http2: Http2Settings,
     /// What signs the tokens of `X-Yumen-Debug`; without it nobody looks for the field.
     pub debug_key: Option<DebugKey>,
 }
@@ -60,7 +62,38 @@ impl Default for Settings {
             server_line: b"Server: yumen\r\n".to_vec(),
             trusted: IpSet::default(),
             recent_requests: 2048,
+            http2: Http2Settings::default(),
             debug_key: None,
+        }
+    }
+}
+
+/// What one connection of HTTP/2 may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http2Settings {
+    /// Whether clients may speak it.
+    pub enabled: bool,
+    /// Streams a client may have open at once.
+    pub streams_max: u32,
+    /// Bytes a peer may send on one stream before they were taken.
+    pub stream_window_bytes: u32,
+    /// Bytes a client may send on all its streams before they were taken.
+    pub connection_window_bytes: u32,
+    /// The same for an endpoint.
+    pub upstream_window_bytes: u32,
+    /// Control frames a peer may send at once that move no data.
+    pub patience: u32,
+}
+
+impl Default for Http2Settings {
+    fn default() -> Self {
+        Http2Settings {
+            enabled: true,
+            streams_max: 128,
+            stream_window_bytes: 64 * 1024,
+            connection_window_bytes: 1024 * 1024,
+            upstream_window_bytes: 8 * 1024 * 1024,
+            patience: 2000,
         }
     }
 }

@@ -13,6 +13,11 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, S
 use yumen_plugin::TlsInfo;
 use yumen_snapshot::{Publisher, Upstream, UpstreamTls};
 
+use crate::stream::Stream;
+
+/// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
+const HTTP2: &[u8] = b"h2";
+
 /// Makes TLS streams of accepted connections.
 #[derive(Clone)]
 pub struct Acceptor {
@@ -27,6 +32,8 @@ pub struct ServerTls {
     pub default: Option<Arc<CertifiedKey>>,
     /// Whether TLS 1.2 is spoken.
     pub tls12: bool,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
     /// Whether clients may resume with tickets.
     pub tickets: bool,
     /// How many sessions are remembered for clients without tickets; 0 remembers none.
@@ -46,6 +53,9 @@ pub fn acceptor(settings: ServerTls) -> Result<Acceptor, String> {
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Resolver { publisher: settings.publisher, default: settings.default }));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if settings.http2 {
+        config.alpn_protocols.insert(0, HTTP2.to_vec());
+    }
     if settings.tickets {
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
     }
@@ -107,6 +117,11 @@ pub fn load_certificate(certificate: &str, key: &str) -> Result<Arc<dyn Any + Se
     Ok(load_key_pair(certificate, key)?)
 }
 
+/// Whether the handshake with a client settled on HTTP/2.
+pub(crate) fn speaks_http2(stream: &Stream) -> bool {
+    matches!(stream, Stream::Accepted(tls) if tls.get_ref().1.alpn_protocol() == Some(HTTP2))
+}
+
 /// What the handshake with a client told.
 pub(crate) fn info(connection: &rustls::ServerConnection) -> TlsInfo {
     TlsInfo {
@@ -122,32 +137,41 @@ pub(crate) fn info(connection: &rustls::ServerConnection) -> TlsInfo {
     }
 }
 
-type Known = Vec<(UpstreamTls, Arc<ClientConfig>)>;
+type Known = Vec<(UpstreamTls, bool, Arc<ClientConfig>)>;
 
 /// The client settings of an upstream, made once and shared by all with the same settings, so that
 /// sessions are resumed across configuration changes.
-pub(crate) fn client_config(upstream: &Upstream) -> Result<Arc<ClientConfig>, String> {
+pub(crate) fn client_config(upstream: &Upstream, http2: bool) -> Result<Arc<ClientConfig>, String> {
+    if http2 {
+        // Its connections are few: the shared table is quick enough.
+        return shared_config(&upstream.tls, true);
+    }
     if let Some(config) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
         return Ok(config);
     }
-    let config = shared_config(&upstream.tls)?;
+    let config = shared_config(&upstream.tls, false)?;
     Ok(upstream.tls_cache.get_or_init(|| config.clone()).clone().downcast().unwrap_or(config))
 }
 
 /// Settings remembered; past this the oldest goes.
 const KNOWN_MAX: usize = 1024;
 
-pub(crate) fn shared_config(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, String> {
+/// `http2` is whether that is asked for in the handshake.
+pub(crate) fn shared_config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, config)) = known.iter().find(|(settings, _)| settings == tls) {
+    if let Some((.., config)) = known.iter().find(|known| known.0 == *tls && known.1 == http2) {
         return Ok(config.clone());
     }
-    let config = Arc::new(build_client(tls)?);
+    let mut config = build_client(tls)?;
+    if http2 {
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+    }
+    let config = Arc::new(config);
     if known.len() >= KNOWN_MAX {
         known.remove(0);
     }
-    known.push((tls.clone(), config.clone()));
+    known.push((tls.clone(), http2, config.clone()));
     Ok(config)
 }
 

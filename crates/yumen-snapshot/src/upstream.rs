@@ -14,6 +14,25 @@ pub enum Scheme {
     #[default]
     Http,
     Https,
+    Grpc,
+    Grpcs,
+}
+
+impl Scheme {
+    /// Whether the connection is TLS.
+    pub fn is_tls(self) -> bool {
+        matches!(self, Scheme::Https | Scheme::Grpcs)
+    }
+
+    /// Its name in an upstream.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+            Scheme::Grpc => "grpc",
+            Scheme::Grpcs => "grpcs",
+        }
+    }
 }
 
 /// Which `Host` endpoints see.
@@ -254,6 +273,8 @@ pub struct Upstream {
     pub origin: Arc<str>,
     /// The protocol spoken to endpoints.
     pub scheme: Scheme,
+    /// Whether that is over HTTP/2.
+    pub http2: bool,
     /// Its endpoints, in the order written, resolved.
     pub endpoints: Box<[Endpoint]>,
     /// Host names among its nodes that have no address yet.

@@ -7,6 +7,7 @@ use yumen_base::IpSet;
 use yumen_config::NodeConfig;
 use yumen_config::node::{Listen, StoreKind};
 use yumen_proxy::debug::DebugKey;
+use yumen_proxy::settings::Http2Settings;
 use yumen_proxy::{ListenerSettings, Settings};
 
 use crate::cli::RunArgs;
@@ -110,6 +111,14 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         server_line: server_line(&node.server_header),
         trusted,
         recent_requests: node.observe.recent_requests as usize,
+        http2: Http2Settings {
+            enabled: node.http2.enabled,
+            streams_max: node.http2.streams,
+            stream_window_bytes: node.http2.stream_window_bytes,
+            connection_window_bytes: node.http2.connection_window_bytes,
+            upstream_window_bytes: node.http2.upstream_window_bytes,
+            patience: node.http2.control_frames,
+        },
         debug_key: Some(&node.observe.debug_key)
             .filter(|secret| !secret.is_empty())
             .map(|secret| DebugKey::new(secret.as_bytes())),

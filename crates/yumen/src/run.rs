@@ -260,7 +260,8 @@ fn acceptor(node: &NodeConfig, publisher: &Arc<Publisher>) -> anyhow::Result<Acc
     // All workers share one memory, so that a session is found wherever its client lands.
     let sessions_max = node.tls.session_entries as usize * node::workers(node, process::allowed_cpus().len());
     let tickets = node.tls.session_tickets;
-    tls::acceptor(ServerTls { publisher, default: Some(default), tls12, tickets, sessions_max })
+    let http2 = node.http2.enabled;
+    tls::acceptor(ServerTls { publisher, default: Some(default), tls12, http2, tickets, sessions_max })
         .map_err(|error| anyhow::anyhow!("TLS cannot be set up: {error}"))
 }
 

@@ -103,6 +103,43 @@ impl Default for UpstreamKeepalive {
     }
 }
 
+/// What one connection of HTTP/2 may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http2 {
+    /// Whether clients may speak it: over TLS as they settle it, else if they begin with it.
+    pub enabled: bool,
+    /// The most streams a client has open at once; more are refused.
+    #[schemars(range(min = 1, max = 100000))]
+    pub streams: u32,
+    /// How much a peer sends on one stream before any of it was passed on, in bytes.
+    #[schemars(range(min = 65535, max = 16777216))]
+    pub stream_window_bytes: u32,
+    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes.
+    #[schemars(range(min = 65535, max = 1073741824))]
+    pub connection_window_bytes: u32,
+    /// The same for an endpoint, whose connection carries the answers to many clients.
+    #[schemars(range(min = 65535, max = 1073741824))]
+    pub upstream_window_bytes: u32,
+    /// How many control frames a peer sends at once that move no data, such as pings and settings; one that
+    /// takes a request back counts as six. More end the connection. Requests, bodies and time give some back.
+    #[schemars(range(min = 100, max = 1000000))]
+    pub control_frames: u32,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Http2 {
+            enabled: true,
+            streams: 128,
+            stream_window_bytes: 65536,
+            connection_window_bytes: 1_048_576,
+            upstream_window_bytes: 8_388_608,
+            control_frames: 2000,
+        }
+    }
+}
+
 /// How routes are matched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

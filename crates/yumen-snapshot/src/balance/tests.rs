@@ -31,6 +31,7 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
     Upstream {
         origin: "upstreams/1".into(),
         scheme: Scheme::Http,
+        http2: false,
         balancer: balancer(&endpoints),
         endpoints,
         pass_host: PassHost::Pass,

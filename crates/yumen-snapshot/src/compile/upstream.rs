@@ -185,6 +185,8 @@ impl Compiler {
         let scheme = match written.scheme {
             config::Scheme::Http => Scheme::Http,
             config::Scheme::Https => Scheme::Https,
+            config::Scheme::Grpc => Scheme::Grpc,
+            config::Scheme::Grpcs => Scheme::Grpcs,
             other => return refuse("scheme", format!("scheme {other:?} is not supported in this version")),
         };
         let Some(nodes) = &written.nodes else {
@@ -200,6 +202,8 @@ impl Compiler {
             balancer: self.balancer(written, &origin, &endpoints),
             origin,
             scheme,
+            http2: written.http_version == config::HttpVersion::V2
+                || matches!(scheme, Scheme::Grpc | Scheme::Grpcs),
             pass_host: match written.pass_host {
                 config::PassHost::Pass => PassHost::Pass,
                 config::PassHost::Node => PassHost::Node,
@@ -312,10 +316,7 @@ struct Naming {
 
 impl Naming {
     fn new(scheme: Scheme, tls: &UpstreamTls, checks: Option<&Checks>) -> Naming {
-        let (scheme, default_port) = match scheme {
-            Scheme::Http => ("http", 80),
-            Scheme::Https => ("https", 443),
-        };
+        let (scheme, default_port) = (scheme.name(), if scheme.is_tls() { 443 } else { 80 });
         let tls = if default_port == 443 { format!("{:032x}", tls_identity(tls)) } else { String::new() };
         Naming { scheme, default_port, tls, checks: checks.map(|checks| format!("{checks:?}")) }
     }
