@@ -88,7 +88,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 }
 
 fn start_logs(node: &NodeConfig) {
-    use tracing_subscriber::filter::LevelFilter;
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
     let level = match node.logs.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -96,8 +96,13 @@ fn start_logs(node: &NodeConfig) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
+    let mut filter = EnvFilter::default().add_directive(level.into());
+    if level <= LevelFilter::INFO {
+        // The HTTP/2 library warns of what peers do wrong: a peer must not fill the log.
+        filter = filter.add_directive("h2=off".parse().expect("a target and a level"));
+    }
     let builder = tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
         // Colours are for people: a file or a collector gets plain text.
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))

@@ -267,9 +267,10 @@ async fn take_early(conn: &mut Connection, head: &mut RequestHead) {
     let polled = poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, inbox, &worker.buffers))).await;
     let Stream::Http2(duplex) = stream else { return };
     let is_whole = matches!(polled, Poll::Ready(Ok(_))) && duplex.has_ended() && !duplex.has_trailers();
-    if is_whole && head.framing == Framing::Chunked {
+    // An empty one stays as it came: a call's end is told by an empty frame behind its head.
+    if is_whole && head.framing == Framing::Chunked && !inbox.is_empty() {
         let length = inbox.len();
-        head.framing = if length == 0 { Framing::None } else { Framing::Length(length as u64) };
+        head.framing = Framing::Length(length as u64);
         head.fields.set("Content-Length", length.to_string().as_bytes());
     }
 }

@@ -18,8 +18,12 @@ impl Stream {
     /// How the end of a body with this framing is told when it is read from here.
     pub(crate) fn incoming(&self, framing: Framing) -> Framing {
         match self {
-            // What has arrived whole has the length it has; else the stream's end is the body's.
-            Stream::Http2(duplex) if framing != Framing::None && !duplex.has_ended() => Framing::Close,
+            Stream::Http2(duplex) => match framing {
+                Framing::None => Framing::None,
+                // What has arrived whole has the length it has; else the stream's end is the body's.
+                Framing::Length(length) if duplex.has_ended() => Framing::Length(length),
+                _ => Framing::Close,
+            },
             _ => framing,
         }
     }
