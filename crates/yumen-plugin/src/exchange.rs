@@ -112,6 +112,9 @@ pub struct Exchange<'s> {
     pub body: Option<Vec<u8>>,
     /// Fields that go into the answer, whoever makes it: set in any phase before the response head.
     pub response_fields: Fields,
+    /// Whether a plugin changes the body of the answer: set by it in the response head phase. Otherwise
+    /// the body passes without being looked at.
+    pub edits_body: bool,
     /// Status of the answer, once known; 0 before.
     pub status: u16,
     /// Status the endpoint gave, once known; 0 before.
@@ -147,6 +150,7 @@ impl<'s> Exchange<'s> {
             endpoint: None,
             body: None,
             response_fields: Fields::default(),
+            edits_body: false,
             status: 0,
             upstream_status: 0,
             notes: Vec::new(),

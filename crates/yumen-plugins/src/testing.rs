@@ -291,7 +291,7 @@ impl Bench {
         of(Phases::RESPONSE_HEAD).for_each(|plugin| plugin.response_head(&mut ex, &mut head));
         ex.status = head.status;
         for plugin in of(Phases::RESPONSE_BODY) {
-            body = plugin.response_body(&mut ex, Chunk { data: body, last: true }).data;
+            body = plugin.response_body(&mut ex, Chunk { data: body, last: true, pause: false }).data;
         }
         let outcome = Outcome { status: head.status, ..Outcome::default() };
         of(Phases::LOG).for_each(|plugin| plugin.log(&ex, &outcome));

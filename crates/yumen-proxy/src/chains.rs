@@ -91,17 +91,12 @@ impl<'s> Chains<'s> {
         }
     }
 
-    /// Whether a plugin wants to see response bodies.
-    pub(crate) fn edits_body(&self) -> bool {
-        !self.global.response_body().is_empty() || !self.route.response_body().is_empty()
-    }
-
     /// A piece of body through all plugins that want to see it.
-    pub(crate) fn edit(&self, ex: &mut Exchange<'_>, data: &[u8], last: bool) -> Vec<u8> {
-        let mut chunk = Chunk { data: data.to_vec(), last };
+    pub(crate) fn edit(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Vec<u8> {
+        let (last, pause) = (chunk.last, chunk.pause);
         self.each(ex, Phase::ResponseBody, |plugin, ex| {
             chunk = plugin.response_body(ex, std::mem::take(&mut chunk));
-            chunk.last = last;
+            (chunk.last, chunk.pause) = (last, pause);
         });
         chunk.data
     }
