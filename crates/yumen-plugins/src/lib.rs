@@ -6,9 +6,12 @@ use yumen_plugin::Kind;
 
 mod auth;
 mod basic_auth;
+mod brotli;
+mod compression;
 mod consumer_restriction;
 mod cors;
 mod fault_injection;
+mod gzip;
 pub mod inactive;
 mod ip_restriction;
 mod key_auth;
@@ -21,11 +24,13 @@ mod pattern;
 pub mod prometheus;
 mod proxy_rewrite;
 mod query;
+mod real_ip;
 mod redirect;
 mod request_id;
 mod response_rewrite;
 mod text;
 mod uri_blocker;
+mod zstd;
 
 #[cfg(test)]
 #[allow(dead_code, reason = "each plugin uses the part it needs")]
@@ -39,9 +44,11 @@ pub const MODEL: &str = "APISIX/3.18.0";
 /// Every built-in plugin.
 pub const BUILTIN: &[Kind] = &[
     Kind::of_auth::<basic_auth::BasicAuth>(),
+    Kind::of::<brotli::Brotli>(),
     Kind::of::<consumer_restriction::ConsumerRestriction>(),
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
     Kind::of::<fault_injection::FaultInjection>(),
+    Kind::of::<gzip::Gzip>(),
     Kind::of::<ip_restriction::IpRestriction>(),
     Kind::of_auth::<key_auth::KeyAuth>(),
     Kind::of::<limit_conn::LimitConn>(),
@@ -50,8 +57,10 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<mocking::Mocking>(),
     Kind::of::<prometheus::Prometheus>().with_metadata::<prometheus::Metadata>(),
     Kind::of::<proxy_rewrite::ProxyRewrite>(),
+    Kind::of::<real_ip::RealIp>(),
     Kind::of::<redirect::Redirect>(),
     Kind::of::<request_id::RequestId>(),
     Kind::of::<response_rewrite::ResponseRewrite>(),
     Kind::of::<uri_blocker::UriBlocker>(),
+    Kind::of::<zstd::Zstd>(),
 ];

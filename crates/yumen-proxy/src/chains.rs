@@ -91,14 +91,14 @@ impl<'s> Chains<'s> {
         }
     }
 
-    /// A piece of body through all plugins that want to see it.
+    /// A piece of body through all plugins that want to see it, and coded behind them.
     pub(crate) fn edit(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Vec<u8> {
         let (last, pause) = (chunk.last, chunk.pause);
         self.each(ex, Phase::ResponseBody, |plugin, ex| {
             chunk = plugin.response_body(ex, std::mem::take(&mut chunk));
             (chunk.last, chunk.pause) = (last, pause);
         });
-        chunk.data
+        ex.code(chunk)
     }
 }
 
@@ -115,6 +115,7 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mu
         }
     }
     chains.each(ex, Phase::ResponseHead, |plugin, ex| plugin.response_head(ex, head));
+    ex.settle_coding(head);
     ex.status = head.status;
     if let Some(watch) = chains.explaining() {
         let upstream = chains.upstream.map(|upstream| &*upstream.origin);

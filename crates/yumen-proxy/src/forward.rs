@@ -15,6 +15,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
+use crate::forwarded;
 use crate::health::{self, Observation};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
@@ -270,6 +271,9 @@ impl Attempt<'_, '_> {
         };
         write_line(out, b"Host", host);
         let trusted = self.write_forwarding(out);
+        if self.conn.worker.settings.forwarded {
+            forwarded::write(out, ex, self.conn.trusted);
+        }
         encode::request_fields(out, request, |field| match field.known() {
             Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
             Known::XForwardedProto | Known::XForwardedHost | Known::XForwardedPort => !trusted,

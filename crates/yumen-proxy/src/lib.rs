@@ -8,6 +8,7 @@ mod connection;
 mod date;
 mod flow;
 mod forward;
+mod forwarded;
 mod health;
 mod observe;
 mod pool;

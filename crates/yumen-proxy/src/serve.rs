@@ -80,6 +80,9 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
     let mut ex = Exchange::new(request, &client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
+    if let Some(real_ip) = &worker.settings.real_ip {
+        real_ip.apply(&mut ex);
+    }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);
         watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
