@@ -13,7 +13,7 @@ use crate::buffer::Inbox;
 use crate::chains::Chains;
 use crate::clock;
 use crate::connection::Connection;
-use crate::fault::{Fault, Kind};
+use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::health::{self, Observation};
@@ -160,7 +160,7 @@ impl Attempt<'_, '_> {
             None => return Err(failed(Kind::ConnectTimeout)),
             Some(Err(error)) => {
                 tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
-                return Err(failed(Kind::Connect));
+                return Err(failed(fault::of_connect(&error)));
             }
             Some(Ok(tcp)) => tcp,
         };

@@ -292,7 +292,7 @@ impl Pump {
         }
         let progress = download.sent_bytes + download.read_bytes + upload.sent_bytes + upload.read_bytes;
         let (timeout_ms, late) = if download.waits_for_sink() {
-            (worker.settings.send_timeout_ms, Kind::ClientGone)
+            (worker.settings.send_timeout_ms, Kind::ClientStalled)
         } else {
             (self.read_timeout_ms, Kind::ReadTimeout)
         };

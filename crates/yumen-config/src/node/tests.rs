@@ -12,7 +12,7 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_told_with_path_and_hint() {
-    let table: [(&str, &[&str]); 10] = [
+    let table: [(&str, &[&str]); 11] = [
         (
             "observe: {debug_key: short}\n",
             &[
