@@ -112,6 +112,8 @@ pub struct Exchange<'s> {
     pub endpoint: Option<SocketAddr>,
     /// The request body, once a plugin asked for it.
     pub body: Option<Vec<u8>>,
+    /// The longest request body of this exchange, where a plugin set one: instead of the node's. 0 is none.
+    pub body_bytes_max: Option<u64>,
     /// Fields that go into the answer, whoever makes it: set in any phase before the response head.
     pub response_fields: Fields,
     /// Whether a plugin changes the body of the answer: set by it in the response head phase. Otherwise
@@ -154,6 +156,7 @@ impl<'s> Exchange<'s> {
             upstream: UpstreamChoice::default(),
             endpoint: None,
             body: None,
+            body_bytes_max: None,
             response_fields: Fields::default(),
             edits_body: false,
             codings: None,

@@ -116,7 +116,7 @@ impl AllCounters {
 
     fn faults(&self) -> Family {
         let samples = COUNTED.iter().enumerate().map(|(at, (side, word))| Sample {
-            labels: vec![("side", (*side).to_owned()), ("fault", (*word).to_owned())],
+            labels: vec![("fault", (*word).to_owned()), ("side", (*side).to_owned())],
             value: Value::Number(self.sum(|c| c.faults[at].get() as f64)),
         });
         Family {

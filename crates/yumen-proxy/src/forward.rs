@@ -255,7 +255,7 @@ impl Attempt<'_, '_> {
             text.extend_from_slice(body);
             framing = Framing::None;
         }
-        let bytes_max = self.conn.worker.settings.body_bytes_max;
+        let bytes_max = self.conn.body_bytes_max(self.ex);
         self.relay.upload = Transfer::new(framing, framing == Framing::Chunked, text, bytes_max);
     }
 

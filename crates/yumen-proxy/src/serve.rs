@@ -142,10 +142,6 @@ async fn decide<'s>(
     if ex.request.method() == Method::Connect {
         return Err(Kind::ConnectRefused.into());
     }
-    let body_max = conn.worker.settings.body_bytes_max;
-    if matches!(ex.request.framing, Framing::Length(length) if body_max != 0 && length > body_max) {
-        return Err(Kind::BodyTooLarge.into());
-    }
     if pinned.needs_body() && ex.request.framing != Framing::None {
         conn.read_body(ex, ROUTED_BODY_BYTES_MAX).await?;
     }
@@ -166,6 +162,9 @@ async fn decide<'s>(
     }
     if !chains.are_empty() {
         run_route(conn, ex, pinned, chains, route).await?;
+    }
+    if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
+        return Err(Kind::BodyTooLarge.into());
     }
     match route.target {
         Target::Upstream(slot) => match pinned.upstream(slot) {

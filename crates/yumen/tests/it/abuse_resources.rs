@@ -24,7 +24,7 @@ fn mock() -> Value {
 }
 
 fn faults(gateway: &Gateway, side: &str, fault: &str) -> f64 {
-    gateway.metric(&format!("yumen_faults_total{{side=\"{side}\",fault=\"{fault}\"}}"))
+    gateway.metric(&format!("yumen_faults_total{{fault=\"{fault}\",side=\"{side}\"}}"))
 }
 
 /// Opens connections that all send this and then nothing.
