@@ -23,7 +23,7 @@ pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
     Hidden, Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, Workers,
 };
-pub use traffic::{Dns, Http2, Limits, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
+pub use traffic::{Dns, Http2, Limits, RealIp, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,6 +62,11 @@ pub struct NodeConfig {
     pub server_header: String,
     /// Peers whose `X-Forwarded-*` fields are believed: addresses and networks such as `10.0.0.0/8`.
     pub trusted_addresses: Vec<String>,
+    /// The client's own address, where a proxy before this node tells it. What the address decides or
+    /// counts, routing and plugins, goes by it.
+    pub real_ip: RealIp,
+    /// Whether endpoints are told who asked in `Forwarded` (RFC 7239) too. Off, the field is taken away.
+    pub forwarded_header: bool,
 }
 
 impl Default for NodeConfig {
@@ -86,6 +91,8 @@ impl Default for NodeConfig {
             tls: Tls::default(),
             server_header: "yumen".into(),
             trusted_addresses: Vec::new(),
+            real_ip: RealIp::default(),
+            forwarded_header: false,
         }
     }
 }
@@ -137,6 +144,7 @@ impl NodeConfig {
             problems.push(problem("observe.debug_key", found).hint(hint));
         }
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
+        check_networks("real_ip.from", &self.real_ip.from, problems);
         check_networks("admin.allow", &self.admin.allow, problems);
         problems.extend(self.admin_problems());
     }

@@ -5,12 +5,14 @@
 
 pub mod carry;
 pub mod chain;
+pub mod coding;
 pub mod consumer;
 pub mod exchange;
 pub mod expr;
 pub mod kind;
 pub mod outcome;
 pub mod plugin;
+pub mod real_ip;
 pub mod response;
 #[cfg(test)]
 mod test_exchange;
@@ -18,6 +20,7 @@ pub mod vars;
 
 pub use carry::Carry;
 pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
+pub use coding::{Coder, Coding, Codings};
 pub use consumer::{Consumer, Consumers, Identity};
 pub use exchange::{Client, Exchange, Host, RouteInfo, TlsInfo, UpstreamChoice};
 pub use expr::{Expr, Failing};

@@ -32,7 +32,8 @@ pub trait Plugin: Send + Sync + 'static {
     /// When the head of the answer is known, the upstream's or the gateway's own.
     fn response_head(&self, _ex: &mut Exchange<'_>, _head: &mut ResponseHead) {}
 
-    /// For each piece of the answer's body.
+    /// For each piece of the answer's body, where a plugin said in the phase before that it will look
+    /// ([`Exchange::edits_body`]). A piece may be held back in part or whole until the source pauses.
     fn response_body(&self, _ex: &mut Exchange<'_>, chunk: Chunk) -> Chunk {
         chunk
     }
@@ -122,6 +123,9 @@ pub struct Chunk {
     pub data: Vec<u8>,
     /// Whether nothing follows.
     pub last: bool,
+    /// Whether the source has nothing more for now: whatever was held back must go, or the client of a
+    /// stream of events would wait for the next one.
+    pub pause: bool,
 }
 
 /// A set of phases.

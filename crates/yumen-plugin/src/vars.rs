@@ -64,7 +64,8 @@ fixed! {
     IsArgs = "is_args",
     Host = "host",
     RemoteAddr = "remote_addr",
-    RemotePort = "remote_port" | "realip_remote_port",
+    RemotePort = "remote_port",
+    PeerPort = "realip_remote_port",
     BinaryRemoteAddr = "binary_remote_addr",
     PeerAddr = "realip_remote_addr",
     ServerAddr = "server_addr",
@@ -255,7 +256,8 @@ impl Fixed {
         let peer = ex.client.peer;
         match self {
             Fixed::RemoteAddr => text(out, ex.remote_ip),
-            Fixed::RemotePort => number(out, peer.port().into()),
+            Fixed::RemotePort if ex.remote_port != 0 => number(out, ex.remote_port.into()),
+            Fixed::PeerPort => number(out, peer.port().into()),
             Fixed::BinaryRemoteAddr => match ex.remote_ip {
                 IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
                 IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),

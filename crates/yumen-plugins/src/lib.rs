@@ -6,9 +6,13 @@ use yumen_plugin::Kind;
 
 mod auth;
 mod basic_auth;
+mod brotli;
+mod client_control;
+mod compression;
 mod consumer_restriction;
 mod cors;
 mod fault_injection;
+mod gzip;
 pub mod inactive;
 mod ip_restriction;
 mod key_auth;
@@ -19,13 +23,19 @@ mod limits;
 mod mocking;
 mod pattern;
 pub mod prometheus;
+mod proxy_buffering;
+mod proxy_control;
 mod proxy_rewrite;
 mod query;
+mod real_ip;
 mod redirect;
+mod referer_restriction;
 mod request_id;
 mod response_rewrite;
 mod text;
+mod ua_restriction;
 mod uri_blocker;
+mod zstd;
 
 #[cfg(test)]
 #[allow(dead_code, reason = "each plugin uses the part it needs")]
@@ -39,9 +49,12 @@ pub const MODEL: &str = "APISIX/3.18.0";
 /// Every built-in plugin.
 pub const BUILTIN: &[Kind] = &[
     Kind::of_auth::<basic_auth::BasicAuth>(),
+    Kind::of::<brotli::Brotli>(),
+    Kind::of::<client_control::ClientControl>(),
     Kind::of::<consumer_restriction::ConsumerRestriction>(),
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
     Kind::of::<fault_injection::FaultInjection>(),
+    Kind::of::<gzip::Gzip>(),
     Kind::of::<ip_restriction::IpRestriction>(),
     Kind::of_auth::<key_auth::KeyAuth>(),
     Kind::of::<limit_conn::LimitConn>(),
@@ -49,9 +62,15 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<limit_req::LimitReq>(),
     Kind::of::<mocking::Mocking>(),
     Kind::of::<prometheus::Prometheus>().with_metadata::<prometheus::Metadata>(),
+    Kind::of::<proxy_buffering::ProxyBuffering>(),
+    Kind::of::<proxy_control::ProxyControl>(),
     Kind::of::<proxy_rewrite::ProxyRewrite>(),
+    Kind::of::<real_ip::RealIp>(),
     Kind::of::<redirect::Redirect>(),
+    Kind::of::<referer_restriction::RefererRestriction>(),
     Kind::of::<request_id::RequestId>(),
     Kind::of::<response_rewrite::ResponseRewrite>(),
+    Kind::of::<ua_restriction::UaRestriction>(),
     Kind::of::<uri_blocker::UriBlocker>(),
+    Kind::of::<zstd::Zstd>(),
 ];

@@ -81,6 +81,18 @@ fn a_plugin_does_what_it_says_it_would() {
     );
     check("ip-restriction", json!({"blacklist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
     check("ip-restriction", json!({"whitelist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
+    check("real-ip", json!({"source": "arg_ip"}), &["GET /a?ip=1.2.3.4 HTTP/1.1"]);
+    check("client-control", json!({"max_body_size": 1}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1\n\nabc"]);
+    check(
+        "referer-restriction",
+        json!({"whitelist": ["a.b"]}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nReferer: http://a.b/"],
+    );
+    check(
+        "ua-restriction",
+        json!({"denylist": ["x"]}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nUser-Agent: y"],
+    );
     check("uri-blocker", json!({"block_rules": ["root"]}), &["GET /root HTTP/1.1", "GET /a HTTP/1.1"]);
     check("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
     check("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
@@ -156,14 +168,31 @@ fn what_is_left_to_chance_is_said() {
 #[test]
 fn no_plugin_is_silent() {
     let bench = bench();
-    for (name, settings) in [("prometheus", json!({})), ("response-rewrite", json!({"body": "x"}))] {
+    let answering = [
+        ("brotli", json!({})),
+        ("gzip", json!({})),
+        ("prometheus", json!({})),
+        ("proxy-buffering", json!({})),
+        ("proxy-control", json!({})),
+        ("response-rewrite", json!({"body": "x"})),
+        ("zstd", json!({})),
+    ];
+    for (name, settings) in answering {
         let phases = bench.plugin(name, settings).phases();
         assert!(!phases.has(Phases::REWRITE) && !phases.has(Phases::ACCESS), "{name} is asked now");
     }
     let checked = [
         "basic-auth",
+        "brotli",
+        "client-control",
+        "proxy-buffering",
+        "proxy-control",
+        "referer-restriction",
+        "ua-restriction",
         "consumer-restriction",
         "cors",
+        "gzip",
+        "zstd",
         "fault-injection",
         "ip-restriction",
         "key-auth",
@@ -172,6 +201,7 @@ fn no_plugin_is_silent() {
         "limit-req",
         "mocking",
         "proxy-rewrite",
+        "real-ip",
         "redirect",
         "request-id",
         "uri-blocker",

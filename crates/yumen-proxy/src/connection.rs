@@ -228,6 +228,14 @@ impl Connection {
         Poll::Ready(if self.inbox.is_empty() { Next::Closed } else { Next::Refuse(Kind::ClientTimeout) })
     }
 
+    /// The longest request body of an exchange.
+    pub(crate) fn body_bytes_max(&self, ex: &Exchange<'_>) -> u64 {
+        match ex.body_bytes_max.unwrap_or(self.worker.settings.body_bytes_max) {
+            0 => u64::MAX,
+            bytes_max => bytes_max,
+        }
+    }
+
     /// Reads the whole request body into the exchange, for a plugin or a route that looks into it.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
         if ex.body.is_some() {
@@ -238,14 +246,15 @@ impl Connection {
         }
         ex.request.fields.remove("expect");
         let mut source = Source::from(self.stream.incoming(ex.request.framing));
+        let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
         if let Framing::Length(length) = ex.request.framing
-            && length > bytes_max as u64
+            && length > bytes_max
         {
             return Err(Kind::BodyTooLarge.into());
         }
         let mut body = Vec::new();
         self.timer.set(self.worker.settings.body_timeout_ms);
-        let read = poll_fn(|cx| self.poll_body(cx, &mut source, &mut body, bytes_max as u64)).await;
+        let read = poll_fn(|cx| self.poll_body(cx, &mut source, &mut body, bytes_max)).await;
         ex.request.framing = if source.is_done() { Framing::None } else { ex.request.framing };
         read?;
         ex.body = Some(body);

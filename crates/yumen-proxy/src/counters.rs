@@ -6,6 +6,7 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Counter, Gauge, Histogram};
 use yumen_plugin::Outcome;
 
+use crate::fault::COUNTED;
 use crate::observe::Observed;
 
 /// Upper bounds of request durations, in microseconds.
@@ -21,6 +22,8 @@ pub struct Counters {
     pub accepted: Counter,
     /// Connections refused because the worker holds as many as it may.
     pub refused: Counter,
+    /// Times no connection could be accepted, for want of descriptors or memory.
+    pub accept_failures: Counter,
     /// Connections open.
     pub connections: Gauge,
     /// Requests finished, by status class: index 1 is 1xx; 0 is none sent.
@@ -53,6 +56,8 @@ pub struct Counters {
     pub http2_floods: Counter,
     /// Calls of gRPC answered, by status; the last one is none of the protocol's.
     pub grpc: [Counter; 18],
+    /// Exchanges that failed, in the order of [`COUNTED`].
+    faults: [Counter; COUNTED.len()],
     duration: Histogram,
     /// What its samples of the traffic tell.
     pub(crate) observed: Observed,
@@ -63,6 +68,7 @@ impl Default for Counters {
         Counters {
             accepted: Counter::default(),
             refused: Counter::default(),
+            accept_failures: Counter::default(),
             connections: Gauge::default(),
             requests: Default::default(),
             received_bytes: Counter::default(),
@@ -79,6 +85,7 @@ impl Default for Counters {
             http2_faults: Counter::default(),
             http2_floods: Counter::default(),
             grpc: Default::default(),
+            faults: Default::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
             observed: Observed::default(),
         }
@@ -93,6 +100,16 @@ impl Counters {
         self.received_bytes.add(outcome.received_bytes);
         self.sent_bytes.add(outcome.sent_bytes);
         self.duration.observe(outcome.duration_us);
+        if !outcome.fault.is_empty() {
+            self.failed(outcome.fault);
+        }
+    }
+
+    #[cold]
+    fn failed(&self, word: &str) {
+        if let Some(at) = COUNTED.iter().position(|(_, known)| *known == word) {
+            self.faults[at].add(1);
+        }
     }
 }
 
@@ -107,6 +124,19 @@ impl AllCounters {
 
     fn sum(&self, read: impl Fn(&Counters) -> f64) -> f64 {
         self.0.iter().map(|counters| read(counters)).sum()
+    }
+
+    fn faults(&self) -> Family {
+        let samples = COUNTED.iter().enumerate().map(|(at, (side, word))| Sample {
+            labels: vec![("fault", (*word).to_owned()), ("side", (*side).to_owned())],
+            value: Value::Number(self.sum(|c| c.faults[at].get() as f64)),
+        });
+        Family {
+            name: "yumen_faults_total".into(),
+            help: "Requests that failed, by whose fault it was and what went wrong.".into(),
+            kind: MetricKind::Counter,
+            samples: samples.collect(),
+        }
     }
 
     fn duration(&self) -> Value {
@@ -144,6 +174,12 @@ impl Gather for AllCounters {
             ("yumen_connections_refused_total", "Client connections closed at the limit.", C, |c| {
                 c.refused.get() as f64
             }),
+            (
+                "yumen_accept_failures_total",
+                "Times accepting failed for want of descriptors or memory.",
+                C,
+                |c| c.accept_failures.get() as f64,
+            ),
             ("yumen_connections", "Client connections open.", G, |c| c.connections.get() as f64),
             ("yumen_received_bytes_total", "Bytes received from clients.", C, |c| {
                 c.received_bytes.get() as f64
@@ -203,6 +239,7 @@ impl Gather for AllCounters {
             kind: C,
             samples: samples.collect(),
         });
+        out.push(self.faults());
         out.push(Family {
             name: "yumen_request_duration_seconds".into(),
             help: "From the first byte of a request to the last of its response.".into(),

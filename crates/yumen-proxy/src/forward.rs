@@ -15,8 +15,9 @@ use crate::buffer::Inbox;
 use crate::chains::Chains;
 use crate::clock;
 use crate::connection::Connection;
-use crate::fault::{Fault, Kind};
+use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
+use crate::forwarded;
 use crate::health::{self, Observation};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
@@ -165,7 +166,7 @@ impl Attempt<'_, '_> {
             None => return Err(failed(Kind::ConnectTimeout)),
             Some(Err(error)) => {
                 tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
-                return Err(failed(Kind::Connect));
+                return Err(failed(fault::of_connect(&error)));
             }
             Some(Ok(tcp)) => tcp,
         };
@@ -265,7 +266,7 @@ impl Attempt<'_, '_> {
             text.extend_from_slice(body);
             framing = Framing::None;
         }
-        let bytes_max = self.conn.worker.settings.body_bytes_max;
+        let bytes_max = self.conn.body_bytes_max(self.ex);
         let ending = match &self.relay.link {
             Some(link) => link.stream.ending(chunked && framing != Framing::None),
             None => Ending::Known,
@@ -285,6 +286,9 @@ impl Attempt<'_, '_> {
         };
         write_line(out, b"Host", host);
         let trusted = self.write_forwarding(out);
+        if self.conn.worker.settings.forwarded {
+            forwarded::write(out, ex, self.conn.peer.trusted);
+        }
         encode::request_fields(out, request, |field| match field.known() {
             Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
             Known::XForwardedProto | Known::XForwardedHost | Known::XForwardedPort => !trusted,

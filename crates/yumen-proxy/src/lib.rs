@@ -8,6 +8,7 @@ mod connection;
 mod date;
 mod flow;
 mod forward;
+mod forwarded;
 mod grpc;
 mod health;
 mod http2;

@@ -20,6 +20,9 @@ use crate::worker::Worker;
 /// A silent connection is handed over by the kernel after so long.
 const DEFER_SECONDS: i32 = 5;
 
+/// Between two attempts to accept where one has failed, in milliseconds.
+const ACCEPT_RETRY_MS: u64 = 20;
+
 /// A bound socket of one worker.
 pub struct Listener {
     /// The socket.
@@ -70,6 +73,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut drain: wa
     };
     let Ok(local) = socket.get_ref().local_addr() else { return };
     let tls = listener.tls.map(Rc::new);
+    let mut was_failing = false;
     loop {
         let ready = tokio::select! {
             ready = socket.readable() => ready.ok(),
@@ -80,10 +84,20 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut drain: wa
         match accepted {
             Ok(()) => ready.clear_ready(),
             Err(errno) => {
-                tracing::warn!(error = %io::Error::from(errno), "accepting failed, trying again");
-                worker.timers.clone().sleep(20).await;
+                make_room(&worker, errno, was_failing);
+                worker.timers.clone().sleep(ACCEPT_RETRY_MS).await;
             }
         }
+        was_failing = accepted.is_err();
+    }
+}
+
+/// Whoever waits to be accepted is worth more than an idle connection to an endpoint.
+fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
+    worker.counters.accept_failures.add(1);
+    worker.pool.borrow_mut().clear();
+    if !was_failing {
+        tracing::warn!(error = %io::Error::from(errno), "accepting failed, trying again until it works");
     }
 }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
-use yumen_plugin::{Exchange, Response, Source};
+use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::{Route, Upstream};
 
 use crate::chains::{Chains, respond_head};
@@ -38,7 +38,8 @@ pub(crate) async fn answer(
         head.fields.add(name, value);
     }
     respond_head(ex, chains, &mut head);
-    let edited = chains.edits_body().then(|| chains.edit(ex, &response.body, true));
+    let whole = |body: &[u8]| Chunk { data: body.to_vec(), last: true, pause: false };
+    let edited = ex.edits_body.then(|| chains.edit(ex, whole(&response.body)));
     let body: &[u8] = edited.as_deref().unwrap_or(&response.body);
     if edited.is_some() || matches!(head.framing, Framing::Length(_)) {
         head.framing = Framing::Length(body.len() as u64);
@@ -126,7 +127,7 @@ pub(crate) async fn pass_on(
     flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
     flow.source = Source::Upstream;
     let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
-    let edits = chains.edits_body() && !is_bodyless && !upgrade;
+    let edits = ex.edits_body && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
     let mut keeps =
         ex.request.persistent() && !worker.draining.get() && outgoing != Framing::Close && upload.is_read();
@@ -155,7 +156,7 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     let result = {
-        let mut edit_body = |data: &[u8], last: bool| chains.edit(ex, data, last);
+        let mut edit_body = |chunk: Chunk| chains.edit(ex, chunk);
         let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
         download_body(conn, link, upload, &mut download, &mut edit, keeps, read_timeout_ms).await
     };
@@ -331,7 +332,7 @@ impl Pump {
         }
         let progress = download.sent_bytes + download.read_bytes + upload.sent_bytes + upload.read_bytes;
         let (timeout_ms, late) = if download.waits_for_sink() {
-            (worker.settings.send_timeout_ms, Kind::ClientGone)
+            (worker.settings.send_timeout_ms, Kind::ClientStalled)
         } else {
             (self.read_timeout_ms, Kind::ReadTimeout)
         };

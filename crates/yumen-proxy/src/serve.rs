@@ -80,6 +80,9 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
+    if let Some(real_ip) = &worker.settings.real_ip {
+        real_ip.apply(&mut ex);
+    }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);
         watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
@@ -143,10 +146,6 @@ async fn decide<'s>(
     if ex.request.method() == Method::Connect {
         return Err(Kind::ConnectRefused.into());
     }
-    let body_max = conn.worker.settings.body_bytes_max;
-    if matches!(ex.request.framing, Framing::Length(length) if body_max != 0 && length > body_max) {
-        return Err(Kind::BodyTooLarge.into());
-    }
     if pinned.needs_body() && ex.request.framing != Framing::None {
         conn.read_body(ex, ROUTED_BODY_BYTES_MAX).await?;
     }
@@ -167,6 +166,9 @@ async fn decide<'s>(
     }
     if !chains.are_empty() {
         run_route(conn, ex, pinned, chains, route).await?;
+    }
+    if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
+        return Err(Kind::BodyTooLarge.into());
     }
     match route.target {
         Target::Upstream(slot) => match pinned.upstream(slot) {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
+pub use yumen_plugin::real_ip::RealIp;
 
 use crate::debug::DebugKey;
 
@@ -38,6 +39,10 @@ pub struct Settings {
     pub server_line: Vec<u8>,
     /// Peers whose forwarding fields are believed.
     pub trusted: IpSet,
+    /// Where clients' own addresses are told, if they are.
+    pub real_ip: Option<RealIp>,
+    /// Whether endpoints are told who asked in `Forwarded` too.
+    pub forwarded: bool,
     /// How many requests a worker remembers for `recent`; 0 is none.
     pub recent_requests: usize,
     /// Bounds of HTTP/2.
@@ -61,6 +66,8 @@ impl Default for Settings {
             drain_timeout_ms: 30_000,
             server_line: b"Server: yumen\r\n".to_vec(),
             trusted: IpSet::default(),
+            real_ip: None,
+            forwarded: false,
             recent_requests: 2048,
             http2: Http2Settings::default(),
             debug_key: None,

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use yumen_http::body::SizeLine;
 use yumen_http::{BodyError, Chunked, Decoded, Framing};
+use yumen_plugin::Chunk;
 
 use crate::buffer::{Buffers, Inbox};
 use crate::stream::Stream;
@@ -126,7 +127,7 @@ fn decode_chunks(chunked: &mut Chunked, inbox: &mut Inbox) -> Result<Piece, Body
 }
 
 /// A piece of a body on its way through response plugins.
-pub(crate) type Edit<'e> = &'e mut dyn FnMut(&[u8], bool) -> Vec<u8>;
+pub(crate) type Edit<'e> = &'e mut dyn FnMut(Chunk) -> Vec<u8>;
 
 /// One body on its way.
 pub(crate) struct Transfer {
@@ -142,6 +143,8 @@ pub(crate) struct Transfer {
     suffix: Range<usize>,
     /// Trailers and the last chunk were put into a frame.
     ended: bool,
+    /// The edit got data since it was last told of a pause, and may hold some of it back.
+    held: bool,
     /// Data bytes read so far.
     pub(crate) read_bytes: u64,
     /// Bytes written so far, framing and head included.
@@ -168,6 +171,7 @@ impl Transfer {
             data: 0,
             skip: 0,
             suffix: 0..0,
+            held: false,
             read_bytes: 0,
             sent_bytes: 0,
             bytes_max,
@@ -236,34 +240,56 @@ impl Transfer {
     /// Puts a piece into the frame to be written next.
     fn frame(&mut self, inbox: &mut Inbox, piece: Piece, edit: &mut Option<Edit<'_>>) {
         let last = self.source.is_done();
+        if let Some(edit) = edit {
+            let data = inbox.bytes()[..piece.data].to_vec();
+            inbox.consume(piece.data + piece.skip);
+            self.held |= !data.is_empty();
+            if last || !data.is_empty() {
+                let edited = edit(Chunk { data, last, pause: false });
+                self.frame_edited(inbox, &edited, last);
+            }
+            return;
+        }
+        self.begin_frame(piece.data);
+        // A copy this small costs less than a second slice of a vectored write.
+        if piece.data <= JOINED_BYTES_MAX && self.prefix.len() > self.prefix_sent {
+            self.prefix.extend_from_slice(&inbox.bytes()[..piece.data]);
+            inbox.consume(piece.data + piece.skip);
+        } else {
+            self.data = piece.data;
+            self.skip = piece.skip;
+        }
+        self.end_frame(inbox, piece.data, last);
+    }
+
+    /// Puts what an edit made of a piece into the frame.
+    fn frame_edited(&mut self, inbox: &mut Inbox, edited: &[u8], last: bool) {
+        self.begin_frame(edited.len());
+        self.prefix.extend_from_slice(edited);
+        self.end_frame(inbox, edited.len(), last);
+    }
+
+    /// What the edit held back, now that the source has nothing more for a while; whether there was any.
+    #[cold]
+    fn frame_held(&mut self, inbox: &mut Inbox, edit: &mut Option<Edit<'_>>) -> bool {
+        self.held = false;
+        let Some(edit) = edit else { return false };
+        let edited = edit(Chunk { data: Vec::new(), last: false, pause: true });
+        if !edited.is_empty() {
+            self.frame_edited(inbox, &edited, false);
+        }
+        !edited.is_empty()
+    }
+
+    /// Before the data: the chunk's size.
+    fn begin_frame(&mut self, size: usize) {
         if self.prefix_sent == self.prefix.len() {
             self.prefix.clear();
             self.prefix_sent = 0;
         }
-        let mut size = piece.data;
-        let edited = edit.as_mut().map(|edit| edit(&inbox.bytes()[..piece.data], last));
-        if let Some(edited) = &edited {
-            size = edited.len();
-        }
         if self.ending == Ending::Chunk && size > 0 {
             self.prefix.extend_from_slice(SizeLine::new(size).as_bytes());
         }
-        match edited {
-            Some(edited) => {
-                self.prefix.extend_from_slice(&edited);
-                inbox.consume(piece.data + piece.skip);
-            }
-            // A copy this small costs less than a second slice of a vectored write.
-            None if piece.data <= JOINED_BYTES_MAX && self.prefix.len() > self.prefix_sent => {
-                self.prefix.extend_from_slice(&inbox.bytes()[..piece.data]);
-                inbox.consume(piece.data + piece.skip);
-            }
-            None => {
-                self.data = piece.data;
-                self.skip = piece.skip;
-            }
-        }
-        self.end_frame(inbox, size, last);
     }
 
     /// Behind the data: the chunk's CRLF, and after the last one the end and the trailers.
@@ -409,6 +435,7 @@ impl Transfer {
             }
             if inbox.is_empty() && !self.source.is_done() {
                 match stream.poll_fill(cx, inbox, buffers) {
+                    Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
                         inbox.park(buffers);
                         return match sink.poll_flush(cx) {

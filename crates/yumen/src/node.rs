@@ -8,6 +8,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::{Listen, StoreKind};
 use yumen_proxy::debug::DebugKey;
 use yumen_proxy::settings::Http2Settings;
+use yumen_proxy::settings::RealIp;
 use yumen_proxy::{ListenerSettings, Settings};
 
 use crate::cli::RunArgs;
@@ -110,6 +111,8 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         drain_timeout_ms: timeouts.drain_ms,
         server_line: server_line(&node.server_header),
         trusted,
+        real_ip: real_ip(&node.real_ip)?,
+        forwarded: node.forwarded_header,
         recent_requests: node.observe.recent_requests as usize,
         http2: Http2Settings {
             enabled: node.http2.enabled,
@@ -123,6 +126,15 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
             .filter(|secret| !secret.is_empty())
             .map(|secret| DebugKey::new(secret.as_bytes())),
     })
+}
+
+fn real_ip(settings: &yumen_config::node::RealIp) -> anyhow::Result<Option<RealIp>> {
+    if settings.from.is_empty() {
+        return Ok(None);
+    }
+    let from = IpSet::parse(settings.from.iter().map(String::as_str))
+        .map_err(|error| anyhow::anyhow!("real_ip.from: {error}"))?;
+    Ok(Some(RealIp::new(&settings.source, Some(from), settings.recursive)))
 }
 
 fn server_line(value: &str) -> Vec<u8> {

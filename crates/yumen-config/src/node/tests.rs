@@ -12,7 +12,7 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_told_with_path_and_hint() {
-    let table: [(&str, &[&str]); 10] = [
+    let table: [(&str, &[&str]); 11] = [
         (
             "observe: {debug_key: short}\n",
             &[
@@ -64,6 +64,12 @@ fn what_is_wrong_is_told_with_path_and_hint() {
             "trusted_addresses: [10.0.0.0/33]\n",
             &[
                 "error: yumen.yaml at trusted_addresses[0]: \"10.0.0.0/33\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
+            ],
+        ),
+        (
+            "real_ip: {from: [proxy]}\n",
+            &[
+                "error: yumen.yaml at real_ip.from[0]: \"proxy\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
             ],
         ),
         ("- 1\n", &["error: yumen.yaml: wrong type: expected object, got table"]),

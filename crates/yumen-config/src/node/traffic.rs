@@ -39,6 +39,26 @@ impl Default for Limits {
     }
 }
 
+/// Where a proxy before this node tells the client's address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RealIp {
+    /// The proxies that are believed: addresses and networks. None means nobody is.
+    pub from: Vec<String>,
+    /// The variable that holds the address, such as `http_x_real_ip`; of the lists `http_x_forwarded_for` and
+    /// `http_forwarded` the last address counts.
+    #[schemars(length(min = 1))]
+    pub source: String,
+    /// Whether believed addresses at the end of a list are stepped over.
+    pub recursive: bool,
+}
+
+impl Default for RealIp {
+    fn default() -> Self {
+        RealIp { from: Vec::new(), source: "http_x_real_ip".to_owned(), recursive: false }
+    }
+}
+
 /// How long to wait, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -8,6 +8,8 @@
 mod harness;
 
 mod abuse;
+mod abuse_resources;
+mod abuse_smuggling;
 mod access_log;
 mod balancing;
 mod cli;
