@@ -143,6 +143,11 @@ async fn decide<'s>(
     if matches!(ex.request.framing, Framing::Length(length) if body_max != 0 && length > body_max) {
         return Err(Kind::BodyTooLarge.into());
     }
+    if pinned.asks_clients()
+        && let Some(answer) = crate::tls::refusal(pinned, ex)
+    {
+        return Err(Stop::Respond(answer));
+    }
     if pinned.needs_body() && ex.request.framing != Framing::None {
         conn.read_body(ex, ROUTED_BODY_BYTES_MAX).await?;
     }
