@@ -9,8 +9,10 @@ mod harness;
 
 mod abuse;
 mod access_log;
+mod acme;
 mod balancing;
 mod cli;
+mod client_certificates;
 mod drain;
 mod dynamics;
 mod embedded;
@@ -26,6 +28,7 @@ mod plugins;
 mod proxying;
 mod routing;
 mod soak;
+mod staples;
 mod streams;
 mod tls;
 mod upstream_tls;
