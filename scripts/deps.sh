@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tests and benchmarks use. Quick and silent when all is there.
+# Installs the Debian packages and Go tools that tests and benchmarks use. Quick and silent when all is there.
 # Usage: scripts/deps.sh [build|test|bench|fuzz]...   (default: test; what the build needs is always in)
 set -euo pipefail
 
@@ -15,6 +15,7 @@ test  jq          jq
 test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
+test  sslscan     sslscan
 fuzz  c++         g++
 bench python3     python3
 bench openssl     openssl
@@ -24,7 +25,32 @@ bench wrk         wrk
 LIST
 }
 
+# The same for what Go builds: group, program, module with its version. Kept in target/tools; left out
+# where there is no Go.
+go_needs() {
+    cat <<'LIST'
+test pebble              github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
+test pebble-challtestsrv github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@v2.10.1
+LIST
+}
+
+install_go_tools() {
+    command -v go >/dev/null || return 0
+    local tools group program module
+    tools=$(cd "$(dirname "$0")/.." && pwd)/target/tools
+    while read -r group program module; do
+        [[ " ${groups[*]} " == *" $group "* ]] || continue
+        # Another version leaves no mark of this name.
+        local mark="$tools/.${program}-${module##*@}"
+        [[ -x $tools/$program && -e $mark ]] && continue
+        echo "installing: $module" >&2
+        mkdir -p "$tools"
+        GOBIN=$tools go install "$module" </dev/null >&2 && touch "$mark"
+    done < <(go_needs)
+}
+
 groups=(build "${@:-test}")
+install_go_tools
 missing=()
 while read -r group program package; do
     [[ " ${groups[*]} " == *" $group "* ]] || continue

@@ -38,6 +38,14 @@ fn told(kind: Kind, value: &Value, flaw: Flaw) -> String {
         Flaw::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),
         Flaw::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
         Flaw::Certificate { at: 0, message } => format!("failed to parse cert: {message}"),
+        // In APISIX's words; ours for what it has not.
+        Flaw::Handshake { path: "client.ca", message } => {
+            format!("failed to validate client_cert: {message}")
+        }
+        Flaw::Handshake { path: "client.skip_mtls_uri_regex", message } => {
+            format!("failed to parse skip_mtls_uri_regex: {message}")
+        }
+        Flaw::Handshake { path, message } => format!("invalid configuration: {path}: {message}"),
         Flaw::Certificate { at, message } => format!("failed to handle cert-key pair[{at}]: {message}"),
     }
 }

@@ -6,6 +6,7 @@ mod reference;
 mod sections;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod traffic;
 
 use std::net::SocketAddr;
@@ -23,7 +24,8 @@ pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
     Hidden, Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, Workers,
 };
-pub use traffic::{Dns, Http2, Limits, RealIp, Router, Timeouts, Tls, TlsVersion, UpstreamKeepalive};
+pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
+pub use traffic::{Dns, Http2, Limits, RealIp, Router, Timeouts, UpstreamKeepalive};
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +60,8 @@ pub struct NodeConfig {
     pub dns: Dns,
     /// TLS towards clients.
     pub tls: Tls,
+    /// Certificates fetched from an ACME server, and renewed.
+    pub acme: Acme,
     /// What answers say in their `Server` field; empty passes the upstream's.
     pub server_header: String,
     /// Peers whose `X-Forwarded-*` fields are believed: addresses and networks such as `10.0.0.0/8`.
@@ -89,6 +93,7 @@ impl Default for NodeConfig {
             router: Router::default(),
             dns: Dns::default(),
             tls: Tls::default(),
+            acme: Acme::default(),
             server_header: "yumen".into(),
             trusted_addresses: Vec::new(),
             real_ip: RealIp::default(),
@@ -146,6 +151,7 @@ impl NodeConfig {
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
         check_networks("real_ip.from", &self.real_ip.from, problems);
         check_networks("admin.allow", &self.admin.allow, problems);
+        self.acme.check(problems);
         problems.extend(self.admin_problems());
     }
 

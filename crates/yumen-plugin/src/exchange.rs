@@ -8,7 +8,7 @@ use yumen_base::Now;
 use yumen_http::{Fields, RequestHead};
 
 use crate::plugin::LocalFuture;
-use crate::{Codings, Consumer, Consumers, Identity, Instance};
+use crate::{Codings, Consumer, Consumers, Identity, Instance, TlsInfo};
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
 pub trait Host {
@@ -20,17 +20,6 @@ pub trait Host {
     fn worker(&self) -> usize;
     /// The exact time now, for plugins that measure; others use [`Exchange::now`].
     fn clock(&self) -> Now;
-}
-
-/// What TLS told about a client.
-#[derive(Debug, Clone, Default)]
-pub struct TlsInfo {
-    /// The server name it asked for.
-    pub sni: Option<Box<str>>,
-    /// `TLSv1.2` or `TLSv1.3`.
-    pub version: &'static str,
-    /// The cipher suite's IANA name.
-    pub cipher: &'static str,
 }
 
 /// Who is at the other end of the connection.

@@ -16,18 +16,20 @@ pub mod real_ip;
 pub mod response;
 #[cfg(test)]
 mod test_exchange;
+pub mod tls;
 pub mod vars;
 
 pub use carry::Carry;
 pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
 pub use coding::{Coder, Coding, Codings};
 pub use consumer::{Consumer, Consumers, Identity};
-pub use exchange::{Client, Exchange, Host, RouteInfo, TlsInfo, UpstreamChoice};
+pub use exchange::{Client, Exchange, Host, RouteInfo, UpstreamChoice};
 pub use expr::{Expr, Failing};
 pub use kind::{Configure, ConsumerAuth, Kind, Registry, Setup};
 pub use outcome::{Outcome, Source};
 pub use plugin::{Chunk, Foreseen, Phases, Plugin, Step};
 pub use response::Response;
+pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};
 pub use vars::{Template, Var};
 pub use yumen_base::{Now, Problem};
 pub use yumen_http::{Fields, Known, Method, RequestHead, ResponseHead};

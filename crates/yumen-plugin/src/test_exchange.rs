@@ -1,12 +1,13 @@
 //! Exchanges for the tests of this crate: a request text, fixed addresses, a fixed time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use yumen_base::Now;
 use yumen_http::{HeadLimits, RequestHead, parse};
 
 use crate::plugin::LocalFuture;
-use crate::{Client, Consumers, Exchange, Host, TlsInfo};
+use crate::{Client, ClientCertificate, ClientVerdict, Consumers, Exchange, Host, TlsInfo};
 
 struct NoHost;
 
@@ -36,6 +37,19 @@ pub(crate) fn client(tls: bool) -> Client {
             sni: Some("shop.example".into()),
             version: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
+            group: "X25519MLKEM768",
+            verdict: ClientVerdict::Verified,
+            certificate: Some(Arc::new(ClientCertificate {
+                chain: [Box::from(&b"not really DER"[..])].into(),
+                subject: "CN=robot,O=Shop".into(),
+                issuer: "CN=Shop Robots".into(),
+                serial: "0A1B".into(),
+                fingerprint: "c0ffee".into(),
+                valid_from: "Jan  1 00:00:00 1970 GMT".into(),
+                valid_until: "Nov 22 00:00:00 2024 GMT".into(),
+                not_after_unix_s: 20_049 * 24 * 60 * 60,
+            })),
+            ..TlsInfo::default()
         }),
         connection: 12,
     }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use yumen_http::{Fields, Framing, Version};
 
-use crate::Exchange;
+use crate::{ClientCertificate, Exchange};
 
 mod date;
 mod graphql;
@@ -89,6 +89,19 @@ fixed! {
     SslServerName = "ssl_server_name",
     SslProtocol = "ssl_protocol",
     SslCipher = "ssl_cipher",
+    SslCurve = "ssl_curve",
+    SslSessionReused = "ssl_session_reused",
+    SslClientVerify = "ssl_client_verify",
+    SslClientSubject = "ssl_client_s_dn",
+    SslClientIssuer = "ssl_client_i_dn",
+    SslClientSerial = "ssl_client_serial",
+    SslClientFingerprint = "ssl_client_fingerprint",
+    SslClientValidFrom = "ssl_client_v_start",
+    SslClientValidUntil = "ssl_client_v_end",
+    SslClientDaysLeft = "ssl_client_v_remain",
+    SslClientRawCert = "ssl_client_raw_cert",
+    SslClientCert = "ssl_client_cert",
+    SslClientEscapedCert = "ssl_client_escaped_cert",
     RequestId = "request_id",
     GraphqlOperation = "graphql_operation",
     GraphqlName = "graphql_name",
@@ -239,6 +252,14 @@ impl Fixed {
             Fixed::SslServerName => present(ex.client.tls.as_ref()?.sni.as_deref()?),
             Fixed::SslProtocol => present(ex.client.tls.as_ref()?.version),
             Fixed::SslCipher => present(ex.client.tls.as_ref()?.cipher),
+            Fixed::SslCurve => present(ex.client.tls.as_ref()?.group),
+            Fixed::SslSessionReused => Some(if ex.client.tls.as_ref()?.is_resumed { b"r" } else { b"." }),
+            Fixed::SslClientSubject => present(&client_certificate(ex)?.subject),
+            Fixed::SslClientIssuer => present(&client_certificate(ex)?.issuer),
+            Fixed::SslClientSerial => present(&client_certificate(ex)?.serial),
+            Fixed::SslClientFingerprint => present(&client_certificate(ex)?.fingerprint),
+            Fixed::SslClientValidFrom => present(&client_certificate(ex)?.valid_from),
+            Fixed::SslClientValidUntil => present(&client_certificate(ex)?.valid_until),
             Fixed::ConsumerName => present(&ex.consumer?.username),
             Fixed::ConsumerGroupId => present(ex.consumer?.group_id.as_deref()?),
             Fixed::RouteId => present(&ex.route?.id),
@@ -276,6 +297,17 @@ impl Fixed {
             Fixed::TimeLocal => date::log_time(out, ex.now.unix_s()),
             Fixed::Status if ex.status != 0 => number(out, ex.status.into()),
             Fixed::UpstreamStatus if ex.upstream_status != 0 => number(out, ex.upstream_status.into()),
+            Fixed::SslClientVerify => match &ex.client.tls {
+                Some(tls) => tls.verdict.append(out),
+                None => return false,
+            },
+            Fixed::SslClientDaysLeft
+            | Fixed::SslClientRawCert
+            | Fixed::SslClientCert
+            | Fixed::SslClientEscapedCert => match client_certificate(ex) {
+                Some(certificate) => self.format_certificate(certificate, ex.now.unix_s(), out),
+                None => return false,
+            },
             Fixed::UpstreamAddr | Fixed::BalancerIp | Fixed::BalancerPort => {
                 let Some(endpoint) = ex.endpoint else { return false };
                 match self {
@@ -288,6 +320,28 @@ impl Fixed {
         }
         true
     }
+
+    /// Appends what has to be made of a client's certificate.
+    fn format_certificate(self, certificate: &ClientCertificate, now_unix_s: u64, out: &mut Vec<u8>) {
+        match self {
+            Fixed::SslClientDaysLeft => number(out, certificate.days_left(now_unix_s)),
+            // As NGINX writes it, so that it can stand in one field of several lines.
+            Fixed::SslClientCert => text(out, certificate.pem("\t")),
+            Fixed::SslClientEscapedCert => {
+                let pem = certificate.pem("") + "\n";
+                text(out, percent_encoding::utf8_percent_encode(&pem, ESCAPED));
+            }
+            _ => text(out, certificate.pem("") + "\n"),
+        }
+    }
+}
+
+/// What stands unescaped in `$ssl_client_escaped_cert` (RFC 3986 §2.3).
+const ESCAPED: &percent_encoding::AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn client_certificate<'a>(ex: &'a Exchange<'_>) -> Option<&'a ClientCertificate> {
+    ex.client.tls.as_ref()?.certificate.as_deref()
 }
 
 impl<'a> VarValue<'a> {

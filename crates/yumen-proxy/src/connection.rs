@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{BodyError, Framing, HeadError, RequestHead};
-use yumen_plugin::{Client, Exchange};
+use yumen_plugin::{Client, Exchange, TlsInfo};
 
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
@@ -87,10 +87,8 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
-            Some(stream) => {
-                if let Stream::Accepted(tls) = &stream {
-                    client.tls = Some(tls::info(tls.get_ref().1));
-                }
+            Some((stream, info)) => {
+                client.tls = Some(info);
                 stream
             }
             None => return,
@@ -125,13 +123,18 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
     }
 }
 
-async fn handshake(worker: &Rc<Worker>, timer: &Timer, tcp: Tcp, acceptor: &Acceptor) -> Option<Stream> {
+async fn handshake(
+    worker: &Rc<Worker>,
+    timer: &Timer,
+    tcp: Tcp,
+    acceptor: &Acceptor,
+) -> Option<(Stream, TlsInfo)> {
     timer.set(worker.settings.handshake_timeout_ms);
-    let accept = std::pin::pin!(acceptor.inner.accept(tcp));
-    match until(timer, accept).await {
-        Some(Ok(stream)) => {
+    // Boxed, so that what a handshake needs is not held as long as the connection.
+    match until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
+        Some(Ok((stream, info))) => {
             worker.counters.handshakes.add(1);
-            Some(Stream::Accepted(Box::new(stream)))
+            Some((Stream::Accepted(Box::new(stream)), info))
         }
         Some(Err(error)) => {
             worker.counters.handshake_failures.add(1);

@@ -146,6 +146,11 @@ async fn decide<'s>(
     if ex.request.method() == Method::Connect {
         return Err(Kind::ConnectRefused.into());
     }
+    if pinned.asks_clients()
+        && let Some(answer) = crate::tls::refusal(pinned, ex)
+    {
+        return Err(Stop::Respond(answer));
+    }
     if pinned.needs_body() && ex.request.framing != Framing::None {
         conn.read_body(ex, ROUTED_BODY_BYTES_MAX).await?;
     }

@@ -1,19 +1,40 @@
-//! TLS of both sides, by rustls over aws-lc-rs.
+//! TLS of both sides, by rustls over aws-lc-rs: what is offered, and how a client's handshake is answered.
 
-use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+mod challenges;
+mod clients;
+mod der;
+mod enforce;
+mod loader;
+pub mod ocsp;
+mod pair;
+mod provider;
+#[cfg(test)]
+mod tests;
+mod tickets;
+mod upstream;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::server::{ClientHello, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{HandshakeKind, ServerConfig, ServerConnection};
+use tokio_rustls::LazyConfigAcceptor;
 use yumen_plugin::TlsInfo;
-use yumen_snapshot::{Publisher, Upstream, UpstreamTls};
+use yumen_snapshot::Publisher;
 
-use crate::stream::Stream;
+use crate::stream::{Stream, Tcp};
+use loader::Rules;
+use tickets::BoundTickets;
+
+pub use challenges::Challenges;
+pub(crate) use enforce::refusal;
+pub use loader::Loader;
+pub use pair::{Pair, StapleWish};
+pub use provider::Versions;
+pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
+pub(crate) use upstream::{client_config, server_name, shared_config};
 
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
 const HTTP2: &[u8] = b"h2";
@@ -21,7 +42,7 @@ const HTTP2: &[u8] = b"h2";
 /// Makes TLS streams of accepted connections.
 #[derive(Clone)]
 pub struct Acceptor {
-    pub(crate) inner: tokio_rustls::TlsAcceptor,
+    shared: Arc<Shared>,
 }
 
 /// How clients are answered.
@@ -30,46 +51,120 @@ pub struct ServerTls {
     pub publisher: Arc<Publisher>,
     /// Shown where no certificate of the snapshot fits.
     pub default: Option<Arc<CertifiedKey>>,
-    /// Whether TLS 1.2 is spoken.
-    pub tls12: bool,
+    /// The versions spoken where the certificate does not say.
+    pub versions: Versions,
+    /// The suites offered where the certificate does not say, by name; none offers all.
+    pub ciphers: Vec<String>,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
-    /// Whether clients may resume with tickets.
-    pub tickets: bool,
+    /// The keys of session tickets; none gives out no tickets.
+    pub tickets: Option<Arc<TicketKeys>>,
     /// How many sessions are remembered for clients without tickets; 0 remembers none.
     pub sessions_max: usize,
+    /// Challenges of ACME servers.
+    pub challenges: Arc<Challenges>,
+}
+
+/// What the handshakes of all workers share.
+struct Shared {
+    settings: ServerTls,
+    sessions: Arc<dyn StoresServerSessions>,
+    resolver: Arc<Resolver>,
+    /// Where the certificate asks for nothing of its own.
+    plain: Arc<ServerConfig>,
 }
 
 /// The acceptor all listeners and workers share, with its tickets.
 pub fn acceptor(settings: ServerTls) -> Result<Acceptor, String> {
-    let versions: &[&rustls::SupportedProtocolVersion] = if settings.tls12 {
-        &[&rustls::version::TLS13, &rustls::version::TLS12]
-    } else {
-        &[&rustls::version::TLS13]
+    let sessions: Arc<dyn StoresServerSessions> = match settings.sessions_max {
+        0 => Arc::new(rustls::server::NoServerSessionStorage {}),
+        sessions => rustls::server::ServerSessionMemoryCache::new(sessions),
     };
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(versions)
-        .map_err(|error| error.to_string())?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(Resolver { publisher: settings.publisher, default: settings.default }));
+    let resolver =
+        Arc::new(Resolver { publisher: settings.publisher.clone(), default: settings.default.clone() });
+    let plain = Arc::new(server_config(&settings, &sessions, &resolver, None)?);
+    Ok(Acceptor { shared: Arc::new(Shared { settings, sessions, resolver, plain }) })
+}
+
+/// How to answer under these rules, or the node's settings where there are none.
+fn server_config(
+    settings: &ServerTls,
+    sessions: &Arc<dyn StoresServerSessions>,
+    resolver: &Arc<Resolver>,
+    rules: Option<&Rules>,
+) -> Result<ServerConfig, String> {
+    let of_node = match settings.ciphers.is_empty() {
+        true => None,
+        false => Some(provider::suites(&settings.ciphers).map_err(|error| format!("tls.ciphers: {error}"))?),
+    };
+    let suites = rules.and_then(|rules| rules.suites.clone()).or(of_node);
+    let versions = rules.and_then(|rules| rules.versions).unwrap_or(settings.versions);
+    let builder = ServerConfig::builder_with_provider(
+        suites.map_or_else(provider::provider, |suites| provider::with_suites(&suites)),
+    )
+    .with_protocol_versions(versions.supported())
+    .map_err(|error| error.to_string())?;
+    let client = rules.and_then(|rules| rules.client.clone());
+    let is_anonymous = client.is_none();
+    let builder = match client {
+        Some(check) => builder.with_client_cert_verifier(check),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(resolver.clone());
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if settings.http2 {
         config.alpn_protocols.insert(0, HTTP2.to_vec());
     }
-    if settings.tickets {
-        config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| error.to_string())?;
+    if let Some(keys) = &settings.tickets {
+        let binding = rules.map_or(0, |rules| rules.id);
+        config.ticketer = Arc::new(BoundTickets { keys: keys.clone(), binding });
     }
-    config.session_storage = match settings.sessions_max {
-        0 => Arc::new(rustls::server::NoServerSessionStorage {}),
-        sessions => rustls::server::ServerSessionMemoryCache::new(sessions),
+    // A remembered session carries the client's identity, and must not outlive the rules it was proved under.
+    config.session_storage = match is_anonymous {
+        true => sessions.clone(),
+        false => Arc::new(rustls::server::NoServerSessionStorage {}),
     };
     config.send_half_rtt_data = false;
-    Ok(Acceptor { inner: tokio_rustls::TlsAcceptor::from(Arc::new(config)) })
+    Ok(config)
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: std::sync::OnceLock<Arc<CryptoProvider>> = std::sync::OnceLock::new();
-    PROVIDER.get_or_init(|| Arc::new(aws_lc_rs::default_provider())).clone()
+impl Acceptor {
+    /// Shakes hands with a client.
+    pub(crate) async fn accept(
+        &self,
+        tcp: Tcp,
+    ) -> io::Result<(tokio_rustls::server::TlsStream<Tcp>, TlsInfo)> {
+        let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), tcp).await?;
+        let hello = start.client_hello();
+        if let Some(config) = self.shared.settings.challenges.answer(&hello) {
+            start.into_stream(config).await?;
+            return Err(io::Error::other("an ACME server asked, and was answered"));
+        }
+        let rules = self.shared.rules(&hello);
+        let config = self.shared.config(rules.as_deref())?;
+        let stream = start.into_stream(config).await?;
+        let info = info(stream.get_ref().1, rules.as_deref());
+        Ok((stream, info))
+    }
+}
+
+impl Shared {
+    /// What the certificate a client asks for wants of its handshake.
+    fn rules(&self, hello: &ClientHello<'_>) -> Option<Arc<Rules>> {
+        let snapshot = self.settings.publisher.load();
+        let certificate = snapshot.certificate(hello.server_name().unwrap_or_default())?;
+        certificate.rules.clone()?.downcast().ok()
+    }
+
+    fn config(&self, rules: Option<&Rules>) -> io::Result<Arc<ServerConfig>> {
+        let Some(rules) = rules else { return Ok(self.plain.clone()) };
+        if let Some(config) = rules.config.get() {
+            return Ok(config.clone());
+        }
+        let made = server_config(&self.settings, &self.sessions, &self.resolver, Some(rules));
+        let made = Arc::new(made.map_err(io::Error::other)?);
+        Ok(rules.config.get_or_init(|| made).clone())
+    }
 }
 
 struct Resolver {
@@ -87,8 +182,18 @@ impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.publisher.load();
         let certificate = snapshot.certificate(hello.server_name().unwrap_or_default());
-        let keys = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
-        let mut keys = keys.iter().filter_map(|key| key.clone().downcast::<CertifiedKey>().ok()).peekable();
+        let pairs = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
+        let mut keys = pairs
+            .iter()
+            .filter_map(|pair| pair.downcast_ref::<Pair>())
+            .filter_map(|pair| {
+                let told = |error: &String| {
+                    let id = certificate.map(|certificate| &*certificate.id).unwrap_or_default();
+                    tracing::error!(object = format!("ssls/{id}"), error, "certificate cannot be shown");
+                };
+                pair.ready().inspect_err(told).ok()
+            })
+            .peekable();
         let first = keys.peek().cloned();
         // Of several pairs, the first whose algorithm the client can verify.
         keys.find(|key| key.key.choose_scheme(hello.signature_schemes()).is_some())
@@ -97,24 +202,9 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Reads a certificate chain and its key, in PEM; they must belong together.
+/// Reads a certificate chain and its key, in PEM, ready to sign; they must belong together.
 pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
-    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| format!("the certificate is not PEM: {error}"))?;
-    if chain.is_empty() {
-        return Err("there is no certificate in the PEM text".into());
-    }
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|error| format!("the private key is not PEM: {error}"))?;
-    let pair = CertifiedKey::from_der(chain, key, &provider())
-        .map_err(|error| format!("the certificate and its key cannot be used: {error}"))?;
-    Ok(Arc::new(pair))
-}
-
-/// [`load_key_pair`] for the compiler, which does not know TLS.
-pub fn load_certificate(certificate: &str, key: &str) -> Result<Arc<dyn Any + Send + Sync>, String> {
-    Ok(load_key_pair(certificate, key)?)
+    pair::load(certificate, key)
 }
 
 /// Whether the handshake with a client settled on HTTP/2.
@@ -123,7 +213,9 @@ pub(crate) fn speaks_http2(stream: &Stream) -> bool {
 }
 
 /// What the handshake with a client told.
-pub(crate) fn info(connection: &rustls::ServerConnection) -> TlsInfo {
+fn info(connection: &ServerConnection, rules: Option<&Rules>) -> TlsInfo {
+    let chain: &[CertificateDer<'_>] = connection.peer_certificates().unwrap_or_default();
+    let check = rules.and_then(|rules| rules.client.as_deref());
     TlsInfo {
         sni: connection.server_name().map(Box::from),
         version: match connection.protocol_version() {
@@ -134,125 +226,14 @@ pub(crate) fn info(connection: &rustls::ServerConnection) -> TlsInfo {
             .negotiated_cipher_suite()
             .and_then(|suite| suite.suite().as_str())
             .unwrap_or_default(),
-    }
-}
-
-type Known = Vec<(UpstreamTls, bool, Arc<ClientConfig>)>;
-
-/// The client settings of an upstream, made once and shared by all with the same settings, so that
-/// sessions are resumed across configuration changes.
-pub(crate) fn client_config(upstream: &Upstream, http2: bool) -> Result<Arc<ClientConfig>, String> {
-    if http2 {
-        // Its connections are few: the shared table is quick enough.
-        return shared_config(&upstream.tls, true);
-    }
-    if let Some(config) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
-        return Ok(config);
-    }
-    let config = shared_config(&upstream.tls, false)?;
-    Ok(upstream.tls_cache.get_or_init(|| config.clone()).clone().downcast().unwrap_or(config))
-}
-
-/// Settings remembered; past this the oldest goes.
-const KNOWN_MAX: usize = 1024;
-
-/// `http2` is whether that is asked for in the handshake.
-pub(crate) fn shared_config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
-    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((.., config)) = known.iter().find(|known| known.0 == *tls && known.1 == http2) {
-        return Ok(config.clone());
-    }
-    let mut config = build_client(tls)?;
-    if http2 {
-        config.alpn_protocols = vec![HTTP2.to_vec()];
-    }
-    let config = Arc::new(config);
-    if known.len() >= KNOWN_MAX {
-        known.remove(0);
-    }
-    known.push((tls.clone(), http2, config.clone()));
-    Ok(config)
-}
-
-fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let builder = if tls.verify {
-        builder.with_root_certificates(roots(tls.ca_pem.as_deref())?)
-    } else {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(NotVerified(provider())))
-    };
-    match &tls.client {
-        None => Ok(builder.with_no_client_auth()),
-        Some((certificate, key)) => {
-            let pair = load_key_pair(certificate, key)?;
-            let resolver = rustls::sign::SingleCertAndKey::from(pair);
-            Ok(builder.with_client_cert_resolver(Arc::new(resolver)))
-        }
-    }
-}
-
-fn roots(ca_pem: Option<&str>) -> Result<RootCertStore, String> {
-    let mut store = RootCertStore::empty();
-    match ca_pem {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate = certificate.map_err(|error| format!("the CA is not PEM: {error}"))?;
-                store.add(certificate).map_err(|error| format!("the CA cannot be used: {error}"))?;
-            }
-        }
-        None => {
-            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    if store.is_empty() { Err("there is no trusted CA".into()) } else { Ok(store) }
-}
-
-/// The name an endpoint's certificate is asked for.
-pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    ServerName::try_from(bare.to_owned()).map_err(|_| format!("`{host}` is no server name"))
-}
-
-/// Accepts any certificate, as APISIX does unless told to verify; signatures are still checked.
-#[derive(Debug)]
-struct NotVerified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for NotVerified {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        group: connection
+            .negotiated_key_exchange_group()
+            .and_then(|group| group.name().as_str())
+            .unwrap_or_default(),
+        is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        // A resumed session was verified once, which may be long ago.
+        verdict: check.map(|check| check.verdict(chain)).unwrap_or_default(),
+        certificate: clients::describe(chain).map(Arc::new),
+        rules: check.and(rules).map_or(0, |rules| rules.id),
     }
 }

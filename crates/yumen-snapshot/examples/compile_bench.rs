@@ -20,7 +20,9 @@ fn compiler() -> Compiler {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &[],
-        load_certificate: Arc::new(|_, _| Err("no certificates here".into())),
+        load_certificate: Arc::new(|_: &str, _: &str| -> Result<yumen_snapshot::compile::Loaded, String> {
+            Err("no certificates here".into())
+        }),
     };
     Compiler::new(Arc::new(Registry::new(&[])), Arc::new(Carry::default()), env)
 }

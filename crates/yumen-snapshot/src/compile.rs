@@ -15,7 +15,6 @@ mod settings;
 mod tests;
 mod upstream;
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,12 +37,12 @@ use names::{Dependents, Name, Ranked};
 use plugins::PluginSet;
 use route::{RouteHeld, ServiceHeld};
 
+pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded};
 pub use judge::{Flaw, Judge};
 pub use settings::{PluginFlaw, meta_schema};
 
-/// Loads a certificate chain and its key, both PEM, for the door that speaks TLS.
-pub type LoadCertificate =
-    Arc<dyn Fn(&str, &str) -> Result<Arc<dyn Any + Send + Sync>, String> + Send + Sync>;
+/// Loads certificates, for the door that speaks TLS.
+pub type LoadCertificate = Arc<dyn LoadTls>;
 
 /// What upstreams use where they do not say.
 #[derive(Debug, Clone, Copy)]
@@ -134,6 +133,8 @@ pub struct Compiler {
     duplicates: BTreeMap<(Name, &'static str), Problem>,
     ssls: Table<SslHeld>,
     sni_claims: HashMap<Box<str>, BTreeSet<Arc<str>>, RandomState>,
+    /// How many certificates ask clients for theirs.
+    client_policies: usize,
     slots: HashMap<Name, u32, RandomState>,
     free_slots: Vec<u32>,
     /// Host names and certificate an upstream depends on.
@@ -188,6 +189,7 @@ impl Compiler {
             duplicates: BTreeMap::new(),
             ssls: Table::default(),
             sni_claims: HashMap::default(),
+            client_policies: 0,
             slots: HashMap::default(),
             free_slots: Vec::new(),
             upstream_links: HashMap::default(),
@@ -326,6 +328,7 @@ impl Compiler {
             router: self.router.clone(),
             upstreams: self.upstreams.clone(),
             certificates: self.certificates.clone(),
+            asks_clients: self.client_policies > 0,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use regex::bytes::RegexSet;
 use yumen_base::IpSet;
 use yumen_plugin::{Chain, Consumers, Expr, RouteInfo};
 
@@ -86,6 +87,24 @@ pub struct Certificate {
     pub id: Box<str>,
     /// Key pairs in the order written, loaded by the door that speaks TLS.
     pub keys: Box<[Arc<dyn Any + Send + Sync>]>,
+    /// What its handshakes ask beyond the node's settings, loaded by the same door.
+    pub rules: Option<Arc<dyn Any + Send + Sync>>,
+    /// Where clients must show a certificate of theirs.
+    pub client: Option<ClientPolicy>,
+}
+
+/// Which requests need a valid certificate of the client.
+#[derive(Debug)]
+pub struct ClientPolicy {
+    /// Patterns of the paths that do not; none where the handshake already refuses.
+    pub(crate) skip: RegexSet,
+}
+
+impl ClientPolicy {
+    /// Whether a request for this path is served without a certificate.
+    pub fn skips(&self, path: &[u8]) -> bool {
+        self.skip.is_match(path)
+    }
 }
 
 /// By name in lower case; a wildcard as `*.example.com`, the default as `*`.
@@ -112,6 +131,7 @@ pub struct Snapshot {
     pub router: Router,
     pub(crate) upstreams: Upstreams,
     pub(crate) certificates: Certificates,
+    pub(crate) asks_clients: bool,
 }
 
 impl Snapshot {
@@ -136,6 +156,17 @@ impl Snapshot {
     pub fn upstreams(&self) -> impl Iterator<Item = (Slot, &Arc<Upstream>)> {
         let slots = self.upstreams.iter().enumerate();
         slots.filter_map(|(slot, upstream)| Some((Slot(slot as u32), upstream.as_ref()?)))
+    }
+
+    /// Whether any certificate asks clients for theirs.
+    #[inline]
+    pub fn asks_clients(&self) -> bool {
+        self.asks_clients
+    }
+
+    /// The certificates by server name.
+    pub fn certificates(&self) -> impl Iterator<Item = (&str, &Arc<Certificate>)> {
+        self.certificates.iter().map(|(name, certificate)| (&**name, certificate))
     }
 
     /// The certificate for a server name in any case: an exact name wins over a wildcard, which stands

@@ -117,9 +117,11 @@ pub(crate) fn compiler() -> Compiler {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: &[],
-        load_certificate: Arc::new(|cert, _key| match cert.starts_with("bad") {
-            true => Err("not a certificate".into()),
-            false => Ok(Arc::new(cert.to_owned())),
+        load_certificate: Arc::new(|cert: &str, _: &str| -> Result<crate::compile::Loaded, String> {
+            match cert.starts_with("bad") {
+                true => Err("not a certificate".into()),
+                false => Ok(Arc::new(cert.to_owned())),
+            }
         }),
     };
     Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::new(Carry::default()), env)

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use yumen_config::NodeConfig;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Registry};
+use yumen_proxy::tls::Loader;
 use yumen_snapshot::compile::{Compiler, Defaults, Env};
 use yumen_snapshot::upstream::{Keepalive, Timeouts};
 
 /// A compiler for a node of this configuration.
-pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>) -> Compiler {
+pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>, loader: Arc<Loader>) -> Compiler {
     let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
     let is_tls = node.listen.iter().filter(|listen| listen.tls);
     let tls_ports = is_tls.filter_map(|listen| listen.address.rsplit_once(':')?.1.parse().ok());
@@ -31,7 +32,7 @@ pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>) -> Compi
         path_parameters: node.router.path_parameters,
         workers,
         known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
-        load_certificate: Arc::new(yumen_proxy::tls::load_certificate),
+        load_certificate: loader,
     };
     Compiler::new(registry, carry, env)
 }

@@ -1,16 +1,16 @@
 //! The control thread: it alone holds the compiler. Changes come in from every door; snapshots go out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Histogram, Level, Problem};
-use yumen_config::Resource;
+use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
 use yumen_snapshot::compile::{Change, Compiler};
 use yumen_snapshot::{Publisher, Snapshot};
@@ -31,6 +31,19 @@ pub(crate) enum Message {
     Document(Vec<Problem>),
     /// A host name has these addresses.
     Resolved(Box<str>, Vec<IpAddr>),
+    /// Objects of the node itself, which no store holds; answered when they are in force.
+    Own(Vec<Change>, Option<oneshot::Sender<()>>),
+    /// All that somebody who watches over the node finds wrong now.
+    Told(Teller, Vec<Problem>),
+}
+
+/// Who watches over the node and tells what is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Teller {
+    /// The end of certificates.
+    Expiry,
+    /// The ACME client.
+    Acme,
 }
 
 /// Fewer changes at once are everyday: the history has them, the log need not.
@@ -111,6 +124,10 @@ struct Thread {
     early: Vec<Arc<Committed>>,
     /// The findings of the document itself, beside those of its objects.
     document_problems: Vec<Problem>,
+    /// What those who watch over the node find wrong.
+    told: BTreeMap<Teller, Vec<Problem>>,
+    /// The node's own objects.
+    own: BTreeMap<(Kind, Box<str>), Resource>,
     /// Snapshots some worker may still hold: freeing a table is this thread's business.
     retired: Vec<Arc<Snapshot>>,
     /// Host names that were looked up at least once, with or without success.
@@ -138,6 +155,8 @@ pub(crate) fn start(
         started: false,
         early: Vec::new(),
         document_problems: Vec::new(),
+        told: BTreeMap::new(),
+        own: BTreeMap::new(),
         retired: Vec::new(),
         looked_up: BTreeSet::new(),
     };
@@ -171,6 +190,8 @@ impl Thread {
                 Message::Committed(one) if self.started => committed.push(one),
                 Message::Committed(one) => self.early.push(one),
                 Message::Document(problems) => self.tell_document(problems),
+                Message::Own(changes, done) => self.take_own(changes, done),
+                Message::Told(teller, problems) => self.take_told(teller, problems),
                 Message::Resolved(host, addrs) => {
                     self.looked_up.insert(host.clone());
                     resolved.push(Change::Resolved { host, addrs });
@@ -193,12 +214,43 @@ impl Thread {
 
     fn start(&mut self, state: &State) {
         self.started = true;
-        let changes = self.compiler.diff(state.resources());
+        let own = self.own.values().cloned();
+        let changes = self.compiler.diff(state.resources().into_iter().chain(own).collect());
         self.compile("configuration applied", changes, state.revision);
         let later = self.early.drain(..).filter(|one| one.revision > state.revision);
         let later: Vec<Message> = later.map(Message::Committed).collect();
         if !later.is_empty() {
             self.handle(later);
+        }
+    }
+
+    /// What comes before the store has spoken waits for it: a node must not serve its own objects alone.
+    fn take_own(&mut self, changes: Vec<Change>, done: Option<oneshot::Sender<()>>) {
+        for change in &changes {
+            match change {
+                Change::Put(resource) => {
+                    let key = (resource.kind, resource.id.as_ref().into());
+                    self.own.insert(key, resource.clone());
+                }
+                Change::Delete(kind, id) => drop(self.own.remove(&(*kind, id.clone()))),
+                Change::Resolved { .. } => {}
+            }
+        }
+        if self.started {
+            let revision = *self.applied.borrow();
+            self.compile("the node's own objects applied", changes, revision);
+        }
+        if let Some(done) = done {
+            // Whoever asked may be gone.
+            let _ = done.send(());
+        }
+    }
+
+    fn take_told(&mut self, teller: Teller, problems: Vec<Problem>) {
+        let before = self.told.insert(teller, problems.clone()).unwrap_or_default();
+        if before != problems {
+            log(&problems);
+            self.show();
         }
     }
 
@@ -241,6 +293,7 @@ impl Thread {
     fn show(&self) {
         let mut all = self.document_problems.clone();
         all.extend(self.compiler.problems());
+        all.extend(self.told.values().flatten().cloned());
         *self.shown.problems.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }

@@ -21,6 +21,7 @@ mod process;
 mod reference;
 mod remote;
 mod run;
+mod tls;
 mod top;
 mod trial;
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use yumen_base::{Level, Problem};
 use yumen_config::{NodeConfig, Resource, document};
-use yumen_plugin::Carry;
 use yumen_snapshot::compile::Compiler;
 use yumen_snapshot::{Snapshot, policy};
 
@@ -14,7 +13,7 @@ use crate::compiler;
 
 /// A compiler as the node makes it, with nothing in it.
 pub(crate) fn compiler() -> Compiler {
-    compiler::new(&NodeConfig::default(), 1, Arc::new(Carry::default()))
+    compiler::new(&NodeConfig::default(), 1, Arc::default(), Arc::default())
 }
 
 /// A file that was read and compiled.

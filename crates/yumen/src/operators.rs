@@ -20,7 +20,8 @@ use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
-use yumen_proxy::{AllCounters, Counters, RecentRequest, tls};
+use yumen_proxy::tls::Loader;
+use yumen_proxy::{AllCounters, Counters, RecentRequest};
 use yumen_snapshot::plan::{Limits, Plan};
 use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
@@ -28,6 +29,7 @@ use yumen_store::{Revision, Store, StoreError};
 use crate::control::{Control, Shown};
 use crate::node;
 use crate::origin::ConfigSource;
+use crate::tls::{Expiry, Staples};
 use crate::trial::Trial;
 
 /// A share of fewer requests than this tells nothing.
@@ -43,6 +45,8 @@ pub(crate) struct House {
     pub(crate) source: ConfigSource,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) trial: Arc<Trial>,
+    pub(crate) expiry: Arc<Expiry>,
+    pub(crate) staples: Arc<Staples>,
 }
 
 /// What can be read of the workers.
@@ -126,7 +130,7 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
         house.store.clone(),
         registry,
         yumen_plugins::inactive::KNOWN_ELSEWHERE,
-        Arc::new(tls::load_certificate),
+        Arc::new(Loader::default()),
     );
     let access = Access::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
     state.access = Arc::new(access);
@@ -254,6 +258,8 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             house.probes.clone(),
             Arc::new(HealthMetrics(snapshots)),
             Arc::new(source.clone()),
+            house.expiry.clone(),
+            house.staples.clone(),
         ],
         describe: Arc::new(move || {
             let mut members = source.document();

@@ -128,6 +128,7 @@ fn families() -> Vec<Family> {
     yumen_proxy::AllCounters::example().gather(&mut families);
     yumen_plugins::prometheus::example().gather(&mut families);
     crate::control::describe(&mut families);
+    crate::tls::describe(&mut families);
     ConfigSource(None).gather(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());

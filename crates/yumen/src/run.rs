@@ -13,7 +13,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, StoreKind};
 use yumen_plugin::Carry;
 use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
-use yumen_proxy::tls::{self, Acceptor, ServerTls};
+use yumen_proxy::tls::Acceptor;
 use yumen_proxy::{Counters, Listener, ListenerSettings, Settings, WorkerParts};
 use yumen_snapshot::Publisher;
 
@@ -24,6 +24,7 @@ use crate::guard::Guarded;
 use crate::operators::{FleetView, House, Operators};
 use crate::origin::ConfigSource;
 use crate::process::Placement;
+use crate::tls::Tls;
 use crate::trial::Trial;
 use crate::{compiler, dns, node, process};
 
@@ -41,7 +42,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut listeners = Listeners::bind(&node, workers)?;
     let carry = Arc::new(Carry::default());
     let publisher = Arc::new(Publisher::default());
-    let compiler = compiler::new(&listeners.actual(&node), workers, carry.clone());
+    let tls = Tls::new(&node)?;
+    let compiler = compiler::new(&listeners.actual(&node), workers, carry.clone(), tls.loader.clone());
     let trial = Arc::new(Trial::new(&compiler));
     let control = control::start(compiler, carry.clone(), publisher.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -49,11 +51,13 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         .thread_name("yumen-async")
         .enable_all()
         .build()?;
+    let acme = tls.open_acme(&node, &control)?;
     let doors = Doors::open(&node, &control, trial.clone())?;
     start_resolving(&runtime, &node, &control);
     wait_for_first_snapshot(&control);
     let (drain, draining) = watch::channel(false);
-    let fleet = Fleet::start(&node, workers, &place, &publisher, &listeners, &draining)?;
+    let acceptor = tls.acceptor(&node, &publisher)?;
+    let fleet = Fleet::start(&node, workers, &place, &publisher, &listeners, &acceptor, &draining)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.sockets.clear();
     let supervisor = yumen_proxy::probe::Supervisor::default();
@@ -68,7 +72,13 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         source: ConfigSource(doors.fallback.clone()),
         publisher,
         trial,
+        expiry: tls.expiry.clone(),
+        staples: tls.staples.clone(),
     };
+    tls.tend(&runtime, &node, &house.control);
+    if let Some(acme) = acme {
+        runtime.spawn(acme.tend());
+    }
     let operators = Operators::serve(&runtime, &node, &house)?;
     let mut signals = runtime.block_on(async { Signals::listen() })?;
     announce(&listeners, &operators, open_files, workers, &node);
@@ -188,10 +198,10 @@ impl Fleet {
         place: &Placement,
         publisher: &Arc<Publisher>,
         listeners: &Listeners,
+        acceptor: &Acceptor,
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<Fleet> {
         let settings = Arc::new(node::settings(node)?);
-        let acceptor = acceptor(node, publisher)?;
         let (log_queue, log_writer) = start_access_log(node)?;
         let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
         for id in 0..workers {
@@ -206,7 +216,7 @@ impl Fleet {
                 drain: draining.clone(),
                 seed: seed()?,
             };
-            let sockets = listeners.of_worker(id, &acceptor)?;
+            let sockets = listeners.of_worker(id, acceptor)?;
             fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
             fleet.counters.push(counters);
             fleet.applied.push(applied);
@@ -253,21 +263,6 @@ fn start_worker(
 
 fn seed() -> anyhow::Result<u64> {
     Ok(getrandom::u64()?)
-}
-
-/// TLS for all listeners: the snapshot's certificates, and a self-signed one where none fits.
-fn acceptor(node: &NodeConfig, publisher: &Arc<Publisher>) -> anyhow::Result<Acceptor> {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()])?;
-    let default = tls::load_key_pair(&made.cert.pem(), &made.signing_key.serialize_pem())
-        .map_err(|error| anyhow::anyhow!("the default certificate cannot be used: {error}"))?;
-    let tls12 = node.tls.version_min != yumen_config::node::TlsVersion::V1_3;
-    let publisher = publisher.clone();
-    // All workers share one memory, so that a session is found wherever its client lands.
-    let sessions_max = node.tls.session_entries as usize * node::workers(node, process::allowed_cpus().len());
-    let tickets = node.tls.session_tickets;
-    let http2 = node.http2.enabled;
-    tls::acceptor(ServerTls { publisher, default: Some(default), tls12, http2, tickets, sessions_max })
-        .map_err(|error| anyhow::anyhow!("TLS cannot be set up: {error}"))
 }
 
 fn log_format(node: &NodeConfig) -> LogFormat {

@@ -65,7 +65,7 @@ fn compiled(resources: &[Resource]) -> Compiled {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
-        load_certificate: Arc::new(|_, _| Ok(Arc::new(()))),
+        load_certificate: crate::testing::load_certificate(),
     };
     let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
     let mut compiler = Compiler::new(registry, Arc::new(Carry::default()), env);

@@ -1,4 +1,4 @@
-//! Limits, timeouts and protocols of a node.
+//! Limits and timeouts of a node.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -203,41 +203,4 @@ impl Default for Dns {
             timeout_ms: 5000,
         }
     }
-}
-
-/// TLS towards clients.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tls {
-    /// The oldest version spoken, where the certificate does not say.
-    pub version_min: TlsVersion,
-    /// Whether clients may resume with tickets.
-    pub session_tickets: bool,
-    /// How many sessions each worker remembers for clients without tickets; 0 remembers none.
-    pub session_entries: u32,
-    /// How long a handshake may take, in milliseconds.
-    #[schemars(range(min = 1))]
-    pub handshake_ms: u64,
-}
-
-impl Default for Tls {
-    fn default() -> Self {
-        Tls {
-            version_min: TlsVersion::V1_2,
-            session_tickets: true,
-            session_entries: 4096,
-            handshake_ms: 10_000,
-        }
-    }
-}
-
-/// A TLS version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum TlsVersion {
-    /// RFC 5246.
-    #[serde(rename = "1.2")]
-    V1_2,
-    /// RFC 8446.
-    #[serde(rename = "1.3")]
-    V1_3,
 }

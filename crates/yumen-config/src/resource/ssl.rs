@@ -55,6 +55,9 @@ pub struct Ssl {
     /// The versions allowed; absent means the node's.
     #[schemars(length(max = 3), extend("uniqueItems" = true))]
     pub ssl_protocols: Option<Vec<SslProtocol>>,
+    /// The cipher suites allowed, by OpenSSL's or IANA's names, the most liked first; absent means the node's. Beyond APISIX.
+    #[schemars(length(min = 1, max = 16), extend("uniqueItems" = true))]
+    pub ssl_ciphers: Option<Vec<String>>,
     /// 1 in force, 0 switched off.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]
@@ -97,9 +100,12 @@ pub struct SslClient {
     /// How many intermediates a client's chain may have.
     #[serde(default = "common::one")]
     pub depth: u8,
-    /// Targets for which no certificate is asked.
+    /// Paths that are served without a valid certificate.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub skip_mtls_uri_regex: Option<Vec<String>>,
+    /// The authorities' lists of revoked certificates, PEM. Beyond APISIX.
+    #[schemars(length(min = 128, max = 16_777_216))]
+    pub crl: Option<String>,
 }
 
 /// A TLS version.

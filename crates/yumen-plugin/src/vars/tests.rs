@@ -112,6 +112,51 @@ fn variables_of_the_connection() {
 }
 
 #[test]
+fn variables_of_the_client_certificate() {
+    check("ssl_curve", "X25519MLKEM768");
+    check("ssl_session_reused", ".");
+    check("ssl_client_verify", "SUCCESS");
+    check("ssl_client_s_dn", "CN=robot,O=Shop");
+    check("ssl_client_i_dn", "CN=Shop Robots");
+    check("ssl_client_serial", "0A1B");
+    check("ssl_client_fingerprint", "c0ffee");
+    check("ssl_client_v_start", "Jan  1 00:00:00 1970 GMT");
+    check("ssl_client_v_end", "Nov 22 00:00:00 2024 GMT");
+    // less than two days, as the requests of these tests arrive on the 20th at noon
+    check("ssl_client_v_remain", "1");
+    check(
+        "ssl_client_raw_cert",
+        "-----BEGIN CERTIFICATE-----\nbm90IHJlYWxseSBERVI=\n-----END CERTIFICATE-----\n",
+    );
+    check(
+        "ssl_client_cert",
+        "-----BEGIN CERTIFICATE-----\n\tbm90IHJlYWxseSBERVI=\n\t-----END CERTIFICATE-----",
+    );
+    let escaped = concat!(
+        "-----BEGIN%20CERTIFICATE-----%0Abm90IHJlYWxseSBERVI%3D%0A",
+        "-----END%20CERTIFICATE-----%0A"
+    );
+    check("ssl_client_escaped_cert", escaped);
+    with_exchange(false, "GET / HTTP/1.0", |ex| {
+        for name in ["ssl_client_verify", "ssl_client_s_dn", "ssl_client_raw_cert", "ssl_session_reused"] {
+            assert_eq!(value(name, ex), None, "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_verdict_is_told_as_nginx_tells_it() {
+    let check = |verdict: crate::ClientVerdict, expected: &str| {
+        let mut out = Vec::new();
+        verdict.append(&mut out);
+        assert_eq!(out, expected.as_bytes());
+    };
+    check(crate::ClientVerdict::Absent, "NONE");
+    check(crate::ClientVerdict::Verified, "SUCCESS");
+    check(crate::ClientVerdict::Failed("certificate expired".into()), "FAILED:certificate expired");
+}
+
+#[test]
 fn times_are_those_of_the_exchange() {
     check("msec", "1732105994.042");
     check("time_iso8601", "2024-11-20T12:33:14+00:00");

@@ -1,23 +1,80 @@
-//! Certificates by server name.
+//! Certificates by server name, and what their handshakes ask of clients.
 
 use std::any::Any;
 use std::sync::Arc;
 
+use regex::bytes::RegexSet;
 use yumen_base::Problem;
 use yumen_config::decode;
 use yumen_config::resource as config;
 
 use super::judge::Flaw;
 use super::{Compiler, LoadCertificate, Name, Staged, invalid};
-use crate::snapshot::Certificate;
+use crate::snapshot::{Certificate, ClientPolicy};
+
+/// Something of the door that speaks TLS.
+pub type Loaded = Arc<dyn Any + Send + Sync>;
+
+/// The door that speaks TLS, as the compiler asks it. Must do no I/O.
+pub trait LoadTls: Send + Sync {
+    /// Reads a certificate chain and its key, both PEM; they must belong together.
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, String>;
+
+    /// Reads what the handshakes of a certificate ask beyond the node's settings. An error names the
+    /// field of the object and says what is wrong with it.
+    fn rules(&self, written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)>;
+
+    /// Says whether authorities, PEM, can be used.
+    fn authorities(&self, pem: &str) -> Result<(), String>;
+}
+
+/// A door that takes certificates and asks nothing more, for tests.
+impl<F> LoadTls for F
+where
+    F: Fn(&str, &str) -> Result<Loaded, String> + Send + Sync,
+{
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, String> {
+        self(certificate, key)
+    }
+
+    fn rules(&self, _written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)> {
+        Ok(Arc::new(()))
+    }
+
+    fn authorities(&self, _pem: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What the handshakes of a certificate ask beyond the node's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandshakeRules<'w> {
+    /// The versions allowed, as `TLSv1.2`; none are the node's.
+    pub versions: Option<(bool, bool)>,
+    /// Cipher suites by name, the most liked first; none are the node's.
+    pub ciphers: Option<&'w [String]>,
+    /// What clients must show.
+    pub client: Option<ClientRules<'w>>,
+}
+
+/// What clients must show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientRules<'w> {
+    /// Authorities, PEM.
+    pub ca: &'w str,
+    /// How many certificates may stand between the client's and an authority.
+    pub depth: u8,
+    /// Lists of revoked certificates, PEM.
+    pub crl: Option<&'w str>,
+    /// Whether the handshake lets everybody in, since some paths need no certificate.
+    pub is_optional: bool,
+}
 
 /// What is kept of an ssl object.
 pub(super) struct SslHeld {
     certificate: Arc<Certificate>,
     snis: Vec<Box<str>>,
 }
-
-type Loaded = Box<[Arc<dyn Any + Send + Sync>]>;
 
 fn pairs(written: &config::Ssl) -> impl Iterator<Item = (&str, &str)> {
     let more = written.certs.iter().flatten().zip(written.keys.iter().flatten());
@@ -30,21 +87,64 @@ fn is_reference((cert, key): (&str, &str)) -> bool {
     cert.starts_with('$') || key.starts_with('$')
 }
 
-/// Loads all pairs of an object; references are left out.
-pub(super) fn load(with: &LoadCertificate, written: &config::Ssl) -> Result<Loaded, Flaw> {
+/// What an object gives to the snapshot.
+pub(super) struct Parts {
+    keys: Box<[Loaded]>,
+    rules: Option<Loaded>,
+    client: Option<ClientPolicy>,
+}
+
+/// Loads all of an object; references are left out.
+pub(super) fn load(with: &LoadCertificate, written: &config::Ssl) -> Result<Parts, Flaw> {
     let here = pairs(written).enumerate().filter(|(_, pair)| !is_reference(*pair));
-    here.map(|(at, (cert, key))| with(cert, key).map_err(|message| Flaw::Certificate { at, message }))
-        .collect()
+    let keys = here
+        .map(|(at, (cert, key))| with.pair(cert, key).map_err(|message| Flaw::Certificate { at, message }))
+        .collect::<Result<_, _>>()?;
+    let rules = handshake_rules(written);
+    let rules = rules.map(|rules| with.rules(&rules)).transpose();
+    let rules = rules.map_err(|(path, message)| Flaw::Handshake { path, message })?;
+    Ok(Parts { keys, rules, client: client_policy(written)? })
+}
+
+fn handshake_rules(written: &config::Ssl) -> Option<HandshakeRules<'_>> {
+    if written.client.is_none() && written.ssl_protocols.is_none() && written.ssl_ciphers.is_none() {
+        return None;
+    }
+    let allows = |version| move |all: &Vec<config::SslProtocol>| all.contains(&version);
+    Some(HandshakeRules {
+        versions: written
+            .ssl_protocols
+            .as_ref()
+            .map(|all| (allows(config::SslProtocol::Tls12)(all), allows(config::SslProtocol::Tls13)(all))),
+        ciphers: written.ssl_ciphers.as_deref(),
+        client: written.client.as_ref().map(|client| ClientRules {
+            ca: &client.ca,
+            depth: client.depth,
+            crl: client.crl.as_deref(),
+            is_optional: client.skip_mtls_uri_regex.is_some(),
+        }),
+    })
+}
+
+fn client_policy(written: &config::Ssl) -> Result<Option<ClientPolicy>, Flaw> {
+    let Some(client) = &written.client else { return Ok(None) };
+    let patterns = client.skip_mtls_uri_regex.iter().flatten();
+    let skip = RegexSet::new(patterns).map_err(|error| Flaw::Handshake {
+        path: "client.skip_mtls_uri_regex",
+        message: error.to_string(),
+    })?;
+    Ok(Some(ClientPolicy { skip }))
 }
 
 impl Compiler {
     pub(super) fn stage_ssl(&mut self, name: &Name, json: &str) -> Staged {
         let written: config::Ssl = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let keys = load(&self.env.load_certificate, &written).map_err(|flaw| match flaw {
+        let parts = load(&self.env.load_certificate, &written).map_err(|flaw| match flaw {
             Flaw::Certificate { at, message } => {
                 let path = if at == 0 { "cert".to_owned() } else { format!("certs[{}]", at - 1) };
                 vec![Problem::error(name.to_string(), path, message)]
             }
+            Flaw::Handshake { path, message } => vec![Problem::error(name.to_string(), path, message)],
             other => vec![Problem::error(name.to_string(), "", format!("{other:?}"))],
         })?;
         let shown = written.kind == config::SslType::Server && written.status != 0;
@@ -52,34 +152,24 @@ impl Compiler {
             self.remove_ssl(name);
             return Ok(Vec::new());
         }
-        if written.client.is_some() {
-            // Served without the check it asks for, it would let everybody in.
-            let message = "client certificates cannot be asked for in this version";
-            return Err(vec![Problem::error(name.to_string(), "client", message)]);
-        }
-        let mut problems = Vec::new();
-        if written.ssl_protocols.is_some() {
-            let message = "the node's TLS versions are used for every certificate in this version";
-            problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
-        }
         if pairs(&written).any(is_reference) {
             let message = "references to secrets are not resolved in this version";
             return Err(vec![Problem::error(name.to_string(), "cert", message)]);
         }
-        let mut snis: Vec<Box<str>> = Vec::new();
-        for sni in written.snis().iter() {
-            if sni.starts_with('*') && sni.len() > 1 && !sni.starts_with("*.") {
-                let message = format!("{sni} is not a name or a wildcard of one label, and is left out");
-                problems.push(Problem::warning(name.to_string(), "snis", message));
-            } else {
-                snis.push(sni.to_ascii_lowercase().into());
-            }
+        let mut problems = Vec::new();
+        let protocols = written.ssl_protocols.as_deref().unwrap_or_default();
+        if protocols.contains(&config::SslProtocol::Tls11) {
+            let message = "TLSv1.1 is obsolete (RFC 8996) and not spoken";
+            problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
         }
+        let snis = server_names(name, &written, &mut problems);
         self.remove_ssl(name);
-        let certificate = Arc::new(Certificate { id: Box::from(&*name.id), keys });
+        let Parts { keys, rules, client } = parts;
+        let certificate = Arc::new(Certificate { id: Box::from(&*name.id), keys, rules, client });
         for sni in &snis {
             self.sni_claims.entry(sni.clone()).or_default().insert(name.id.clone());
         }
+        self.client_policies += usize::from(certificate.client.is_some());
         self.ssls.insert(name.id.clone(), SslHeld { certificate, snis });
         self.settle_snis(name);
         Ok(problems)
@@ -93,7 +183,9 @@ impl Compiler {
             }
         }
         self.settle_snis(name);
-        self.ssls.remove(&name.id);
+        if let Some(held) = self.ssls.remove(&name.id) {
+            self.client_policies -= usize::from(held.certificate.client.is_some());
+        }
     }
 
     /// Gives each server name of an object to the last of those that claim it.
@@ -121,4 +213,18 @@ impl Compiler {
         });
         taken.collect()
     }
+}
+
+/// The names an object is for, in lower case.
+fn server_names(name: &Name, written: &config::Ssl, problems: &mut Vec<Problem>) -> Vec<Box<str>> {
+    let mut snis: Vec<Box<str>> = Vec::new();
+    for sni in written.snis().iter() {
+        if sni.starts_with('*') && sni.len() > 1 && !sni.starts_with("*.") {
+            let message = format!("{sni} is not a name or a wildcard of one label, and is left out");
+            problems.push(Problem::warning(name.to_string(), "snis", message));
+        } else {
+            snis.push(sni.to_ascii_lowercase().into());
+        }
+    }
+    snis
 }

@@ -47,6 +47,13 @@ pub enum Flaw {
         /// Why.
         message: String,
     },
+    /// What handshakes shall ask cannot be asked.
+    Handshake {
+        /// The field of the ssl object.
+        path: &'static str,
+        /// Why.
+        message: String,
+    },
 }
 
 impl From<Invalid> for Flaw {

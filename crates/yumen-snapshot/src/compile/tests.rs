@@ -113,9 +113,11 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &["later"],
-        load_certificate: Arc::new(|cert, _key| match cert.starts_with("bad") {
-            true => Err("not a certificate".into()),
-            false => Ok(Arc::new(cert.to_owned())),
+        load_certificate: Arc::new(|cert: &str, _: &str| -> Result<crate::compile::Loaded, String> {
+            match cert.starts_with("bad") {
+                true => Err("not a certificate".into()),
+                false => Ok(Arc::new(cert.to_owned())),
+            }
         }),
     };
     Compiler::new(Arc::new(Registry::new(&kinds)), carry, env)

@@ -267,12 +267,25 @@ impl Compiler {
             }
             client = Some((ssl.cert.into(), ssl.key.into()));
         }
+        self.check_upstream_tls(written)?;
         let tls =
             UpstreamTls { verify: written.verify, ca_pem: written.ca.as_deref().map(Box::from), client };
         if tls == *self.plain_tls {
             return Ok(self.plain_tls.clone());
         }
         Ok(self.carry.keep(&format!("upstream tls {:032x}", tls_identity(&tls)), || tls))
+    }
+
+    /// What only the first request would tell otherwise.
+    fn check_upstream_tls(&self, written: &config::UpstreamTls) -> Result<(), (String, String)> {
+        let door = &self.env.load_certificate;
+        if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
+            door.pair(cert, key).map_err(|message| ("tls.client_cert".to_owned(), message))?;
+        }
+        match &written.ca {
+            Some(ca) => door.authorities(ca).map_err(|message| ("tls.ca".to_owned(), message)),
+            None => Ok(()),
+        }
     }
 
     fn endpoints_of(&self, node: &config::Node, named: &Naming) -> Vec<Endpoint> {

@@ -92,6 +92,7 @@ impl Asked {
             sni: (!name.is_empty()).then(|| name.into()),
             version: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
+            ..TlsInfo::default()
         });
         let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), url.port());
         let client = Client { peer: SocketAddr::new(ip, 0), local, tls, connection: 0 };

@@ -51,3 +51,57 @@ fn connections_of_https_upstreams_are_kept() {
     }
     assert_eq!(gateway.metric("yumen_upstream_connects_total"), 1.0);
 }
+
+#[test]
+fn a_certificate_is_shown_to_upstreams_that_ask() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let pair = servers.sign("shop", &["shop.test"], ecdsa());
+    let nginx = Nginx::mutual(&pair.cert, &pair.key, &clients.cert);
+    let robot = clients.person("robot", 1, 2100);
+    let stranger = Authority::new("others").person("stranger", 1, 2100);
+    let upstream =
+        |tls: Value| json!({ "scheme": "https", "nodes": { nginx.address.to_string(): 1 }, "tls": tls });
+    let verified = json!({ "verify": true, "ca": servers.cert });
+    let mut shown = verified.clone();
+    shown["client_cert"] = robot.cert.clone().into();
+    shown["client_key"] = robot.key.clone().into();
+    let (mut by_id, mut wrong) = (verified.clone(), verified.clone());
+    by_id["client_cert_id"] = "robot".into();
+    wrong["client_cert"] = stranger.cert.into();
+    wrong["client_key"] = stranger.key.into();
+    let route = |id: &str, tls: Value| {
+        let rewrite = json!({ "proxy-rewrite": { "uri": "/client" } });
+        json!({ "id": id, "uri": format!("/{id}"), "upstream": upstream(tls), "plugins": rewrite })
+    };
+    let routes =
+        [route("none", verified), route("inline", shown), route("by-id", by_id), route("wrong", wrong)];
+    let ssl = json!({ "id": "robot", "type": "client", "cert": robot.cert, "key": robot.key });
+    let gateway = Gateway::start(&json!({ "routes": routes, "ssls": [ssl] }));
+    let ask = |path: &str| {
+        let reply = gateway.get_with(path, "Host: shop.test\r\n");
+        (reply.status, reply.text())
+    };
+    assert_eq!(ask("/inline"), (200, "O=Shop\\, Inc,CN=robot".to_owned()));
+    assert_eq!(ask("/by-id"), (200, "O=Shop\\, Inc,CN=robot".to_owned()));
+    // the connections of one are not lent to the other; NGINX says 400 to those it does not know
+    assert_eq!(ask("/none").0, 400);
+    assert_eq!(ask("/wrong").0, 400);
+}
+
+#[test]
+fn what_cannot_be_used_towards_upstreams_is_told_before_it_is_needed() {
+    let pair = Authority::new("known").person("robot", 1, 2100);
+    let other = Authority::new("known").person("other", 1, 2100);
+    let padding = "x".repeat(200);
+    let upstream = |tls: Value| json!({ "scheme": "https", "nodes": { "127.0.0.1:1": 1 }, "tls": tls });
+    let routes = [
+        json!({ "id": "a", "uri": "/a", "upstream": upstream(json!({ "verify": true, "ca": padding })) }),
+        json!({ "id": "b", "uri": "/b", "upstream": upstream(json!({ "client_cert": pair.cert, "client_key": other.key })) }),
+    ];
+    let gateway = Gateway::start(&json!({ "routes": routes }));
+    let problems = gateway.status_json("/yumen/v1/problems");
+    let told = |at: usize| format!("{} {}", problems[at]["object"], problems[at]["path"]);
+    assert_eq!(told(0), "\"routes/a\" \"upstream.tls.ca\"");
+    assert_eq!(told(1), "\"routes/b\" \"upstream.tls.client_cert\"");
+    assert_eq!(gateway.get("/a").status, 503);
+}

@@ -1,8 +1,8 @@
 //! Certificates of the tests: an authority, and what it signs.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256,
-    PKCS_RSA_SHA256,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
+    KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
 /// A certificate and its key, PEM.
@@ -26,6 +26,48 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let cert = params.self_signed(&key).expect("a certificate").pem();
         Authority { cert, issuer: Issuer::new(params, key) }
+    }
+
+    /// An authority this one vouches for.
+    pub(crate) fn under(&self, name: &str) -> Authority {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let cert = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
+        Authority { cert, issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate of somebody, with this serial number and end.
+    pub(crate) fn person(&self, name: &str, serial: u8, last_year: i32) -> Pair {
+        let key = ecdsa();
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, "Shop, Inc");
+        params.serial_number = Some(SerialNumber::from(vec![serial]));
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(last_year, 1, 1);
+        let cert = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
+        Pair { cert, key: key.serialize_pem() }
+    }
+
+    /// The list of what it has revoked.
+    pub(crate) fn revoked(&self, serials: &[u8]) -> String {
+        let revoked = |serial: &u8| RevokedCertParams {
+            serial_number: SerialNumber::from(vec![*serial]),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(vec![1]),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).expect("a list").pem().expect("PEM")
     }
 
     /// A certificate for these names; the common name tells it from others.

@@ -14,15 +14,20 @@ pub(crate) struct Nginx {
 impl Nginx {
     /// Serves `files/` of its scratch directory; `PUT /upload/NAME` keeps a body there; gzip on.
     pub(crate) fn start() -> Nginx {
-        Nginx::with("", "")
+        Nginx::with("", "", "")
     }
 
     /// The same over TLS with this certificate and key, PEM.
     pub(crate) fn tls(cert: &str, key: &str) -> Nginx {
-        Nginx::with(cert, key)
+        Nginx::with(cert, key, "")
     }
 
-    fn with(cert: &str, key: &str) -> Nginx {
+    /// The same, for clients only whose certificate leads to this authority.
+    pub(crate) fn mutual(cert: &str, key: &str, ca: &str) -> Nginx {
+        Nginx::with(cert, key, ca)
+    }
+
+    fn with(cert: &str, key: &str, ca: &str) -> Nginx {
         let scratch = Scratch::new();
         let address = closed_port();
         for dir in ["files/upload", "temp"] {
@@ -32,7 +37,13 @@ impl Nginx {
             String::new()
         } else {
             let (cert, key) = (scratch.write("cert.pem", cert), scratch.write("key.pem", key));
-            format!("ssl_certificate {cert}; ssl_certificate_key {key};")
+            let clients = match ca.is_empty() {
+                true => String::new(),
+                false => {
+                    format!("ssl_client_certificate {}; ssl_verify_client on;", scratch.write("ca.pem", ca))
+                }
+            };
+            format!("ssl_certificate {cert}; ssl_certificate_key {key}; {clients}")
         };
         let ssl = if cert.is_empty() { "" } else { " ssl" };
         let dir = scratch.path().display();
@@ -52,6 +63,7 @@ impl Nginx {
                  listen {address}{ssl}; {tls}
                  location / {{ root {dir}/files; }}
                  location /upload/ {{ root {dir}/files; dav_methods PUT; }}
+                 location = /client {{ return 200 \"$ssl_client_s_dn\"; }}
                  location = /host {{ return 200 \"$http_host $ssl_server_name\"; }}
                }}
              }}"

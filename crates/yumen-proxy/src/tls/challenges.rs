@@ -1,0 +1,57 @@
+//! Certificates that prove to an ACME server who answers for a name (RFC 8737).
+//!
+//! They are shown to nobody who does not ask for them by protocol, and carry no traffic.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ServerConfig;
+use rustls::server::ClientHello;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+
+use super::pair;
+use super::provider::provider;
+
+/// The protocol by which an ACME server asks.
+pub(super) const ALPN: &[u8] = b"acme-tls/1";
+
+/// The challenges under way, by server name.
+#[derive(Debug, Default)]
+pub struct Challenges {
+    by_name: Mutex<HashMap<String, Arc<CertifiedKey>>>,
+}
+
+impl Challenges {
+    /// Shows this certificate, PEM, to an ACME server that asks for `name`.
+    pub fn put(&self, name: &str, certificate: &str, key: &str) -> Result<(), String> {
+        let pair = pair::load(certificate, key)?;
+        self.lock().insert(name.to_ascii_lowercase(), pair);
+        Ok(())
+    }
+
+    /// The challenge is over.
+    pub fn remove(&self, name: &str) {
+        self.lock().remove(&name.to_ascii_lowercase());
+    }
+
+    /// How to answer, where this is an ACME server that asks for something.
+    pub(super) fn answer(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        let asks = hello.alpn().is_some_and(|mut all| all.any(|one| one == ALPN));
+        if !asks {
+            return None;
+        }
+        let pair = self.lock().get(&hello.server_name()?.to_ascii_lowercase()).cloned()?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .ok()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.send_tls13_tickets = 0;
+        Some(Arc::new(config))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<CertifiedKey>>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

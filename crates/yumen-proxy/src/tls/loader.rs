@@ -1,0 +1,111 @@
+//! The compiler's door to TLS: reads certificates and rules of handshakes, one copy of what is alike.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::{ServerConfig, SupportedCipherSuite};
+use tokio::sync::mpsc::UnboundedSender;
+use yumen_snapshot::compile::{HandshakeRules, LoadTls, Loaded};
+
+use super::clients::{ClientCheck, roots};
+use super::pair::Pair;
+use super::provider::{Versions, suites};
+
+/// Reads certificates for compilers.
+#[derive(Default)]
+pub struct Loader {
+    shared: Mutex<HashMap<u128, Weak<[u8]>, foldhash::fast::RandomState>>,
+    rules: Mutex<HashMap<u128, Weak<Rules>, foldhash::fast::RandomState>>,
+    wanted: Option<UnboundedSender<Weak<Pair>>>,
+}
+
+/// What the handshakes of some certificates ask beyond the node's settings.
+pub(super) struct Rules {
+    /// Tells them from all others.
+    pub(super) id: u128,
+    pub(super) versions: Option<Versions>,
+    pub(super) suites: Option<Vec<SupportedCipherSuite>>,
+    pub(super) client: Option<Arc<ClientCheck>>,
+    /// Made by the acceptor, once.
+    pub(super) config: OnceLock<Arc<ServerConfig>>,
+}
+
+impl Loader {
+    /// A loader whose certificates say when their status is wanted: those that must show one at once,
+    /// others at their first handshake.
+    pub fn telling(wanted: UnboundedSender<Weak<Pair>>) -> Loader {
+        Loader { wanted: Some(wanted), ..Loader::default() }
+    }
+
+    /// One copy of a certificate that stands in many chains.
+    fn share(&self, der: &[u8]) -> Arc<[u8]> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = id_of(&[der]);
+        if let Some(known) = shared.get(&id).and_then(Weak::upgrade) {
+            return known;
+        }
+        let copy: Arc<[u8]> = der.into();
+        forget_unused(&mut shared);
+        shared.insert(id, Arc::downgrade(&copy));
+        copy
+    }
+}
+
+/// Drops what nobody holds once it is half of the table.
+fn forget_unused<T: ?Sized>(table: &mut HashMap<u128, Weak<T>, foldhash::fast::RandomState>) {
+    if table.len() == table.capacity() {
+        table.retain(|_, weak| weak.strong_count() > 0);
+    }
+}
+
+/// A number for texts, each told from the next.
+fn id_of(parts: &[&[u8]]) -> u128 {
+    let digests = parts.iter().flat_map(|part| digest(&SHA256, part).as_ref().to_vec());
+    let whole = digest(&SHA256, &digests.collect::<Vec<u8>>());
+    u128::from_be_bytes(*whole.as_ref().first_chunk().expect("a digest is longer"))
+}
+
+fn id_of_rules(written: &HandshakeRules<'_>) -> u128 {
+    let policy = format!("{:?} {:?}", written.versions, written.ciphers);
+    let Some(client) = &written.client else { return id_of(&[policy.as_bytes()]) };
+    let flags = format!("{} {}", client.depth, client.is_optional);
+    let crl = client.crl.unwrap_or_default().as_bytes();
+    id_of(&[policy.as_bytes(), flags.as_bytes(), client.ca.as_bytes(), crl])
+}
+
+impl Rules {
+    fn read(id: u128, written: &HandshakeRules<'_>) -> Result<Rules, (&'static str, String)> {
+        let versions = written.versions.map(|(tls12, tls13)| Versions { tls12, tls13 });
+        if versions.is_some_and(|versions| !versions.tls12 && !versions.tls13) {
+            let message = "none of these versions is spoken: TLSv1.2 and TLSv1.3 are";
+            return Err(("ssl_protocols", message.to_owned()));
+        }
+        let suites = written.ciphers.map(suites).transpose().map_err(|error| ("ssl_ciphers", error))?;
+        let client = written.client.as_ref().map(ClientCheck::new).transpose()?;
+        Ok(Rules { id, versions, suites, client: client.map(Arc::new), config: OnceLock::new() })
+    }
+}
+
+impl LoadTls for Loader {
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, String> {
+        Ok(Pair::read(certificate, key, |der| self.share(der), self.wanted.clone())?)
+    }
+
+    fn rules(&self, written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)> {
+        let id = id_of_rules(written);
+        let mut all = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(&id).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let rules = Arc::new(Rules::read(id, written)?);
+        forget_unused(&mut all);
+        all.insert(id, Arc::downgrade(&rules));
+        Ok(rules as Arc<dyn Any + Send + Sync>)
+    }
+
+    fn authorities(&self, pem: &str) -> Result<(), String> {
+        roots(pem).map(drop)
+    }
+}

@@ -1,0 +1,89 @@
+//! What of cryptography is offered: suites, versions and groups, by aws-lc-rs.
+//!
+//! Knows no configuration object and no connection.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+
+/// Groups in the order they are liked: what a quantum computer will not undo goes first.
+const GROUPS: &[&dyn rustls::crypto::SupportedKxGroup] = &[
+    aws_lc_rs::kx_group::X25519MLKEM768,
+    aws_lc_rs::kx_group::X25519,
+    aws_lc_rs::kx_group::SECP256R1,
+    aws_lc_rs::kx_group::SECP384R1,
+];
+
+/// OpenSSL's names of the suites there are, beside IANA's.
+const SUITES: [(&str, &str); 9] = [
+    ("TLS_AES_256_GCM_SHA384", "TLS13_AES_256_GCM_SHA384"),
+    ("TLS_AES_128_GCM_SHA256", "TLS13_AES_128_GCM_SHA256"),
+    ("TLS_CHACHA20_POLY1305_SHA256", "TLS13_CHACHA20_POLY1305_SHA256"),
+    ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+    ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
+    ("ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+    ("ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
+    ("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+    ("ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+];
+
+/// Everything that is offered where nothing narrows it.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    let make = || {
+        let provider = CryptoProvider { kx_groups: GROUPS.to_vec(), ..aws_lc_rs::default_provider() };
+        Arc::new(provider)
+    };
+    PROVIDER.get_or_init(make).clone()
+}
+
+/// The suites of these names, in this order. An error names the one that is not known, and all that are.
+pub(super) fn suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, String> {
+    let all = &provider().cipher_suites;
+    let find = |name: &String| {
+        let known = SUITES.iter().find(|(openssl, ours)| name == openssl || name == ours);
+        let ours = known.map_or(name.as_str(), |(_, ours)| ours);
+        let found = all.iter().find(|suite| suite.suite().as_str() == Some(ours)).copied();
+        found.ok_or_else(|| {
+            let known: Vec<&str> = SUITES.iter().map(|(openssl, _)| *openssl).collect();
+            format!("`{name}` is not offered; known are {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// What is offered with these suites only; one that has none of a version speaks it by the usual ones.
+pub(super) fn with_suites(suites: &[SupportedCipherSuite]) -> Arc<CryptoProvider> {
+    let usual = provider();
+    let is_tls13 = |suite: &SupportedCipherSuite| suite.tls13().is_some();
+    let mut chosen = suites.to_vec();
+    for version in [true, false] {
+        if !suites.iter().any(|suite| is_tls13(suite) == version) {
+            chosen.extend(usual.cipher_suites.iter().filter(|suite| is_tls13(suite) == version));
+        }
+    }
+    Arc::new(CryptoProvider { cipher_suites: chosen, ..(*usual).clone() })
+}
+
+/// The versions spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Versions {
+    /// RFC 5246.
+    pub tls12: bool,
+    /// RFC 8446.
+    pub tls13: bool,
+}
+
+impl Versions {
+    pub(super) fn supported(self) -> &'static [&'static SupportedProtocolVersion] {
+        static ONLY_12: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS12];
+        static ONLY_13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+        static BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
+        match (self.tls12, self.tls13) {
+            (true, false) => &ONLY_12,
+            (false, _) => &ONLY_13,
+            (true, true) => &BOTH,
+        }
+    }
+}

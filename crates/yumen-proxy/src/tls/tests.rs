@@ -1,0 +1,199 @@
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::{ClientConfig, ClientConnection, ServerConnection};
+use serde_json::json;
+use yumen_config::{Kind, Resource};
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Carry, Registry};
+use yumen_snapshot::compile::{Change, Compiler, Defaults, Env, LoadTls};
+
+use super::*;
+
+/// A self-signed certificate and its key, PEM.
+fn pair(name: &str, key: &KeyPair) -> (String, String) {
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    (params.self_signed(key).unwrap().pem(), key.serialize_pem())
+}
+
+fn ecdsa() -> KeyPair {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()
+}
+
+/// Handshakes with the certificates of these names, each its own.
+fn acceptor_for(names: &[&str]) -> Acceptor {
+    let env = Env {
+        node: NodeFacts::default(),
+        defaults: Defaults::default(),
+        path_parameters: true,
+        workers: 1,
+        known_inactive_plugins: &[],
+        load_certificate: Arc::new(Loader::default()),
+    };
+    let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
+    let mut compiler = Compiler::new(registry, Arc::new(Carry::default()), env);
+    let put = |name: &&str| {
+        let (cert, key) = pair(name, &ecdsa());
+        let value = json!({ "cert": cert, "key": key, "snis": [name] });
+        Change::Put(Resource::new(Kind::Ssls, name, &value))
+    };
+    let compiled = compiler.apply(names.iter().map(put).collect(), 1);
+    assert_eq!(compiled.problems, []);
+    let publisher = Arc::new(Publisher::default());
+    publisher.publish(compiled.snapshot);
+    acceptor(ServerTls {
+        publisher,
+        default: None,
+        versions: Versions { tls12: true, tls13: true },
+        ciphers: Vec::new(),
+        http2: false,
+        tickets: None,
+        sessions_max: 0,
+        challenges: Arc::default(),
+    })
+    .unwrap()
+}
+
+/// What went over the wire, and the group agreed on.
+#[derive(Debug)]
+struct Flights {
+    client_hello_bytes: usize,
+    server_hello_bytes: usize,
+    group: String,
+}
+
+fn shake_hands(acceptor: &Acceptor, name: &str, groups: &[&'static dyn SupportedKxGroup]) -> Flights {
+    let offered = CryptoProvider { kx_groups: groups.to_vec(), ..aws_lc_rs::default_provider() };
+    let config = ClientConfig::builder_with_provider(Arc::new(offered))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(upstream::unverified())
+        .with_no_client_auth();
+    let mut client = ClientConnection::new(Arc::new(config), server_name(name).unwrap()).unwrap();
+    let mut server = ServerConnection::new(acceptor.shared.plain.clone()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    server.read_tls(&mut &hello[..]).unwrap();
+    server.process_new_packets().unwrap();
+    let mut answer = Vec::new();
+    server.write_tls(&mut answer).unwrap();
+    let server_hello_bytes = usize::from(u16::from_be_bytes([answer[3], answer[4]]));
+    client.read_tls(&mut &answer[..]).unwrap();
+    client.process_new_packets().unwrap();
+    let group = client.negotiated_key_exchange_group().unwrap().name();
+    Flights { client_hello_bytes: hello.len(), server_hello_bytes, group: group.as_str().unwrap().to_owned() }
+}
+
+#[test]
+fn keys_are_exchanged_so_that_a_quantum_computer_does_not_undo_it() {
+    use aws_lc_rs::kx_group::{SECP256R1, X25519, X25519MLKEM768};
+    let acceptor = acceptor_for(&["a.test"]);
+    let classic = shake_hands(&acceptor, "a.test", &[X25519]);
+    let hybrid = shake_hands(&acceptor, "a.test", &[X25519MLKEM768]);
+    assert_eq!((classic.group.as_str(), hybrid.group.as_str()), ("X25519", "X25519MLKEM768"));
+    // an ML-KEM-768 key of 1184 bytes goes over, a ciphertext of 1088 comes back (FIPS 203 §8)
+    assert_eq!(hybrid.client_hello_bytes - classic.client_hello_bytes, 1184);
+    assert_eq!(hybrid.server_hello_bytes - classic.server_hello_bytes, 1088);
+    // it is chosen whatever the client likes best, if the client has sent a share of it
+    let both = shake_hands(&acceptor, "a.test", &[X25519MLKEM768, SECP256R1]);
+    assert_eq!(both.group, "X25519MLKEM768");
+    assert_eq!(provider::provider().kx_groups[0].name().as_str(), Some("X25519MLKEM768"));
+}
+
+#[test]
+fn a_certificate_is_made_ready_by_its_first_handshake_and_no_other() {
+    let acceptor = acceptor_for(&["a.test", "b.test", "c.test"]);
+    let ready = || {
+        let snapshot = acceptor.shared.settings.publisher.load();
+        ["a.test", "b.test", "c.test"].map(|name| {
+            let certificate = snapshot.certificate(name).unwrap();
+            certificate.keys[0].downcast_ref::<Pair>().unwrap().is_ready()
+        })
+    };
+    assert_eq!(ready(), [false; 3]);
+    shake_hands(&acceptor, "b.test", &[aws_lc_rs::kx_group::X25519]);
+    assert_eq!(ready(), [false, true, false]);
+}
+
+#[test]
+fn certificates_are_read_whatever_the_kind_of_their_key() {
+    let loader = Loader::default();
+    let keys = [&PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &PKCS_ED25519, &PKCS_RSA_SHA256];
+    for kind in keys {
+        let (cert, key) = pair("a.test", &KeyPair::generate_for(kind).unwrap());
+        let read = loader.pair(&cert, &key).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        let read = read.downcast::<Pair>().unwrap();
+        assert!(!read.is_ready());
+        read.ready().unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+    }
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_when_it_is_read() {
+    let (cert, key) = pair("a.test", &ecdsa());
+    let (rsa, rsa_key) = pair("a.test", &KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap());
+    let (_, other) = pair("a.test", &ecdsa());
+    let (_, other_rsa) = pair("a.test", &KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap());
+    let (_, edwards) = pair("a.test", &KeyPair::generate_for(&PKCS_ED25519).unwrap());
+    let garbage = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
+    let check = |cert: &str, key: &str, expected: &str| {
+        let error = Loader::default().pair(cert, key).err().unwrap_or_default();
+        assert!(error.starts_with(expected), "{error:?} instead of {expected:?}");
+    };
+    let unusable = "the certificate and its key cannot be used";
+    check("", &key, "there is no certificate");
+    check("nothing", &key, "there is no certificate");
+    check(&cert, "nothing", "the private key is not PEM");
+    check(&garbage("CERTIFICATE"), &key, "the certificate is not X.509");
+    check(&format!("{cert}{}", garbage("CERTIFICATE")), &key, "the chain is not X.509");
+    check(&cert, &garbage("PRIVATE KEY"), unusable);
+    check(&cert, &other, unusable);
+    check(&cert, &rsa_key, unusable);
+    check(&rsa, &key, unusable);
+    check(&rsa, &other_rsa, unusable);
+    check(&cert, &edwards, unusable);
+}
+
+#[test]
+fn alike_rules_are_one_and_what_stands_in_many_chains_is_kept_once() {
+    let loader = Loader::default();
+    let (above, _) = pair("issuer", &ecdsa());
+    let read = |name: &str| {
+        let (cert, key) = pair(name, &ecdsa());
+        loader.pair(&(cert + &above), &key).unwrap().downcast::<Pair>().unwrap()
+    };
+    let (one, other) = (read("a.test"), read("b.test"));
+    assert!(std::ptr::eq(one.issuer().unwrap(), other.issuer().unwrap()));
+    let rules = |tls12| {
+        let written = yumen_snapshot::compile::HandshakeRules {
+            versions: Some((tls12, true)),
+            ciphers: None,
+            client: None,
+        };
+        loader.rules(&written).unwrap()
+    };
+    let first = rules(false);
+    assert!(Arc::ptr_eq(&first, &rules(false)));
+    assert!(!Arc::ptr_eq(&first, &rules(true)));
+}
+
+#[test]
+fn suites_are_named_as_openssl_or_iana_name_them() {
+    let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let found = provider::suites(&names(&["ECDHE-RSA-AES128-GCM-SHA256", "TLS_AES_256_GCM_SHA384"])).unwrap();
+    let ids: Vec<u16> = found.iter().map(|suite| suite.suite().into()).collect();
+    assert_eq!(ids, [0xc02f, 0x1302]);
+    let iana = provider::suites(&names(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"])).unwrap();
+    assert_eq!(u16::from(iana[0].suite()), 0xc02f);
+    let error = provider::suites(&names(&["DES-CBC3-SHA"])).unwrap_err();
+    assert!(
+        error.starts_with("`DES-CBC3-SHA` is not offered; known are TLS_AES_256_GCM_SHA384, "),
+        "{error}"
+    );
+    // a list for one version leaves the other as it was
+    let all = provider::with_suites(&iana).cipher_suites;
+    assert_eq!(all.iter().filter(|suite| suite.tls13().is_some()).count(), 3);
+    assert_eq!(all.iter().filter(|suite| suite.tls13().is_none()).count(), 1);
+}

@@ -1,0 +1,129 @@
+//! TLS towards endpoints: settings made once and shared, so that sessions are resumed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use yumen_snapshot::{Upstream, UpstreamTls};
+
+use super::HTTP2;
+use super::clients::roots;
+use super::pair;
+use super::provider::provider;
+
+type Known = Vec<(UpstreamTls, bool, Arc<ClientConfig>)>;
+
+/// The client settings of an upstream, made once and shared by all with the same settings, so that
+/// sessions are resumed across configuration changes.
+pub(crate) fn client_config(upstream: &Upstream, http2: bool) -> Result<Arc<ClientConfig>, String> {
+    if http2 {
+        // Its connections are few: the shared table is quick enough.
+        return shared_config(&upstream.tls, true);
+    }
+    if let Some(config) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
+        return Ok(config);
+    }
+    let config = shared_config(&upstream.tls, false)?;
+    Ok(upstream.tls_cache.get_or_init(|| config.clone()).clone().downcast().unwrap_or(config))
+}
+
+/// Settings remembered; past this the oldest goes.
+const KNOWN_MAX: usize = 1024;
+
+/// `http2` is whether that is asked for in the handshake.
+pub(crate) fn shared_config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
+    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((.., config)) = known.iter().find(|known| known.0 == *tls && known.1 == http2) {
+        return Ok(config.clone());
+    }
+    let mut config = build_client(tls)?;
+    if http2 {
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+    }
+    let config = Arc::new(config);
+    if known.len() >= KNOWN_MAX {
+        known.remove(0);
+    }
+    known.push((tls.clone(), http2, config.clone()));
+    Ok(config)
+}
+
+fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = if tls.verify {
+        builder.with_root_certificates(tls.ca_pem.as_deref().map_or_else(system_roots, roots)?)
+    } else {
+        builder.dangerous().with_custom_certificate_verifier(unverified())
+    };
+    match &tls.client {
+        None => Ok(builder.with_no_client_auth()),
+        Some((certificate, key)) => {
+            let pair = pair::load(certificate, key)?;
+            let resolver = rustls::sign::SingleCertAndKey::from(pair);
+            Ok(builder.with_client_cert_resolver(Arc::new(resolver)))
+        }
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if store.is_empty() { Err("there is no trusted CA".into()) } else { Ok(store) }
+}
+
+/// The name an endpoint's certificate is asked for.
+pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    ServerName::try_from(bare.to_owned()).map_err(|_| format!("`{host}` is no server name"))
+}
+
+/// Takes a certificate as it comes.
+pub(super) fn unverified() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(NotVerified(provider()))
+}
+
+/// Accepts any certificate, as APISIX does unless told to verify; signatures are still checked.
+#[derive(Debug)]
+struct NotVerified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for NotVerified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,134 @@
+//! Everything of certificates that is not a handshake: read, watched, stapled, fetched; on the control runtime.
+//!
+//! Nothing here is on the way of a request.
+
+mod acme;
+mod expiry;
+mod fetch;
+mod staples;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use yumen_base::metric::Family;
+use yumen_config::NodeConfig;
+use yumen_config::node::TlsVersion;
+use yumen_proxy::tls::{
+    self, Acceptor, Challenges, Loader, Pair, ServerTls, TICKET_KEY_BYTES, TicketKeys, Versions,
+};
+use yumen_snapshot::Publisher;
+
+use crate::control::Control;
+use crate::{node, process};
+
+pub(crate) use expiry::Expiry;
+pub(crate) use staples::Staples;
+
+/// The families of this module, without values, for the reference.
+pub(crate) fn describe(out: &mut Vec<Family>) {
+    use yumen_base::metric::Gather;
+    Expiry::default().gather(out);
+    Staples::default().gather(out);
+}
+
+/// What the gateway's TLS consists of beside its listeners.
+pub(crate) struct Tls {
+    /// Reads certificates for the compiler.
+    pub(crate) loader: Arc<Loader>,
+    pub(crate) expiry: Arc<Expiry>,
+    pub(crate) staples: Arc<Staples>,
+    wanted: UnboundedReceiver<Weak<Pair>>,
+    tickets: Option<Arc<TicketKeys>>,
+    challenges: Arc<Challenges>,
+}
+
+impl Tls {
+    /// As the node's configuration wants it; nothing runs yet.
+    pub(crate) fn new(node: &NodeConfig) -> anyhow::Result<Tls> {
+        let (tell, wanted) = unbounded_channel();
+        let loader = match node.tls.ocsp_stapling {
+            true => Loader::telling(tell),
+            false => Loader::default(),
+        };
+        let tickets = node.tls.session_tickets.then(|| {
+            let keys = TicketKeys::new(node.tls.ticket_rotation_s.saturating_mul(2));
+            Arc::new(keys)
+        });
+        if let Some(keys) = &tickets {
+            keys.rotate(&new_ticket_key()?);
+        }
+        Ok(Tls {
+            loader: Arc::new(loader),
+            expiry: Arc::default(),
+            staples: Arc::default(),
+            wanted,
+            tickets,
+            challenges: Arc::default(),
+        })
+    }
+
+    /// TLS for all listeners: the snapshot's certificates, and a self-signed one where none fits.
+    pub(crate) fn acceptor(&self, node: &NodeConfig, publisher: &Arc<Publisher>) -> anyhow::Result<Acceptor> {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()])?;
+        let default = tls::load_key_pair(&made.cert.pem(), &made.signing_key.serialize_pem())
+            .map_err(|error| anyhow::anyhow!("the default certificate cannot be used: {error}"))?;
+        // All workers share one memory, so that a session is found wherever its client lands.
+        let workers = node::workers(node, process::allowed_cpus().len());
+        tls::acceptor(ServerTls {
+            publisher: publisher.clone(),
+            default: Some(default),
+            versions: Versions { tls12: node.tls.version_min != TlsVersion::V1_3, tls13: true },
+            ciphers: node.tls.ciphers.clone(),
+            http2: node.http2.enabled,
+            tickets: self.tickets.clone(),
+            sessions_max: node.tls.session_entries as usize * workers,
+            challenges: self.challenges.clone(),
+        })
+        .map_err(|error| anyhow::anyhow!("TLS cannot be set up: {error}"))
+    }
+
+    /// The certificates an ACME server gave before, put in force; they are renewed once the node serves.
+    pub(crate) fn open_acme(
+        &self,
+        node: &NodeConfig,
+        control: &Control,
+    ) -> anyhow::Result<Option<acme::Keeper>> {
+        match node.acme.is_on() {
+            true => acme::Keeper::open(node, control, &self.challenges).map(Some).context("acme"),
+            false => Ok(None),
+        }
+    }
+
+    /// Keeps tickets, staples and the watch over expiry going.
+    pub(crate) fn tend(self, runtime: &Runtime, node: &NodeConfig, control: &Control) {
+        if let Some(keys) = self.tickets {
+            runtime.spawn(rotate(keys, Duration::from_secs(node.tls.ticket_rotation_s.into())));
+        }
+        runtime.spawn(staples::tend(self.wanted, self.staples));
+        runtime.spawn(expiry::watch(self.expiry, control.clone(), node.tls.expiry_warning_days));
+    }
+}
+
+async fn rotate(keys: Arc<TicketKeys>, pause: Duration) {
+    loop {
+        tokio::time::sleep(pause).await;
+        match new_ticket_key() {
+            Ok(key) => keys.rotate(&key),
+            Err(error) => tracing::error!(%error, "no new key for session tickets"),
+        }
+    }
+}
+
+fn new_ticket_key() -> anyhow::Result<[u8; TICKET_KEY_BYTES]> {
+    let mut key = [0; TICKET_KEY_BYTES];
+    getrandom::fill(&mut key)?;
+    Ok(key)
+}
+
+fn now_unix_s() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}

@@ -1,0 +1,196 @@
+//! Certificates from an ACME server (RFC 8555): fetched, kept on disk, put in force, renewed.
+//!
+//! They are objects of the node itself: no store holds them, and no request waits for any of this.
+
+mod disk;
+mod order;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::json;
+use yumen_base::Problem;
+use yumen_config::node::{Acme, AcmeCertificate};
+use yumen_config::{Kind, NodeConfig, Resource};
+use yumen_proxy::tls::Challenges;
+use yumen_snapshot::compile::Change;
+use yumen_store::open_keyring;
+
+use super::now_unix_s;
+use crate::control::{Control, Message, Teller};
+use disk::{Disk, Issued};
+use order::{Prover, Transport};
+
+/// After a failure, at first and at most. Authorities count failures and refuse those who insist.
+const RETRY_S: i64 = 60;
+const RETRY_MAX_S: i64 = 6 * 60 * 60;
+/// What is due is looked for at least so often.
+const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Keeps the node's ACME certificates.
+pub(crate) struct Keeper {
+    settings: Acme,
+    disk: Disk,
+    control: Control,
+    challenges: Arc<Challenges>,
+    transport: Transport,
+    wanted: Vec<Wanted>,
+}
+
+/// A certificate of the configuration.
+struct Wanted {
+    names: Vec<String>,
+    /// Its id on disk and as an ssl object.
+    id: String,
+    /// When to see to it next, in seconds since the Unix epoch.
+    due_unix_s: i64,
+    failures: u32,
+    problem: Option<Problem>,
+}
+
+impl Wanted {
+    fn new(directory: &str, certificate: &AcmeCertificate) -> Wanted {
+        let names: Vec<String> = certificate.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let id = disk::id_of(directory, &names);
+        Wanted { names, id, due_unix_s: 0, failures: 0, problem: None }
+    }
+}
+
+impl Keeper {
+    /// Puts in force what was fetched before.
+    pub(crate) fn open(
+        node: &NodeConfig,
+        control: &Control,
+        challenges: &Arc<Challenges>,
+    ) -> anyhow::Result<Keeper> {
+        let data_dir = Path::new(&node.store.data_dir);
+        let keyring = open_keyring(data_dir, &node.store.keyring)?;
+        let mut keeper = Keeper {
+            disk: Disk::open(&data_dir.join("acme"), keyring)?,
+            transport: Transport::new(&node.acme.ca)?,
+            control: control.clone(),
+            challenges: challenges.clone(),
+            wanted: node.acme.certificates.iter().map(|one| Wanted::new(&node.acme.directory, one)).collect(),
+            settings: node.acme.clone(),
+        };
+        let mut changes = Vec::new();
+        for wanted in &mut keeper.wanted {
+            // What cannot be read is fetched anew.
+            let known = keeper.disk.certificate(&wanted.id).inspect_err(|error| {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    id = wanted.id,
+                    "a kept certificate cannot be read"
+                );
+            });
+            if let Some(issued) = known.ok().flatten() {
+                wanted.due_unix_s = renewal(&issued.cert)?;
+                changes.push(put(wanted, &issued));
+            }
+        }
+        if !changes.is_empty() {
+            let _ = control.messages.send(Message::Own(changes, None));
+        }
+        Ok(keeper)
+    }
+
+    /// Fetches what is missing and renews what is due, for ever.
+    pub(crate) async fn tend(mut self) {
+        let mut account = None;
+        loop {
+            for at in 0..self.wanted.len() {
+                if self.wanted[at].due_unix_s <= now_unix_s() {
+                    self.see_to(at, &mut account).await;
+                }
+            }
+            let problems = self.wanted.iter().filter_map(|wanted| wanted.problem.clone()).collect();
+            // The control thread ends with the process.
+            let _ = self.control.messages.send(Message::Told(Teller::Acme, problems));
+            let next = self.wanted.iter().map(|wanted| wanted.due_unix_s).min().unwrap_or(i64::MAX);
+            let pause = Duration::from_secs(next.saturating_sub(now_unix_s()).max(1) as u64);
+            tokio::time::sleep(pause.min(PAUSE_MAX)).await;
+        }
+    }
+
+    async fn see_to(&mut self, at: usize, account: &mut Option<Account>) {
+        let outcome = self.fetch(at, account).await;
+        let wanted = &mut self.wanted[at];
+        match outcome {
+            Ok(due_unix_s) => {
+                (wanted.due_unix_s, wanted.failures, wanted.problem) = (due_unix_s, 0, None);
+                tracing::info!(names = ?wanted.names, "certificate fetched");
+            }
+            Err(error) => {
+                let message = format!("no certificate from {}: {error:#}", self.settings.directory);
+                tracing::error!(names = ?wanted.names, error = format!("{error:#}"), "certificate not fetched");
+                let pause_s = RETRY_S.saturating_mul(1 << wanted.failures.min(16)).min(RETRY_MAX_S);
+                wanted.failures += 1;
+                wanted.due_unix_s = now_unix_s() + pause_s;
+                let object = format!("ssls/{}", wanted.id);
+                wanted.problem = Some(
+                    Problem::warning(object, "cert", message).hint(format!("tried again in {pause_s} s")),
+                );
+            }
+        }
+    }
+
+    /// Fetches one certificate, keeps it and puts it in force; says when it is due again.
+    async fn fetch(&self, at: usize, account: &mut Option<Account>) -> anyhow::Result<i64> {
+        let wanted = &self.wanted[at];
+        let account = match account {
+            Some(account) => account,
+            None => account.insert(self.account().await.context("the account")?),
+        };
+        let prover = Prover {
+            challenge: self.settings.challenge,
+            control: &self.control,
+            challenges: &self.challenges,
+        };
+        let issued = order::certificate(account, &wanted.names, &prover).await?;
+        self.disk.keep_certificate(&wanted.id, &issued)?;
+        order::put_in_force(&self.control, vec![put(wanted, &issued)]).await?;
+        renewal(&issued.cert)
+    }
+
+    /// The account kept on disk, or a new one.
+    async fn account(&self) -> anyhow::Result<Account> {
+        let id = disk::id_of(&self.settings.directory, &[]);
+        if let Some(kept) = self.disk.text(&id)? {
+            let credentials: AccountCredentials = serde_json::from_str(&kept)?;
+            let builder = Account::builder_with_http(Box::new(self.transport.clone()));
+            return Ok(builder.from_credentials(credentials).await?);
+        }
+        let contact: Vec<&str> = self.settings.contact.iter().map(String::as_str).collect();
+        let new =
+            NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
+        let tied = order::external_account(&self.settings.external_account)?;
+        let tied: Option<ExternalAccountKey> = tied;
+        let builder = Account::builder_with_http(Box::new(self.transport.clone()));
+        let made = builder.create(&new, self.settings.directory.clone(), tied.as_ref()).await;
+        let (account, credentials) = made?;
+        self.disk.keep(&id, &serde_json::to_string(&credentials)?)?;
+        Ok(account)
+    }
+}
+
+/// The certificate as an object of the node.
+fn put(wanted: &Wanted, issued: &Issued) -> Change {
+    let value = json!({ "snis": wanted.names, "cert": issued.cert, "key": issued.key });
+    Change::Put(Resource::new(Kind::Ssls, &wanted.id, &value))
+}
+
+/// When a certificate is due for renewal: a third of its life before its end, however long that life is.
+fn renewal(pem: &str) -> anyhow::Result<i64> {
+    let leaf = CertificateDer::from_pem_slice(pem.as_bytes())?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&leaf)?;
+    let (from, until) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+    Ok(until - (until - from) / 3)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The ACME account and certificates on disk: sealed under the node's keyring, readable by its owner alone.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use yumen_config::Kind;
+use yumen_store::{Key, Keyring, Seal};
+
+/// A certificate and its key, PEM.
+pub(super) struct Issued {
+    pub(super) cert: String,
+    pub(super) key: String,
+}
+
+/// Where they are kept.
+pub(super) struct Disk {
+    dir: PathBuf,
+    keyring: Keyring,
+}
+
+/// A name for what belongs to a directory and these names; none are the account.
+pub(super) fn id_of(directory: &str, names: &[String]) -> String {
+    let digest = aws_lc_rs::digest::digest(
+        &aws_lc_rs::digest::SHA256,
+        format!("{directory}\n{}", names.join("\n")).as_bytes(),
+    );
+    let tail: String = digest.as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("acme-{}-{tail}", names.first().map_or("account", String::as_str))
+}
+
+impl Disk {
+    pub(super) fn open(dir: &Path, keyring: Keyring) -> anyhow::Result<Disk> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(Disk { dir: dir.to_owned(), keyring })
+    }
+
+    pub(super) fn certificate(&self, id: &str) -> anyhow::Result<Option<Issued>> {
+        let Some(text) = self.text(id)? else { return Ok(None) };
+        let kept: Value = serde_json::from_str(&text)?;
+        let part = |name: &str| kept[name].as_str().map(str::to_owned);
+        Ok(Some(Issued {
+            cert: part("cert").context("there is no certificate in it")?,
+            key: part("key").context("there is no key in it")?,
+        }))
+    }
+
+    pub(super) fn keep_certificate(&self, id: &str, issued: &Issued) -> anyhow::Result<()> {
+        self.keep(id, &json!({ "cert": issued.cert, "key": issued.key }).to_string())
+    }
+
+    /// What was kept under an id.
+    pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
+        let path = self.path(id);
+        let sealed = match fs::read_to_string(&path) {
+            Ok(sealed) => sealed,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let opened = self.keyring.open(&seal_key(id), &sealed);
+        opened.map(Some).with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// Keeps a text; a crash leaves the old one or the new one.
+    pub(super) fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.path(id);
+        let beside = path.with_extension("new");
+        let write = || {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            file.write_all(self.keyring.seal(&seal_key(id), text).as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            fs::File::open(&self.dir)?.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.dir.join(format!("{id}.sealed"))
+    }
+}
+
+/// Sealed under its name, so that no file can stand for another.
+fn seal_key(id: &str) -> Key {
+    Key::new(Kind::Ssls, id)
+}

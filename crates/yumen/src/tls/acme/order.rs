@@ -1,0 +1,226 @@
+//! One order: its names are proved, its certificate is signed and fetched.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use instant_acme::{
+    Account, AuthorizationStatus, BodyWrapper, BytesResponse, ChallengeType, ExternalAccountKey, HttpClient,
+    Identifier, KeyAuthorization, NewOrder, Order, OrderStatus, RetryPolicy,
+};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+use tokio::sync::oneshot;
+use yumen_config::node::{AcmeChallenge, ExternalAccount};
+use yumen_config::{Kind, Resource};
+use yumen_proxy::tls::Challenges;
+use yumen_snapshot::compile::Change;
+
+use super::disk::Issued;
+use crate::control::{Control, Message};
+use crate::tls::fetch;
+
+/// Asks the ACME server.
+#[derive(Clone)]
+pub(super) struct Transport {
+    tls: Arc<ClientConfig>,
+}
+
+impl Transport {
+    /// With the authorities of a file, or the system's where it is not named.
+    pub(super) fn new(ca: &str) -> anyhow::Result<Transport> {
+        let mut roots = RootCertStore::empty();
+        match ca.is_empty() {
+            true => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+            false => {
+                let pem = std::fs::read(ca).with_context(|| format!("acme.ca: cannot read {ca}"))?;
+                for certificate in CertificateDer::pem_slice_iter(&pem) {
+                    roots.add(certificate.with_context(|| format!("acme.ca: {ca} is not PEM"))?)?;
+                }
+            }
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Transport { tls: Arc::new(config) })
+    }
+}
+
+impl HttpClient for Transport {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, instant_acme::Error>> + Send>> {
+        let tls = self.tls.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = match body.collect().await {
+                Ok(body) => body.to_bytes(),
+                Err(never) => match never {},
+            };
+            let sent = fetch::send(Request::from_parts(head, Full::new(body)), Some(&tls)).await;
+            sent.map(BytesResponse::from)
+                .map_err(|error| instant_acme::Error::Other(format!("{error:#}").into()))
+        })
+    }
+}
+
+/// The key that ties a new account to one the authority knows.
+pub(super) fn external_account(settings: &ExternalAccount) -> anyhow::Result<Option<ExternalAccountKey>> {
+    if settings.key_id.is_empty() {
+        return Ok(None);
+    }
+    let key = settings.key.0.trim_end_matches('=').replace('+', "-").replace('/', "_");
+    let key = URL_SAFE_NO_PAD.decode(key).context("acme.external_account.key is no base64")?;
+    Ok(Some(ExternalAccountKey::new(settings.key_id.clone(), &key)))
+}
+
+/// Puts objects of the node in force.
+pub(super) async fn put_in_force(control: &Control, changes: Vec<Change>) -> anyhow::Result<()> {
+    let (tell, told) = oneshot::channel();
+    control.messages.send(Message::Own(changes, Some(tell))).ok().context("the gateway is ending")?;
+    told.await.context("the gateway is ending")
+}
+
+/// How names are proved.
+pub(super) struct Prover<'k> {
+    pub(super) challenge: AcmeChallenge,
+    pub(super) control: &'k Control,
+    pub(super) challenges: &'k Challenges,
+}
+
+/// A certificate for these names.
+pub(super) async fn certificate(
+    account: &Account,
+    names: &[String],
+    prover: &Prover<'_>,
+) -> anyhow::Result<Issued> {
+    let identifiers: Vec<Identifier> = names.iter().cloned().map(Identifier::Dns).collect();
+    let mut order = account.new_order(&NewOrder::new(&identifiers)).await.context("the order")?;
+    let mut shown = Vec::new();
+    let proved = prove(&mut order, prover, &mut shown).await;
+    prover.clear(&shown).await;
+    proved?;
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    let key = KeyPair::generate()?;
+    let request = params.serialize_request(&key)?;
+    order.finalize_csr(request.der()).await.context("the signing request")?;
+    let cert = order.poll_certificate(&RetryPolicy::default()).await.context("the certificate")?;
+    Ok(Issued { cert, key: key.serialize_pem() })
+}
+
+/// Proves all names of an order; notes what is shown for that.
+async fn prove(order: &mut Order, prover: &Prover<'_>, shown: &mut Vec<Shown>) -> anyhow::Result<()> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization.context("an authorization")?;
+        let name = authorization.identifier().to_string();
+        match authorization.status {
+            AuthorizationStatus::Valid => continue,
+            AuthorizationStatus::Pending => {}
+            other => bail!("the authorization of {name} is {other:?}"),
+        }
+        let kind = match prover.challenge {
+            AcmeChallenge::Http01 => ChallengeType::Http01,
+            AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        };
+        let mut challenge = authorization
+            .challenge(kind)
+            .with_context(|| format!("the server does not offer this challenge for {name}"))?;
+        let proof = prover.show(&name, &challenge.token, &challenge.key_authorization()).await?;
+        shown.push(proof);
+        challenge.set_ready().await.with_context(|| format!("the challenge for {name}"))?;
+    }
+    match order.poll_ready(&RetryPolicy::default()).await {
+        Ok(OrderStatus::Ready | OrderStatus::Valid) => Ok(()),
+        Ok(other) => {
+            let why = failure(order).await;
+            bail!("the order is {other:?}{why}")
+        }
+        Err(error) => Err(error).context("the order"),
+    }
+}
+
+/// What the server says is wrong with the proofs.
+async fn failure(order: &mut Order) -> String {
+    let mut said = String::new();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        let name = authorization.identifier().to_string();
+        let Ok(state) = authorization.refresh().await else { continue };
+        for problem in state.challenges.iter().filter_map(|challenge| challenge.error.as_ref()) {
+            said.push_str(&format!("; {name}: {problem}"));
+        }
+    }
+    said
+}
+
+/// What is shown for a proof, to be taken away again.
+enum Shown {
+    Route(String),
+    Certificate(String),
+}
+
+impl Prover<'_> {
+    async fn show(&self, name: &str, token: &str, key: &KeyAuthorization) -> anyhow::Result<Shown> {
+        // It becomes part of a path.
+        if token.is_empty()
+            || !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        {
+            bail!("the server's token for {name} is none");
+        }
+        match self.challenge {
+            AcmeChallenge::Http01 => {
+                let id = format!("acme-challenge-{token}");
+                let route = json!({
+                    "uri": format!("/.well-known/acme-challenge/{token}"),
+                    "hosts": [name],
+                    "priority": i32::MAX,
+                    "plugins": { "mocking": {
+                        "content_type": "text/plain",
+                        "response_example": key.as_str(),
+                        "with_mock_header": false,
+                    } },
+                });
+                put_in_force(self.control, vec![Change::Put(Resource::new(Kind::Routes, &id, &route))])
+                    .await?;
+                Ok(Shown::Route(id))
+            }
+            AcmeChallenge::TlsAlpn01 => {
+                let mut params = CertificateParams::new(vec![name.to_owned()])?;
+                params.custom_extensions = vec![CustomExtension::new_acme_identifier(key.digest().as_ref())];
+                let own = KeyPair::generate()?;
+                let certificate = params.self_signed(&own)?;
+                let put = self.challenges.put(name, &certificate.pem(), &own.serialize_pem());
+                put.map_err(|error| anyhow::anyhow!(error))?;
+                Ok(Shown::Certificate(name.to_owned()))
+            }
+        }
+    }
+
+    async fn clear(&self, shown: &[Shown]) {
+        let mut gone = Vec::new();
+        for one in shown {
+            match one {
+                Shown::Route(id) => gone.push(Change::Delete(Kind::Routes, id.as_str().into())),
+                Shown::Certificate(name) => self.challenges.remove(name),
+            }
+        }
+        if !gone.is_empty() {
+            // It fails only when the gateway ends, and with it what was shown.
+            let _ = put_in_force(self.control, gone).await;
+        }
+    }
+}

@@ -1,0 +1,21 @@
+use super::*;
+
+#[test]
+fn a_certificate_is_renewed_a_third_of_its_life_before_its_end() {
+    let mut params = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2026, 4, 1);
+    let pem = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+    // 2026-03-02: thirty days before
+    assert_eq!(renewal(&pem).unwrap(), 1_772_409_600);
+}
+
+#[test]
+fn ids_tell_directories_and_names_apart() {
+    let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let one = disk::id_of("https://ca.test/dir", &names(&["a.test", "b.test"]));
+    assert!(one.starts_with("acme-a.test-"), "{one}");
+    assert_ne!(one, disk::id_of("https://ca.test/dir", &names(&["a.test"])));
+    assert_ne!(one, disk::id_of("https://other.test/dir", &names(&["a.test", "b.test"])));
+    assert_eq!(one, disk::id_of("https://ca.test/dir", &names(&["a.test", "b.test"])));
+}

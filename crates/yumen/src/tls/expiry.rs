@@ -1,0 +1,121 @@
+//! When certificates end: shown as metrics, and told as problems before it happens.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use yumen_base::Problem;
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_proxy::tls::Pair;
+use yumen_snapshot::Snapshot;
+
+use super::now_unix_s;
+use crate::control::{Control, Message, Teller};
+
+/// Certificates that have a series of their own: those that end first.
+const SERIES_MAX: usize = 100;
+/// What ends is looked for so often, and soon after each change of configuration.
+const PAUSE: Duration = Duration::from_secs(600);
+const SETTLE: Duration = Duration::from_millis(500);
+const DAY_S: i64 = 24 * 60 * 60;
+
+/// What ends when.
+#[derive(Default)]
+pub(crate) struct Expiry(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    certificates: usize,
+    /// End, id and first name, by end.
+    first: Vec<(i64, String, String)>,
+}
+
+/// The end of each object's first certificate to end, and a name of it.
+fn ends(snapshot: &Snapshot) -> BTreeMap<&str, (i64, &str)> {
+    let mut ends = BTreeMap::new();
+    for (name, certificate) in snapshot.certificates() {
+        let pairs = certificate.keys.iter().filter_map(|pair| pair.downcast_ref::<Pair>());
+        let Some(end) = pairs.map(Pair::not_after_unix_s).min() else { continue };
+        let known = ends.entry(&*certificate.id).or_insert((end, name));
+        // Always the same name, whatever the order of the table.
+        known.1 = known.1.min(name);
+    }
+    ends
+}
+
+fn look(snapshot: &Snapshot) -> Seen {
+    let ends = ends(snapshot);
+    let certificates = ends.len();
+    let mut first: Vec<(i64, &str, &str)> =
+        ends.into_iter().map(|(id, (end, name))| (end, id, name)).collect();
+    first.sort_unstable();
+    let kept = first.into_iter().take(SERIES_MAX);
+    Seen { certificates, first: kept.map(|(end, id, name)| (end, id.to_owned(), name.to_owned())).collect() }
+}
+
+/// Problems of what has ended or soon will.
+fn problems(seen: &Seen, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
+    let soon = seen.first.iter().filter(|(end, ..)| *end < now_unix_s + i64::from(warning_days) * DAY_S);
+    let told = soon.map(|(end, id, name)| {
+        let object = format!("ssls/{id}");
+        let days = (end - now_unix_s).abs() / DAY_S;
+        match *end < now_unix_s {
+            true => {
+                let message =
+                    format!("the certificate for {name} expired {days} days ago: clients refuse it");
+                Problem::error(object, "cert", message).hint("renew it")
+            }
+            false => {
+                let message = format!("the certificate for {name} expires in {days} days");
+                Problem::warning(object, "cert", message).hint("renew it: clients refuse it afterwards")
+            }
+        }
+    });
+    told.collect()
+}
+
+/// Looks now and then, and after each change.
+pub(super) async fn watch(expiry: Arc<Expiry>, control: Control, warning_days: u32) {
+    let mut snapshots = control.snapshots.clone();
+    loop {
+        let snapshot = snapshots.borrow_and_update().clone();
+        let seen = look(&snapshot);
+        drop(snapshot);
+        let told = problems(&seen, warning_days, now_unix_s());
+        *expiry.0.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        // The control thread ends with the process.
+        let _ = control.messages.send(Message::Told(Teller::Expiry, told));
+        match tokio::time::timeout(PAUSE, snapshots.changed()).await {
+            Ok(Err(_)) => return,
+            // Many changes may follow each other.
+            Ok(Ok(())) => tokio::time::sleep(SETTLE).await,
+            Err(_) => {}
+        }
+    }
+}
+
+impl Gather for Expiry {
+    fn gather(&self, out: &mut Vec<Family>) {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = |value: usize| vec![Sample { labels: Vec::new(), value: Value::Number(value as f64) }];
+        out.push(Family {
+            name: "yumen_tls_certificates".into(),
+            help: "Certificate objects shown to clients.".into(),
+            kind: MetricKind::Gauge,
+            samples: one(seen.certificates),
+        });
+        let ends = seen.first.iter().map(|(end, id, name)| Sample {
+            labels: vec![("ssl", id.clone()), ("sni", name.clone())],
+            value: Value::Number(*end as f64),
+        });
+        out.push(Family {
+            name: "yumen_tls_certificate_expiry_seconds".into(),
+            help: "When a certificate ends, in seconds since the Unix epoch; the 100 that end first.".into(),
+            kind: MetricKind::Gauge,
+            samples: ends.collect(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

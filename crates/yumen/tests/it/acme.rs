@@ -1,0 +1,195 @@
+//! Certificates from an ACME server, Pebble: fetched, kept over a restart, renewed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::certs::{Authority, ecdsa};
+use crate::harness::upstream::closed_port;
+use crate::harness::{Gateway, Options, Scratch, eventually, run};
+
+/// Where `scripts/deps.sh` puts what Go builds; `None` where there is no Go to build it.
+fn tool(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    let has_go = Command::new("go").arg("version").stdout(Stdio::null()).status().is_ok();
+    assert!(!has_go, "{} is not there: scripts/deps.sh test", path.display());
+    eprintln!("skipped: Pebble needs Go, which is not installed");
+    None
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An ACME server that proves names on ports of its own, and names that all lead here.
+struct Pebble {
+    scratch: Scratch,
+    directory: String,
+    ca: String,
+    http: String,
+    tls: String,
+    server: Option<Ended>,
+    _names: Ended,
+}
+
+impl Pebble {
+    fn start(more: &Value) -> Option<Pebble> {
+        let (pebble, names) = (tool("pebble")?, tool("pebble-challtestsrv")?);
+        let [listen, manage, dns, dns_manage, http, tls] = [(); 6].map(|()| closed_port());
+        let scratch = Scratch::new();
+        let authority = Authority::new("who vouches for Pebble");
+        let own = authority.sign("pebble", &["127.0.0.1"], ecdsa());
+        let mut settings = json!({
+            "listenAddress": listen.to_string(),
+            "managementListenAddress": manage.to_string(),
+            "certificate": scratch.write("pebble.pem", own.cert),
+            "privateKey": scratch.write("pebble.key", own.key),
+            "httpPort": http.port(),
+            "tlsPort": tls.port(),
+            "retryAfter": { "authz": 1, "order": 1 },
+            "keyAlgorithm": "ecdsa",
+        });
+        for (name, value) in more.as_object().unwrap() {
+            settings[name] = value.clone();
+        }
+        let config = scratch.write("pebble.json", json!({ "pebble": settings }).to_string());
+        let off = ["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", ""];
+        let (dns, dns_manage) = (dns.to_string(), dns_manage.to_string());
+        let mut names = Command::new(names);
+        names.args(["-dnsserver", &dns, "-management", &dns_manage, "-defaultIPv4", "127.0.0.1"]).args(off);
+        let mut server = Command::new(pebble);
+        server.args(["-config", &config, "-dnsserver", &dns]).env("PEBBLE_VA_NOSLEEP", "1");
+        let quiet = |command: &mut Command| {
+            let log =
+                std::fs::OpenOptions::new().create(true).append(true).open(scratch.file("log")).unwrap();
+            let errors = log.try_clone().unwrap();
+            Ended(command.stdout(log).stderr(errors).spawn().expect("a tool of Go runs"))
+        };
+        let (names, server) = (quiet(&mut names), quiet(&mut server));
+        eventually("Pebble listens", 20, || std::net::TcpStream::connect(listen).is_ok());
+        Some(Pebble {
+            directory: format!("https://{listen}/dir"),
+            ca: scratch.write("ca.pem", &authority.cert),
+            scratch,
+            http: http.to_string(),
+            tls: tls.to_string(),
+            server: Some(server),
+            _names: names,
+        })
+    }
+
+    /// The node's settings to use it.
+    fn node(&self, challenge: &str, names: &str, more: &str) -> String {
+        let Pebble { directory, ca, .. } = self;
+        format!(
+            "acme: {{directory: \"{directory}\", ca: {ca}, contact: [\"mailto:ops@shop.test\"], challenge: {challenge}, \
+             certificates: [{{names: [{names}]}}]{more}}}\n"
+        )
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.scratch.file("log")).unwrap_or_default()
+    }
+}
+
+/// Issuer and serial number of what is shown for a name.
+fn shown(gateway: &Gateway, name: &str) -> (String, String) {
+    let address = gateway.https.to_string();
+    let script = format!(
+        "openssl s_client -connect {address} -servername {name} </dev/null 2>/dev/null | openssl x509 -noout -issuer -serial"
+    );
+    let (_, out, _) = run("sh", &["-c", &script]);
+    let part = |key: &str| out.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
+    (part("issuer="), part("serial="))
+}
+
+fn wait_for_certificate(gateway: &Gateway, pebble: &Pebble, name: &str) -> String {
+    let mut serial = String::new();
+    let told = || format!("{}\n{}", gateway.log(), pebble.log());
+    let started = std::time::Instant::now();
+    while started.elapsed() < std::time::Duration::from_secs(60) {
+        let (issuer, found) = shown(gateway, name);
+        if issuer.contains("Pebble") {
+            serial = found;
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(!serial.is_empty(), "no certificate of Pebble for {name}:\n{}", told());
+    serial
+}
+
+#[test]
+fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
+    let short = json!({ "profiles": { "default": { "description": "short", "validityPeriod": 24 } } });
+    let Some(mut pebble) = Pebble::start(&short) else { return };
+    let node = pebble.node("http-01", "shop.test, www.shop.test", "");
+    let http = pebble.http.clone();
+    let args = ["--listen", http.as_str()];
+    let options = Options { node: &node, args: &args, ..Options::default() };
+    let data = Scratch::new();
+    let dir = data.path().display().to_string();
+    let launch = || Gateway::launch(Scratch::new(), &options, &["--data-dir", &dir]);
+    let mut gateway = launch();
+    let revision = gateway.revision();
+    let first = wait_for_certificate(&gateway, &pebble, "shop.test");
+    assert_eq!(shown(&gateway, "www.shop.test").1, first);
+    eventually("the certificate is renewed", 60, || {
+        let (issuer, serial) = shown(&gateway, "shop.test");
+        issuer.contains("Pebble") && serial != first
+    });
+    // what proved the names is gone, and nothing of it is in the store
+    assert_eq!(gateway.revision(), revision);
+    assert_eq!(gateway.status_json("/yumen/v1/problems"), json!([]));
+    pebble.server = None;
+    let last = shown(&gateway, "shop.test").1;
+    let kept = data.file("acme");
+    let files: Vec<_> = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("sealed:") && !text.contains("PRIVATE"), "{}", file.display());
+    }
+    gateway.terminate();
+    gateway.wait(10);
+    assert_eq!(shown(&launch(), "shop.test").1, last);
+}
+
+#[test]
+fn names_are_proved_by_certificates_and_accounts_tied_to_others() {
+    let tied = json!({
+        "externalAccountBindingRequired": true,
+        "externalAccountMACKeys": { "kid-1": "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W" },
+    });
+    let Some(pebble) = Pebble::start(&tied) else { return };
+    let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+    let more = format!(", external_account: {{key_id: kid-1, key: {key}}}");
+    let node = pebble.node("tls-alpn-01", "shop.test", &more);
+    let tls = pebble.tls.clone();
+    let args = ["--listen-tls", tls.as_str()];
+    let options = Options { node: &node, args: &args, ..Options::default() };
+    let gateway = Gateway::with(&json!({ "routes": [] }), &options);
+    wait_for_certificate(&gateway, &pebble, "shop.test");
+}
+
+#[test]
+fn a_server_that_refuses_is_told_as_a_problem() {
+    let Some(pebble) = Pebble::start(&json!({ "domainBlocklist": ["shop.test"] })) else { return };
+    let node = pebble.node("http-01", "shop.test", "");
+    let gateway = Gateway::with(&json!({ "routes": [] }), &Options { node: &node, ..Options::default() });
+    eventually("the refusal is told", 30, || {
+        let problems = gateway.status_json("/yumen/v1/problems");
+        let told = problems[0]["message"].as_str().unwrap_or_default().to_owned();
+        told.contains("no certificate from https://127.0.0.1") && told.contains("shop.test")
+    });
+}
