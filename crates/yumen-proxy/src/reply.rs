@@ -15,7 +15,7 @@ use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::relay::{Link, Relay};
-use crate::transfer::{Broken, Edit, Transfer};
+use crate::transfer::{Broken, Edit, Ending, Transfer};
 use crate::tunnel;
 
 /// Answers with a response made here.
@@ -142,7 +142,7 @@ pub(crate) async fn pass_on(
         return After::Close;
     }
     let unsent_bytes = text.len() as u64;
-    let ending = conn.stream.ending(outgoing == Framing::Chunked);
+    let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let mut download = Transfer::new(received, ending, text, 0);
     if edits {
         download = download.edited();

@@ -103,10 +103,7 @@ impl Driver {
             match self.library.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => self.serve(request, respond),
                 Poll::Ready(Some(Err(error))) => {
-                    if !error.is_io() {
-                        self.worker.counters.http2_faults.add(1);
-                        tracing::debug!(%error, "http2 connection failed");
-                    }
+                    self.note(&error);
                     is_over = true;
                     break;
                 }
@@ -126,6 +123,17 @@ impl Driver {
             return Poll::Ready(());
         }
         self.wait(cx, sent.is_pending())
+    }
+
+    /// Counts what a connection ended by. The library has bounds of its own against floods.
+    fn note(&self, error: &h2::Error) {
+        let counters = &self.worker.counters;
+        match error.reason() {
+            _ if error.is_io() => {}
+            Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2_floods.add(1),
+            _ => counters.http2_faults.add(1),
+        }
+        tracing::debug!(%error, "http2 connection failed");
     }
 
     /// Whether the client has just used up the patience with it.
