@@ -13,6 +13,7 @@ mod abuse_smuggling;
 mod access_log;
 mod balancing;
 mod cli;
+mod compression;
 mod drain;
 mod dynamics;
 mod embedded;
