@@ -4,6 +4,7 @@
 
 use yumen_plugin::Kind;
 
+mod api_breaker;
 mod auth;
 mod basic_auth;
 mod brotli;
@@ -11,10 +12,13 @@ mod client_control;
 mod compression;
 mod consumer_restriction;
 mod cors;
+mod csrf;
 mod fault_injection;
 mod gzip;
+mod hmac_auth;
 pub mod inactive;
 mod ip_restriction;
+mod jwt_auth;
 mod key_auth;
 mod limit_conn;
 mod limit_count;
@@ -31,6 +35,7 @@ mod real_ip;
 mod redirect;
 mod referer_restriction;
 mod request_id;
+mod request_validation;
 mod response_rewrite;
 mod text;
 mod ua_restriction;
@@ -48,14 +53,18 @@ pub const MODEL: &str = "APISIX/3.18.0";
 
 /// Every built-in plugin.
 pub const BUILTIN: &[Kind] = &[
+    Kind::of::<api_breaker::ApiBreaker>(),
     Kind::of_auth::<basic_auth::BasicAuth>(),
     Kind::of::<brotli::Brotli>(),
     Kind::of::<client_control::ClientControl>(),
     Kind::of::<consumer_restriction::ConsumerRestriction>(),
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
+    Kind::of::<csrf::Csrf>(),
     Kind::of::<fault_injection::FaultInjection>(),
     Kind::of::<gzip::Gzip>(),
+    Kind::of_auth::<hmac_auth::HmacAuth>(),
     Kind::of::<ip_restriction::IpRestriction>(),
+    Kind::of_auth::<jwt_auth::JwtAuth>(),
     Kind::of_auth::<key_auth::KeyAuth>(),
     Kind::of::<limit_conn::LimitConn>(),
     Kind::of::<limit_count::LimitCount>().with_metadata::<limit_count::Metadata>(),
@@ -69,6 +78,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<redirect::Redirect>(),
     Kind::of::<referer_restriction::RefererRestriction>(),
     Kind::of::<request_id::RequestId>(),
+    Kind::of::<request_validation::RequestValidation>(),
     Kind::of::<response_rewrite::ResponseRewrite>(),
     Kind::of::<ua_restriction::UaRestriction>(),
     Kind::of::<uri_blocker::UriBlocker>(),

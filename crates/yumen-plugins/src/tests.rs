@@ -93,6 +93,12 @@ fn a_plugin_does_what_it_says_it_would() {
         json!({"denylist": ["x"]}),
         &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nUser-Agent: y"],
     );
+    check("api-breaker", json!({"break_response_code": 502}), &["GET /a HTTP/1.1"]);
+    check("csrf", json!({"key": "k"}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1"]);
+    check("hmac-auth", json!({}), &["GET /a HTTP/1.1"]);
+    check("jwt-auth", json!({"hide_credentials": true}), &["GET /a HTTP/1.1", "GET /a?jwt=x HTTP/1.1"]);
+    let needs_field = json!({"header_schema": {"type": "object", "required": ["a"]}});
+    check("request-validation", needs_field, &["GET /a HTTP/1.1", "GET /a HTTP/1.1\na: b"]);
     check("uri-blocker", json!({"block_rules": ["root"]}), &["GET /root HTTP/1.1", "GET /a HTTP/1.1"]);
     check("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
     check("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
@@ -182,7 +188,12 @@ fn no_plugin_is_silent() {
         assert!(!phases.has(Phases::REWRITE) && !phases.has(Phases::ACCESS), "{name} is asked now");
     }
     let checked = [
+        "api-breaker",
         "basic-auth",
+        "csrf",
+        "hmac-auth",
+        "jwt-auth",
+        "request-validation",
         "brotli",
         "client-control",
         "proxy-buffering",

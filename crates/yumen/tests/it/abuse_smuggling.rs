@@ -283,7 +283,7 @@ fn pipelined_answers_come_in_order_and_each_to_its_own() {
         sent += &match i % 3 {
             0 => format!("GET /{i} HTTP/1.1\r\nHost: x\r\n\r\n"),
             1 => format!(
-                "POST /{i} HTTP/1.1\r\nHost: x\r\nContent-Length: 38\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n.."
+                "POST /{i} HTTP/1.1\r\nHost: x\r\nContent-Length: 37\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n.."
             ),
             _ => format!(
                 "POST /{i} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nGET \r\n0\r\n\r\n"

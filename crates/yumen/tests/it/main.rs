@@ -15,6 +15,7 @@ mod acme;
 mod balancing;
 mod cli;
 mod client_certificates;
+mod compression;
 mod drain;
 mod dynamics;
 mod embedded;
