@@ -65,7 +65,8 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTls> {
         }
         let Some((fragment, after)) = after.split_at_checked(length) else {
             // What is not TLS is told before a record of it is complete.
-            let is_other = gathered.is_empty() && after.first().is_some_and(|one| *one != MESSAGE_CLIENT_HELLO);
+            let is_other =
+                gathered.is_empty() && after.first().is_some_and(|one| *one != MESSAGE_CLIENT_HELLO);
             return if is_other { Err(NotTls) } else { Ok(None) };
         };
         gathered.extend_from_slice(fragment);

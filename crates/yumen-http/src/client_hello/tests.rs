@@ -13,7 +13,8 @@ fn server_name(name: &[u8]) -> Vec<u8> {
 
 /// The message with these extensions, without record headers.
 fn message(extensions: &[u8]) -> Vec<u8> {
-    let body = [&[3, 3][..], &[7; 32], &[1, 9], &vector(&[0x13, 0x01]), &[1, 0], &vector(extensions)].concat();
+    let body =
+        [&[3, 3][..], &[7; 32], &[1, 9], &vector(&[0x13, 0x01]), &[1, 0], &vector(extensions)].concat();
     [&[1, 0][..], &vector(&body)].concat()
 }
 
