@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use yumen_http::proxy_protocol::ProxyVersion;
+
 use crate::balance::Balancer;
 
 /// The protocol spoken to endpoints.
@@ -14,6 +16,27 @@ pub enum Scheme {
     #[default]
     Http,
     Https,
+    Tcp,
+    Tls,
+    Udp,
+}
+
+impl Scheme {
+    /// Whether endpoints are spoken to in TLS.
+    pub fn is_tls(self) -> bool {
+        matches!(self, Scheme::Https | Scheme::Tls)
+    }
+
+    /// Its name, as `scheme` of an upstream says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+            Scheme::Tcp => "tcp",
+            Scheme::Tls => "tls",
+            Scheme::Udp => "udp",
+        }
+    }
 }
 
 /// Which `Host` endpoints see.
@@ -266,6 +289,10 @@ pub struct Upstream {
     pub retry_timeout_ms: u64,
     /// Bounds of one attempt.
     pub timeouts: Timeouts,
+    /// How long a stream may be silent, in milliseconds; `None` leaves it to the node.
+    pub stream_idle_ms: Option<u64>,
+    /// What streams tell endpoints of the client before anything else.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Bounds of idle connections.
     pub keepalive: Keepalive,
     /// How TLS is done; kept as the same `Arc` while its settings are.

@@ -66,6 +66,8 @@ pub struct Upstream {
     pub upstream_host: Option<String>,
     /// Idle connections kept open to the endpoints.
     pub keepalive_pool: Option<KeepalivePool>,
+    /// What stream routes tell endpoints of the client, as the first bytes of a connection. Beyond APISIX.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// TLS towards the endpoints.
     pub tls: Option<UpstreamTls>,
     /// Health checks.
@@ -145,6 +147,16 @@ impl Scheme {
             Scheme::Tcp | Scheme::Tls | Scheme::Udp | Scheme::Kafka => None,
         }
     }
+}
+
+/// The version of a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// Which host the endpoints are told.
