@@ -6,6 +6,7 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Counter, Gauge, Histogram};
 use yumen_plugin::Outcome;
 
+use crate::l4::StreamCounters;
 use crate::observe::Observed;
 
 /// Upper bounds of request durations, in microseconds.
@@ -45,6 +46,8 @@ pub struct Counters {
     pub log_lines_dropped: Counter,
     /// Connections whose task panicked; the connection is lost, the worker is not.
     pub panics: Counter,
+    /// Streams.
+    pub(crate) streams: StreamCounters,
     duration: Histogram,
     /// What its samples of the traffic tell.
     pub(crate) observed: Observed,
@@ -67,6 +70,7 @@ impl Default for Counters {
             idle_upstream: Gauge::default(),
             log_lines_dropped: Counter::default(),
             panics: Counter::default(),
+            streams: StreamCounters::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
             observed: Observed::default(),
         }
@@ -178,6 +182,8 @@ impl Gather for AllCounters {
             kind: MetricKind::Histogram,
             samples: vec![Sample { labels: Vec::new(), value: self.duration() }],
         });
+        let streams: Vec<&StreamCounters> = self.0.iter().map(|counters| &counters.streams).collect();
+        StreamCounters::gather(&streams, out);
         self.gather_plugins(out);
     }
 }

@@ -9,6 +9,7 @@ mod date;
 mod flow;
 mod forward;
 mod health;
+mod l4;
 mod observe;
 mod pool;
 mod relay;
@@ -35,7 +36,9 @@ pub mod settings;
 pub mod tls;
 
 pub use counters::{AllCounters, Counters};
+pub use l4::stream_tls;
+pub use l4::udp::{Datagrams, bind as bind_datagrams};
 pub use listener::Listener;
 pub use observe::RecentRequest;
-pub use settings::{ListenerSettings, Settings};
+pub use settings::{ListenerSettings, Settings, StreamProtocol};
 pub use worker::WorkerParts;
