@@ -55,6 +55,15 @@ pub struct RouteInfo {
     pub service_name: Box<str>,
 }
 
+/// What is known of a stream: a connection, or a session of datagrams, that carries no HTTP for us.
+#[derive(Debug, Clone, Default)]
+pub struct StreamFacts {
+    /// `tcp`, `tls`, `tls_passthrough` or `udp`.
+    pub protocol: &'static str,
+    /// The name an MQTT client gives itself.
+    pub mqtt_client_id: Option<Box<str>>,
+}
+
 /// What plugins decided about the way to the upstream.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamChoice {
@@ -64,7 +73,7 @@ pub struct UpstreamChoice {
     pub scheme: Option<&'static str>,
 }
 
-/// One request and its response.
+/// One request and its response, or one stream, whose request is empty.
 ///
 /// `'s` is the life of the snapshot it runs under: routes, consumers and plugins are borrowed from
 /// it, so an exchange never sees two configurations and counts no references.
@@ -73,6 +82,8 @@ pub struct Exchange<'s> {
     pub request: Box<RequestHead>,
     /// Who asks.
     pub client: &'s Client,
+    /// What is known of the stream, where it is one and not a request.
+    pub stream: Option<StreamFacts>,
     /// The client's address as rules see it.
     pub remote_ip: IpAddr,
     /// The client's port as rules see it; 0 where nobody told it with the address.
@@ -131,6 +142,7 @@ impl<'s> Exchange<'s> {
         Exchange {
             request: request.into(),
             client,
+            stream: None,
             remote_ip: client.peer.ip().to_canonical(),
             remote_port: client.peer.port(),
             now,

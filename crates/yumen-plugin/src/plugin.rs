@@ -26,6 +26,12 @@ pub trait Plugin: Send + Sync + 'static {
         Step::Continue
     }
 
+    /// The first bytes of a stream, where the protocol inside lets the client speak first: asked again
+    /// with more of them until it has seen enough. Runs after access, and never for a request.
+    fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> Preread {
+        Preread::Continue
+    }
+
     /// Once per attempt, just before the request head goes to an endpoint.
     fn upstream_request(&self, _ex: &mut Exchange<'_>) {}
 
@@ -116,6 +122,17 @@ pub enum Step<'a> {
     Wait(LocalFuture<'a, Step<'a>>),
 }
 
+/// What comes of the first bytes of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preread {
+    /// Enough was seen: go on.
+    Continue,
+    /// More bytes are needed to tell.
+    NeedMore,
+    /// Close the connection, for this reason.
+    Refuse(&'static str),
+}
+
 /// A piece of a response body.
 #[derive(Debug, Default)]
 pub struct Chunk {
@@ -145,6 +162,8 @@ impl Phases {
     pub const RESPONSE_BODY: Phases = Phases(16);
     /// [`Plugin::log`].
     pub const LOG: Phases = Phases(32);
+    /// [`Plugin::preread`].
+    pub const PREREAD: Phases = Phases(64);
     /// None.
     pub const NONE: Phases = Phases(0);
 

@@ -116,6 +116,7 @@ fixed! {
     BalancerPort = "balancer_port",
     MatchedUri = "matched_uri",
     MatchedHost = "matched_host",
+    MqttClientId = "mqtt_client_id",
 }
 
 /// A value with the type it has where it comes from: JSON and GraphQL know more than text.
@@ -268,6 +269,7 @@ impl Fixed {
             Fixed::ServiceName => present(&ex.route?.service_name),
             Fixed::MatchedUri => present(ex.matched_uri),
             Fixed::MatchedHost => present(ex.matched_host),
+            Fixed::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
         }
     }

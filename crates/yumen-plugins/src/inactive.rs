@@ -66,7 +66,6 @@ pub const WITH_PRIORITY: &[(&str, i32)] = &[
     ("loggly", 411),
     ("loki-logger", 414),
     ("mcp-bridge", 510),
-    ("mqtt-proxy", 1000),
     ("multi-auth", 2600),
     ("node-status", 1000),
     ("oas-validator", 512),

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_base::IpSet;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Serves, Setup, Step};
 
 #[cfg(test)]
 mod tests;
@@ -85,6 +85,7 @@ pub(crate) struct IpRestriction {
 impl Configure for IpRestriction {
     const NAME: &'static str = "ip-restriction";
     const PRIORITY: i32 = 3000;
+    const SERVES: Serves = Serves::Both;
     type Config = Config;
 
     fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {

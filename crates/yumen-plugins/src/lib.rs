@@ -25,6 +25,7 @@ mod limit_count;
 mod limit_req;
 mod limits;
 mod mocking;
+mod mqtt_proxy;
 mod pattern;
 pub mod prometheus;
 mod proxy_buffering;
@@ -70,6 +71,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<limit_count::LimitCount>().with_metadata::<limit_count::Metadata>(),
     Kind::of::<limit_req::LimitReq>(),
     Kind::of::<mocking::Mocking>(),
+    Kind::of::<mqtt_proxy::MqttProxy>(),
     Kind::of::<prometheus::Prometheus>().with_metadata::<prometheus::Metadata>(),
     Kind::of::<proxy_buffering::ProxyBuffering>(),
     Kind::of::<proxy_control::ProxyControl>(),

@@ -211,6 +211,8 @@ fn no_plugin_is_silent() {
         "limit-count",
         "limit-req",
         "mocking",
+        // Stands on stream routes only.
+        "mqtt-proxy",
         "proxy-rewrite",
         "real-ip",
         "redirect",

@@ -7,6 +7,7 @@ use yumen_base::{Counter, Gauge, Histogram};
 use yumen_plugin::Outcome;
 
 use crate::fault::COUNTED;
+use crate::l4::StreamCounters;
 use crate::observe::Observed;
 
 /// Upper bounds of request durations, in microseconds.
@@ -58,6 +59,8 @@ pub struct Counters {
     pub grpc: [Counter; 18],
     /// Exchanges that failed, in the order of [`COUNTED`].
     faults: [Counter; COUNTED.len()],
+    /// Streams.
+    pub(crate) streams: StreamCounters,
     duration: Histogram,
     /// What its samples of the traffic tell.
     pub(crate) observed: Observed,
@@ -86,6 +89,7 @@ impl Default for Counters {
             http2_floods: Counter::default(),
             grpc: Default::default(),
             faults: Default::default(),
+            streams: StreamCounters::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
             observed: Observed::default(),
         }
@@ -246,6 +250,8 @@ impl Gather for AllCounters {
             kind: MetricKind::Histogram,
             samples: vec![Sample { labels: Vec::new(), value: self.duration() }],
         });
+        let streams: Vec<&StreamCounters> = self.0.iter().map(|counters| &counters.streams).collect();
+        StreamCounters::gather(&streams, out);
         self.gather_plugins(out);
     }
 }

@@ -12,6 +12,7 @@ mod forwarded;
 mod grpc;
 mod health;
 mod http2;
+mod l4;
 mod observe;
 mod pool;
 mod relay;
@@ -38,7 +39,8 @@ pub mod settings;
 pub mod tls;
 
 pub use counters::{AllCounters, Counters};
+pub use l4::udp::{Datagrams, bind as bind_datagrams};
 pub use listener::Listener;
 pub use observe::RecentRequest;
-pub use settings::{ListenerSettings, Settings};
+pub use settings::{ListenerSettings, Settings, StreamProtocol};
 pub use worker::WorkerParts;

@@ -33,6 +33,12 @@ pub struct Settings {
     pub idle_timeout_ms: u64,
     /// Between two writes to a client, in milliseconds.
     pub send_timeout_ms: u64,
+    /// Between two pieces of a stream, where its upstream does not say, in milliseconds.
+    pub stream_idle_ms: u64,
+    /// Between two datagrams of a session, where its upstream does not say, in milliseconds.
+    pub udp_idle_ms: u64,
+    /// Sessions of datagrams one worker holds; those beyond are not begun.
+    pub udp_sessions_max: usize,
     /// After which draining gives up, in milliseconds.
     pub drain_timeout_ms: u64,
     /// The `Server` line of every response, its end included; empty passes the upstream's.
@@ -63,6 +69,9 @@ impl Default for Settings {
             body_timeout_ms: 60_000,
             idle_timeout_ms: 60_000,
             send_timeout_ms: 60_000,
+            stream_idle_ms: 600_000,
+            udp_idle_ms: 60_000,
+            udp_sessions_max: 16_384,
             drain_timeout_ms: 30_000,
             server_line: b"Server: yumen\r\n".to_vec(),
             trusted: IpSet::default(),
@@ -105,6 +114,35 @@ impl Default for Http2Settings {
     }
 }
 
+/// What a socket for streams carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamProtocol {
+    /// Bytes.
+    Tcp,
+    /// Bytes inside TLS, which ends here.
+    Tls,
+    /// TLS that goes on as it came.
+    TlsPassthrough,
+    /// Datagrams.
+    Udp,
+}
+
+impl StreamProtocol {
+    /// All of them, in the order of their values.
+    pub const ALL: [StreamProtocol; 4] =
+        [StreamProtocol::Tcp, StreamProtocol::Tls, StreamProtocol::TlsPassthrough, StreamProtocol::Udp];
+
+    /// Its name in configuration, logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            StreamProtocol::Tcp => "tcp",
+            StreamProtocol::Tls => "tls",
+            StreamProtocol::TlsPassthrough => "tls_passthrough",
+            StreamProtocol::Udp => "udp",
+        }
+    }
+}
+
 /// A socket to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerSettings {
@@ -118,4 +156,23 @@ pub struct ListenerSettings {
     pub reuse_port: bool,
     /// Hear of a connection only when its first bytes are there. Silent clients stay with the kernel.
     pub defer_accept: bool,
+    /// Peers whose connections begin with a PROXY header.
+    pub proxy_from: IpSet,
+    /// What it carries, where that is not requests.
+    pub streams: Option<StreamProtocol>,
+}
+
+impl ListenerSettings {
+    /// For requests without TLS, with what is usual elsewhere.
+    pub fn plain(address: SocketAddr) -> ListenerSettings {
+        ListenerSettings {
+            address,
+            tls: false,
+            backlog: 1024,
+            reuse_port: true,
+            defer_accept: false,
+            proxy_from: IpSet::default(),
+            streams: None,
+        }
+    }
 }

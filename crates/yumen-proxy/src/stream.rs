@@ -40,7 +40,7 @@ impl Tcp {
         Ok(Tcp::Registered(stream))
     }
 
-    fn register(&mut self) -> io::Result<&mut TcpStream> {
+    pub(crate) fn register(&mut self) -> io::Result<&mut TcpStream> {
         if let Tcp::Fresh(_) = self {
             let Tcp::Fresh(stream) = std::mem::replace(self, Tcp::Moving) else {
                 return Err(io::ErrorKind::NotConnected.into());

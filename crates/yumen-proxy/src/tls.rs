@@ -12,6 +12,7 @@ mod provider;
 mod tests;
 mod tickets;
 mod upstream;
+mod variants;
 
 use std::io;
 use std::sync::Arc;
@@ -27,9 +28,10 @@ use yumen_snapshot::Publisher;
 use crate::stream::{Stream, Tcp};
 use loader::Rules;
 use tickets::BoundTickets;
+use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
-pub(crate) use enforce::refusal;
+pub(crate) use enforce::{refusal, refuses_stream};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
@@ -43,6 +45,7 @@ const HTTP2: &[u8] = b"h2";
 #[derive(Clone)]
 pub struct Acceptor {
     shared: Arc<Shared>,
+    for_streams: bool,
 }
 
 /// How clients are answered.
@@ -71,7 +74,7 @@ struct Shared {
     sessions: Arc<dyn StoresServerSessions>,
     resolver: Arc<Resolver>,
     /// Where the certificate asks for nothing of its own.
-    plain: Arc<ServerConfig>,
+    plain: Configs,
 }
 
 /// The acceptor all listeners and workers share, with its tickets.
@@ -82,17 +85,15 @@ pub fn acceptor(settings: ServerTls) -> Result<Acceptor, String> {
     };
     let resolver =
         Arc::new(Resolver { publisher: settings.publisher.clone(), default: settings.default.clone() });
-    let plain = Arc::new(server_config(&settings, &sessions, &resolver, None)?);
-    Ok(Acceptor { shared: Arc::new(Shared { settings, sessions, resolver, plain }) })
+    let shared = Shared { settings, sessions, resolver, plain: Configs::default() };
+    // What is wrong with the settings is told now, not to the first client.
+    shared.config(Variant { streams: false, clients_order: false }, None)?;
+    Ok(Acceptor { shared: Arc::new(shared), for_streams: false })
 }
 
 /// How to answer under these rules, or the node's settings where there are none.
-fn server_config(
-    settings: &ServerTls,
-    sessions: &Arc<dyn StoresServerSessions>,
-    resolver: &Arc<Resolver>,
-    rules: Option<&Rules>,
-) -> Result<ServerConfig, String> {
+fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Result<ServerConfig, String> {
+    let Shared { settings, sessions, resolver, .. } = shared;
     let of_node = match settings.ciphers.is_empty() {
         true => None,
         false => Some(provider::suites(&settings.ciphers).map_err(|error| format!("tls.ciphers: {error}"))?),
@@ -111,9 +112,12 @@ fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(resolver.clone());
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    if settings.http2 {
-        config.alpn_protocols.insert(0, HTTP2.to_vec());
+    config.ignore_client_order = !variant.clients_order;
+    // Each connection takes one along to the next.
+    config.send_tls13_tickets = 1;
+    if !variant.streams {
+        let http2 = settings.http2.then(|| HTTP2.to_vec());
+        config.alpn_protocols = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
     }
     if let Some(keys) = &settings.tickets {
         let binding = rules.map_or(0, |rules| rules.id);
@@ -129,6 +133,11 @@ fn server_config(
 }
 
 impl Acceptor {
+    /// The same for streams: no protocol is agreed on inside.
+    pub fn for_streams(&self) -> Acceptor {
+        Acceptor { shared: self.shared.clone(), for_streams: true }
+    }
+
     /// Shakes hands with a client.
     pub(crate) async fn accept(
         &self,
@@ -141,7 +150,8 @@ impl Acceptor {
             return Err(io::Error::other("an ACME server asked, and was answered"));
         }
         let rules = self.shared.rules(&hello);
-        let config = self.shared.config(rules.as_deref())?;
+        let variant = Variant::of(&hello, self.for_streams);
+        let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
         Ok((stream, info))
@@ -156,14 +166,9 @@ impl Shared {
         certificate.rules.clone()?.downcast().ok()
     }
 
-    fn config(&self, rules: Option<&Rules>) -> io::Result<Arc<ServerConfig>> {
-        let Some(rules) = rules else { return Ok(self.plain.clone()) };
-        if let Some(config) = rules.config.get() {
-            return Ok(config.clone());
-        }
-        let made = server_config(&self.settings, &self.sessions, &self.resolver, Some(rules));
-        let made = Arc::new(made.map_err(io::Error::other)?);
-        Ok(rules.config.get_or_init(|| made).clone())
+    fn config(&self, variant: Variant, rules: Option<&Rules>) -> Result<Arc<ServerConfig>, String> {
+        let configs = rules.map_or(&self.plain, |rules| &rules.configs);
+        configs.get(variant, || server_config(self, variant, rules))
     }
 }
 

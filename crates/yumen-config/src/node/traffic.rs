@@ -21,6 +21,9 @@ pub struct Limits {
     /// The most client connections of one worker; more are closed at once.
     #[schemars(range(min = 1))]
     pub connections_per_worker: u32,
+    /// The most sessions of datagrams of one worker; datagrams that would begin more are dropped.
+    #[schemars(range(min = 1))]
+    pub udp_sessions_per_worker: u32,
     /// The longest response head an upstream may send, in bytes; a longer one is answered 502.
     #[schemars(range(min = 1024, max = 65536))]
     pub response_head_bytes: u32,
@@ -34,6 +37,7 @@ impl Default for Limits {
             fields: 100,
             body_bytes: 0,
             connections_per_worker: 65536,
+            udp_sessions_per_worker: 16384,
             response_head_bytes: 65536,
         }
     }
@@ -75,6 +79,12 @@ pub struct Timeouts {
     /// For a client to take what was sent.
     #[schemars(range(min = 1))]
     pub send_ms: u64,
+    /// Between two pieces of a TCP stream in either direction, where its upstream does not say.
+    #[schemars(range(min = 1))]
+    pub stream_idle_ms: u64,
+    /// Between two datagrams of a session, where its upstream does not say.
+    #[schemars(range(min = 1))]
+    pub udp_idle_ms: u64,
     /// For running exchanges when the node stops.
     pub drain_ms: u64,
     /// To connect to an endpoint, where neither route nor upstream says.
@@ -95,6 +105,8 @@ impl Default for Timeouts {
             body_ms: 60_000,
             idle_ms: 60_000,
             send_ms: 60_000,
+            stream_idle_ms: 600_000,
+            udp_idle_ms: 60_000,
             drain_ms: 30_000,
             upstream_connect_ms: 60_000,
             upstream_send_ms: 60_000,

@@ -70,6 +70,8 @@ pub struct Upstream {
     pub upstream_host: Option<String>,
     /// Idle connections kept open to the endpoints.
     pub keepalive_pool: Option<KeepalivePool>,
+    /// What stream routes tell endpoints of the client, as the first bytes of a connection. Beyond APISIX.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// TLS towards the endpoints.
     pub tls: Option<UpstreamTls>,
     /// Health checks.
@@ -160,6 +162,16 @@ pub enum HttpVersion {
     V1_1,
     /// HTTP/2, many requests on a connection; without TLS the endpoint must know it beforehand.
     #[serde(rename = "2")]
+    V2,
+}
+
+/// The version of a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// Binary.
     V2,
 }
 

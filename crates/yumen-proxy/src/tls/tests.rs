@@ -72,7 +72,9 @@ fn shake_hands(acceptor: &Acceptor, name: &str, groups: &[&'static dyn Supported
         .with_custom_certificate_verifier(upstream::unverified())
         .with_no_client_auth();
     let mut client = ClientConnection::new(Arc::new(config), server_name(name).unwrap()).unwrap();
-    let mut server = ServerConnection::new(acceptor.shared.plain.clone()).unwrap();
+    let variant = Variant { streams: false, clients_order: false };
+    let config = acceptor.shared.config(variant, None).unwrap();
+    let mut server = ServerConnection::new(config).unwrap();
     let mut hello = Vec::new();
     client.write_tls(&mut hello).unwrap();
     server.read_tls(&mut &hello[..]).unwrap();

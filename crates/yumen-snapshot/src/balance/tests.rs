@@ -38,6 +38,8 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
         retries: 0,
         retry_timeout_ms: 0,
         timeouts: Timeouts { connect_ms: 1, send_ms: 1, read_ms: 1 },
+        stream_idle_ms: None,
+        proxy_protocol: None,
         keepalive: Keepalive { size: 1, idle_timeout_ms: 1, requests: 1 },
         tls: Arc::default(),
         checks: None,
