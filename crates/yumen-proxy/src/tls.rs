@@ -21,7 +21,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio_rustls::LazyConfigAcceptor;
-use yumen_plugin::TlsInfo;
+use yumen_plugin::{ClientVerdict, TlsInfo};
 use yumen_snapshot::Publisher;
 
 use crate::stream::Tcp;
@@ -36,10 +36,23 @@ pub use provider::Versions;
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{client_config, server_name, shared_config};
 
+/// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
+const HTTP2: &[u8] = b"h2";
+
 /// Makes TLS streams of accepted connections.
 #[derive(Clone)]
 pub struct Acceptor {
     shared: Arc<Shared>,
+    carries: Carries,
+}
+
+/// What goes over the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carries {
+    /// HTTP, in a version agreed on in the handshake; exchanges refuse clients whose certificate fails.
+    Http = 0,
+    /// Bytes of any protocol; a client whose certificate fails is refused at once.
+    Stream = 1,
 }
 
 /// How clients are answered.
@@ -50,6 +63,8 @@ pub struct ServerTls {
     pub default: Option<Arc<CertifiedKey>>,
     /// The versions spoken where the certificate does not say.
     pub versions: Versions,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
     /// The suites offered where the certificate does not say, by name; none offers all.
     pub ciphers: Vec<String>,
     /// The keys of session tickets; none gives out no tickets.
@@ -65,8 +80,8 @@ struct Shared {
     settings: ServerTls,
     sessions: Arc<dyn StoresServerSessions>,
     resolver: Arc<Resolver>,
-    /// Where the certificate asks for nothing of its own.
-    plain: Arc<ServerConfig>,
+    /// Where the certificate asks for nothing of its own, by what is carried.
+    plain: [Arc<ServerConfig>; 2],
 }
 
 /// The acceptor all listeners and workers share, with its tickets.
@@ -77,8 +92,10 @@ pub fn acceptor(settings: ServerTls) -> Result<Acceptor, String> {
     };
     let resolver =
         Arc::new(Resolver { publisher: settings.publisher.clone(), default: settings.default.clone() });
-    let plain = Arc::new(server_config(&settings, &sessions, &resolver, None)?);
-    Ok(Acceptor { shared: Arc::new(Shared { settings, sessions, resolver, plain }) })
+    let plain = |carries| server_config(&settings, &sessions, &resolver, None, carries).map(Arc::new);
+    let plain = [plain(Carries::Http)?, plain(Carries::Stream)?];
+    let shared = Arc::new(Shared { settings, sessions, resolver, plain });
+    Ok(Acceptor { shared, carries: Carries::Http })
 }
 
 /// How to answer under these rules, or the node's settings where there are none.
@@ -87,6 +104,7 @@ fn server_config(
     sessions: &Arc<dyn StoresServerSessions>,
     resolver: &Arc<Resolver>,
     rules: Option<&Rules>,
+    carries: Carries,
 ) -> Result<ServerConfig, String> {
     let of_node = match settings.ciphers.is_empty() {
         true => None,
@@ -106,7 +124,11 @@ fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(resolver.clone());
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = match (carries, settings.http2) {
+        (Carries::Stream, _) => Vec::new(),
+        (Carries::Http, false) => vec![b"http/1.1".to_vec()],
+        (Carries::Http, true) => vec![HTTP2.to_vec(), b"http/1.1".to_vec()],
+    };
     if let Some(keys) = &settings.tickets {
         let binding = rules.map_or(0, |rules| rules.id);
         config.ticketer = Arc::new(BoundTickets { keys: keys.clone(), binding });
@@ -121,6 +143,11 @@ fn server_config(
 }
 
 impl Acceptor {
+    /// The same for connections that carry any protocol.
+    pub fn for_streams(&self) -> Acceptor {
+        Acceptor { shared: self.shared.clone(), carries: Carries::Stream }
+    }
+
     /// Shakes hands with a client.
     pub(crate) async fn accept(
         &self,
@@ -133,9 +160,13 @@ impl Acceptor {
             return Err(io::Error::other("an ACME server asked, and was answered"));
         }
         let rules = self.shared.rules(&hello);
-        let config = self.shared.config(rules.as_deref())?;
+        let config = self.shared.config(rules.as_deref(), self.carries)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
+        let is_asked = rules.is_some_and(|rules| rules.client.is_some());
+        if self.carries == Carries::Stream && is_asked && info.verdict != ClientVerdict::Verified {
+            return Err(io::Error::other("the client certificate is missing or does not hold"));
+        }
         Ok((stream, info))
     }
 }
@@ -148,14 +179,15 @@ impl Shared {
         certificate.rules.clone()?.downcast().ok()
     }
 
-    fn config(&self, rules: Option<&Rules>) -> io::Result<Arc<ServerConfig>> {
-        let Some(rules) = rules else { return Ok(self.plain.clone()) };
-        if let Some(config) = rules.config.get() {
+    fn config(&self, rules: Option<&Rules>, carries: Carries) -> io::Result<Arc<ServerConfig>> {
+        let Some(rules) = rules else { return Ok(self.plain[carries as usize].clone()) };
+        let known = &rules.configs[carries as usize];
+        if let Some(config) = known.get() {
             return Ok(config.clone());
         }
-        let made = server_config(&self.settings, &self.sessions, &self.resolver, Some(rules));
+        let made = server_config(&self.settings, &self.sessions, &self.resolver, Some(rules), carries);
         let made = Arc::new(made.map_err(io::Error::other)?);
-        Ok(rules.config.get_or_init(|| made).clone())
+        Ok(known.get_or_init(|| made).clone())
     }
 }
 

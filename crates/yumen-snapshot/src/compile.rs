@@ -413,6 +413,9 @@ impl Compiler {
                 let hint = match (was_good, name.kind) {
                     (true, _) => "its last good version stays in force until it is mended",
                     (false, Kind::Routes) => "requests it would match are answered 503 until it is mended",
+                    (false, Kind::Ssls) if certificate::asks_clients(&json) => {
+                        "requests for its names are answered 400 until it is mended"
+                    }
                     (false, _) => "it is not in force until it is mended",
                 };
                 if let Some(first) =
@@ -424,6 +427,8 @@ impl Compiler {
                     self.good.insert(name.clone(), before);
                 } else if name.kind == Kind::Routes {
                     self.salvage_route(name, &json);
+                } else if name.kind == Kind::Ssls {
+                    self.salvage_ssl(name, &json);
                 }
                 problems
             }
@@ -506,7 +511,7 @@ impl Compiler {
             Kind::ConsumerGroups => self.consumer_groups.contains_key(&name.id),
             Kind::GlobalRules => self.global_rules.contains_key(&name.id),
             Kind::PluginMetadata => self.metadata.contains_key(&name.id),
-            Kind::Ssls => self.ssls.contains_key(&name.id),
+            Kind::Ssls => self.ssls.get(&name.id).is_some_and(SslHeld::is_good),
             Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => false,
         }
     }

@@ -81,6 +81,7 @@ impl Tls {
             publisher: publisher.clone(),
             default: Some(default),
             versions: Versions { tls12: node.tls.version_min != TlsVersion::V1_3, tls13: true },
+            http2: false,
             ciphers: node.tls.ciphers.clone(),
             tickets: self.tickets.clone(),
             sessions_max: node.tls.session_entries as usize * workers,

@@ -28,8 +28,8 @@ pub(super) struct Rules {
     pub(super) versions: Option<Versions>,
     pub(super) suites: Option<Vec<SupportedCipherSuite>>,
     pub(super) client: Option<Arc<ClientCheck>>,
-    /// Made by the acceptor, once.
-    pub(super) config: OnceLock<Arc<ServerConfig>>,
+    /// Made by the acceptor, once, by what is carried.
+    pub(super) configs: [OnceLock<Arc<ServerConfig>>; 2],
 }
 
 impl Loader {
@@ -84,7 +84,7 @@ impl Rules {
         }
         let suites = written.ciphers.map(suites).transpose().map_err(|error| ("ssl_ciphers", error))?;
         let client = written.client.as_ref().map(ClientCheck::new).transpose()?;
-        Ok(Rules { id, versions, suites, client: client.map(Arc::new), config: OnceLock::new() })
+        Ok(Rules { id, versions, suites, client: client.map(Arc::new), configs: Default::default() })
     }
 }
 

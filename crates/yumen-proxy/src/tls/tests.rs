@@ -46,6 +46,7 @@ fn acceptor_for(names: &[&str]) -> Acceptor {
         publisher,
         default: None,
         versions: Versions { tls12: true, tls13: true },
+        http2: false,
         ciphers: Vec::new(),
         tickets: None,
         sessions_max: 0,
@@ -71,7 +72,7 @@ fn shake_hands(acceptor: &Acceptor, name: &str, groups: &[&'static dyn Supported
         .with_custom_certificate_verifier(upstream::unverified())
         .with_no_client_auth();
     let mut client = ClientConnection::new(Arc::new(config), server_name(name).unwrap()).unwrap();
-    let mut server = ServerConnection::new(acceptor.shared.plain.clone()).unwrap();
+    let mut server = ServerConnection::new(acceptor.shared.plain[0].clone()).unwrap();
     let mut hello = Vec::new();
     client.write_tls(&mut hello).unwrap();
     server.read_tls(&mut &hello[..]).unwrap();
@@ -192,7 +193,7 @@ fn suites_are_named_as_openssl_or_iana_name_them() {
         "{error}"
     );
     // a list for one version leaves the other as it was
-    let all = provider::with_suites(&iana).cipher_suites;
+    let all = provider::with_suites(&iana).cipher_suites.clone();
     assert_eq!(all.iter().filter(|suite| suite.tls13().is_some()).count(), 3);
     assert_eq!(all.iter().filter(|suite| suite.tls13().is_none()).count(), 1);
 }
