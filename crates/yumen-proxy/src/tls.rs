@@ -22,7 +22,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio_rustls::LazyConfigAcceptor;
-use yumen_plugin::TlsInfo;
+use yumen_plugin::{ClientVerdict, TlsInfo};
 use yumen_snapshot::Publisher;
 
 use crate::stream::{Stream, Tcp};
@@ -31,7 +31,7 @@ use tickets::BoundTickets;
 use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
-pub(crate) use enforce::{refusal, refuses_stream};
+pub(crate) use enforce::refusal;
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
@@ -56,10 +56,10 @@ pub struct ServerTls {
     pub default: Option<Arc<CertifiedKey>>,
     /// The versions spoken where the certificate does not say.
     pub versions: Versions,
-    /// The suites offered where the certificate does not say, by name; none offers all.
-    pub ciphers: Vec<String>,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
+    /// The suites offered where the certificate does not say, by name; none offers all.
+    pub ciphers: Vec<String>,
     /// The keys of session tickets; none gives out no tickets.
     pub tickets: Option<Arc<TicketKeys>>,
     /// How many sessions are remembered for clients without tickets; 0 remembers none.
@@ -154,6 +154,10 @@ impl Acceptor {
         let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
+        let is_asked = rules.is_some_and(|rules| rules.client.is_some());
+        if self.for_streams && is_asked && info.verdict != ClientVerdict::Verified {
+            return Err(io::Error::other("the client certificate is missing or does not hold"));
+        }
         Ok((stream, info))
     }
 }

@@ -422,6 +422,9 @@ impl Compiler {
                     (true, _) => "its last good version stays in force until it is mended",
                     (false, Kind::Routes) => "requests it would match are answered 503 until it is mended",
                     (false, Kind::StreamRoutes) => "connections it would match are closed until it is mended",
+                    (false, Kind::Ssls) if certificate::asks_clients(&json) => {
+                        "requests for its names are answered 400 until it is mended"
+                    }
                     (false, _) => "it is not in force until it is mended",
                 };
                 if let Some(first) =
@@ -435,6 +438,8 @@ impl Compiler {
                     self.salvage_route(name, &json);
                 } else if name.kind == Kind::StreamRoutes {
                     self.salvage_stream(name, &json);
+                } else if name.kind == Kind::Ssls {
+                    self.salvage_ssl(name, &json);
                 }
                 problems
             }
@@ -519,7 +524,7 @@ impl Compiler {
             Kind::ConsumerGroups => self.consumer_groups.contains_key(&name.id),
             Kind::GlobalRules => self.global_rules.contains_key(&name.id),
             Kind::PluginMetadata => self.metadata.contains_key(&name.id),
-            Kind::Ssls => self.ssls.contains_key(&name.id),
+            Kind::Ssls => self.ssls.get(&name.id).is_some_and(SslHeld::is_good),
             Kind::StreamRoutes => self.streams_held.get(&name.id).is_some_and(|held| !held.broken),
             Kind::Protos | Kind::Secrets | Kind::Tests => false,
         }

@@ -163,3 +163,37 @@ fn the_reference_is_a_valid_file_of_all_defaults_and_every_field_is_documented()
         commented = line.starts_with('#');
     }
 }
+
+#[test]
+fn acme_settings_that_cannot_work_are_told() {
+    let table: [(&str, &[&str]); 6] = [
+        ("acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, b-2.test]}]}\n", &[]),
+        ("acme: {certificates: [{names: [a.test]}]}\n", &[]),
+        (
+            "acme: {directory: \"https://ca.test/dir\"}\n",
+            &[
+                "error: yumen.yaml at acme.certificates: a server is named but no certificate is wanted of it\n  hint: such as - names: [shop.example.com]",
+            ],
+        ),
+        (
+            "acme: {directory: \"http://ca.test/dir\", certificates: [{names: [a.test]}]}\n",
+            &["error: yumen.yaml at acme.directory: \"http://ca.test/dir\" is no https address"],
+        ),
+        (
+            "acme: {certificates: [{names: [a.test, \"*.b.test\", a_b.test]}]}\n",
+            &[
+                "error: yumen.yaml at acme.certificates[0].names[1]: \"*.b.test\" is a wildcard, which neither challenge can prove\n  hint: name each host",
+                "error: yumen.yaml at acme.certificates[0].names[2]: \"a_b.test\" is no host name",
+            ],
+        ),
+        (
+            "acme: {external_account: {key_id: kid}}\n",
+            &[
+                "error: yumen.yaml at acme.external_account: an id and a key belong together: only one of them is set",
+            ],
+        ),
+    ];
+    for (yaml, problems) in table {
+        check(yaml, problems);
+    }
+}

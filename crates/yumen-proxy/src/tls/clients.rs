@@ -96,6 +96,7 @@ fn reason(error: &webpki::Error) -> &'static str {
         webpki::Error::UnknownIssuer => "unable to get local issuer certificate",
         webpki::Error::PathLenConstraintViolated => "certificate chain too long",
         webpki::Error::RequiredEkuNotFoundContext(_) => "unsuitable certificate purpose",
+        webpki::Error::UnsupportedCertVersion => "certificate is not X.509 version 3",
         _ => "certificate cannot be verified",
     }
 }

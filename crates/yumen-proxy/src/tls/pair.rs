@@ -22,6 +22,7 @@ pub struct Pair {
     /// Shared by all certificates they stand under.
     above: Box<[Arc<[u8]>]>,
     key: PrivateKeyDer<'static>,
+    not_before_unix_s: i64,
     not_after_unix_s: i64,
     staple: StapleWish,
     ready: ArcSwapOption<CertifiedKey>,
@@ -58,9 +59,9 @@ impl Pair {
         self.above.first().map(|issuer| &**issuer)
     }
 
-    /// When it ends, in seconds since the Unix epoch.
-    pub fn not_after_unix_s(&self) -> i64 {
-        self.not_after_unix_s
+    /// When it begins and when it ends, in seconds since the Unix epoch.
+    pub fn validity_unix_s(&self) -> (i64, i64) {
+        (self.not_before_unix_s, self.not_after_unix_s)
     }
 
     /// Whether it names somebody who tells its status.
@@ -128,6 +129,7 @@ impl Pair {
             leaf: leaf.as_ref().into(),
             above: above.iter().map(|issuer| share(issuer)).collect(),
             key,
+            not_before_unix_s: parsed.validity().not_before.timestamp(),
             not_after_unix_s: parsed.validity().not_after.timestamp(),
             staple: staple_wish(&parsed),
             ready: ArcSwapOption::empty(),
@@ -161,6 +163,14 @@ pub(super) fn load(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, St
         .map_err(|error| format!("the private key is not PEM: {error}"))?;
     let pair = CertifiedKey::from_der(chain(certificate)?, key, &provider());
     pair.map(Arc::new).map_err(|error| unusable(&error))
+}
+
+/// The same of a certificate that only its asker understands: what proves a name is marked critical.
+pub(super) fn load_unchecked(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|error| format!("the private key is not PEM: {error}"))?;
+    let key = any_supported_type(&key).map_err(|error| unusable(&error))?;
+    Ok(Arc::new(CertifiedKey::new(chain(certificate)?, key)))
 }
 
 fn staple_wish(parsed: &X509Certificate<'_>) -> StapleWish {

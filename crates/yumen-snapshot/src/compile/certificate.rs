@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use regex::bytes::RegexSet;
+use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::decode;
 use yumen_config::resource as config;
@@ -74,6 +75,20 @@ pub struct ClientRules<'w> {
 pub(super) struct SslHeld {
     certificate: Arc<Certificate>,
     snis: Vec<Box<str>>,
+}
+
+impl SslHeld {
+    /// Whether it has something to show.
+    pub(super) fn is_good(&self) -> bool {
+        !self.certificate.keys.is_empty()
+    }
+}
+
+/// Whether an object, broken or not, asks clients for certificates.
+pub(super) fn asks_clients(json: &str) -> bool {
+    let value: Value = serde_json::from_str(json).unwrap_or_default();
+    let is_in_force = value.get("status") != Some(&0.into()) && value.get("type") != Some(&"client".into());
+    is_in_force && value.get("client").is_some_and(Value::is_object)
 }
 
 fn pairs(written: &config::Ssl) -> impl Iterator<Item = (&str, &str)> {
@@ -163,6 +178,25 @@ impl Compiler {
             problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
         }
         let snis = server_names(name, &written, &mut problems);
+        self.hold_ssl(name, parts, snis);
+        Ok(problems)
+    }
+
+    /// A new object that is broken and asks clients for certificates still claims its names, with nothing
+    /// to show: left out, it would leave them open to everybody.
+    pub(super) fn salvage_ssl(&mut self, name: &Name, json: &str) {
+        if !asks_clients(json) {
+            return;
+        }
+        let value: Value = serde_json::from_str(json).unwrap_or_default();
+        let several = value.get("snis").and_then(Value::as_array).into_iter().flatten();
+        let names = value.get("sni").into_iter().chain(several).filter_map(Value::as_str);
+        let snis = names.map(|sni| sni.to_ascii_lowercase().into()).collect();
+        let client = Some(ClientPolicy { skip: RegexSet::empty() });
+        self.hold_ssl(name, Parts { keys: Box::default(), rules: None, client }, snis);
+    }
+
+    fn hold_ssl(&mut self, name: &Name, parts: Parts, snis: Vec<Box<str>>) {
         self.remove_ssl(name);
         let Parts { keys, rules, client } = parts;
         let certificate = Arc::new(Certificate { id: Box::from(&*name.id), keys, rules, client });
@@ -172,7 +206,6 @@ impl Compiler {
         self.client_policies += usize::from(certificate.client.is_some());
         self.ssls.insert(name.id.clone(), SslHeld { certificate, snis });
         self.settle_snis(name);
-        Ok(problems)
     }
 
     pub(super) fn remove_ssl(&mut self, name: &Name) {

@@ -562,3 +562,35 @@ fn one_by_one_in_batches_shuffled_or_from_scratch_gives_the_same() {
         assert_eq!(view(&replaced, &compiled.snapshot), expected, "seed {seed}: replaced");
     }
 }
+
+#[test]
+fn a_broken_certificate_that_asks_clients_does_not_leave_its_names_open() {
+    let mut compiler = compiler();
+    let long = |text: &str| format!("{text:x<128}");
+    let ssl = |cert: &str, client: bool| {
+        let mut value = json!({ "cert": long(cert), "key": long("key"), "snis": ["a.test", "B.test"] });
+        if client {
+            value["client"] = json!({ "ca": long("ca") });
+        }
+        put(Kind::Ssls, "1", value)
+    };
+    let asks = |snapshot: &Snapshot, name| {
+        snapshot.certificate(name).is_some_and(|certificate| certificate.client.is_some())
+    };
+    let broken = compiler.apply(vec![ssl("bad", true)], 1);
+    assert_eq!(found(&broken.problems), ["error ssls/1 at cert"]);
+    let hint = broken.problems[0].hint.as_deref().unwrap();
+    assert!(hint.contains("answered 400"), "{hint}");
+    assert!(broken.snapshot.asks_clients() && asks(&broken.snapshot, "a.test"));
+    assert!(asks(&broken.snapshot, "b.test"));
+    assert!(broken.snapshot.certificate("a.test").unwrap().keys.is_empty());
+    let mended = compiler.apply(vec![ssl("good", false)], 2).snapshot;
+    assert!(!mended.asks_clients() && !mended.certificate("a.test").unwrap().keys.is_empty());
+    // what was good stays, whatever the broken text asks for
+    let kept = compiler.apply(vec![ssl("bad", true)], 3).snapshot;
+    assert!(!kept.asks_clients() && !kept.certificate("a.test").unwrap().keys.is_empty());
+    let gone = compiler.apply(vec![Change::Delete(Kind::Ssls, "1".into())], 4).snapshot;
+    assert!(gone.certificate("a.test").is_none());
+    // one that asks nothing claims nothing
+    assert!(compiler.apply(vec![ssl("bad", false)], 5).snapshot.certificate("a.test").is_none());
+}

@@ -26,19 +26,30 @@ pub(crate) struct Expiry(Mutex<Seen>);
 #[derive(Default)]
 struct Seen {
     certificates: usize,
-    /// End, id and first name, by end.
-    first: Vec<(i64, String, String)>,
+    /// By end.
+    first: Vec<End>,
+}
+
+/// When the certificate of an object ends.
+struct End {
+    at_unix_s: i64,
+    /// From its beginning to its end.
+    life_s: i64,
+    id: String,
+    /// One of its names.
+    name: String,
 }
 
 /// The end of each object's first certificate to end, and a name of it.
-fn ends(snapshot: &Snapshot) -> BTreeMap<&str, (i64, &str)> {
+fn ends(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64, &str)> {
     let mut ends = BTreeMap::new();
     for (name, certificate) in snapshot.certificates() {
         let pairs = certificate.keys.iter().filter_map(|pair| pair.downcast_ref::<Pair>());
-        let Some(end) = pairs.map(Pair::not_after_unix_s).min() else { continue };
-        let known = ends.entry(&*certificate.id).or_insert((end, name));
+        let validity = pairs.map(Pair::validity_unix_s);
+        let Some((from, until)) = validity.min_by_key(|(_, until)| *until) else { continue };
+        let known = ends.entry(&*certificate.id).or_insert((until, until - from, name));
         // Always the same name, whatever the order of the table.
-        known.1 = known.1.min(name);
+        known.2 = known.2.min(name);
     }
     ends
 }
@@ -46,20 +57,26 @@ fn ends(snapshot: &Snapshot) -> BTreeMap<&str, (i64, &str)> {
 fn look(snapshot: &Snapshot) -> Seen {
     let ends = ends(snapshot);
     let certificates = ends.len();
-    let mut first: Vec<(i64, &str, &str)> =
-        ends.into_iter().map(|(id, (end, name))| (end, id, name)).collect();
+    let mut first: Vec<_> = ends.into_iter().map(|(id, (at, life, name))| (at, id, life, name)).collect();
     first.sort_unstable();
-    let kept = first.into_iter().take(SERIES_MAX);
-    Seen { certificates, first: kept.map(|(end, id, name)| (end, id.to_owned(), name.to_owned())).collect() }
+    let kept = first.into_iter().take(SERIES_MAX).map(|(at_unix_s, id, life_s, name)| End {
+        at_unix_s,
+        life_s,
+        id: id.to_owned(),
+        name: name.to_owned(),
+    });
+    Seen { certificates, first: kept.collect() }
 }
 
-/// Problems of what has ended or soon will.
+/// Problems of what has ended or soon will. Soon is never more than a quarter of a certificate's life:
+/// those that live for days are renewed in their last third, and are nothing to worry about before.
 fn problems(seen: &Seen, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
-    let soon = seen.first.iter().filter(|(end, ..)| *end < now_unix_s + i64::from(warning_days) * DAY_S);
-    let told = soon.map(|(end, id, name)| {
+    let soon_s = i64::from(warning_days) * DAY_S;
+    let soon = seen.first.iter().filter(|end| end.at_unix_s < now_unix_s + soon_s.min(end.life_s / 4));
+    let told = soon.map(|End { at_unix_s, id, name, .. }| {
         let object = format!("ssls/{id}");
-        let days = (end - now_unix_s).abs() / DAY_S;
-        match *end < now_unix_s {
+        let days = (at_unix_s - now_unix_s).abs() / DAY_S;
+        match *at_unix_s < now_unix_s {
             true => {
                 let message =
                     format!("the certificate for {name} expired {days} days ago: clients refuse it");
@@ -104,9 +121,9 @@ impl Gather for Expiry {
             kind: MetricKind::Gauge,
             samples: one(seen.certificates),
         });
-        let ends = seen.first.iter().map(|(end, id, name)| Sample {
-            labels: vec![("ssl", id.clone()), ("sni", name.clone())],
-            value: Value::Number(*end as f64),
+        let ends = seen.first.iter().map(|end| Sample {
+            labels: vec![("ssl", end.id.clone()), ("sni", end.name.clone())],
+            value: Value::Number(end.at_unix_s as f64),
         });
         out.push(Family {
             name: "yumen_tls_certificate_expiry_seconds".into(),

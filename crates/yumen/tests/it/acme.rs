@@ -133,7 +133,7 @@ fn wait_for_certificate(gateway: &Gateway, pebble: &Pebble, name: &str) -> Strin
 fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
     let short = json!({ "profiles": { "default": { "description": "short", "validityPeriod": 24 } } });
     let Some(mut pebble) = Pebble::start(&short) else { return };
-    let node = pebble.node("http-01", "shop.test, www.shop.test", "");
+    let node = pebble.node("http-01", "shop.test, www.shop.test", "") + "tls: {expiry_warning_days: 0}\n";
     let http = pebble.http.clone();
     let args = ["--listen", http.as_str()];
     let options = Options { node: &node, args: &args, ..Options::default() };

@@ -152,8 +152,10 @@ fn a_resumed_session_obeys_the_rules_in_force() {
             format!("openssl s_client -connect {address} -servername a.test -cert {cert} -key {key}");
         run("sh", &["-c", &format!("({request}) | {common} {version} {more} -ign_eof 2>&1")]).1
     };
-    for version in ["-tls1_2", "-tls1_3"] {
-        edge.gateway.apply(&document(std::slice::from_ref(&certificate)));
+    for (at, version) in ["-tls1_2", "-tls1_3"].into_iter().enumerate() {
+        if at > 0 {
+            edge.gateway.apply(&document(std::slice::from_ref(&certificate)));
+        }
         assert!(talk(version, &format!("-sess_out {session}")).contains("SUCCESS|"), "{version}");
         let resumed = talk(version, &format!("-sess_in {session}"));
         assert!(resumed.contains("Reused, ") && resumed.contains("SUCCESS|"), "{version}: {resumed}");
@@ -230,7 +232,7 @@ fn what_ends_soon_is_told_and_measured() {
             })
         })
     });
-    let sample = "yumen_tls_certificate_expiry_seconds{ssl=\"old\",sni=\"a.test\"}";
+    let sample = "yumen_tls_certificate_expiry_seconds{sni=\"a.test\",ssl=\"old\"}";
     // 2021-01-01
     assert_eq!(gateway.metric(sample), 1_609_459_200.0);
     assert_eq!(gateway.metric("yumen_tls_certificates"), 1.0);

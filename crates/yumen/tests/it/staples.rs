@@ -1,6 +1,6 @@
 //! OCSP stapling against a real responder, `openssl ocsp`.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use serde_json::json;
 
@@ -104,15 +104,19 @@ impl Authority {
             "-nmin",
             "5",
         ];
+        let log = std::fs::File::create(self.scratch.file("log")).expect("a log file");
+        let errors = log.try_clone().expect("the same file");
         let child = Command::new("openssl")
             .args(args)
             .current_dir(self.scratch.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
             .spawn()
             .expect("openssl runs");
+        // A connection without a request, made to see whether it listens, would be its last.
         eventually("the responder listens", 10, || {
-            std::net::TcpStream::connect(format!("127.0.0.1:{}", self.port)).is_ok()
+            let log = std::fs::read_to_string(self.scratch.file("log")).unwrap_or_default();
+            log.contains("waiting for OCSP client connections")
         });
         Responder(child)
     }
