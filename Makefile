@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 SEED ?= 1
 YUMEN := target/release/yumen
 
-.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short bench bench-admin clean
+.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short bench bench-admin clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,8 @@ build: ## build the release binary
 	$(CARGO) build --release --locked --bin yumen
 
 test: ## everything CI runs
-	@scripts/deps.sh test fuzz
-	@$(MAKE) --no-print-directory lint unit build docs-check instructions fuzz-api-short fuzz-short
+	@scripts/deps.sh test fuzz conformance
+	@$(MAKE) --no-print-directory lint unit build docs-check instructions conformance-short fuzz-api-short fuzz-short
 
 ci: test
 
@@ -64,6 +64,14 @@ fuzz-api: build ## ask the Admin API what nobody thought of (SEED=1)
 # The only step that needs PyPI: where that is out of reach it says so and is left out.
 fuzz-api-short: build
 	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) scripts/api-fuzz.sh 30 $(SEED)
+
+conformance: build ## h2spec and gRPC interop; known failures are listed in conformance/ (ARGS="grpc-tls")
+	@scripts/deps.sh conformance
+	@BINARY=$(YUMEN) conformance/run.py $(ARGS)
+
+# Its programs come from the Go registry: where that is out of reach it says so and is left out.
+conformance-short: build
+	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) conformance/run.py
 
 bench-admin: build ## what configuration costs: PUTs per second, writes under load, churn
 	@scripts/deps.sh bench

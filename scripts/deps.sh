@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages and Go tools that tests and benchmarks use. Quick and silent when all is there.
-# Usage: scripts/deps.sh [build|test|bench|fuzz]...   (default: test; what the build needs is always in)
+# Installs the Debian packages and Go tools that tests and benchmarks use, and builds the programs of conformance.
+# Quick and silent when all is there.
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance]...   (default: test; what the build needs is always in)
 set -euo pipefail
 
 # One line per need: the group, the program (or python3:module) that proves it is there, the package that brings it.
@@ -22,6 +23,9 @@ bench openssl     openssl
 bench nginx       nginx-light
 bench haproxy     haproxy
 bench wrk         wrk
+bench h2load      nghttp2-client
+conformance openssl openssl
+conformance python3 python3
 LIST
 }
 
@@ -61,6 +65,26 @@ while read -r group program package; do
     fi
     [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 done < <(needs)
+
+# Programs that come as Go modules, pinned in conformance/go.mod. Where there is no Go or no registry it says
+# so; whoever needs them decides what that means.
+build_go_programs() {
+    local bin=$PWD/target/conformance/bin package program
+    while read -r program package; do
+        [[ $bin/$program -nt conformance/go.sum ]] && continue
+        command -v go >/dev/null || { echo "no Go here: $program is not built" >&2; return 0; }
+        mkdir -p "$bin"
+        (cd conformance && go build -o "$bin/$program" "$package") || { echo "$program is not built" >&2; return 0; }
+    done <<'LIST'
+h2spec              github.com/summerwind/h2spec/cmd/h2spec
+grpc-interop-client google.golang.org/grpc/interop/client
+grpc-interop-server google.golang.org/grpc/interop/server
+LIST
+}
+if [[ " ${groups[*]} " == *" conformance "* ]]; then
+    cd "$(dirname "$0")/.."
+    build_go_programs
+fi
 [[ ${#missing[@]} -eq 0 ]] && exit 0
 
 if ! command -v apt-get >/dev/null; then
