@@ -160,7 +160,7 @@ impl ApiBreaker {
         if unhealthy.http_statuses.contains(&status) {
             row.failures = row.failures.saturating_add(1);
             row.successes = 0;
-            if row.failures % unhealthy.failures == 0 {
+            if row.failures.is_multiple_of(unhealthy.failures) {
                 row.broken_at_s = Some(now_ms / 1000);
             }
         } else if row.failures > 0 && healthy.http_statuses.contains(&status) {

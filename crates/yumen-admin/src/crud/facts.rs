@@ -34,12 +34,7 @@ const REFERENCES: [(&str, Kind); 4] = [
 ];
 
 /// The settings that tell consumers apart, of plugins that are known and not built yet.
-const KEYS_OF_INACTIVE: [(&str, &str); 4] = [
-    ("jwt-auth", "key"),
-    ("hmac-auth", "key_id"),
-    ("ldap-auth", "user_dn"),
-    ("ldap-auth-advanced", "user_dn"),
-];
+const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-auth-advanced", "user_dn")];
 
 /// Everything the stored text of `key` says.
 pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {

@@ -26,7 +26,7 @@ use crate::api::AdminState;
 
 const ADMIN: &str = "a-key-that-may-do-everything";
 const VIEWER: &str = "a-key-that-may-only-read";
-const INACTIVE: &[&str] = &["traffic-split", "grpc-transcode", "jwt-auth", "http-logger"];
+const INACTIVE: &[&str] = &["traffic-split", "grpc-transcode", "ldap-auth", "http-logger"];
 
 /// An Admin API on an empty store.
 struct Api {

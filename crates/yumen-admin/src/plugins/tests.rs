@@ -35,7 +35,7 @@ async fn all_plugins_are_described_for_the_editor() {
     assert!(auth["schema"]["properties"]["_meta"].is_object());
     assert!(all["cors"]["metadata_schema"].is_object() && all["cors"].get("type").is_none());
     assert_eq!(
-        (&all["jwt-auth"]["inactive"], &all["jwt-auth"]["schema"]["type"]),
+        (&all["ldap-auth"]["inactive"], &all["ldap-auth"]["schema"]["type"]),
         (&json!(true), &json!("object"))
     );
     let streams = get("?all=true&subsystem=stream").await.json();

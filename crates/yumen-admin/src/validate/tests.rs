@@ -158,7 +158,8 @@ fn consumers_and_credentials_hold_settings_of_their_own() {
     );
     let of = |plugins: Value| json!({ "id": "jack/credentials/c1", "plugins": plugins });
     check(Kind::Credentials, of(json!({ "key-auth": { "key": "k" } })), "");
-    check(Kind::Credentials, of(json!({ "jwt-auth": { "key": "k" } })), "");
+    check(Kind::Credentials, of(json!({ "ldap-auth": { "user_dn": "cn=k" } })), "");
+    check(Kind::Credentials, of(json!({ "jwt-auth": { "key": "k", "secret": "s" } })), "");
     check(Kind::Credentials, of(json!({ "key-auth": {} })), missing);
     check(
         Kind::Credentials,

@@ -61,7 +61,7 @@ fn exp() -> u64 {
 }
 
 enum Verifier {
-    Secret(hmac::Key),
+    Secret(Box<hmac::Key>),
     Public(ParsedPublicKey),
 }
 
@@ -90,7 +90,7 @@ impl TryFrom<Written> for ConsumerConfig {
 
     fn try_from(written: Written) -> Result<ConsumerConfig, String> {
         let verifier = match hash(&written.algorithm) {
-            Some(algorithm) => Verifier::Secret(hmac::Key::new(algorithm, &secret(&written)?)),
+            Some(algorithm) => Verifier::Secret(Box::new(hmac::Key::new(algorithm, &secret(&written)?))),
             None => Verifier::Public(public_key(&written)?),
         };
         let Written { key, algorithm, lifetime_grace_period, .. } = written;

@@ -145,6 +145,25 @@ fn requests_whose_answers_nobody_reads_pile_up_nowhere() {
 }
 
 #[test]
+fn handshakes_that_do_not_end_are_let_go_and_counted() {
+    let gateway = Gateway::with(&mock(), &Options { node: "tls: {handshake_ms: 700}", ..Options::default() });
+    // the first bytes of a hello that announces more
+    let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
+    let mut streams: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(gateway.https).unwrap()).collect();
+    for stream in &mut streams {
+        stream.write_all(&hello).unwrap();
+    }
+    eventually("all are counted", 30, || {
+        gateway.metric("yumen_tls_handshake_failures_total") == 200.0
+            && gateway.metric("yumen_connections") == 0.0
+    });
+    for stream in streams {
+        assert!(Client::of(stream).is_closed_within(Duration::from_secs(5)));
+    }
+    assert_eq!(gateway.get("/mock").status, 200);
+}
+
+#[test]
 fn connections_beyond_the_limit_are_closed_and_counted() {
     let node = "limits: {connections_per_worker: 50}";
     let gateway = Gateway::with(&mock(), &Options { node, workers: 1, ..Options::default() });

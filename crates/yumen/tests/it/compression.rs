@@ -41,8 +41,9 @@ fn curl_reads_every_coding_it_asks_for() {
     assert_eq!(plain.len(), "<p>/page</p>\n".len() * 20_000);
     let (_, version, _) = crate::harness::run("curl", &["--version"]);
     for (coding, feature) in [("gzip", "libz"), ("br", "brotli"), ("zstd", "zstd")] {
+        // What this curl was built without is read back by the plugins' own tests.
         if !version.contains(feature) {
-            eprintln!("skipped {coding}: this curl was built without {feature}");
+            assert_ne!(coding, "gzip", "{version}");
             continue;
         }
         let (head, body) = curl(&gateway, &["--compressed", "-H", &format!("Accept-Encoding: {coding}")]);
