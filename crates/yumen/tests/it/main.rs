@@ -18,6 +18,7 @@ mod explain;
 mod guides;
 mod health;
 mod import;
+mod l4;
 mod limits;
 mod node;
 mod observe;
