@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::harness::gateway::YUMEN;
-use crate::harness::{Gateway, Upstream};
+use crate::harness::{Gateway, Options, Scratch, Upstream};
 
 /// What a guide asks the reader to type, and what it says comes out.
 struct Step {
@@ -53,7 +53,14 @@ fn script(steps: &[Step]) -> String {
 
 fn check(guide: &Path) {
     let (first, second) = (Upstream::echo("first"), Upstream::echo("second"));
-    let (gateway, key) = Gateway::embedded();
+    let node = "stream_listen: [{address: '127.0.0.1:0'}]\n";
+    let options = Options { node, ..Options::default() };
+    let gateway = Gateway::launch(Scratch::new(), &options, &["--data-dir", "data"]);
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    let stream = gateway
+        .lines()
+        .iter()
+        .find_map(|line| line.split_once("tcp 127.0.0.1:").map(|(_, port)| port.to_owned()));
     let mut text = std::fs::read_to_string(guide).unwrap();
     for (written, actual) in [
         ("127.0.0.1:9080", gateway.http),
@@ -65,6 +72,7 @@ fn check(guide: &Path) {
     ] {
         text = text.replace(written, &actual.to_string());
     }
+    text = text.replace("9100", &stream.expect("the listener for streams is announced"));
     text = text.replace(":9443", &format!(":{}", gateway.https.port()));
     let steps = steps(&text);
     assert!(!steps.is_empty(), "{}: no command", guide.display());

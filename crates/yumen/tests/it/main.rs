@@ -26,6 +26,7 @@ mod health;
 mod http2;
 mod http2_abuse;
 mod import;
+mod l4;
 mod limits;
 mod node;
 mod observe;

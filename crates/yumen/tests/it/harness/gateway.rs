@@ -23,6 +23,8 @@ pub(crate) struct Options<'a> {
     pub(crate) args: &'a [&'a str],
     /// Worker threads; 0 is two.
     pub(crate) workers: u32,
+    /// Whether `yumen.yaml` says where clients connect, in the clear and over TLS.
+    pub(crate) own_listeners: bool,
 }
 
 /// A running gateway; told to end when dropped.
@@ -67,11 +69,13 @@ impl Gateway {
         let config = scratch.write("yumen.yaml", options.node);
         let log = std::fs::File::create(scratch.file("stderr")).expect("a log file");
         let any = "127.0.0.1:0";
+        let clients = ["--listen", any, "--listen-tls", any];
         let workers = if options.workers == 0 { 2 } else { options.workers }.to_string();
         let mut child = Command::new(YUMEN)
             .current_dir(scratch.path())
             .args(["run", "--config", &config, "--workers", &workers])
-            .args(["--listen", any, "--listen-tls", any, "--admin", any, "--status", any])
+            .args(if options.own_listeners { &[] } else { &clients[..] })
+            .args(["--admin", any, "--status", any])
             .args(options.args)
             .args(more)
             .stdout(Stdio::piped())

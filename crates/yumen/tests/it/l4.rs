@@ -1,0 +1,581 @@
+//! Streams over real sockets: bytes and datagrams both ways, names in passing, PROXY headers, plugins, ends.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::upstream::closed_port;
+use crate::harness::{Gateway, Options, Upstream, certs, eventually, noise, run};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+/// A server of raw connections; each is handled by `serve` on a thread of its own.
+fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// Gives back every byte, and its end.
+fn echo() -> SocketAddr {
+    server(|mut stream| {
+        let mut room = vec![0; 65_536];
+        while let Ok(count @ 1..) = stream.read(&mut room) {
+            if stream.write_all(&room[..count]).is_err() {
+                break;
+            }
+        }
+    })
+}
+
+/// Says its name at once and then waits for the client to leave.
+fn named(name: &'static str) -> SocketAddr {
+    server(move |mut stream| {
+        let _ = stream.write_all(name.as_bytes());
+        let _ = stream.read(&mut [0]);
+    })
+}
+
+/// Hands over what each connection brings until its end.
+fn recorder() -> (SocketAddr, Receiver<Vec<u8>>) {
+    let (tell, told) = channel();
+    let address = server(move |mut stream| {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        let _ = tell.send(bytes);
+    });
+    (address, told)
+}
+
+fn nodes(addresses: &[SocketAddr]) -> Value {
+    let nodes: serde_json::Map<String, Value> =
+        addresses.iter().map(|address| (address.to_string(), json!(1))).collect();
+    json!({ "nodes": nodes, "scheme": "tcp" })
+}
+
+fn everything_to(address: SocketAddr) -> Value {
+    json!({ "stream_routes": [{ "id": "s", "upstream": nodes(&[address]) }] })
+}
+
+/// A gateway with these stream listeners, and where they are: first those for connections.
+fn start(listen: &str, resources: &Value) -> (Gateway, Vec<SocketAddr>) {
+    start_with(&format!("stream_listen: {listen}\n"), resources)
+}
+
+fn start_with(node: &str, resources: &Value) -> (Gateway, Vec<SocketAddr>) {
+    let gateway = Gateway::with(resources, &Options { node, ..Options::default() });
+    let addresses = listening(&gateway);
+    (gateway, addresses)
+}
+
+fn listening(gateway: &Gateway) -> Vec<SocketAddr> {
+    let lines = gateway.lines();
+    let streams = lines.iter().filter(|line| line.split_whitespace().next() == Some("stream"));
+    streams.map(|line| line.split_whitespace().nth(2).unwrap().parse().unwrap()).collect()
+}
+
+const TCP: &str = "[{address: '127.0.0.1:0'}]";
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(WAIT)).unwrap();
+    stream
+}
+
+/// All that comes until the end; a reset is one too.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    }
+    bytes
+}
+
+/// What is said first; empty where the connection is closed instead.
+fn first(stream: &mut TcpStream) -> String {
+    let mut room = [0; 256];
+    let count = stream.read(&mut room).unwrap_or(0);
+    String::from_utf8_lossy(&room[..count]).into_owned()
+}
+
+#[test]
+fn bytes_go_both_ways_until_both_sides_have_ended() {
+    let (gateway, at) = start(TCP, &everything_to(echo()));
+    // Small ones pass through buffers, large ones are left to the system.
+    for size in [1, 1000, 100_000, 24 << 20] {
+        let mut client = connect(at[0]);
+        let sent = noise(size);
+        let mut writer = client.try_clone().unwrap();
+        let bytes = sent.clone();
+        let writing = std::thread::spawn(move || {
+            writer.write_all(&bytes).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        assert!(rest(&mut client) == sent, "{size} bytes come back whole");
+        writing.join().unwrap();
+    }
+    assert!(gateway.metric("yumen_stream_spliced_bytes_total") > 0.0);
+    eventually("all have ended", 10, || gateway.metric("yumen_streams{protocol=\"tcp\"}") == 0.0);
+    assert_eq!(gateway.metric("yumen_streams_total{protocol=\"tcp\"}"), 4.0);
+    let passed = (1 + 1000 + 100_000 + (24 << 20)) as f64;
+    assert_eq!(gateway.metric("yumen_stream_received_bytes_total"), passed);
+    assert_eq!(gateway.metric("yumen_stream_sent_bytes_total"), passed);
+}
+
+#[test]
+fn a_client_that_has_said_all_still_gets_its_answer() {
+    let counting = server(|mut stream| {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let _ = stream.write_all(format!("got {}", bytes.len()).as_bytes());
+    });
+    let (_gateway, at) = start(TCP, &everything_to(counting));
+    let mut client = connect(at[0]);
+    client.write_all(b"hello").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), b"got 5");
+}
+
+#[test]
+fn a_reader_that_is_behind_holds_the_writer_up_and_loses_nothing() {
+    let (go, wait) = channel::<()>();
+    let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+    let (tell, told) = channel();
+    let slow = server(move |mut stream| {
+        let _ = wait.lock().unwrap().recv();
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        let _ = tell.send(bytes);
+    });
+    let (gateway, at) = start(TCP, &everything_to(slow));
+    let mut client = connect(at[0]);
+    client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let block = noise(1 << 20);
+    let mut written = 0;
+    while let Ok(count) = client.write(&block[written % block.len()..]) {
+        written += count;
+        assert!(written < 512 << 20, "nobody reads, and still all is taken");
+    }
+    assert!(gateway.resident_kib() < 256 * 1024, "what waits is with the system, not here");
+    go.send(()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let bytes = told.recv_timeout(WAIT).expect("all arrives");
+    assert_eq!(bytes.len(), written);
+    assert!(bytes.chunks(block.len()).all(|chunk| chunk == &block[..chunk.len()]));
+}
+
+#[test]
+fn a_reset_is_passed_on_and_never_looks_like_an_end() {
+    let resetting = server(|mut stream| {
+        let _ = stream.write_all(b"half of");
+        let _ = stream.read(&mut [0; 16]);
+        // Unread bytes make the close a reset.
+        let _ = stream.write_all(b"x");
+    });
+    let (gateway, at) = start(TCP, &everything_to(resetting));
+    let mut client = connect(at[0]);
+    assert_eq!(first(&mut client), "half of");
+    client.write_all(&[1; 4096]).unwrap();
+    let mut bytes = Vec::new();
+    assert!(client.read_to_end(&mut bytes).is_err(), "{bytes:?}");
+    eventually("it is counted", 10, || {
+        gateway.metric("yumen_stream_faults_total{fault=\"upstream_reset\"}") == 1.0
+    });
+}
+
+#[test]
+fn the_most_specific_route_gets_the_connection() {
+    let listen = "[{address: '127.0.0.1:0'}, {address: '127.0.0.1:0'}]";
+    let (gateway, at) = start(listen, &json!({}));
+    assert_eq!(rest(&mut connect(at[0])), b"", "without a route the connection is closed");
+    gateway.apply(&json!({ "stream_routes": [
+        { "id": "any", "upstream": nodes(&[named("any")]) },
+        { "id": "port", "server_port": at[1].port(), "upstream": nodes(&[named("port")]) },
+    ]}));
+    assert_eq!(first(&mut connect(at[0])), "any");
+    assert_eq!(first(&mut connect(at[1])), "port");
+    gateway.apply(&json!({ "stream_routes": [
+        { "id": "near", "remote_addr": "127.0.0.0/8", "upstream": nodes(&[named("near")]) },
+        { "id": "far", "remote_addr": "192.0.2.0/24", "upstream": nodes(&[named("far")]) },
+    ]}));
+    assert_eq!(first(&mut connect(at[0])), "near");
+}
+
+#[test]
+fn a_change_is_for_new_connections_and_leaves_old_ones_alone() {
+    let (gateway, at) = start(TCP, &everything_to(echo()));
+    let mut old = connect(at[0]);
+    old.write_all(b"before").unwrap();
+    assert_eq!(first(&mut old), "before");
+    gateway.apply(&everything_to(named("new")));
+    assert_eq!(first(&mut connect(at[0])), "new");
+    gateway.apply(&json!({}));
+    old.write_all(b"after").unwrap();
+    assert_eq!(first(&mut old), "after");
+}
+
+#[test]
+fn endpoints_that_refuse_are_passed_over() {
+    let upstream = nodes(&[closed_port(), named("alive")]);
+    let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
+    for _ in 0..6 {
+        assert_eq!(first(&mut connect(at[0])), "alive");
+    }
+    gateway.apply(&everything_to(closed_port()));
+    assert_eq!(rest(&mut connect(at[0])), b"");
+    eventually("it is counted", 10, || gateway.metric("yumen_stream_faults_total{fault=\"connect\"}") == 1.0);
+}
+
+#[test]
+fn a_silent_stream_ends_after_its_upstream_s_timeout() {
+    let mut upstream = nodes(&[echo()]);
+    upstream["timeout"] = json!({ "connect": 5, "send": 1, "read": 1 });
+    let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
+    let mut client = connect(at[0]);
+    client.write_all(b"x").unwrap();
+    assert_eq!(rest(&mut client), b"x");
+    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"idle\"}"), 1.0);
+}
+
+/// The body curl gets over TLS for a name at an address.
+fn curl_tls(address: SocketAddr, name: &str, ca: &str) -> String {
+    let resolve = format!("{name}:{}:{}", address.port(), address.ip());
+    let url = format!("https://{name}:{}/", address.port());
+    let (_, out, err) =
+        run("curl", &["-sS", "--http1.1", "--cacert", ca, "--resolve", &resolve, "-m", "20", &url]);
+    out + &err
+}
+
+#[test]
+fn tls_ends_at_the_gateway_and_begins_again_towards_the_endpoint() {
+    let authority = certs::Authority::new("behind");
+    let (front, back) = (certs::simple("a", &["a.test"]), authority.sign("b", &["b.test"], certs::ecdsa()));
+    let ssl = json!({ "id": "1", "cert": front.cert, "key": front.key, "snis": ["a.test"] });
+    let plain = Upstream::text("in the clear");
+    let (gateway, at) = start(
+        "[{address: '127.0.0.1:0', protocol: tls}]",
+        &json!({ "ssls": [ssl],
+        "stream_routes": [{ "id": "s", "sni": "a.test", "upstream": nodes(&[plain.address]) }] }),
+    );
+    let ca = gateway.scratch.write("front.pem", &front.cert);
+    assert_eq!(curl_tls(at[0], "a.test", &ca), "in the clear");
+    // A gateway behind the gateway speaks TLS as the endpoint.
+    let behind_ssl = json!({ "id": "1", "cert": back.cert, "key": back.key, "snis": ["b.test"] });
+    let (_behind, behind) = start(
+        "[{address: '127.0.0.1:0', protocol: tls}]",
+        &json!({ "ssls": [behind_ssl],
+        "stream_routes": [{ "id": "s", "sni": "b.test", "upstream": nodes(&[plain.address]) }] }),
+    );
+    let mut upstream = nodes(&behind[..1]);
+    upstream["scheme"] = json!("tls");
+    upstream["pass_host"] = json!("rewrite");
+    upstream["upstream_host"] = json!("b.test");
+    upstream["tls"] = json!({ "verify": true, "ca": authority.cert });
+    let ssl = json!({ "id": "1", "cert": front.cert, "key": front.key, "snis": ["a.test"] });
+    gateway.apply(&json!({ "ssls": [ssl], "stream_routes": [{ "id": "s", "upstream": upstream }] }));
+    assert_eq!(curl_tls(at[0], "a.test", &ca), "in the clear");
+}
+
+#[test]
+fn tls_that_is_passed_on_goes_where_its_server_name_says() {
+    let plain = Upstream::text("found");
+    let ends = |name: &str| {
+        let pair = certs::simple(name, &[name]);
+        let ssl = json!({ "id": "1", "cert": pair.cert, "key": pair.key, "snis": [name] });
+        let (gateway, at) = start(
+            "[{address: '127.0.0.1:0', protocol: tls}]",
+            &json!({ "ssls": [ssl],
+            "stream_routes": [{ "id": "s", "upstream": nodes(&[plain.address]) }] }),
+        );
+        (gateway.scratch.write("ca.pem", &pair.cert), gateway, at[0])
+    };
+    let ((ca_a, _a, at_a), (ca_b, _b, at_b)) = (ends("a.test"), ends("x.b.test"));
+    let (gateway, at) = start(
+        "[{address: '127.0.0.1:0', protocol: tls_passthrough}]",
+        &json!({ "stream_routes": [
+            { "id": "a", "sni": "a.test", "upstream": nodes(&[at_a]) },
+            { "id": "b", "sni": "*.b.test", "upstream": nodes(&[at_b]) },
+        ]}),
+    );
+    assert_eq!(curl_tls(at[0], "a.test", &ca_a), "found");
+    assert_eq!(curl_tls(at[0], "x.b.test", &ca_b), "found");
+    assert!(curl_tls(at[0], "c.test", &ca_a).contains("curl:"));
+    let mut other = connect(at[0]);
+    other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(rest(&mut other), b"");
+    for fault in ["no_route", "not_tls"] {
+        let sample = format!("yumen_stream_faults_total{{fault=\"{fault}\"}}");
+        eventually(fault, 10, || gateway.metric(&sample) == 1.0);
+    }
+}
+
+#[test]
+fn endpoints_are_told_of_the_client_where_they_want_to_know() {
+    let (address, told) = recorder();
+    let mut upstream = nodes(&[address]);
+    upstream["proxy_protocol"] = json!("v1");
+    let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
+    let say = || {
+        let mut client = connect(at[0]);
+        client.write_all(b"hello").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        (client.local_addr().unwrap().port(), told.recv_timeout(WAIT).expect("the endpoint hears"))
+    };
+    let (port, bytes) = say();
+    let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {port} {}\r\nhello", at[0].port());
+    assert_eq!(String::from_utf8_lossy(&bytes), expected);
+    upstream["proxy_protocol"] = json!("v2");
+    gateway.apply(&json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
+    let (port, bytes) = say();
+    assert_eq!(
+        (&bytes[..12], &bytes[24..26], &bytes[28..]),
+        (&b"\r\n\r\n\0\r\nQUIT\n"[..], &port.to_be_bytes()[..], &b"hello"[..])
+    );
+}
+
+#[test]
+fn what_a_trusted_proxy_tells_of_the_client_counts() {
+    let node = "stream_listen: [{address: '127.0.0.1:0', proxy_protocol_from: ['127.0.0.0/8']}]\n";
+    let only = json!({ "ip-restriction": { "whitelist": ["192.0.2.0/24"] } });
+    let route = json!({ "id": "s", "upstream": nodes(&[named("in")]), "plugins": only });
+    let (gateway, at) = start_with(node, &json!({ "stream_routes": [route] }));
+    let v2 = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &[192, 0, 2, 9, 127, 0, 0, 1, 0, 9, 0, 9]].concat();
+    for (header, expected) in [
+        (&b"PROXY TCP4 192.0.2.1 127.0.0.1 1234 443\r\n"[..], "in"),
+        (&v2, "in"),
+        (b"PROXY TCP4 198.51.100.1 127.0.0.1 1234 443\r\n", ""),
+        (b"PROXY UNKNOWN\r\n", ""),
+        (b"PROXY TCP4 nonsense\r\n", ""),
+        (b"hello", ""),
+    ] {
+        let mut client = connect(at[0]);
+        // In two pieces, so that what was there first is not taken for all.
+        client.write_all(&header[..3]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let _ = client.write_all(&header[3..]);
+        assert_eq!(first(&mut client), expected, "{}", String::from_utf8_lossy(header));
+    }
+    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"refused\"}"), 2.0);
+    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"proxy_header\"}"), 2.0);
+}
+
+#[test]
+fn requests_behind_a_proxy_header_come_from_the_client_it_tells() {
+    let upstream = Upstream::start(|request, stream| {
+        let told = request.field("x-real-ip").unwrap_or("").to_owned();
+        crate::harness::upstream::respond(stream, 200, "", told.as_bytes())
+    });
+    let trusted = "proxy_protocol_from: ['127.0.0.1']";
+    let node = format!(
+        "listen: [{{address: '127.0.0.1:0', {trusted}}}, {{address: '127.0.0.1:0', tls: true, {trusted}}}]\n"
+    );
+    let options = Options { node: &node, own_listeners: true, ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &options);
+    let request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let reply = gateway.send(format!("PROXY TCP6 2001:db8::7 ::1 1 2\r\n{request}"));
+    assert_eq!((reply.status, reply.text().as_str()), (200, "2001:db8::7"));
+    let mut client = connect(gateway.http);
+    client.write_all(request.as_bytes()).unwrap();
+    assert_eq!(first(&mut client), "", "a trusted peer without a header is not served");
+    let url = format!("https://{}/", gateway.https);
+    let (_, out, _) = run("curl", &["-sSk", "--haproxy-protocol", "-m", "20", &url]);
+    assert_eq!(out, "127.0.0.1");
+}
+
+#[test]
+fn so_many_connections_at_a_time_and_no_more() {
+    let limit = json!({ "conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr" });
+    let (gateway, at) = start(
+        TCP,
+        &json!({ "stream_routes": [
+        { "id": "s", "upstream": nodes(&[named("in")]), "plugins": { "limit-conn": limit, "prometheus": {} } }] }),
+    );
+    let mut one = connect(at[0]);
+    assert_eq!(first(&mut one), "in");
+    assert_eq!(first(&mut connect(at[0])), "");
+    drop(one);
+    eventually("the place is free", 10, || first(&mut connect(at[0])) == "in");
+    eventually("they are counted", 10, || {
+        gateway.metric("apisix_stream_connection_total{route=\"s\"}") >= 3.0
+    });
+}
+
+/// A `CONNECT` of MQTT 3.1.1.
+fn mqtt(client_id: &str) -> Vec<u8> {
+    let id = client_id.as_bytes();
+    [&[0x10, 12 + id.len() as u8, 0, 4][..], b"MQTT\x04\x02\0\x3c", &[0, id.len() as u8], id].concat()
+}
+
+#[test]
+fn an_mqtt_client_finds_the_same_broker_again() {
+    let broker = |name: &'static str| {
+        server(move |mut stream| {
+            let mut room = [0; 256];
+            let count = stream.read(&mut room).unwrap_or(0);
+            let _ = stream.write_all(format!("{name} {count}").as_bytes());
+            let _ = stream.read(&mut [0]);
+        })
+    };
+    let mut upstream = nodes(&[broker("one"), broker("two"), broker("three")]);
+    upstream["type"] = json!("chash");
+    upstream["key"] = json!("mqtt_client_id");
+    let plugins = json!({ "mqtt-proxy": { "protocol_level": 4 } });
+    let (gateway, at) =
+        start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream, "plugins": plugins }] }));
+    let ask = |client_id: &str| {
+        let mut client = connect(at[0]);
+        client.write_all(&mqtt(client_id)).unwrap();
+        first(&mut client)
+    };
+    let mut met = std::collections::BTreeSet::new();
+    for number in 0..12 {
+        let client_id = format!("lamp{number:02}");
+        let answer = ask(&client_id);
+        let (broker, count) = answer.split_once(' ').expect("a broker answers");
+        assert_eq!(count, mqtt(&client_id).len().to_string(), "the packet arrives whole");
+        assert_eq!(ask(&client_id), answer);
+        met.insert(broker.to_owned());
+    }
+    assert!(met.len() > 1, "{met:?}");
+    let mut other = connect(at[0]);
+    other.write_all(b"\x10\x0c\0\x04MQTT\x05\x02\0\x3c\0\0").unwrap();
+    assert_eq!(rest(&mut other), b"");
+    eventually("it is counted", 10, || {
+        gateway.metric("yumen_stream_faults_total{fault=\"protocol\"}") == 1.0
+    });
+}
+
+/// Answers each datagram with its name and what came.
+fn udp_echo(name: &'static str) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut room = vec![0; 65_536];
+        while let Ok((count, peer)) = socket.recv_from(&mut room) {
+            let _ = socket.send_to(&[name.as_bytes(), &room[..count]].concat(), peer);
+        }
+    });
+    address
+}
+
+/// Asks until there is an answer: datagrams may get lost.
+fn ask(socket: &UdpSocket, gateway: SocketAddr, datagram: &[u8]) -> Vec<u8> {
+    let mut room = vec![0; 65_536];
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let began = Instant::now();
+    while began.elapsed() < WAIT {
+        socket.send_to(datagram, gateway).unwrap();
+        if let Ok((count, from)) = socket.recv_from(&mut room) {
+            assert_eq!(from, gateway);
+            return room[..count].to_vec();
+        }
+    }
+    panic!("no answer to {datagram:?}");
+}
+
+#[test]
+fn datagrams_go_both_ways_in_sessions_that_end() {
+    let mut upstream = nodes(&[udp_echo("a"), udp_echo("b")]);
+    upstream["scheme"] = json!("udp");
+    upstream["timeout"] = json!({ "connect": 5, "send": 1, "read": 1 });
+    let (gateway, at) = start(
+        "[{address: '127.0.0.1:0', protocol: udp}]",
+        &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),
+    );
+    let clients: Vec<UdpSocket> = (0..8).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let mut met = std::collections::BTreeSet::new();
+    for (number, client) in clients.iter().enumerate() {
+        let first = ask(client, at[0], format!("hello {number}").as_bytes());
+        assert_eq!(&first[1..], format!("hello {number}").as_bytes());
+        // A session keeps its endpoint.
+        let big = noise(9000);
+        assert!(ask(client, at[0], &big) == [&first[..1], &big].concat());
+        met.insert(first[0]);
+    }
+    assert_eq!(met.len(), 2, "sessions are spread over the endpoints");
+    let open = "yumen_streams{protocol=\"udp\"}";
+    eventually("silent sessions end", 20, || gateway.metric(open) == 0.0);
+    assert_eq!(ask(&clients[0], at[0], b"again")[1..], b"again"[..]);
+}
+
+#[test]
+fn sessions_of_datagrams_are_bounded() {
+    let node =
+        "stream_listen: [{address: '127.0.0.1:0', protocol: udp}]\nlimits: {udp_sessions_per_worker: 1}\n";
+    let resources = json!({ "stream_routes": [{ "id": "s", "upstream": nodes(&[udp_echo("a")]) }] });
+    let (gateway, at) = start_with(node, &resources);
+    let clients: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    for client in &clients {
+        client.send_to(b"x", at[0]).unwrap();
+    }
+    // Two workers, one session each at most.
+    eventually("the others are refused", 10, || {
+        gateway.metric("yumen_stream_faults_total{fault=\"too_many_sessions\"}") >= 14.0
+    });
+    let open = gateway.metric("yumen_streams{protocol=\"udp\"}");
+    assert!((1.0..=2.0).contains(&open), "{open}");
+}
+
+#[test]
+fn a_stream_under_way_is_not_cut_off_by_the_end_of_the_node() {
+    let (mut gateway, at) = start(TCP, &everything_to(echo()));
+    let mut client = connect(at[0]);
+    client.write_all(b"one").unwrap();
+    assert_eq!(first(&mut client), "one");
+    gateway.terminate();
+    eventually("nobody else gets in", 10, || TcpStream::connect(at[0]).is_err());
+    client.write_all(b"two").unwrap();
+    assert_eq!(first(&mut client), "two");
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), b"");
+    assert_eq!(gateway.wait(30).code(), Some(0));
+}
+
+#[test]
+fn a_line_of_the_access_log_tells_of_each_stream() {
+    let node = format!("stream_listen: {TCP}\nlogs: {{access: {{enabled: true, path: access.log}}}}\n");
+    let (gateway, at) = start_with(&node, &everything_to(echo()));
+    let mut client = connect(at[0]);
+    client.write_all(b"hello").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), b"hello");
+    let path = gateway.scratch.file("access.log");
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    eventually("a line is written", 10, || read().contains('\n'));
+    let line: Value = serde_json::from_str(read().lines().next().unwrap()).unwrap();
+    let expected = json!({ "protocol": "tcp", "route_id": "s", "status": 200, "received_bytes": 5, "sent_bytes": 5, "attempts": 1, "server_addr": at[0].to_string() });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&line[name], value, "{name} of {line}");
+    }
+}
+
+#[test]
+fn stream_routes_are_written_through_the_admin_api() {
+    let node = format!("stream_listen: {TCP}\n");
+    let scratch = crate::harness::Scratch::new();
+    let gateway =
+        Gateway::launch(scratch, &Options { node: &node, ..Options::default() }, &["--data-dir", "data"]);
+    let key = format!("X-API-KEY: {}", gateway.admin_key().expect("a first start prints the admin key"));
+    let at = listening(&gateway)[0];
+    let put = |body: &Value| {
+        let url = format!("http://{}/apisix/admin/stream_routes/1?wait=applied", gateway.admin);
+        let (_, out, _) = run("curl", &["-sS", "-X", "PUT", "-H", &key, "-d", &body.to_string(), &url]);
+        out
+    };
+    let refused =
+        put(&json!({ "server_port": at.port(), "plugins": { "cors": {} }, "upstream": nodes(&[echo()]) }));
+    assert!(refused.contains("unknown plugin [cors]"), "{refused}");
+    let written = put(&json!({ "server_port": at.port(), "upstream": nodes(&[named("served")]) }));
+    assert!(written.contains("/stream_routes/1"), "{written}");
+    assert_eq!(first(&mut connect(at)), "served");
+}
