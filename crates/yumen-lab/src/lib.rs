@@ -2,4 +2,7 @@
 //! is a module here; load itself is made in `yumen-load`.
 
 pub mod load_command;
+pub mod load_table;
+pub mod load_tsv;
+pub mod units;
 pub mod upstream_command;

@@ -92,7 +92,10 @@ impl Alarm {
     pub(crate) fn new(clock: Clock) -> io::Result<Rc<Self>> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        #[allow(deprecated, reason = "its owner keeps one descriptor open; what replaces it is not safe to call")]
+        #[allow(
+            deprecated,
+            reason = "its owner keeps one descriptor open; what replaces it is not safe to call"
+        )]
         let descriptor = AsyncFd::with_interest(descriptor, Interest::READABLE)?;
         Ok(Rc::new(Self {
             clock,

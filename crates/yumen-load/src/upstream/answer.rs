@@ -60,7 +60,9 @@ impl Answer {
         }
         match path {
             "/ping" => Self::ping(),
-            "/hello" => Self { content_type: "application/json", ..Self::text(200, r#"{"message":"hello world"}"#) },
+            "/hello" => {
+                Self { content_type: "application/json", ..Self::text(200, r#"{"message":"hello world"}"#) }
+            }
             "/page" => Self { content_type: "text/html", ..Self::text(200, page()) },
             _ => match path.strip_prefix('/').and_then(size) {
                 Some(count) => Self::filler(count),

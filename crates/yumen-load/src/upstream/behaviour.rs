@@ -25,7 +25,13 @@ pub struct Behaviour {
 
 impl Default for Behaviour {
     fn default() -> Self {
-        Self { latency: LatencyShape::None, stalls: None, error_share: 0.0, error_status: 500, rate_limit: None }
+        Self {
+            latency: LatencyShape::None,
+            stalls: None,
+            error_share: 0.0,
+            error_status: 500,
+            rate_limit: None,
+        }
     }
 }
 

@@ -214,7 +214,8 @@ type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn from_files(chain: &str, key: &str) -> Result<Identity, String> {
     let read = |error: rustls::pki_types::pem::Error| format!("{chain}: {error}");
-    let chain = CertificateDer::pem_file_iter(chain).map_err(read)?.collect::<Result<_, _>>().map_err(read)?;
+    let chain =
+        CertificateDer::pem_file_iter(chain).map_err(read)?.collect::<Result<_, _>>().map_err(read)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{key}: {error}"))?;
     Ok((chain, key))
 }

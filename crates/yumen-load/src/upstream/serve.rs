@@ -36,7 +36,12 @@ struct Thread {
 }
 
 /// Serves until the server is stopped.
-pub(crate) fn run(server: Arc<Server>, seed: u64, plain: TcpListener, tls: Option<TcpListener>) -> io::Result<()> {
+pub(crate) fn run(
+    server: Arc<Server>,
+    seed: u64,
+    plain: TcpListener,
+    tls: Option<TcpListener>,
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let alarm = Alarm::new(server.clock)?;
