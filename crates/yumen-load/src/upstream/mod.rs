@@ -5,6 +5,8 @@ mod answer;
 mod behaviour;
 mod request;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
