@@ -21,6 +21,7 @@ bench openssl     openssl
 bench nginx       nginx-light
 bench haproxy     haproxy
 bench wrk         wrk
+bench h2load      nghttp2-client
 LIST
 }
 
