@@ -1,0 +1,102 @@
+//! Numbers as people write and read them: durations, counts, sizes. Pure.
+
+/// A duration in milliseconds from text such as `500ms`, `10s`, `2m` or `1h`; a bare number is seconds.
+pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ms" => 1.0,
+        "" | "s" => 1e3,
+        "m" | "min" => 60e3,
+        "h" => 3600e3,
+        _ => return Err(format!("unit {unit:?}; ms, s, m and h are allowed")),
+    };
+    let number = number.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    let number = number.ok_or_else(|| "a number is expected, such as 10s or 500ms".to_owned())?;
+    Ok((number * scale).round() as u64)
+}
+
+/// A duration in nanoseconds; like [`parse_duration_ms`], and `us` and `ns` are allowed too.
+pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
+    for (unit, scale) in [("us", 1e3), ("ns", 1.0)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            let number = number.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+            return number
+                .map(|number| (number * scale).round() as u64)
+                .ok_or_else(|| "a number is expected, such as 250us".to_owned());
+        }
+    }
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let ms = parse_duration_ms(text)?;
+    // Parts of a millisecond are lost above.
+    let exact = text[..split].parse::<f64>().ok().filter(|_| &text[split..] == "ms");
+    Ok(exact.map_or(ms * 1_000_000, |number| (number * 1e6).round() as u64))
+}
+
+/// A count such as `200`, `10k` or `1.5M`.
+pub fn parse_count(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    let number = number.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    number.map(|number| number * scale).ok_or_else(|| "a number is expected, such as 200 or 10k".to_owned())
+}
+
+/// A whole count; see [`parse_count`].
+pub fn parse_whole(text: &str) -> Result<u64, String> {
+    let count = parse_count(text)?;
+    if count.fract() == 0.0 { Ok(count as u64) } else { Err("a whole number is expected".to_owned()) }
+}
+
+/// Nanoseconds in the unit that reads best.
+pub fn duration(ns: f64) -> String {
+    match ns {
+        // What rounds up to a thousand has the next unit.
+        _ if ns < 999.5 => format!("{ns:.0} ns"),
+        _ if ns < 999.5e3 => format!("{} us", three(ns / 1e3)),
+        _ if ns < 999.5e6 => format!("{} ms", three(ns / 1e6)),
+        _ => format!("{} s", three(ns / 1e9)),
+    }
+}
+
+/// A count with its thousands set apart.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A rate: thousands set apart, decimals only where they tell something.
+pub fn rate(per_second: f64) -> String {
+    if per_second < 100.0 { format!("{per_second:.2}") } else { grouped(per_second.round() as u64) }
+}
+
+/// Bytes in decimal units.
+pub fn bytes(count: f64) -> String {
+    match count {
+        _ if count < 999.5 => format!("{count:.0} B"),
+        _ if count < 999.5e3 => format!("{} kB", three(count / 1e3)),
+        _ if count < 999.5e6 => format!("{} MB", three(count / 1e6)),
+        _ => format!("{} GB", three(count / 1e9)),
+    }
+}
+
+/// Three significant digits.
+fn three(number: f64) -> String {
+    match number {
+        _ if number < 9.995 => format!("{number:.2}"),
+        _ if number < 99.95 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
