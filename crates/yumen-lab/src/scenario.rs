@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::record::{Scale, Trap, View};
-pub use settings::{Changes, Load, Settings};
+use crate::record::{Scale, View};
+pub use settings::{Changes, Load, Settings, Shape};
 
 /// The scenarios that are shipped: name and text.
 pub const SHIPPED: &[(&str, &str)] = &[
@@ -77,6 +77,40 @@ struct Axis {
     values: Vec<Value>,
 }
 
+/// What made an original misleading, what is done about it, and where a run can see it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trap {
+    /// Short name.
+    pub name: String,
+    /// How it misleads.
+    pub what: String,
+    /// What is done about it.
+    pub answer: String,
+    /// Which figures of a run show it.
+    pub see: Option<Sight>,
+}
+
+/// Figures that show a trap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sight {
+    /// Connections for each request.
+    Connections,
+    /// Connections to the upstream for each request.
+    UpstreamConnections,
+    /// Who was the bottleneck in how many rounds.
+    Bottlenecks,
+    /// Version, cipher, key, full and resumed handshakes.
+    Handshakes,
+    /// How many changes came into force, and how fast.
+    Changes,
+    /// Errors by class.
+    Errors,
+    /// Latency from the intended moment beside that from the sent byte.
+    Correction,
+}
+
 /// One parameter point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
@@ -98,7 +132,10 @@ pub fn load(name: &str, scale: Scale) -> Result<Scenario> {
     }
     let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) else {
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
-        bail!("scenario \"{name}\": no such name; there are {}, or give a file ending in .yaml", names.join(", "));
+        bail!(
+            "scenario \"{name}\": no such name; there are {}, or give a file ending in .yaml",
+            names.join(", ")
+        );
     };
     parse(text, scale).with_context(|| format!("scenario {name}"))
 }
@@ -195,8 +232,10 @@ impl Scenario {
             Some(label) => format!("{label}, {}", describe(&axes)),
             None => describe(parameters),
         };
-        let id: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() || ".=".contains(c) { c } else { '-' }).collect();
+        let id: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || ".=".contains(c) { c } else { '-' })
+            .collect();
         (id, name)
     }
 }
