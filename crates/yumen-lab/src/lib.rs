@@ -3,8 +3,11 @@
 
 pub mod doctor;
 pub mod load_command;
+pub mod load_table;
+pub mod load_tsv;
 pub mod record;
 pub mod run;
 pub mod scenario;
 pub mod targets;
+pub mod units;
 pub mod upstream_command;

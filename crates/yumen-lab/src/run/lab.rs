@@ -187,8 +187,14 @@ impl Lab<'_> {
         run_begun: Instant,
     ) -> Result<Round> {
         let base = format!("http://127.0.0.1:{}", upstreams.port());
-        let subject =
-            Subject { base: &base, gateway: None, pids: Vec::new(), is_gateway: false, own_upstream: true };
+        let subject = Subject {
+            base: &base,
+            server_name: None,
+            gateway: None,
+            pids: Vec::new(),
+            is_gateway: false,
+            own_upstream: true,
+        };
         let bench = Bench { program: &self.bench, folder: &self.folder, pinning, run_begun };
         round::run(settings, seconds, &subject, upstreams, &bench)
     }
@@ -279,16 +285,13 @@ impl Lab<'_> {
             (Kind::Direct, _) => return self.direct(&settings, seconds, upstreams, pinning, begun),
             (Kind::Url { url, pids }, _) => (url.clone(), pids.clone(), false),
             (Kind::Adapter { .. }, Some(gateway)) => {
-                let (host, port) = if settings.tls {
-                    ("localhost", gateway.ports.https)
-                } else {
-                    ("127.0.0.1", gateway.ports.http)
-                };
-                (format!("{scheme}://{host}:{port}"), vec![gateway.root()], true)
+                let port = if settings.tls { gateway.ports.https } else { gateway.ports.http };
+                (format!("{scheme}://127.0.0.1:{port}"), vec![gateway.root()], true)
             }
             (Kind::Adapter { .. }, None) => anyhow::bail!("{} was not started", entrant.name),
         };
-        let subject = Subject { base: &base, gateway, pids, is_gateway: true, own_upstream };
+        let server_name = (settings.tls && gateway.is_some()).then_some("localhost");
+        let subject = Subject { base: &base, server_name, gateway, pids, is_gateway: true, own_upstream };
         let bench = Bench { program: &self.bench, folder: &self.folder, pinning, run_begun: begun };
         round::run(&settings, seconds, &subject, upstreams, &bench)
     }

@@ -15,6 +15,8 @@ use crate::targets::{StopSignal, key};
 pub(super) struct Aim<'a> {
     /// Scheme, host and port.
     pub(super) base: &'a str,
+    /// TLS: the name asked for, where it is not the host's.
+    pub(super) server_name: Option<&'a str>,
     pub(super) seconds: f64,
     /// Processors the generator has.
     pub(super) cpus: usize,
@@ -41,6 +43,9 @@ pub(super) fn arguments(settings: &Settings, aim: &Aim<'_>) -> Vec<String> {
     }
     if settings.key_auth {
         option("header", format!("apikey: {}", key(settings.consumers.max(1) - 1)));
+    }
+    if let Some(name) = aim.server_name {
+        option("server-name", name.to_owned());
     }
     if let Some(version) = settings.tls_version.as_ref().filter(|_| settings.tls) {
         option("tls-version", version.clone());

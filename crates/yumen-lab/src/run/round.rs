@@ -20,6 +20,8 @@ use crate::scenario::{Load, Settings};
 pub(super) struct Subject<'a> {
     /// Scheme, host and port.
     pub(super) base: &'a str,
+    /// TLS: the name asked for, where it is not the host's.
+    pub(super) server_name: Option<&'a str>,
     /// Started here; `None` for the upstream alone and for URLs.
     pub(super) gateway: Option<&'a Gateway>,
     /// First processes of the gateway; empty where they are unknown.
@@ -47,7 +49,13 @@ pub(super) fn run(
     bench: &Bench<'_>,
 ) -> Result<Round> {
     let parts = parts(settings, subject, upstreams, bench.pinning);
-    let aim = Aim { base: subject.base, seconds, cpus: parts.generator.cpus, pids: &subject.pids };
+    let aim = Aim {
+        base: subject.base,
+        server_name: subject.server_name,
+        seconds,
+        cpus: parts.generator.cpus,
+        pids: &subject.pids,
+    };
     let args = load::arguments(settings, &aim);
     let counted = subject.own_upstream.then(|| upstreams.accepted()).flatten();
     let opened = passive_opens();

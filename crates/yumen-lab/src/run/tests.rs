@@ -58,7 +58,8 @@ fn stolen_time_makes_the_machine_the_bottleneck() {
 }
 
 fn line(settings: &Settings) -> String {
-    arguments(settings, &Aim { base: "http://127.0.0.1:1", seconds: 1.5, cpus: 2, pids: &[7] }).join(" ")
+    let aim = Aim { base: "http://127.0.0.1:1", server_name: None, seconds: 1.5, cpus: 2, pids: &[7] };
+    arguments(settings, &aim).join(" ")
 }
 
 #[test]
