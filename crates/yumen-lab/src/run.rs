@@ -4,7 +4,9 @@ mod ceilings;
 mod certificate;
 mod changes;
 mod entrants;
+mod flame;
 mod gateway;
+mod group;
 mod http;
 mod interrupt;
 mod lab;
@@ -12,6 +14,7 @@ mod load;
 mod order;
 mod pinning;
 mod process;
+mod progress;
 mod round;
 mod sights;
 mod steps;
@@ -75,6 +78,9 @@ pub struct RunArgs {
     /// Port of the lab's first upstream, for gateways named by --url
     #[arg(long, value_name = "PORT")]
     upstream_port: Option<u16>,
+    /// Also draw where each gateway's processor time goes, at the first point of each configuration (needs perf)
+    #[arg(long)]
+    flame: bool,
     /// Keep configurations and logs of the gateways
     #[arg(long)]
     keep: bool,
@@ -166,6 +172,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         command: std::env::args().collect::<Vec<_>>().join(" "),
         upstream_port: args.upstream_port,
         rate: args.rate,
+        flame: args.flame.then(|| args.out.clone()),
         say: &say,
     };
     let outcome = run_all(args, scale, &lab);
@@ -206,7 +213,7 @@ fn who(args: &RunArgs, scenario: &scenario::Scenario) -> Result<(Vec<Entrant>, V
         (true, true, true) => everybody(),
     };
     let (installed, skipped) = entrants::installed(&wanted)?;
-    let mut all: Vec<Entrant> = scenario.direct.then(lab::direct_entrant).into_iter().collect();
+    let mut all: Vec<Entrant> = scenario.direct.then(entrants::direct).into_iter().collect();
     all.extend(installed);
     all.extend(entrants::by_url(&args.url, &args.pid)?);
     anyhow::ensure!(

@@ -59,6 +59,11 @@ impl Entrant {
     }
 }
 
+/// The upstream alone.
+pub(super) fn direct() -> Entrant {
+    Entrant { name: DIRECT.to_owned(), kind: Kind::Direct }
+}
+
 /// `NAME=URL` of the command line, with the processes named for it.
 pub(super) fn by_url(named: &[String], pids: &[String]) -> Result<Vec<Entrant>> {
     let pair = |text: &String| -> Result<(String, String)> {

@@ -21,7 +21,7 @@ pub(super) struct Gateway {
     adapter: &'static dyn Adapter,
     process: Process,
     plan: Mutex<Plan>,
-    pub(super) ports: Ports,
+    ports: Ports,
     pub(super) rendered: Rendered,
     pub(super) command: Vec<String>,
 }
@@ -37,18 +37,11 @@ pub(super) struct Site<'a> {
 }
 
 impl Gateway {
-    /// Starts it; `Err(Ok(reason))` where it cannot do what the shape asks for.
-    pub(super) fn start(
-        adapter: &'static dyn Adapter,
-        shape: &Shape,
-        site: Site<'_>,
-    ) -> Result<Result<Gateway, String>> {
+    /// Starts it and sets it up.
+    pub(super) fn start(adapter: &'static dyn Adapter, shape: &Shape, site: Site<'_>) -> Result<Gateway> {
         std::fs::create_dir_all(&site.folder)?;
         let plan = plan(shape, &site)?;
-        let rendered = match adapter.render(&plan) {
-            Ok(rendered) => rendered,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let rendered = adapter.render(&plan).map_err(anyhow::Error::msg)?;
         steps::write_files(&site.folder, &rendered.files)?;
         let launch = Launch {
             program: site.program,
@@ -70,13 +63,20 @@ impl Gateway {
         let command =
             std::iter::once(site.program.display().to_string()).chain(rendered.args.clone()).collect();
         let ports = plan.ports;
-        let gateway = Gateway { adapter, process, plan: Mutex::new(plan), ports, rendered, command };
-        Ok(Ok(gateway))
+        Ok(Gateway { adapter, process, plan: Mutex::new(plan), ports, rendered, command })
     }
 
     /// Its first process.
     pub(super) fn root(&self) -> u32 {
         self.process.root()
+    }
+
+    /// Scheme, address and port of the traffic.
+    pub(super) fn base(&self, tls: bool) -> String {
+        match tls {
+            true => format!("https://127.0.0.1:{}", self.ports.https),
+            false => format!("http://127.0.0.1:{}", self.ports.http),
+        }
     }
 
     /// Waits until it serves what it was told, and makes sure that it is that: the upstream's own answer, or the

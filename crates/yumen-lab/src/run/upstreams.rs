@@ -1,5 +1,6 @@
 //! The servers behind the gateways: one process for each endpoint, so that one can come and go alone.
 
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(super) struct Upstreams {
     roots: Roots,
     /// Connections of endpoints that have ended.
     accepted_before: u64,
+    /// Connections made by the lab itself, which do not count.
+    own: Cell<u64>,
 }
 
 impl Upstreams {
@@ -43,6 +46,7 @@ impl Upstreams {
             running: Vec::new(),
             roots: Roots::default(),
             accepted_before: 0,
+            own: Cell::new(0),
         };
         upstreams.grow(count)?;
         Ok(upstreams)
@@ -68,6 +72,7 @@ impl Upstreams {
             };
             let mut process = Process::start(&launch)?;
             process.wait_listening(port, START_LIMIT)?;
+            self.own.set(self.own.get() + 1);
             self.roots.add(process.root());
             self.running.push(process);
         }
@@ -98,13 +103,14 @@ impl Upstreams {
         self.roots.clone()
     }
 
-    /// Connections all of them accepted so far, the questions for this number left out.
-    pub(super) fn accepted(&mut self) -> Option<u64> {
+    /// Connections all of them accepted so far, the lab's own left out.
+    pub(super) fn accepted(&self) -> Option<u64> {
         let running: Option<u64> = (0..self.running.len()).map(|place| self.accepted_by(place)).sum();
-        Some(self.accepted_before + running?)
+        Some((self.accepted_before + running?).saturating_sub(self.own.get()))
     }
 
     fn accepted_by(&self, place: usize) -> Option<u64> {
+        self.own.set(self.own.get() + 1);
         let answer = http::ask("GET", self.ports[place], "/stats", &[], "").ok()?;
         let stats: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
         stats["connections"].as_u64()
@@ -112,6 +118,7 @@ impl Upstreams {
 
     /// What the upstream answers to this path.
     pub(super) fn body(&self, path: &str) -> Result<Vec<u8>> {
+        self.own.set(self.own.get() + 1);
         let answer = http::ask("GET", self.port(), path, &[], "")?;
         anyhow::ensure!(answer.good(), "the upstream answers {path} with {}", answer.status);
         Ok(answer.body)
