@@ -25,6 +25,7 @@ bench wrk         wrk
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
+bench h2load      nghttp2-client
 LIST
 }
 
