@@ -23,7 +23,7 @@ build: ## build the release binary
 	$(CARGO) build --release --locked --bin yumen
 
 test: ## everything CI runs
-	@scripts/deps.sh test fuzz conformance
+	@scripts/deps.sh test fuzz conformance lab
 	@$(MAKE) --no-print-directory lint unit build docs-check instructions conformance-short fuzz-api-short fuzz-short
 
 ci: test

@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-BIN = ROOT / "target/conformance/bin"
+BIN = ROOT / "target/tools"
 YUMEN = Path(os.environ.get("BINARY", ROOT / "target/release/yumen"))
 TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server")
 # What the interop client knows that needs no account anywhere.

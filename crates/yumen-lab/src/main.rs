@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use yumen_lab::{load_command, upstream_command};
+use yumen_lab::{load_command, run, upstream_command};
 
 /// Measures gateways fairly: load, scenarios, reports.
 #[derive(Debug, Parser)]
@@ -20,12 +20,21 @@ enum Command {
     Load(Box<load_command::LoadArgs>),
     /// Serve what loads are aimed at: settable sizes, latencies, errors and rate limits.
     Upstream(upstream_command::UpstreamArgs),
+    /// List scenarios and targets, installed or not.
+    List,
+    /// Look at the machine: limits, processors, what else runs.
+    Doctor(run::DoctorArgs),
+    /// Run scenarios on gateways and write what was measured.
+    Run(Box<run::RunArgs>),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Load(args) => load_command::run(&args),
         Command::Upstream(args) => upstream_command::run(&args),
+        Command::List => run::list(),
+        Command::Doctor(args) => run::doctor(&args),
+        Command::Run(args) => run::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "yumen-bench: {error:#}");
