@@ -21,7 +21,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],
     ),
     ("yumen-kube", &["yumen-base", "yumen-config", "yumen-store", "yumen-snapshot"]),
-    ("yumen-lab", &["yumen-base"]),
+    ("yumen-load", &["yumen-base"]),
+    ("yumen-lab", &["yumen-base", "yumen-load"]),
 ];
 
 /// Known by everyone or knowing everyone: no row of their own.

@@ -258,7 +258,7 @@ pub struct Case {
     pub label: String,
     /// Parameters that differ between cases, in the scenario's order: `connections`, `plugins`, `routes`,
     /// `workers`, `rate`, `close`, `mock`, `endpoints`, …; numbers are JSON numbers.
-    pub parameters: BTreeMap<String, serde_json::Value>,
+    pub parameters: serde_json::Map<String, serde_json::Value>,
     /// What each target did, in the order of [`Run::targets`].
     pub results: Vec<TargetResult>,
 }
@@ -368,8 +368,11 @@ pub enum Who {
 /// Connections of a round, counted where they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
-    /// Connections opened to the gateway's door.
+    /// Connections the generator opened.
     pub client: u64,
+    /// Connections the kernel opened passively, less those the upstream accepted: the count at the gateway's
+    /// door, independent of the generator. Other programs on the machine add to it.
+    pub door: Option<u64>,
     /// Connections the upstream accepted.
     pub upstream: Option<u64>,
     /// Requests of the same time.
