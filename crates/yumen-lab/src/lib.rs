@@ -1,5 +1,12 @@
 //! The benchmark lab: anyone can repeat the published reports on their own machine. Each command of `yumen-bench`
 //! is a module here; load itself is made in `yumen-load`.
 
+pub mod compare;
 pub mod load_command;
+pub mod metric;
+pub mod record;
+pub mod report;
+pub mod report_command;
+pub mod statistics;
 pub mod upstream_command;
+pub mod verdict;

@@ -6,13 +6,15 @@ mod resample;
 #[cfg(test)]
 mod tests;
 
+use serde::Serialize;
+
 pub use resample::{interval_of_median, interval_of_ratio};
 
 /// Most observations for which a rank test counts every arrangement; above it the normal approximation stands in.
 const EXACT_OBSERVATIONS_MAX: usize = 50;
 
 /// A range of values, both ends included.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
     /// The lower end.
     pub low: f64,
@@ -21,7 +23,7 @@ pub struct Interval {
 }
 
 /// Where a sample lies and how far it spreads.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// How many values there are.
     pub count: usize,
@@ -175,7 +177,8 @@ pub fn cliffs_delta(first: &[f64], second: &[f64]) -> Option<f64> {
 }
 
 /// How much a delta amounts to, in words: the limits are 0.147, 0.33 and 0.474 (Romano and others, 2006).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// The samples lie over each other.
     Negligible,
@@ -210,7 +213,7 @@ impl Effect {
 }
 
 /// How two things compare when they were measured in the same rounds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PairedRatio {
     /// How many rounds both have.
     pub pairs: usize,

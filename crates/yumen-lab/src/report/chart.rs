@@ -189,13 +189,7 @@ impl Chart {
         let class = format!("chart {}", size.name());
         markup.open(
             "svg",
-            &[
-                ("xmlns", "http://www.w3.org/2000/svg"),
-                ("class", &class),
-                ("viewBox", &view),
-                ("role", "img"),
-                ("aria-labelledby", &labels),
-            ],
+            &[("class", &class), ("viewBox", &view), ("role", "img"), ("aria-labelledby", &labels)],
         );
         markup.leaf("title", &[("id", &title)], &self.title);
         markup.leaf("desc", &[("id", &description)], &self.description);

@@ -36,10 +36,7 @@ impl Unit {
             Self::Count | Self::PerSecond => grouped(value),
             Self::Nanoseconds => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")]),
             Self::Seconds => format!("{}{THIN}s", digits(value)),
-            Self::Bytes => scaled(
-                value,
-                &[(GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB"), (1.0, "B")],
-            ),
+            Self::Bytes => scaled(value, &[(GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB"), (1.0, "B")]),
             Self::Share => format!("{}{THIN}%", digits(value * 100.0)),
             Self::Ratio => format!("{value:.2}{THIN}×"),
             Self::Percentile => percentile(value),

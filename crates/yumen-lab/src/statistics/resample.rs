@@ -33,8 +33,7 @@ pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<Interval> {
         return None;
     }
     let mut random = SplitMix(SEED);
-    let mut ratio =
-        || resampled_median(&first, &mut random) / resampled_median(&second, &mut random);
+    let mut ratio = || resampled_median(&first, &mut random) / resampled_median(&second, &mut random);
     let ratios: Vec<f64> = (0..RESAMPLES).map(|_| ratio()).collect();
     middle_of(&ratios)
 }

@@ -30,7 +30,12 @@ fn check_mann_whitney(first: &[f64], second: &[f64], exact: bool, expected: [f64
 
 #[test]
 fn small_samples_have_exact_rank_tests() {
-    check_mann_whitney(&FAST, &SLOW, true, [1.0, 0.015873015873015872, 0.996031746031746, 0.007936507936507936]);
+    check_mann_whitney(
+        &FAST,
+        &SLOW,
+        true,
+        [1.0, 0.015873015873015872, 0.996031746031746, 0.007936507936507936],
+    );
     check_mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0], true, [0.0, 0.1, 1.0, 0.05]);
     check_mann_whitney(
         &LONG_FIRST,
@@ -55,10 +60,20 @@ fn ties_are_counted_and_not_approximated() {
 fn large_samples_use_the_normal_approximation() {
     let first: Vec<f64> = (0..30).map(|i| f64::from((i * 37) % 101)).collect();
     let second: Vec<f64> = (0..40).map(|i| f64::from((i * 53) % 97 + 9)).collect();
-    check_mann_whitney(&first, &second, false, [544.5, 0.5138972746418009, 0.7468628289157112, 0.25694863732090045]);
+    check_mann_whitney(
+        &first,
+        &second,
+        false,
+        [544.5, 0.5138972746418009, 0.7468628289157112, 0.25694863732090045],
+    );
     let first: Vec<f64> = (0..30).map(|i| f64::from((i * 7) % 11) / 2.0).collect();
     let second: Vec<f64> = (0..35).map(|i| f64::from((i * 5) % 13) / 2.0).collect();
-    check_mann_whitney(&first, &second, false, [461.0, 0.40180756543327345, 0.8027820632508935, 0.20090378271663673]);
+    check_mann_whitney(
+        &first,
+        &second,
+        false,
+        [461.0, 0.40180756543327345, 0.8027820632508935, 0.20090378271663673],
+    );
 }
 
 /// `expected` is the sum of positive ranks, then p for both tails, greater and less.
@@ -89,7 +104,8 @@ fn pairs_may_tie_and_may_not_differ() {
 
 #[test]
 fn many_pairs_use_the_normal_approximation() {
-    let first: Vec<f64> = (0..60).map(|i| f64::from((i * 37) % 101) + 0.5 * f64::from((i * 13) % 7)).collect();
+    let first: Vec<f64> =
+        (0..60).map(|i| f64::from((i * 37) % 101) + 0.5 * f64::from((i * 13) % 7)).collect();
     let second: Vec<f64> = (0..60).map(|i| f64::from((i * 41) % 97)).collect();
     check_wilcoxon(&first, &second, [899.5, 0.736266941450745, 0.3681334707253725, 0.6347812141078516]);
 }

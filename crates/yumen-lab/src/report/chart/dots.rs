@@ -47,7 +47,8 @@ fn draw_row(markup: &mut Markup, row: &DotRow, top: f64, frame: &Frame, scale: &
         let Some(x) = frame.x(scale, point.x) else { continue };
         let class = marker::class(*style);
         markup.open("g", &[("class", &class)]);
-        let ends = point.interval.and_then(|ends| Some((frame.x(scale, ends.low)?, frame.x(scale, ends.high)?)));
+        let ends =
+            point.interval.and_then(|ends| Some((frame.x(scale, ends.low)?, frame.x(scale, ends.high)?)));
         if let Some((low, high)) = ends.filter(|(low, high)| high - low > 2.0) {
             let whisker = format!("M{} {}H{}", coordinate(low), coordinate(middle), coordinate(high));
             markup.void("path", &[("class", "whisker"), ("d", &whisker)]);

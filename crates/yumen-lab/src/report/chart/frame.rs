@@ -46,7 +46,8 @@ impl Frame {
 
     /// Numbers under the plot, as many as fit, the last one among them; and what they count.
     pub(crate) fn draw_x(&self, markup: &mut Markup, axis: &Axis, scale: &Scale, ticks: &[f64]) {
-        let base = format!("M{} {}H{}", coordinate(self.left), coordinate(self.bottom), coordinate(self.right));
+        let base =
+            format!("M{} {}H{}", coordinate(self.left), coordinate(self.bottom), coordinate(self.right));
         markup.void("path", &[("class", "base"), ("d", &base)]);
         let number_y = coordinate(self.bottom + 18.0);
         let mut free_until = self.right + 14.0;

@@ -93,7 +93,10 @@ fn draw_series(markup: &mut Markup, lines: &Lines, series: &Series, frame: &Fram
         }
     }
     if !path.is_empty() {
-        markup.void("path", &[("class", "line"), ("stroke-dasharray", marker::dash(series.style)), ("d", &path)]);
+        markup.void(
+            "path",
+            &[("class", "line"), ("stroke-dasharray", marker::dash(series.style)), ("d", &path)],
+        );
     }
     for (px, py, point) in shapes {
         let ends = point.interval.and_then(|ends| Some((frame.y(y, ends.low)?, frame.y(y, ends.high)?)));

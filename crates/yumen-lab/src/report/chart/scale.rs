@@ -51,7 +51,11 @@ impl Scale {
 
     /// An axis from the first value to the last, with no room beside them.
     pub(crate) fn between(spacing: Spacing, low: f64, high: f64) -> Self {
-        if high > low { Self { spacing, low, high } } else { Self { spacing, low: low * 0.5, high: low * 1.5 + 1e-9 } }
+        if high > low {
+            Self { spacing, low, high }
+        } else {
+            Self { spacing, low: low * 0.5, high: low * 1.5 + 1e-9 }
+        }
     }
 
     /// From 0 at the low end to 1 at the high end; `None` for what has no place.
