@@ -2,11 +2,15 @@
 //! is a module here; load itself is made in `yumen-load`.
 
 pub mod compare;
+pub mod doctor;
 pub mod load_command;
 pub mod metric;
 pub mod record;
 pub mod report;
 pub mod report_command;
+pub mod run;
+pub mod scenario;
 pub mod statistics;
+pub mod targets;
 pub mod upstream_command;
 pub mod verdict;

@@ -1,0 +1,92 @@
+use super::*;
+
+/// A machine on which nothing is wrong.
+fn good() -> Facts {
+    Facts {
+        file_max: Some(10_000_000),
+        files_hard: Some(1_048_576),
+        somaxconn: Some(65_535),
+        syn_backlog: Some(65_535),
+        port_range: Some((1024, 65_535)),
+        tw_reuse: Some(2),
+        conntrack: None,
+        cpus: 8,
+        cpu_quota: None,
+        hyper_threads: Some(false),
+        stolen: Some(0.0),
+        busy: Some(0.02),
+        governor: Some("performance".to_owned()),
+        product: Some("m7i.metal".to_owned()),
+    }
+}
+
+const NEEDS: Needs = Needs { connections: 1_000, short_connections: true };
+
+/// Which findings are not `Ok`, with their level.
+fn bad(facts: &Facts) -> Vec<(String, Level)> {
+    let findings = judge(facts, NEEDS).into_iter().filter(|finding| finding.level != Level::Ok);
+    findings
+        .inspect(|finding| assert!(finding.level == Level::Unknown || finding.hint.is_some(), "{}", finding.name))
+        .map(|finding| (finding.name, finding.level))
+        .collect()
+}
+
+fn check(change: impl Fn(&mut Facts), name: &str, level: Level) {
+    let mut facts = good();
+    change(&mut facts);
+    assert_eq!(bad(&facts), [(name.to_owned(), level)]);
+}
+
+#[test]
+fn a_good_machine_has_no_findings() {
+    assert_eq!(bad(&good()), []);
+}
+
+#[test]
+fn each_fact_is_judged_alone() {
+    check(|facts| facts.file_max = Some(9_000), "fs.file-max", Level::Problem);
+    check(|facts| facts.files_hard = Some(1_024), "open files of a process", Level::Problem);
+    check(|facts| facts.somaxconn = Some(128), "net.core.somaxconn", Level::Warning);
+    check(|facts| facts.syn_backlog = Some(128), "net.ipv4.tcp_max_syn_backlog", Level::Warning);
+    check(|facts| facts.port_range = Some((32_768, 60_999)), "net.ipv4.ip_local_port_range", Level::Warning);
+    check(|facts| facts.tw_reuse = Some(0), "net.ipv4.tcp_tw_reuse", Level::Warning);
+    check(|facts| facts.conntrack = Some((60_000, 65_536)), "connection tracking", Level::Warning);
+    check(|facts| facts.cpus = 2, "processors", Level::Warning);
+    check(|facts| facts.cpu_quota = Some(1.5), "processor quota", Level::Problem);
+    check(|facts| facts.hyper_threads = Some(true), "hyper-threads", Level::Warning);
+    check(|facts| facts.stolen = Some(0.05), "stolen processor time", Level::Warning);
+    check(|facts| facts.busy = Some(0.6), "other programs", Level::Warning);
+    check(|facts| facts.governor = Some("powersave".to_owned()), "frequency governor", Level::Warning);
+    check(|facts| facts.product = Some("t3.large".to_owned()), "burstable instance", Level::Warning);
+}
+
+#[test]
+fn what_a_machine_does_not_tell_is_unknown_and_not_wrong() {
+    check(|facts| facts.governor = None, "frequency governor", Level::Unknown);
+    check(|facts| facts.stolen = None, "stolen processor time", Level::Unknown);
+}
+
+#[test]
+fn more_connections_ask_for_more() {
+    let million = Needs { connections: 1_000_000, short_connections: false };
+    let findings = judge(&good(), million);
+    let files = findings.iter().find(|finding| finding.name == "open files of a process").unwrap();
+    assert_eq!(files.level, Level::Problem);
+    assert!(files.wanted.starts_with("2002048"));
+}
+
+#[test]
+fn kept_connections_need_few_ports() {
+    let mut facts = good();
+    facts.port_range = Some((32_768, 60_999));
+    let kept = Needs { connections: 100, short_connections: false };
+    assert!(judge(&facts, kept).iter().all(|finding| finding.level == Level::Ok));
+}
+
+#[test]
+fn processor_times_are_read_from_the_first_line() {
+    let times = facts::CpuTimes::read("cpu  10 0 20 60 5 1 2 2 0 0\ncpu0 1 2 3\n").unwrap();
+    let later = facts::CpuTimes::read("cpu  20 0 40 120 10 2 4 4 0 0\n").unwrap();
+    assert_eq!(later.stolen_since(times), 0.02);
+    assert_eq!(facts::CpuTimes::read("intr 5"), None);
+}

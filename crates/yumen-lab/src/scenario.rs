@@ -1,0 +1,212 @@
+//! Scenarios: what is run, at which parameter points, how a scale changes them, and which traps are named.
+//! Pure: text in, cases out. Must not know any gateway or how a load is made.
+
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::record::{Scale, Trap, View};
+pub use settings::{Changes, Load, Settings};
+
+/// The scenarios that are shipped: name and text.
+pub const SHIPPED: &[(&str, &str)] = &[
+    ("kong-vs-nginx", include_str!("../scenarios/kong-vs-nginx.yaml")),
+    ("dynamic-endpoints", include_str!("../scenarios/dynamic-endpoints.yaml")),
+    ("connection-close", include_str!("../scenarios/connection-close.yaml")),
+    ("plugin-cost", include_str!("../scenarios/plugin-cost.yaml")),
+    ("rate-ramp", include_str!("../scenarios/rate-ramp.yaml")),
+    ("route-scale", include_str!("../scenarios/route-scale.yaml")),
+    ("tls-handshakes", include_str!("../scenarios/tls-handshakes.yaml")),
+    ("config-churn", include_str!("../scenarios/config-churn.yaml")),
+    ("idle-connections", include_str!("../scenarios/idle-connections.yaml")),
+];
+
+/// A scenario at one scale.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name; the file's, without `.yaml`.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// The report it repeats, such as `R3`.
+    pub report: Option<String>,
+    /// What the report did and what is done here, a paragraph each.
+    pub about: Vec<String>,
+    /// Adapters in the order of the report; empty means all.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// Whether the upstream alone is measured too.
+    #[serde(default)]
+    pub direct: bool,
+    /// Seconds of a round.
+    pub seconds: f64,
+    /// Seconds of load before the rounds of a case, not measured.
+    #[serde(default)]
+    pub warmup_seconds: f64,
+    /// Rounds of each case and target.
+    pub rounds: usize,
+    /// What all cases share.
+    #[serde(default)]
+    settings: Map<String, Value>,
+    /// Points that differ in several settings at once; each may have a `label`.
+    #[serde(default)]
+    cases: Vec<Map<String, Value>>,
+    /// Settings that take each of several values, multiplied with the cases.
+    #[serde(default)]
+    over: Vec<Axis>,
+    /// What made the original misleading.
+    pub traps: Vec<Trap>,
+    /// How it is drawn.
+    pub views: Vec<View>,
+    /// The file's text.
+    #[serde(skip)]
+    pub source: String,
+}
+
+/// One setting and its values.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Axis {
+    parameter: String,
+    values: Vec<Value>,
+}
+
+/// One parameter point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Unique in the scenario.
+    pub id: String,
+    /// What a reader sees.
+    pub label: String,
+    /// What differs from the other points.
+    pub parameters: Map<String, Value>,
+    /// All settings.
+    pub settings: Settings,
+}
+
+/// A scenario by name, or from a file whose name ends in `.yaml` or `.yml`.
+pub fn load(name: &str, scale: Scale) -> Result<Scenario> {
+    if name.ends_with(".yaml") || name.ends_with(".yml") {
+        let text = std::fs::read_to_string(name).with_context(|| format!("scenario {name}"))?;
+        return parse(&text, scale).with_context(|| format!("scenario {name}"));
+    }
+    let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) else {
+        let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+        bail!("scenario \"{name}\": no such name; there are {}, or give a file ending in .yaml", names.join(", "));
+    };
+    parse(text, scale).with_context(|| format!("scenario {name}"))
+}
+
+/// Reads a scenario and scales it: what stands under `quick` or `full` replaces what stands beside it.
+pub fn parse(text: &str, scale: Scale) -> Result<Scenario> {
+    let mut document: Map<String, Value> = serde_yaml_ng::from_str(text)?;
+    let (quick, full) = (document.remove("quick"), document.remove("full"));
+    let overlay = match scale {
+        Scale::Quick => quick,
+        Scale::Normal => None,
+        Scale::Full => full,
+    };
+    if let Some(overlay) = overlay {
+        let Value::Object(overlay) = overlay else { bail!("\"quick\" and \"full\" are maps of fields") };
+        merge(&mut document, overlay);
+    }
+    let mut scenario: Scenario = serde_json::from_value(document.into())?;
+    scenario.source = text.to_owned();
+    if scenario.rounds == 0 || scenario.seconds <= 0.0 {
+        bail!("rounds and seconds are more than 0; found {} and {}", scenario.rounds, scenario.seconds);
+    }
+    scenario.points(usize::MAX)?;
+    Ok(scenario)
+}
+
+/// Maps are merged, everything else is replaced.
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(into)), Value::Object(from)) => merge(into, from),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+impl Scenario {
+    /// All parameter points in order. `workers_max` is what the machine has processors for; points beyond it
+    /// are done with that many, and those that then are the same are done once.
+    pub fn points(&self, workers_max: usize) -> Result<Vec<Point>> {
+        let mut combined: Vec<Map<String, Value>> =
+            if self.cases.is_empty() { vec![Map::new()] } else { self.cases.clone() };
+        for axis in &self.over {
+            let with = |base: &Map<String, Value>| {
+                let base = base.clone();
+                axis.values.iter().map(move |value| {
+                    let mut one = base.clone();
+                    one.insert(axis.parameter.clone(), value.clone());
+                    one
+                })
+            };
+            combined = combined.iter().flat_map(with).collect();
+        }
+        let mut points: Vec<Point> = Vec::new();
+        for parameters in combined {
+            let point = self.point(parameters, workers_max)?;
+            if points.iter().all(|known| known.settings != point.settings) {
+                points.push(point);
+            }
+        }
+        Ok(points)
+    }
+
+    fn point(&self, mut parameters: Map<String, Value>, workers_max: usize) -> Result<Point> {
+        let label = match parameters.remove("label") {
+            Some(Value::String(label)) => Some(label),
+            None => None,
+            Some(other) => bail!("label: found {other}, wanted text"),
+        };
+        let mut all = self.settings.clone();
+        merge(&mut all, parameters.clone());
+        let mut settings: Settings =
+            serde_json::from_value(all.into()).with_context(|| format!("case {}", describe(&parameters)))?;
+        settings.check().with_context(|| format!("case {}", describe(&parameters)))?;
+        settings.workers = settings.workers.min(workers_max);
+        if parameters.contains_key("workers") {
+            parameters.insert("workers".to_owned(), settings.workers.into());
+        }
+        let (id, label) = self.name_of(&parameters, label);
+        Ok(Point { id, label, parameters, settings })
+    }
+
+    /// The id, and the label with the values of the axes behind it.
+    fn name_of(&self, parameters: &Map<String, Value>, label: Option<String>) -> (String, String) {
+        let axes: Map<String, Value> = parameters
+            .iter()
+            .filter(|(name, _)| self.over.iter().any(|axis| axis.parameter == **name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let name = match label {
+            Some(label) if axes.is_empty() => label,
+            Some(label) => format!("{label}, {}", describe(&axes)),
+            None => describe(parameters),
+        };
+        let id: String =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() || ".=".contains(c) { c } else { '-' }).collect();
+        (id, name)
+    }
+}
+
+/// `connections=100, workers=2`.
+fn describe(parameters: &Map<String, Value>) -> String {
+    let one = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{name}={text}"),
+        other => format!("{name}={other}"),
+    };
+    let text = parameters.iter().map(one).collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "all".to_owned() } else { text }
+}

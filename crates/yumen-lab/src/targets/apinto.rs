@@ -1,0 +1,150 @@
+//! Apinto: started into the background by its own command, then configured by its open API, object by object.
+
+use serde_json::{Value, json};
+
+use super::Adapter;
+use super::plan::{Plan, Rendered, Step, mock_body};
+use super::resources::LIMIT;
+
+pub(super) struct Apinto;
+
+impl Adapter for Apinto {
+    fn name(&self) -> &'static str {
+        "apinto"
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &["apinto"]
+    }
+
+    fn how_to_get(&self) -> &'static str {
+        "take the release archive of Apinto (github.com/eolinker/apinto/releases) and put apinto on PATH"
+    }
+
+    fn version_args(&self) -> &'static [&'static str] {
+        &["version"]
+    }
+
+    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+        let mut rendered = Rendered::default()
+            .file("config.yml", configuration(plan))
+            .args(["start"])
+            .env("GOMAXPROCS", plan.workers)
+            .env("APINTO_CONFIG", plan.path("config.yml"))
+            .env("APINTO_ERROR_LOG_LEVEL", "error");
+        for (name, folder) in [
+            ("APINTO_DATA_DIR", "data"),
+            ("APINTO_PID_DIR", "pid"),
+            ("APINTO_SOCKET_DIR", "socket"),
+            ("APINTO_LOG_DIR", "log"),
+            ("APINTO_EXTENDS_DIR", "extends"),
+        ] {
+            rendered = rendered.env(name, plan.path(folder));
+        }
+        rendered.pid_file = Some("pid/apinto.pid".to_owned());
+        let note = "Apinto reads `Connection: Close` with a capital C as keep-alive; see the counted connections";
+        rendered.notes.push(note.to_owned());
+        Ok(rendered)
+    }
+
+    fn setup(&self, plan: &Plan) -> Vec<Step> {
+        let mut steps = vec![plugins(plan), put(plan, "service/up", service(plan))];
+        for (number, key) in plan.keys().iter().enumerate() {
+            steps.push(put(plan, &format!("app/consumer{number}"), consumer(number, key)));
+        }
+        steps.push(put(plan, "router/all", route(plan, "all", "/*")));
+        let numbered = (0..plan.routes).map(|i| (format!("r{i}"), format!("/r/{i}")));
+        steps.extend(numbered.map(|(id, path)| put(plan, &format!("router/{id}"), route(plan, &id, &path))));
+        steps
+    }
+
+    fn changes_by(&self) -> &'static str {
+        "open API: PUT of the service"
+    }
+
+    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+        vec![put(after, "service/up", service(after))]
+    }
+}
+
+fn configuration(plan: &Plan) -> String {
+    let ports = plan.ports;
+    let https = match &plan.certificate {
+        Some(_) => format!("    - https://127.0.0.1:{}\n", ports.https),
+        None => String::new(),
+    };
+    format!(
+        "version: 2
+client:
+  listen_urls:
+    - http://127.0.0.1:{admin}
+gateway:
+  listen_urls:
+    - http://127.0.0.1:{http}
+{https}peer:
+  listen_urls:
+    - http://127.0.0.1:{status}
+",
+        admin = ports.admin,
+        http = ports.http,
+        status = ports.status,
+    )
+}
+
+fn put(plan: &Plan, object: &str, body: Value) -> Step {
+    Step::Http {
+        method: "PUT",
+        port: plan.ports.admin,
+        target: format!("/api/{object}"),
+        headers: vec![("Content-Type", "application/json".to_owned())],
+        body: body.to_string(),
+    }
+}
+
+/// A plugin must be known to the node before a route can have it.
+fn plugins(plan: &Plan) -> Step {
+    let plugin = |kind: &str, name: &str, status: &str| {
+        json!({ "id": format!("eolinker.com:apinto:{kind}"), "name": name, "status": status, "type": "route" })
+    };
+    let known = [
+        (plan.key_auth, plugin("plugin_app", "app", "enable")),
+        (plan.limit_count, plugin("rate_limiting", "rate_limiting", "enable")),
+        (plan.mock, plugin("http_mocking", "http_mocking", "enable")),
+    ];
+    let plugins: Vec<Value> = known.into_iter().filter(|(wanted, _)| *wanted).map(|(_, plugin)| plugin).collect();
+    let mut step = put(plan, "setting/plugin", json!({ "plugins": plugins }));
+    if let Step::Http { target, .. } = &mut step {
+        *target = "/setting/plugin".to_owned();
+    }
+    step
+}
+
+fn service(plan: &Plan) -> Value {
+    let nodes: Vec<String> = plan.endpoints.iter().map(|endpoint| format!("{endpoint} weight=1")).collect();
+    json!({ "name": "up", "driver": "http", "timeout": 300_000, "retry": 0, "scheme": "http",
+        "nodes": nodes, "balance": "round-robin", "pass_host": "pass" })
+}
+
+fn consumer(number: usize, key: &str) -> Value {
+    json!({ "name": format!("consumer{number}"), "driver": "app", "auth": [{
+        "type": "apikey", "position": "header", "token_name": "apikey",
+        "users": [{ "expire": 0, "pattern": { "apikey": key } }] }] })
+}
+
+fn route(plan: &Plan, id: &str, path: &str) -> Value {
+    let mut plugins = serde_json::Map::new();
+    if plan.key_auth {
+        plugins.insert("app".to_owned(), json!({ "config": { "force_auth": true } }));
+    }
+    if plan.limit_count {
+        plugins.insert("rate_limiting".to_owned(), json!({ "config": { "hour": LIMIT } }));
+    }
+    if plan.mock {
+        let config = json!({ "response_status": 200, "content_type": "application/json",
+            "response_example": mock_body() });
+        plugins.insert("http_mocking".to_owned(), json!({ "config": config }));
+    }
+    let ports = if plan.certificate.is_some() { plan.ports.https } else { plan.ports.http };
+    json!({ "name": id, "driver": "http", "listen": ports, "location": path, "service": "up@service",
+        "plugins": plugins })
+}

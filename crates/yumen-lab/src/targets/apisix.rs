@@ -1,0 +1,103 @@
+//! Apache APISIX without etcd: its API-driven standalone mode, so that changes come by the Admin API.
+
+use serde_json::{Value, json};
+
+use super::plan::{Plan, Rendered, Step, text};
+use super::{Adapter, resources};
+
+pub(super) struct Apisix;
+
+const ADMIN_KEY: &str = "lab-admin-key-0123456789";
+
+impl Adapter for Apisix {
+    fn name(&self) -> &'static str {
+        "apisix"
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &["apisix"]
+    }
+
+    fn how_to_get(&self) -> &'static str {
+        "install Apache APISIX 3.13 or newer from its Debian or RPM repository (apisix.apache.org/docs)"
+    }
+
+    fn version_args(&self) -> &'static [&'static str] {
+        &["version"]
+    }
+
+    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+        let config = serde_yaml_ng::to_string(&configuration(plan)).map_err(|error| error.to_string())?;
+        let path = plan.path("config.yaml");
+        Ok(Rendered::default().file("config.yaml", config).args(["start", "-c", &path]))
+    }
+
+    fn setup(&self, plan: &Plan) -> Vec<Step> {
+        vec![put(plan)]
+    }
+
+    fn changes_by(&self) -> &'static str {
+        "Admin API of the standalone mode: PUT of the whole configuration"
+    }
+
+    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+        vec![put(after)]
+    }
+}
+
+fn configuration(plan: &Plan) -> Value {
+    let ssl = match &plan.certificate {
+        Some(certificate) => json!({ "enable": true, "listen": [{ "ip": "127.0.0.1", "port": plan.ports.https }],
+            "ssl_trusted_certificate": text(&certificate.chain) }),
+        None => json!({ "enable": false }),
+    };
+    json!({
+        "deployment": {
+            "role": "traditional",
+            "role_traditional": { "config_provider": "yaml" },
+            "admin": {
+                "admin_key": [{ "name": "admin", "key": ADMIN_KEY, "role": "admin" }],
+                "admin_listen": { "ip": "127.0.0.1", "port": plan.ports.admin },
+                "allow_admin": ["127.0.0.0/8"],
+            },
+        },
+        "apisix": {
+            "node_listen": [{ "ip": "127.0.0.1", "port": plan.ports.http }],
+            "enable_admin": true,
+            "enable_ipv6": false,
+            "ssl": ssl,
+        },
+        "nginx_config": {
+            "worker_processes": plan.workers,
+            "error_log_level": "error",
+            "event": { "worker_connections": plan.connections_room() * 2 },
+            "worker_rlimit_nofile": plan.connections_room() * 2 + 1024,
+            // the program that was started stays, and can be measured and stopped
+            "main_configuration_snippet": "daemon off;",
+            "http": {
+                "enable_access_log": false,
+                "keepalive_timeout": "300s",
+                "upstream": { "keepalive": plan.keepalive, "keepalive_requests": resources::LIMIT,
+                    "keepalive_timeout": "300s" },
+            },
+            "http_configuration_snippet": format!("keepalive_requests {};", resources::LIMIT),
+        },
+        "plugins": ["key-auth", "limit-count", "mocking"],
+    })
+}
+
+/// A digest that differs tells APISIX that the configuration does.
+fn put(plan: &Plan) -> Step {
+    let digest = plan.endpoints.iter().map(|endpoint| endpoint.port().to_string()).collect::<Vec<_>>().join("-");
+    Step::Http {
+        method: "PUT",
+        port: plan.ports.admin,
+        target: "/apisix/admin/configs".to_owned(),
+        headers: vec![
+            ("X-API-KEY", ADMIN_KEY.to_owned()),
+            ("X-Digest", digest),
+            ("Content-Type", "application/json".to_owned()),
+        ],
+        body: resources::document(plan).to_string(),
+    }
+}

@@ -1,0 +1,111 @@
+//! Caddy: no access log, no automatic HTTPS, upstreams changed by its admin API.
+
+use serde_json::{Value, json};
+
+use super::Adapter;
+use super::plan::{Plan, Rendered, Step, mock_body, text};
+
+pub(super) struct Caddy;
+
+impl Adapter for Caddy {
+    fn name(&self) -> &'static str {
+        "caddy"
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &["caddy"]
+    }
+
+    fn how_to_get(&self) -> &'static str {
+        "apt-get install caddy, or go install github.com/caddyserver/caddy/v2/cmd/caddy@v2.11.9"
+    }
+
+    fn version_args(&self) -> &'static [&'static str] {
+        &["version"]
+    }
+
+    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+        if plan.limit_count {
+            return Err("Caddy counts requests only with a module of others".to_owned());
+        }
+        let rendered = Rendered::default()
+            .file("caddy.json", format!("{:#}\n", configuration(plan)))
+            .args(["run", "--config", &plan.path("caddy.json")])
+            .env("GOMAXPROCS", plan.workers)
+            .env("XDG_DATA_HOME", plan.path("data"))
+            .env("XDG_CONFIG_HOME", plan.path("config"))
+            .note_if(plan.key_auth, "Caddy has no consumers; a matcher on the key's field does the nearest");
+        Ok(rendered)
+    }
+
+    fn changes_by(&self) -> &'static str {
+        "admin API: PATCH of the upstreams"
+    }
+
+    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+        let ids: &[&str] = if after.certificate.is_some() { &["up", "up-tls"] } else { &["up"] };
+        let step = |id: &&str| Step::Http {
+            method: "PATCH",
+            port: after.ports.admin,
+            target: format!("/id/{id}/upstreams"),
+            headers: vec![("Content-Type", "application/json".to_owned())],
+            body: Value::from(upstreams(after)).to_string(),
+        };
+        ids.iter().map(step).collect()
+    }
+}
+
+/// Plain and TLS listeners are servers of their own: a policy for TLS holds for all addresses of a server.
+fn configuration(plan: &Plan) -> Value {
+    let server = |id: &str, port: u16| {
+        json!({ "listen": [format!("127.0.0.1:{port}")], "automatic_https": { "disable": true },
+            "routes": routes(plan, id) })
+    };
+    let mut servers = json!({ "http": server("up", plan.ports.http) });
+    let mut apps = json!({});
+    if let Some(certificate) = &plan.certificate {
+        let mut https = server("up-tls", plan.ports.https);
+        https["protocols"] = json!(["h1", "h2"]);
+        https["tls_connection_policies"] = json!([{}]);
+        servers["https"] = https;
+        apps["tls"] = json!({ "certificates": { "load_files": [
+            { "certificate": text(&certificate.chain), "key": text(&certificate.key) }] } });
+    }
+    apps["http"] = json!({ "servers": servers });
+    json!({
+        "admin": { "listen": format!("127.0.0.1:{}", plan.ports.admin), "config": { "persist": false } },
+        "logging": { "logs": { "default": { "level": "ERROR" } } },
+        "apps": apps,
+    })
+}
+
+fn routes(plan: &Plan, id: &str) -> Vec<Value> {
+    let mut routes = Vec::new();
+    if plan.key_auth {
+        routes.push(json!({ "match": [{ "not": [{ "header": { "Apikey": plan.keys() } }] }],
+            "handle": [{ "handler": "static_response", "status_code": 401 }], "terminal": true }));
+    }
+    for i in 0..plan.routes {
+        routes.push(json!({ "match": [{ "path": [format!("/r/{i}")] }], "handle": [handler(plan, None)],
+            "terminal": true }));
+    }
+    routes.push(json!({ "handle": [handler(plan, Some(id))] }));
+    routes
+}
+
+fn handler(plan: &Plan, id: Option<&str>) -> Value {
+    if plan.mock {
+        return json!({ "handler": "static_response", "status_code": 200, "body": mock_body() });
+    }
+    let mut handler = json!({ "handler": "reverse_proxy", "upstreams": upstreams(plan),
+        "load_balancing": { "selection_policy": { "policy": "round_robin" } },
+        "transport": { "protocol": "http", "keep_alive": { "max_idle_conns_per_host": plan.keepalive } } });
+    if let Some(id) = id {
+        handler["@id"] = json!(id);
+    }
+    handler
+}
+
+fn upstreams(plan: &Plan) -> Vec<Value> {
+    plan.endpoints.iter().map(|endpoint| json!({ "dial": endpoint.to_string() })).collect()
+}

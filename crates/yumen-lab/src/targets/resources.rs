@@ -1,0 +1,74 @@
+//! The plan as APISIX resources, which three targets read: yumen, APISIX, and a file of either.
+
+use serde_json::{Value, json};
+
+use super::plan::{Plan, mock_body};
+
+/// What is never met within a round, and fits every gateway's integers.
+pub(super) const LIMIT: u64 = 1_000_000_000;
+
+/// The whole configuration as one document of the standalone format.
+pub(super) fn document(plan: &Plan) -> Value {
+    let mut document = json!({ "upstreams": [upstream(plan)], "routes": routes(plan) });
+    let consumers: Vec<Value> = plan.keys().iter().enumerate().map(|(i, key)| consumer(i, key)).collect();
+    if !consumers.is_empty() {
+        document["consumers"] = consumers.into();
+    }
+    if let Some(certificate) = &plan.certificate {
+        document["ssls"] = json!([{ "id": "tls", "snis": ["localhost"],
+            "cert": certificate.chain_text, "key": certificate.key_text }]);
+    }
+    document
+}
+
+/// The same as text with one object per line, so that a reader and a `diff` find their way.
+pub(super) fn standalone_yaml(plan: &Plan) -> String {
+    let mut text = String::new();
+    let document = document(plan);
+    for (kind, objects) in document.as_object().into_iter().flatten() {
+        text += &format!("{kind}:\n");
+        for object in objects.as_array().into_iter().flatten() {
+            text += &format!("  - {object}\n");
+        }
+    }
+    text + "#END\n"
+}
+
+/// The one upstream.
+pub(super) fn upstream(plan: &Plan) -> Value {
+    let nodes: serde_json::Map<String, Value> =
+        plan.endpoints.iter().map(|endpoint| (endpoint.to_string(), json!(1))).collect();
+    json!({ "id": "up", "type": "roundrobin", "nodes": nodes,
+        "keepalive_pool": { "size": plan.keepalive, "idle_timeout": 300, "requests": LIMIT } })
+}
+
+fn routes(plan: &Plan) -> Vec<Value> {
+    let plugins = plugins(plan);
+    let all = json!({ "id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins });
+    let numbered = (0..plan.routes).map(|i| {
+        json!({ "id": format!("r{i}"), "uri": format!("/r/{i}"), "upstream_id": "up", "plugins": plugins })
+    });
+    std::iter::once(all).chain(numbered).collect()
+}
+
+fn plugins(plan: &Plan) -> Value {
+    let mut plugins = serde_json::Map::new();
+    if plan.mock {
+        let mocking = json!({ "response_status": 200, "content_type": "text/plain",
+            "response_example": mock_body(), "with_mock_header": false });
+        plugins.insert("mocking".to_owned(), mocking);
+    }
+    if plan.key_auth {
+        plugins.insert("key-auth".to_owned(), json!({}));
+    }
+    if plan.limit_count {
+        let limit = json!({ "count": LIMIT, "time_window": 3600, "key_type": "var", "key": "remote_addr",
+            "policy": "local", "rejected_code": 503 });
+        plugins.insert("limit-count".to_owned(), limit);
+    }
+    plugins.into()
+}
+
+fn consumer(number: usize, key: &str) -> Value {
+    json!({ "username": format!("consumer{number}"), "plugins": { "key-auth": { "key": key } } })
+}

@@ -1,0 +1,100 @@
+//! Traefik: no access log, a file provider it watches, idle connections to the upstream kept.
+
+use serde_json::{Map, Value, json};
+
+use super::plan::{Plan, Rendered, Step, text};
+use super::{Adapter, resources};
+
+pub(super) struct Traefik;
+
+const DYNAMIC: &str = "dynamic/routes.json";
+
+impl Adapter for Traefik {
+    fn name(&self) -> &'static str {
+        "traefik"
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &["traefik"]
+    }
+
+    fn how_to_get(&self) -> &'static str {
+        "take the release archive of Traefik 3 (github.com/traefik/traefik/releases) and put traefik on PATH"
+    }
+
+    fn version_args(&self) -> &'static [&'static str] {
+        &["version"]
+    }
+
+    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+        if plan.key_auth {
+            return Err("Traefik has no authentication by key".to_owned());
+        }
+        if plan.mock {
+            return Err("Traefik cannot answer in the place of an upstream".to_owned());
+        }
+        let rendered = Rendered::default()
+            .file("traefik.json", format!("{:#}\n", fixed(plan)))
+            .file(DYNAMIC, format!("{:#}\n", routes(plan)))
+            .args([format!("--configFile={}", plan.path("traefik.json"))])
+            .env("GOMAXPROCS", plan.workers)
+            .note_if(plan.limit_count, "Traefik's limit is a token bucket per address, not a counter per window");
+        Ok(rendered)
+    }
+
+    fn changes_by(&self) -> &'static str {
+        "rewrite of a file it watches"
+    }
+
+    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+        vec![Step::Write { file: DYNAMIC.to_owned(), text: format!("{:#}\n", routes(after)) }]
+    }
+}
+
+fn fixed(plan: &Plan) -> Value {
+    let mut entry_points = json!({ "http": { "address": format!("127.0.0.1:{}", plan.ports.http) } });
+    if plan.certificate.is_some() {
+        entry_points["https"] = json!({ "address": format!("127.0.0.1:{}", plan.ports.https) });
+    }
+    json!({
+        "global": { "checkNewVersion": false, "sendAnonymousUsage": false },
+        "log": { "level": "ERROR" },
+        "entryPoints": entry_points,
+        "providers": { "providersThrottleDuration": "0s",
+            "file": { "directory": plan.path("dynamic"), "watch": true } },
+        "serversTransport": { "maxIdleConnsPerHost": plan.keepalive },
+    })
+}
+
+fn routes(plan: &Plan) -> Value {
+    let middlewares: &[&str] = if plan.limit_count { &["limit"] } else { &[] };
+    let router = |rule: String, priority: u32, entry: &str, tls: bool| {
+        let mut router = json!({ "rule": rule, "priority": priority, "service": "up", "entryPoints": [entry],
+            "middlewares": middlewares });
+        if tls {
+            router["tls"] = json!({});
+        }
+        router
+    };
+    let mut routers = Map::new();
+    routers.insert("all".to_owned(), router("PathPrefix(`/`)".to_owned(), 1, "http", false));
+    for i in 0..plan.routes {
+        routers.insert(format!("r{i}"), router(format!("Path(`/r/{i}`)"), 2, "http", false));
+    }
+    if plan.certificate.is_some() {
+        routers.insert("all-tls".to_owned(), router("PathPrefix(`/`)".to_owned(), 1, "https", true));
+    }
+    let servers: Vec<Value> =
+        plan.endpoints.iter().map(|endpoint| json!({ "url": format!("http://{endpoint}") })).collect();
+    let mut http = json!({ "routers": routers, "services": { "up": { "loadBalancer": { "servers": servers } } } });
+    if plan.limit_count {
+        http["middlewares"] = json!({ "limit": { "rateLimit": { "average": resources::LIMIT,
+            "burst": resources::LIMIT } } });
+    }
+    let mut document = json!({ "http": http });
+    if let Some(certificate) = &plan.certificate {
+        document["tls"] = json!({ "certificates": [
+            { "certFile": text(&certificate.chain), "keyFile": text(&certificate.key) }] });
+    }
+    document
+}

@@ -1,0 +1,81 @@
+//! Yumen itself, on its defaults. Where changes are to come it runs on its embedded store and takes them by the
+//! Admin API; otherwise it reads a file.
+
+use serde_json::json;
+
+use super::plan::{Plan, Rendered, Step};
+use super::{Adapter, resources};
+
+const ADMIN_KEY: &str = "lab-admin-key-0123456789";
+
+pub(super) struct Yumen;
+
+impl Adapter for Yumen {
+    fn name(&self) -> &'static str {
+        "yumen"
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &["yumen"]
+    }
+
+    fn how_to_get(&self) -> &'static str {
+        "make build, then put target/release/yumen on PATH or name it in YUMEN_BENCH_YUMEN"
+    }
+
+    fn version_args(&self) -> &'static [&'static str] {
+        &["--version"]
+    }
+
+    fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+        let ports = plan.ports;
+        let node = json!({
+            "admin": { "keys": [{ "name": "lab", "key": ADMIN_KEY, "role": "admin" }] },
+            "limits": { "connections_per_worker": plan.connections_room().max(65_536) },
+            "logs": { "level": "warn" },
+            "store": { "kind": if plan.dynamic { "embedded" } else { "file" }, "file": plan.path("routes.yaml") },
+        });
+        let address = |port: u16| format!("127.0.0.1:{port}");
+        let mut args: Vec<String> = ["run", "--config", &plan.path("yumen.yaml")].map(str::to_owned).into();
+        args.extend(["--data-dir".to_owned(), plan.path("data")]);
+        args.extend(["--workers".to_owned(), plan.workers.to_string()]);
+        for (option, port) in [
+            ("--listen", ports.http),
+            ("--listen-tls", ports.https),
+            ("--admin", ports.admin),
+            ("--status", ports.status),
+        ] {
+            args.extend([option.to_owned(), address(port)]);
+        }
+        let node = serde_yaml_ng::to_string(&node).map_err(|error| error.to_string())?;
+        let rendered = Rendered::default().file("yumen.yaml", node).args(args);
+        Ok(if plan.dynamic { rendered } else { rendered.file("routes.yaml", resources::standalone_yaml(plan)) })
+    }
+
+    fn setup(&self, plan: &Plan) -> Vec<Step> {
+        if !plan.dynamic {
+            return Vec::new();
+        }
+        let target = "/yumen/v1/import?mode=replace&confirm=true&wait=applied".to_owned();
+        vec![ask("POST", plan, target, resources::standalone_yaml(plan))]
+    }
+
+    fn changes_by(&self) -> &'static str {
+        "Admin API: PUT of the upstream, answered when it is in force"
+    }
+
+    fn change(&self, _before: &Plan, after: &Plan) -> Vec<Step> {
+        let target = "/apisix/admin/upstreams/up?wait=applied".to_owned();
+        vec![ask("PUT", after, target, resources::upstream(after).to_string())]
+    }
+}
+
+fn ask(method: &'static str, plan: &Plan, target: String, body: String) -> Step {
+    Step::Http {
+        method,
+        port: plan.ports.admin,
+        target,
+        headers: vec![("X-API-KEY", ADMIN_KEY.to_owned())],
+        body,
+    }
+}
