@@ -3,7 +3,8 @@
 # Usage: scripts/deps.sh [build|test|bench|fuzz]...   (default: test; what the build needs is always in)
 set -euo pipefail
 
-# One line per need: the group, the program (or python3:module) that proves it is there, the package that brings it.
+# One line per need: the group, the program (or python3:module, or several programs of which one will do) that proves it is
+# there, the package that brings it.
 needs() {
     cat <<'LIST'
 build cc          gcc
@@ -15,6 +16,7 @@ test  jq          jq
 test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
+test  chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 fuzz  c++         g++
 bench python3     python3
 bench openssl     openssl
@@ -24,6 +26,13 @@ bench wrk         wrk
 LIST
 }
 
+# Whether one of the programs is there: a|b|c.
+any_command() {
+    local program
+    for program in ${1//|/ }; do command -v "$program" >/dev/null && return 0; done
+    return 1
+}
+
 groups=(build "${@:-test}")
 missing=()
 while read -r group program package; do
@@ -31,7 +40,7 @@ while read -r group program package; do
     if [[ $program == python3:* ]]; then
         python3 -c "import ${program#*:}" 2>/dev/null && continue
     else
-        PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null && continue
+        PATH="$PATH:/usr/sbin:/sbin" any_command "$program" && continue
     fi
     [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 done < <(needs)

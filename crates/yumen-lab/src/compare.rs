@@ -3,8 +3,6 @@
 //!
 //! Knows the record and the verdicts; a difference counts only if it is large enough and more than chance.
 
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::collections::BTreeMap;

@@ -75,8 +75,9 @@ fn files_of_process(facts: &Facts, needs: Needs) -> Finding {
 fn queue(name: &str, found: Option<u64>, needs: Needs) -> Finding {
     let wanted = needs.connections.clamp(1_024, 65_535);
     let Some(found) = found else { return unknown(name, wanted) };
-    finding(name, level(found >= wanted, Level::Warning), found, format!("{wanted} or more"))
-        .hint(format!("sysctl -w {name}=65535; a queue that overflows shows as connect errors and 1 s latencies"))
+    finding(name, level(found >= wanted, Level::Warning), found, format!("{wanted} or more")).hint(format!(
+        "sysctl -w {name}=65535; a queue that overflows shows as connect errors and 1 s latencies"
+    ))
 }
 
 fn ports(facts: &Facts, needs: Needs) -> Finding {
@@ -93,8 +94,9 @@ fn reuse(facts: &Facts, needs: Needs) -> Finding {
     let name = "net.ipv4.tcp_tw_reuse";
     let Some(found) = facts.tw_reuse else { return unknown(name, "1 or 2") };
     let good = found > 0 || !needs.short_connections;
-    finding(name, level(good, Level::Warning), found, "1 (everywhere) or 2 (loopback)")
-        .hint("sysctl -w net.ipv4.tcp_tw_reuse=1; without it ports run out at some 500 new connections per second")
+    finding(name, level(good, Level::Warning), found, "1 (everywhere) or 2 (loopback)").hint(
+        "sysctl -w net.ipv4.tcp_tw_reuse=1; without it ports run out at some 500 new connections per second",
+    )
 }
 
 fn conntrack(facts: &Facts, needs: Needs) -> Finding {
@@ -103,8 +105,13 @@ fn conntrack(facts: &Facts, needs: Needs) -> Finding {
         return finding(name, Level::Ok, "not loaded", "not loaded, or room for every connection");
     };
     let wanted = needs.connections * 2 + if needs.short_connections { 500_000 } else { 10_000 };
-    finding(name, level(max >= count + wanted, Level::Warning), format!("{count} of {max} in use"), format!("room for {wanted}"))
-        .hint("sysctl -w net.netfilter.nf_conntrack_max=1048576, or leave the loopback untracked")
+    finding(
+        name,
+        level(max >= count + wanted, Level::Warning),
+        format!("{count} of {max} in use"),
+        format!("room for {wanted}"),
+    )
+    .hint("sysctl -w net.netfilter.nf_conntrack_max=1048576, or leave the loopback untracked")
 }
 
 fn cpus(facts: &Facts) -> Finding {
@@ -138,8 +145,13 @@ fn steal(facts: &Facts) -> Finding {
 fn busy(facts: &Facts) -> Finding {
     let name = "other programs";
     let Some(share) = facts.busy else { return unknown(name, "idle") };
-    finding(name, level(share < 0.1, Level::Warning), format!("{:.0} % of the processors busy", share * 100.0), "below 10 %")
-        .hint("end what else runs; figures of a busy machine belong to that machine")
+    finding(
+        name,
+        level(share < 0.1, Level::Warning),
+        format!("{:.0} % of the processors busy", share * 100.0),
+        "below 10 %",
+    )
+    .hint("end what else runs; figures of a busy machine belong to that machine")
 }
 
 fn governor(facts: &Facts) -> Finding {
@@ -150,7 +162,18 @@ fn governor(facts: &Facts) -> Finding {
 }
 
 /// Families of instances that save up processor time and then run out of it.
-const BURSTABLE: &[&str] = &["t2.", "t3.", "t3a.", "t4g.", "e2-micro", "e2-small", "e2-medium", "f1-micro", "g1-small", "Standard_B"];
+const BURSTABLE: &[&str] = &[
+    "t2.",
+    "t3.",
+    "t3a.",
+    "t4g.",
+    "e2-micro",
+    "e2-small",
+    "e2-medium",
+    "f1-micro",
+    "g1-small",
+    "Standard_B",
+];
 
 fn burstable(facts: &Facts) -> Finding {
     let name = "burstable instance";

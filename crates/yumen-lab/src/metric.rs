@@ -5,8 +5,12 @@
 use serde::Serialize;
 use yumen_load::{Kind, Latency};
 
-use crate::record::{Role, Round, Target, TargetResult, Who};
+use crate::record::{Connections, Role, Round, Target, TargetResult, Who};
 use crate::report::Unit;
+use crate::statistics::median;
+
+/// Fewer new connections than this for each request mean that connections were kept.
+const KEPT_BELOW: f64 = 0.5;
 
 /// A figure that every round of a kind has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -158,6 +162,29 @@ pub fn foreign_bottleneck(target: &Target, result: &TargetResult) -> Option<Who>
         Who::Load if offered => None,
         who => Some(who),
     }
+}
+
+/// New client connections for each request, in every round in which they were counted.
+pub fn connections_per_request(result: &TargetResult) -> Vec<f64> {
+    let counted = result.rounds.iter().filter_map(|round| round.connections);
+    // the kernel's count where there is one: it does not depend on the generator
+    let at_the_door = |connections: &Connections| connections.door.unwrap_or(connections.client) as f64;
+    counted
+        .filter(|connections| connections.requests > 0)
+        .map(|connections| at_the_door(&connections) / connections.requests as f64)
+        .collect()
+}
+
+/// Whether a load that asked for the end of the connection after each request did not get it.
+pub fn kept_connections(result: &TargetResult) -> bool {
+    let closes = |(name, value): &(String, String)| {
+        name.eq_ignore_ascii_case("connection") && value.trim().eq_ignore_ascii_case("close")
+    };
+    let asked = result
+        .rounds
+        .iter()
+        .all(|round| round.summary.plan.new_connection || round.summary.plan.headers.iter().any(closes));
+    asked && median(&connections_per_request(result)).is_some_and(|share| share < KEPT_BELOW)
 }
 
 /// A word for who bounded a round.

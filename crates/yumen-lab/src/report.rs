@@ -12,8 +12,6 @@ mod markdown;
 mod markup;
 mod sections;
 mod standing;
-#[cfg(test)]
-mod tests;
 mod unit;
 mod views;
 

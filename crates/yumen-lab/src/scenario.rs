@@ -98,7 +98,10 @@ pub fn load(name: &str, scale: Scale) -> Result<Scenario> {
     }
     let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) else {
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
-        bail!("scenario \"{name}\": no such name; there are {}, or give a file ending in .yaml", names.join(", "));
+        bail!(
+            "scenario \"{name}\": no such name; there are {}, or give a file ending in .yaml",
+            names.join(", ")
+        );
     };
     parse(text, scale).with_context(|| format!("scenario {name}"))
 }
@@ -195,8 +198,10 @@ impl Scenario {
             Some(label) => format!("{label}, {}", describe(&axes)),
             None => describe(parameters),
         };
-        let id: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() || ".=".contains(c) { c } else { '-' }).collect();
+        let id: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || ".=".contains(c) { c } else { '-' })
+            .collect();
         (id, name)
     }
 }

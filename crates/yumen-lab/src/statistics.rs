@@ -46,24 +46,24 @@ impl Spread {
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-        let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = if sorted.len() > 1 { (squares / (sorted.len() - 1) as f64).sqrt() } else { 0.0 };
+        let mean = mean(&sorted);
         Some(Self {
             count: sorted.len(),
             median: median_of_sorted(&sorted),
             mean,
-            standard_deviation: deviation,
+            standard_deviation: deviation(&sorted, mean),
             min,
             max,
             interval: interval_of_median(&sorted)?,
         })
     }
+}
 
-    /// The standard deviation as a share of the mean; zero where the mean is zero.
-    pub fn relative_deviation(&self) -> f64 {
-        if self.mean == 0.0 { 0.0 } else { self.standard_deviation / self.mean.abs() }
-    }
+/// The standard deviation as a share of the mean; `None` for fewer than two values or a mean of zero.
+pub fn relative_deviation(values: &[f64]) -> Option<f64> {
+    let values = finite(values);
+    let mean = mean(&values);
+    (values.len() > 1 && mean != 0.0).then(|| deviation(&values, mean) / mean.abs())
 }
 
 /// The middle value of a sample, or the mean of its two middle ones.
@@ -74,7 +74,10 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// The value below which a share (0 to 1) of the sample lies, linear between neighbours (R's type 7).
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
-    let sorted = sorted(values);
+    quantile_of_sorted(&sorted(values), share)
+}
+
+fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = share.clamp(0.0, 1.0) * last as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
@@ -232,6 +235,15 @@ impl PairedRatio {
         let spread = Spread::of(&ratios)?;
         Some(Self { pairs: spread.count, median: spread.median, interval: spread.interval })
     }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn deviation(values: &[f64], mean: f64) -> f64 {
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 }
 }
 
 fn finite(values: &[f64]) -> Vec<f64> {

@@ -77,7 +77,8 @@ pub fn version_in(output: &str) -> Option<String> {
     let words = output.split(|c: char| c.is_whitespace() || "/,:()\"".contains(c));
     let versions = words.map(|word| word.trim_start_matches('v')).filter(|word| {
         let mut parts = word.split('.');
-        let first = parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+        let first =
+            parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
         first && parts.next().is_some_and(|part| part.starts_with(|c: char| c.is_ascii_digit()))
     });
     versions.map(str::to_owned).next()

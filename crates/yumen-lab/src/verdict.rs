@@ -69,17 +69,31 @@ pub struct Verdict {
 impl Verdict {
     /// Judges rounds that were measured side by side: their ratios are taken round by round.
     pub fn paired(metric: Metric, first: &[f64], second: &[f64], limits: Limits) -> Option<Self> {
+        let mut verdict = Self::without_ratio(metric, first, second, limits)?;
         let paired = (first.len() == second.len()).then(|| PairedRatio::of(first, second)).flatten();
-        let mut verdict = Self::of(metric, first, second, limits)?;
-        if let Some(paired) = paired {
-            verdict.ratio = Some(paired.median);
-            verdict.ratio_interval = Some(paired.interval);
+        match paired {
+            Some(paired) => {
+                verdict.ratio = Some(paired.median);
+                verdict.ratio_interval = Some(paired.interval);
+            }
+            None => verdict.set_ratio(first, second),
         }
         Some(verdict)
     }
 
     /// Judges rounds that have nothing to do with each other; `None` where there are none.
     pub fn of(metric: Metric, first: &[f64], second: &[f64], limits: Limits) -> Option<Self> {
+        let mut verdict = Self::without_ratio(metric, first, second, limits)?;
+        verdict.set_ratio(first, second);
+        Some(verdict)
+    }
+
+    fn set_ratio(&mut self, first: &[f64], second: &[f64]) {
+        self.ratio = (self.second.median != 0.0).then(|| self.first.median / self.second.median);
+        self.ratio_interval = interval_of_ratio(first, second);
+    }
+
+    fn without_ratio(metric: Metric, first: &[f64], second: &[f64], limits: Limits) -> Option<Self> {
         let (a, b) = (Spread::of(first)?, Spread::of(second)?);
         let higher = a.median > b.median;
         let tail = if higher { Tail::Greater } else { Tail::Less };
@@ -94,10 +108,17 @@ impl Verdict {
             (true, false, _) if smallest_p(a.count, b.count, tail) > limits.alpha => Decision::TooFew,
             (true, false, _) => Decision::Undecided,
         };
-        let ratio = (b.median != 0.0).then(|| a.median / b.median);
-        let ratio_interval = interval_of_ratio(first, second);
         let effect = Effect::of(delta);
-        Some(Self { decision, first: a, second: b, ratio, ratio_interval, p_value, delta, effect })
+        Some(Self {
+            decision,
+            first: a,
+            second: b,
+            ratio: None,
+            ratio_interval: None,
+            p_value,
+            delta,
+            effect,
+        })
     }
 
     /// Whether the first is behind the second, certain or not.

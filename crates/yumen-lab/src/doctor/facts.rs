@@ -69,7 +69,8 @@ impl Facts {
     /// The part of it a result keeps.
     pub fn machine(&self, pinning: Pinning) -> Machine {
         let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-        let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
+        let memory_kib =
+            field("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
         let release = line("/proc/sys/kernel/osrelease").unwrap_or_default();
         let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let pretty = os.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));

@@ -26,7 +26,9 @@ const NEEDS: Needs = Needs { connections: 1_000, short_connections: true };
 fn bad(facts: &Facts) -> Vec<(String, Level)> {
     let findings = judge(facts, NEEDS).into_iter().filter(|finding| finding.level != Level::Ok);
     findings
-        .inspect(|finding| assert!(finding.level == Level::Unknown || finding.hint.is_some(), "{}", finding.name))
+        .inspect(|finding| {
+            assert!(finding.level == Level::Unknown || finding.hint.is_some(), "{}", finding.name)
+        })
         .map(|finding| (finding.name, finding.level))
         .collect()
 }

@@ -6,13 +6,16 @@ use super::context::Context;
 use super::document::{Document, Section};
 use super::{sections, standing, views};
 use crate::record::{Run, Scale};
+use crate::verdict::Limits;
 
 /// The report of a run as data.
 pub fn build(run: &Run) -> Document {
     let context = Context::new(run);
-    let mut all = vec![section("in-short", "In short", sections::in_short(context))];
+    let limits = Limits::default();
+    let comparisons = standing::standings(run, limits);
+    let mut all = vec![section("in-short", "In short", sections::in_short(context, &comparisons))];
     all.extend(views::sections(context));
-    all.push(section("losses", "Where yumen loses", standing::blocks(context)));
+    all.push(section("losses", "Where yumen loses", standing::blocks(&comparisons, limits)));
     all.push(section("limits", "Who was at the limit", sections::usage::blocks(context)));
     all.push(section("traps", "Traps of the original", sections::traps(context)));
     all.push(section("setup", "What was measured, and where", sections::setup::blocks(context)));

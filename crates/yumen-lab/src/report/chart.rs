@@ -8,8 +8,6 @@ mod frame;
 mod lines;
 mod marker;
 mod scale;
-#[cfg(test)]
-mod tests;
 
 use super::markup::Markup;
 use super::unit::Unit;
@@ -140,14 +138,14 @@ pub(crate) enum Size {
 impl Size {
     fn width(self) -> f64 {
         match self {
-            Self::Wide => 760.0,
+            Self::Wide => 920.0,
             Self::Narrow => 360.0,
         }
     }
 
     fn height(self) -> f64 {
         match self {
-            Self::Wide => 300.0,
+            Self::Wide => 340.0,
             Self::Narrow => 270.0,
         }
     }

@@ -2,13 +2,15 @@
 //!
 //! Knows the record; not how a report is laid out.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::chart::{LegendEntry, Point, STYLES};
 use super::document::{Cell, Emphasis};
-use crate::metric::{Better, Metric, foreign_bottleneck, who_name};
+use crate::metric::{Better, Metric, foreign_bottleneck, kept_connections};
 use crate::record::{Case, Role, Run, Target, TargetResult, Who};
-use crate::statistics::{Spread, median};
+use crate::statistics::{Spread, median, relative_deviation};
 
 /// A run with what the parts of a report ask of it.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +41,19 @@ impl<'a> Context<'a> {
         case.results.iter().find(|result| result.target == target.name && !result.rounds.is_empty())
     }
 
-    /// The figures of a target's rounds in a case.
+    /// The figures of a target's rounds in a case; none where it was not measured.
+    pub(crate) fn values(&self, case: &'a Case, target: &Target, metric: Metric) -> Vec<f64> {
+        self.result(case, target).map(|result| metric.over(&result.rounds)).unwrap_or_default()
+    }
+
+    /// The middle of those figures.
+    pub(crate) fn middle(&self, case: &'a Case, target: &Target, metric: Metric) -> Option<f64> {
+        median(&self.values(case, target, metric))
+    }
+
+    /// How those figures spread.
     pub(crate) fn spread(&self, case: &'a Case, target: &Target, metric: Metric) -> Option<Spread> {
-        Spread::of(&metric.over(&self.result(case, target)?.rounds))
+        Spread::of(&self.values(case, target, metric))
     }
 
     /// Who else bounded the figures, where it was not the gateway.
@@ -49,10 +61,18 @@ impl<'a> Context<'a> {
         foreign_bottleneck(target, self.result(case, target)?)
     }
 
+    /// Why a figure must not be taken for what the gateway can do, as a letter that a note explains.
+    pub(crate) fn doubt(&self, case: &'a Case, target: &Target) -> Option<char> {
+        if kept_connections(self.result(case, target)?) {
+            return Some(KEPT);
+        }
+        self.foreign(case, target).map(flag_letter)
+    }
+
     /// A point of a chart.
     pub(crate) fn point(&self, case: &'a Case, target: &Target, metric: Metric, x: f64) -> Option<Point> {
         let spread = self.spread(case, target, metric)?;
-        let flagged = self.foreign(case, target).is_some();
+        let flagged = self.doubt(case, target).is_some();
         Some(Point { x, y: spread.median, interval: Some(spread.interval), flagged })
     }
 
@@ -60,11 +80,11 @@ impl<'a> Context<'a> {
     pub(crate) fn cells(&self, case: &'a Case, metric: Metric) -> Vec<Cell> {
         let best = self.best(case, metric);
         let cell = |target: &Target| {
-            let Some(spread) = self.spread(case, target, metric) else { return Cell::none() };
-            let unit = metric.unit();
-            let mut text = unit.show(spread.median);
-            if spread.count > 1 && metric != Metric::Errors && spread.mean != 0.0 {
-                text.push_str(&format!(" ±{}", super::Unit::Share.show(spread.relative_deviation())));
+            let values = self.values(case, target, metric);
+            let Some(middle) = median(&values) else { return Cell::none() };
+            let mut text = metric.unit().show(middle);
+            if let Some(deviation) = relative_deviation(&values).filter(|_| metric != Metric::Errors) {
+                text.push_str(&format!(" ±{:.1}%", deviation * 100.0));
             }
             let is_best = best == Some(target.name.as_str());
             let emphasis = match target.role {
@@ -72,7 +92,7 @@ impl<'a> Context<'a> {
                 Role::Gateway if is_best => Emphasis::Best,
                 Role::Gateway => Emphasis::None,
             };
-            let flag = self.foreign(case, target).map(flag_letter);
+            let flag = self.doubt(case, target);
             Cell { text, emphasis, flag, bar: None }
         };
         self.run.targets.iter().map(cell).collect()
@@ -80,9 +100,11 @@ impl<'a> Context<'a> {
 
     /// The gateway with the best median in a case; `None` where fewer than two were measured or all are alike.
     fn best(&self, case: &'a Case, metric: Metric) -> Option<&'a str> {
-        let gateways = self.run.targets.iter().filter(|target| target.role == Role::Gateway);
+        let comparable =
+            |target: &&Target| target.role == Role::Gateway && self.doubt(case, target) != Some(KEPT);
+        let gateways = self.run.targets.iter().filter(comparable);
         let mut medians: Vec<(&str, f64)> = gateways
-            .filter_map(|target| Some((target.name.as_str(), self.spread(case, target, metric)?.median)))
+            .filter_map(|target| Some((target.name.as_str(), median(&self.values(case, target, metric))?)))
             .collect();
         medians.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         let (lowest, highest) = (*medians.first()?, *medians.last()?);
@@ -94,17 +116,14 @@ impl<'a> Context<'a> {
 
     /// What the flags in a table mean: a line for each that occurs.
     pub(crate) fn flag_notes(&self, cases: &[&'a Case]) -> Vec<String> {
-        let mut found: Vec<Who> = Vec::new();
-        for case in cases {
-            let foreign = self.run.targets.iter().filter_map(|target| self.foreign(case, target));
-            for who in foreign {
-                if !found.contains(&who) {
-                    found.push(who);
-                }
-            }
-        }
-        found.sort_by_key(|who| flag_letter(*who));
-        found.into_iter().map(|who| format!("{}: {}", flag_letter(who), flag_meaning(who))).collect()
+        let doubts = cases
+            .iter()
+            .flat_map(|case| self.run.targets.iter().filter_map(|target| self.doubt(case, target)));
+        let letters: BTreeSet<char> = doubts.collect();
+        letters
+            .into_iter()
+            .map(|letter| format!("{letter}: {}; hollow in charts.", flag_meaning(letter)))
+            .collect()
     }
 
     /// Names of parameters whose values differ between cases, without the one a view is drawn over.
@@ -128,22 +147,29 @@ impl<'a> Context<'a> {
     /// Cases that differ in one parameter only, with a heading for each group where there are several.
     pub(crate) fn groups(&self, over: &str) -> Vec<(String, Vec<&'a Case>)> {
         let names = self.varying(Some(over));
-        let mut groups: Vec<(String, Vec<&Case>)> = Vec::new();
+        let key = |case: &'a Case| -> Vec<Option<&'a Value>> {
+            names.iter().map(|name| case.parameters.get(*name)).collect()
+        };
+        let mut groups: Vec<(Vec<Option<&Value>>, Vec<&Case>)> = Vec::new();
         for case in self.run.cases.iter().filter(|case| number(case, over).is_some()) {
-            let parts = names.iter().filter_map(|name| Some((*name, case.parameters.get(*name)?)));
-            let parts: Vec<String> =
-                parts.map(|(name, value)| format!("{name} = {}", plain(value))).collect();
-            let heading = parts.join(", ");
-            match groups.iter_mut().find(|(known, _)| *known == heading) {
+            match groups.iter_mut().find(|(known, _)| *known == key(case)) {
                 Some((_, cases)) => cases.push(case),
-                None => groups.push((heading, vec![case])),
+                None => groups.push((key(case), vec![case])),
             }
         }
-        for (_, cases) in &mut groups {
+        let named = |(_, mut cases): (_, Vec<&'a Case>)| {
             cases.sort_by(|a, b| number(a, over).unwrap_or(0.0).total_cmp(&number(b, over).unwrap_or(0.0)));
-        }
-        groups
+            (cases.first().map(|case| label_without(case, over)).unwrap_or_default(), cases)
+        };
+        groups.into_iter().map(named).collect()
     }
+}
+
+/// A case's label without the parameter that a view is drawn over.
+fn label_without(case: &Case, over: &str) -> String {
+    let value = case.parameters.get(over).map(plain).unwrap_or_default();
+    let axis = format!("{over}={value}");
+    case.label.split(", ").filter(|part| *part != axis).collect::<Vec<_>>().join(", ")
 }
 
 /// A parameter as a number.
@@ -175,8 +201,11 @@ pub(crate) fn target_names(run: &Run) -> Vec<String> {
     run.targets.iter().map(|target| target.name.clone()).collect()
 }
 
+/// The sign of a figure made on connections that should have been closed.
+const KEPT: char = 'k';
+
 /// The sign of a figure that the gateway did not bound.
-pub(crate) fn flag_letter(who: Who) -> char {
+fn flag_letter(who: Who) -> char {
     match who {
         Who::Upstream => 'u',
         Who::Generator => 'g',
@@ -187,14 +216,14 @@ pub(crate) fn flag_letter(who: Who) -> char {
     }
 }
 
-fn flag_meaning(who: Who) -> String {
-    let why = match who {
-        Who::Upstream => "the upstream was at its limit; the gateway could have done more",
-        Who::Generator => "the generator was at its limit; the gateway could have done more",
-        Who::Machine => "the machine was at its limit, or its host took time away",
-        Who::Load => "everybody had room left; the offered load bounded the rate",
-        Who::Latency => "too few connections to keep anybody busy; the figure shows latency, not capacity",
-        Who::Gateway | Who::Unknown => "who bounded the rate cannot be told",
-    };
-    format!("not bounded by the gateway but by: {} ({why})", who_name(who))
+fn flag_meaning(letter: char) -> &'static str {
+    match letter {
+        KEPT => "kept connections although asked to close them: not comparable with those that closed",
+        'u' => "bounded by the upstream, not by the gateway",
+        'g' => "bounded by the generator, not by the gateway",
+        'm' => "bounded by the machine, not by the gateway alone",
+        'l' => "bounded by the offered load; everybody had room left",
+        'c' => "bounded by having so few connections: shows latency, not capacity",
+        _ => "what bounded the rate cannot be told",
+    }
 }

@@ -67,7 +67,7 @@ fn result_value(context: Context<'_>, case: &Case, target: &Target) -> Option<Va
         "rounds": recorded.rounds.len(),
         "missing": recorded.missing,
         "bottleneck": bottleneck(recorded),
-        "flagged": context.foreign(case, target).is_some(),
+        "flagged": context.doubt(case, target).is_some(),
         "connections": recorded.rounds.iter().map(|round| round.connections).collect::<Vec<_>>(),
         "figures": figures,
     }))

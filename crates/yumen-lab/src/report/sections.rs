@@ -7,11 +7,10 @@ pub(crate) mod usage;
 
 use super::context::Context;
 use super::document::{Block, Cell, Emphasis, Table};
-use super::standing::{Comparison, rivals, standings};
+use super::standing::{Comparison, overview};
 use super::unit::Unit;
-use crate::metric::{Metric, error_share, good_responses_per_second, percentile, who_name};
+use crate::metric::{error_share, good_responses_per_second, percentile, who_name};
 use crate::record::{Level, Role, Run, Target};
-use crate::verdict::{Decision, Limits};
 
 /// The targets that are gateways.
 pub(crate) fn gateways(run: &Run) -> impl Iterator<Item = &Target> {
@@ -19,17 +18,19 @@ pub(crate) fn gateways(run: &Run) -> impl Iterator<Item = &Target> {
 }
 
 /// What a reader in a hurry takes away, all of it computed.
-pub(crate) fn in_short(context: Context<'_>) -> Vec<Block> {
+pub(crate) fn in_short(context: Context<'_>, comparisons: &[Comparison]) -> Vec<Block> {
     let run = context.run;
     let mut blocks: Vec<Block> = run.scenario.about.iter().cloned().map(Block::Paragraph).collect();
-    let comparisons = standings(run, Limits::default());
-    let items: Vec<String> =
-        rivals(&comparisons).into_iter().map(|rival| beside(rival, &comparisons)).collect();
-    if !items.is_empty() {
-        blocks.push(Block::List(items));
+    if !comparisons.is_empty() {
+        blocks.push(Block::Table(overview(comparisons)));
     }
     blocks.extend(flagged_notice(context));
     blocks.extend(missing_notice(run));
+    blocks.push(Block::Paragraph(
+        "How to read: figures are medians of the rounds; ± is their standard deviation, whiskers are the 95 % interval of the \
+         median; the best gateway of each row is bold. A letter behind a figure says why it may not be the gateway's own."
+            .to_owned(),
+    ));
     let doubtful = run.doctor.iter().filter(|finding| finding.level >= Level::Warning);
     let doubtful: Vec<String> =
         doubtful.map(|finding| format!("{} ({})", finding.name, finding.found)).collect();
@@ -39,40 +40,15 @@ pub(crate) fn in_short(context: Context<'_>) -> Vec<Block> {
     blocks
 }
 
-/// One gateway in one sentence.
-fn beside(rival: &str, comparisons: &[Comparison]) -> String {
-    let count = |metric: Metric, decision: Decision| {
-        comparisons
-            .iter()
-            .filter(|one| one.rival == rival && one.metric == metric && one.verdict.decision == decision)
-            .count()
-    };
-    let metrics = Metric::ALL
-        .into_iter()
-        .filter(|metric| comparisons.iter().any(|one| one.rival == rival && one.metric == *metric));
-    let parts: Vec<String> = metrics
-        .map(|metric| {
-            let (better, worse) = (count(metric, Decision::Better), count(metric, Decision::Worse));
-            format!("{} {better} : {worse}", metric.name())
-        })
-        .collect();
-    format!("Beside {rival}, cases in which yumen is better : worse. {}.", capitalized(&parts.join(", ")))
-}
-
-fn capitalized(text: &str) -> String {
-    let mut characters = text.chars();
-    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
-}
-
 fn flagged_notice(context: Context<'_>) -> Option<Block> {
     let cells =
         || context.run.cases.iter().flat_map(|case| gateways(context.run).map(move |target| (case, target)));
     let measured = cells().filter(|(case, target)| context.result(case, target).is_some()).count();
-    let flagged = cells().filter(|(case, target)| context.foreign(case, target).is_some()).count();
+    let flagged = cells().filter(|(case, target)| context.doubt(case, target).is_some()).count();
     (flagged > 0).then(|| {
         Block::Notice(format!(
-            "In {flagged} of {measured} measurements something other than the gateway bounded the figures. They are drawn hollow and carry \
-             a letter; do not read them as what the gateway can do."
+            "{flagged} of {measured} measurements may not be the gateway's own: something else bounded them, or connections were kept \
+             that should have been closed. They are drawn hollow and carry a letter."
         ))
     })
 }

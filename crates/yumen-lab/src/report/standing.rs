@@ -27,7 +27,7 @@ pub struct Comparison {
     pub metric: Metric,
     /// What came out, ours first.
     pub verdict: Verdict,
-    /// Whether something other than one of the two gateways bounded a figure.
+    /// Whether a figure may not be the gateway's own: something else bounded it, or connections were kept.
     pub flagged: bool,
 }
 
@@ -63,27 +63,25 @@ fn compare(
         rival: rival.name.clone(),
         metric,
         verdict,
-        flagged: context.foreign(case, subject).is_some() || context.foreign(case, rival).is_some(),
+        flagged: context.doubt(case, subject).is_some() || context.doubt(case, rival).is_some(),
     })
 }
 
 /// The section that says where yumen loses.
-pub(crate) fn blocks(context: Context<'_>) -> Vec<Block> {
-    let limits = Limits::default();
-    let comparisons = standings(context.run, limits);
+pub(crate) fn blocks(comparisons: &[Comparison], limits: Limits) -> Vec<Block> {
     if comparisons.is_empty() {
         return vec![Block::Paragraph(
             "This run did not measure yumen beside another gateway, so there is nothing to lose.".to_owned(),
         )];
     }
-    let losses: Vec<&Comparison> = with(&comparisons, Decision::Worse);
-    let wins: Vec<&Comparison> = with(&comparisons, Decision::Better);
+    let losses: Vec<&Comparison> = with(comparisons, Decision::Worse);
+    let wins: Vec<&Comparison> = with(comparisons, Decision::Better);
     let uncertain: Vec<&Comparison> = comparisons
         .iter()
         .filter(|one| matches!(one.verdict.decision, Decision::Undecided | Decision::TooFew))
         .filter(|one| one.verdict.is_behind(one.metric))
         .collect();
-    let same = with(&comparisons, Decision::Same).len();
+    let same = with(comparisons, Decision::Same).len();
     let mut blocks = vec![Block::Paragraph(format!(
         "Of {} comparisons with other gateways yumen is worse in {}, better in {} and within {} in {same}; the other {} were not told \
          from chance. Worse or better means: medians more than {} apart, and a rank test over the rounds that gives p ≤ {}.",
@@ -95,7 +93,6 @@ pub(crate) fn blocks(context: Context<'_>) -> Vec<Block> {
         Unit::Share.show(limits.threshold),
         limits.alpha,
     ))];
-    blocks.push(Block::Table(overview(&comparisons)));
     if losses.is_empty() {
         blocks.push(Block::Paragraph("yumen is worse with certainty in no case of this run.".to_owned()));
     } else {
@@ -120,7 +117,7 @@ fn with(comparisons: &[Comparison], decision: Decision) -> Vec<&Comparison> {
 }
 
 /// A row for each rival, a column for each figure: in how many cases better and worse.
-fn overview(comparisons: &[Comparison]) -> Table {
+pub(crate) fn overview(comparisons: &[Comparison]) -> Table {
     let metrics: Vec<Metric> = Metric::ALL
         .into_iter()
         .filter(|metric| comparisons.iter().any(|one| one.metric == *metric))
@@ -147,8 +144,8 @@ fn overview(comparisons: &[Comparison]) -> Table {
     table
 }
 
-/// Other gateways, in the order of the run.
-pub(crate) fn rivals(comparisons: &[Comparison]) -> Vec<&str> {
+/// The other gateways, in the order of the run.
+fn rivals(comparisons: &[Comparison]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for one in comparisons {
         if !names.contains(&one.rival.as_str()) {
@@ -184,7 +181,9 @@ fn list(caption: &str, comparisons: &[&Comparison]) -> Table {
         .notes
         .push("Ratios are yumen's figure over the other's, round by round, as their median.".to_owned());
     if comparisons.iter().any(|one| one.flagged) {
-        table.notes.push("*: something other than the gateway bounded a figure of this row.".to_owned());
+        table.notes.push(
+            "*: a figure of this row carries a letter above; it may not be the gateway's own.".to_owned(),
+        );
     }
     table
 }

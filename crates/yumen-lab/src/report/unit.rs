@@ -34,9 +34,9 @@ impl Unit {
         }
         match self {
             Self::Count | Self::PerSecond => grouped(value),
-            Self::Nanoseconds => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")]),
+            Self::Nanoseconds => in_steps(value, &TIMES, digits),
             Self::Seconds => format!("{}{THIN}s", digits(value)),
-            Self::Bytes => scaled(value, &[(GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB"), (1.0, "B")]),
+            Self::Bytes => in_steps(value, &SIZES, digits),
             Self::Share => format!("{}{THIN}%", digits(value * 100.0)),
             Self::Ratio => format!("{value:.2}{THIN}×"),
             Self::Percentile => percentile(value),
@@ -51,7 +51,9 @@ impl Unit {
             Self::Share => format!("{}{THIN}%", trimmed(value * 100.0)),
             Self::Ratio => format!("{}{THIN}×", trimmed(value)),
             _ if value == 0.0 => "0".to_owned(),
-            _ => self.show(value),
+            Self::Nanoseconds => in_steps(value, &TIMES, trimmed),
+            Self::Bytes => in_steps(value, &SIZES, trimmed),
+            Self::Percentile => percentile(value),
         }
     }
 }
@@ -60,12 +62,15 @@ const KIBI: f64 = 1024.0;
 const MEBI: f64 = KIBI * 1024.0;
 const GIBI: f64 = MEBI * 1024.0;
 
-/// The largest step that leaves at least one before the point.
-fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
+const TIMES: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
+const SIZES: [(f64, &str); 4] = [(GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB"), (1.0, "B")];
+
+/// In the largest unit that leaves at least one before the point.
+fn in_steps(value: f64, steps: &[(f64, &str)], write: fn(f64) -> String) -> String {
     let fits = |(size, _): &&(f64, &str)| value.abs() >= size * 0.9995;
     let smallest = steps.last().copied().unwrap_or((1.0, ""));
     let (size, name) = steps.iter().find(fits).copied().unwrap_or(smallest);
-    format!("{}{THIN}{name}", digits(value / size))
+    format!("{}{THIN}{name}", write(value / size))
 }
 
 /// Three digits that matter; whole numbers from a hundred up.
@@ -146,7 +151,7 @@ mod tests {
         check(Unit::Count, 12.0, "12", "12");
         check(Unit::Count, 0.25, "0.25", "0.25");
         check(Unit::Nanoseconds, 93_100.0, "93.1 µs", "93.1 µs");
-        check(Unit::Nanoseconds, 999_900.0, "1.00 ms", "1.00 ms");
+        check(Unit::Nanoseconds, 999_900.0, "1.00 ms", "0.9999 ms");
         check(Unit::Nanoseconds, 32.4e9, "32.4 s", "32.4 s");
         check(Unit::Nanoseconds, 0.0, "0 ns", "0");
         check(Unit::Bytes, 13.5 * MEBI, "13.5 MiB", "13.5 MiB");

@@ -22,7 +22,10 @@ fn every_shipped_scenario_reads_at_every_scale() {
         for scale in [Scale::Quick, Scale::Normal, Scale::Full] {
             let scenario = load(name, scale).unwrap_or_else(|error| panic!("{name}: {error:#}"));
             assert_eq!(scenario.name, *name);
-            assert!(!scenario.traps.is_empty() && !scenario.views.is_empty() && !scenario.about.is_empty(), "{name}");
+            assert!(
+                !scenario.traps.is_empty() && !scenario.views.is_empty() && !scenario.about.is_empty(),
+                "{name}"
+            );
             let points = scenario.points(64).unwrap();
             assert!(!points.is_empty());
             let mut ids: Vec<&str> = points.iter().map(|point| point.id.as_str()).collect();
@@ -53,7 +56,9 @@ fn full_scale_has_the_concurrencies_of_the_first_report() {
 
 #[test]
 fn axes_are_multiplied_with_cases() {
-    let text = around("cases: [{ label: a }, { label: b, mock: true }]\nover: [{ parameter: connections, values: [1, 2] }]");
+    let text = around(
+        "cases: [{ label: a }, { label: b, mock: true }]\nover: [{ parameter: connections, values: [1, 2] }]",
+    );
     assert_eq!(
         points(&text, Scale::Normal, 8),
         ["a, connections=1", "a, connections=2", "b, connections=1", "b, connections=2"]

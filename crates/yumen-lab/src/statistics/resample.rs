@@ -2,7 +2,7 @@
 //!
 //! Knows numbers only; the same sample gives the same interval on every machine.
 
-use super::{Interval, median_of_sorted, quantile, sorted};
+use super::{Interval, quantile_of_sorted, sorted};
 
 /// How often the sample is drawn anew.
 const RESAMPLES: usize = 2000;
@@ -19,9 +19,8 @@ pub fn interval_of_median(values: &[f64]) -> Option<Interval> {
     if sorted.is_empty() {
         return None;
     }
-    let mut random = SplitMix(SEED);
-    let medians: Vec<f64> = (0..RESAMPLES).map(|_| resampled_median(&sorted, &mut random)).collect();
-    middle_of(&medians)
+    let mut resample = Resample::new();
+    middle_of((0..RESAMPLES).map(|_| resample.median_of(&sorted)).collect())
 }
 
 /// Where median(first) / median(second) lies with 95 % confidence, for samples that are not paired.
@@ -32,20 +31,36 @@ pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<Interval> {
     if first.is_empty() || second.first().is_none_or(|smallest| *smallest <= 0.0) {
         return None;
     }
-    let mut random = SplitMix(SEED);
-    let mut ratio = || resampled_median(&first, &mut random) / resampled_median(&second, &mut random);
-    let ratios: Vec<f64> = (0..RESAMPLES).map(|_| ratio()).collect();
-    middle_of(&ratios)
+    let mut resample = Resample::new();
+    middle_of((0..RESAMPLES).map(|_| resample.median_of(&first) / resample.median_of(&second)).collect())
 }
 
-fn middle_of(resampled: &[f64]) -> Option<Interval> {
-    Some(Interval { low: quantile(resampled, TAIL_SHARE)?, high: quantile(resampled, 1.0 - TAIL_SHARE)? })
+/// What remains of the resampled values without both tails.
+fn middle_of(mut resampled: Vec<f64>) -> Option<Interval> {
+    resampled.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (TAIL_SHARE, 1.0 - TAIL_SHARE);
+    Some(Interval { low: quantile_of_sorted(&resampled, low)?, high: quantile_of_sorted(&resampled, high)? })
 }
 
-fn resampled_median(values: &[f64], random: &mut SplitMix) -> f64 {
-    let mut drawn: Vec<f64> = (0..values.len()).map(|_| values[random.below(values.len())]).collect();
-    drawn.sort_by(f64::total_cmp);
-    median_of_sorted(&drawn)
+/// Draws with replacement. Of values in order, drawing their places is enough, and those are quick to sort.
+struct Resample {
+    random: SplitMix,
+    places: Vec<usize>,
+}
+
+impl Resample {
+    fn new() -> Self {
+        Self { random: SplitMix(SEED), places: Vec::new() }
+    }
+
+    fn median_of(&mut self, sorted: &[f64]) -> f64 {
+        self.places.clear();
+        self.places.extend((0..sorted.len()).map(|_| self.random.below(sorted.len())));
+        self.places.sort_unstable();
+        let middle = sorted.len() / 2;
+        let upper = sorted[self.places[middle]];
+        if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[self.places[middle - 1]], upper) }
+    }
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, well mixed, and the same everywhere.

@@ -42,7 +42,8 @@ impl Adapter for Apinto {
             rendered = rendered.env(name, plan.path(folder));
         }
         rendered.pid_file = Some("pid/apinto.pid".to_owned());
-        let note = "Apinto reads `Connection: Close` with a capital C as keep-alive; see the counted connections";
+        let note =
+            "Apinto reads `Connection: Close` with a capital C as keep-alive; see the counted connections";
         rendered.notes.push(note.to_owned());
         Ok(rendered)
     }
@@ -103,15 +104,14 @@ fn put(plan: &Plan, object: &str, body: Value) -> Step {
 
 /// A plugin must be known to the node before a route can have it.
 fn plugins(plan: &Plan) -> Step {
-    let plugin = |kind: &str, name: &str, status: &str| {
-        json!({ "id": format!("eolinker.com:apinto:{kind}"), "name": name, "status": status, "type": "route" })
-    };
+    let plugin = |kind: &str, name: &str, status: &str| json!({ "id": format!("eolinker.com:apinto:{kind}"), "name": name, "status": status, "type": "route" });
     let known = [
         (plan.key_auth, plugin("plugin_app", "app", "enable")),
         (plan.limit_count, plugin("rate_limiting", "rate_limiting", "enable")),
         (plan.mock, plugin("http_mocking", "http_mocking", "enable")),
     ];
-    let plugins: Vec<Value> = known.into_iter().filter(|(wanted, _)| *wanted).map(|(_, plugin)| plugin).collect();
+    let plugins: Vec<Value> =
+        known.into_iter().filter(|(wanted, _)| *wanted).map(|(_, plugin)| plugin).collect();
     let mut step = put(plan, "setting/plugin", json!({ "plugins": plugins }));
     if let Step::Http { target, .. } = &mut step {
         *target = "/setting/plugin".to_owned();

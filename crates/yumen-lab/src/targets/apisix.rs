@@ -47,8 +47,10 @@ impl Adapter for Apisix {
 
 fn configuration(plan: &Plan) -> Value {
     let ssl = match &plan.certificate {
-        Some(certificate) => json!({ "enable": true, "listen": [{ "ip": "127.0.0.1", "port": plan.ports.https }],
-            "ssl_trusted_certificate": text(&certificate.chain) }),
+        Some(certificate) => {
+            json!({ "enable": true, "listen": [{ "ip": "127.0.0.1", "port": plan.ports.https }],
+            "ssl_trusted_certificate": text(&certificate.chain) })
+        }
         None => json!({ "enable": false }),
     };
     json!({
@@ -88,7 +90,8 @@ fn configuration(plan: &Plan) -> Value {
 
 /// A digest that differs tells APISIX that the configuration does.
 fn put(plan: &Plan) -> Step {
-    let digest = plan.endpoints.iter().map(|endpoint| endpoint.port().to_string()).collect::<Vec<_>>().join("-");
+    let digest =
+        plan.endpoints.iter().map(|endpoint| endpoint.port().to_string()).collect::<Vec<_>>().join("-");
     Step::Http {
         method: "PUT",
         port: plan.ports.admin,

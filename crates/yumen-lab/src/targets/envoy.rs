@@ -35,7 +35,10 @@ impl Adapter for Envoy {
             .args(["-c", &plan.path("envoy.json"), "--concurrency", &workers])
             .args(["--log-level", "error", "--use-dynamic-base-id"])
             .note_if(plan.limit_count, "Envoy's local limit is one token bucket, not a counter per address")
-            .note_if(plan.routes > 0, "Envoy matches routes by a map of exact paths; a plain list is far slower");
+            .note_if(
+                plan.routes > 0,
+                "Envoy matches routes by a map of exact paths; a plain list is far slower",
+            );
         Ok(rendered)
     }
 

@@ -44,7 +44,11 @@ impl Adapter for HaProxy {
     }
 
     fn change(&self, before: &Plan, after: &Plan) -> Vec<Step> {
-        let line = |line: String| Step::Line { port: after.ports.admin, line, good: &["changed from", "no need to change"] };
+        let line = |line: String| Step::Line {
+            port: after.ports.admin,
+            line,
+            good: &["changed from", "no need to change"],
+        };
         let mut steps = Vec::new();
         for (slot, endpoint) in after.endpoints.iter().enumerate().skip(before.endpoints.len()) {
             let (ip, port) = (endpoint.ip(), endpoint.port());
@@ -105,7 +109,8 @@ fn rules(plan: &Plan) -> String {
     let mut text = String::new();
     if plan.key_auth {
         let keys = plan.path("keys.lst");
-        text += &format!("  http-request deny deny_status 401 unless {{ req.hdr(apikey) -m str -f {keys} }}\n");
+        text +=
+            &format!("  http-request deny deny_status 401 unless {{ req.hdr(apikey) -m str -f {keys} }}\n");
     }
     if plan.limit_count {
         text += "  stick-table type ip size 100k expire 1h store http_req_rate(1h)\n  http-request track-sc0 src\n";

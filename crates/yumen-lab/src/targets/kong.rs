@@ -85,8 +85,11 @@ upstream_keepalive_idle_timeout = 300
 }
 
 fn document(plan: &Plan) -> Value {
-    let targets: Vec<Value> =
-        plan.endpoints.iter().map(|endpoint| json!({ "target": endpoint.to_string(), "weight": 100 })).collect();
+    let targets: Vec<Value> = plan
+        .endpoints
+        .iter()
+        .map(|endpoint| json!({ "target": endpoint.to_string(), "weight": 100 }))
+        .collect();
     let all = json!({ "name": "all", "paths": ["/"], "strip_path": false });
     let numbered = (0..plan.routes)
         .map(|i| json!({ "name": format!("r{i}"), "paths": [format!("/r/{i}")], "strip_path": false }));
@@ -97,9 +100,7 @@ fn document(plan: &Plan) -> Value {
         "upstreams": [{ "name": "up", "targets": targets }], "services": [service] });
     let keys = plan.keys();
     if !keys.is_empty() {
-        let consumer = |(number, key): (usize, &String)| {
-            json!({ "username": format!("consumer{number}"), "keyauth_credentials": [{ "key": key }] })
-        };
+        let consumer = |(number, key): (usize, &String)| json!({ "username": format!("consumer{number}"), "keyauth_credentials": [{ "key": key }] });
         document["consumers"] = keys.iter().enumerate().map(consumer).collect();
     }
     document

@@ -63,7 +63,10 @@ fn shown(adapter: &dyn Adapter, plan: &Plan) -> String {
         text += &format!("setup: {step:?}\n");
     }
     if plan.dynamic {
-        let more = Plan { endpoints: [&plan.endpoints[..], &[([127, 0, 0, 1], 9003).into()]].concat(), ..plan.clone() };
+        let more = Plan {
+            endpoints: [&plan.endpoints[..], &[([127, 0, 0, 1], 9003).into()]].concat(),
+            ..plan.clone()
+        };
         for step in adapter.change(plan, &more) {
             text += &format!("up: {step:?}\n");
         }
@@ -119,7 +122,10 @@ fn versions_are_found_in_what_programs_print() {
     let check = |output: &str, version: &str| assert_eq!(version_in(output).as_deref(), Some(version));
     check("nginx version: nginx/1.22.1\n", "1.22.1");
     check("HAProxy version 2.6.12-1+deb12u1 2023/12/16 - https://haproxy.org/\n", "2.6.12-1+deb12u1");
-    check("\nenvoy  version: 9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL\n", "1.40.0");
+    check(
+        "\nenvoy  version: 9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL\n",
+        "1.40.0",
+    );
     check("v2.11.9 h1:abc=\n", "2.11.9");
     check("yumen 0.1.0\n", "0.1.0");
     check("3.9.3\n", "3.9.3");

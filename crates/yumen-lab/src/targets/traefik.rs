@@ -38,7 +38,10 @@ impl Adapter for Traefik {
             .file(DYNAMIC, format!("{:#}\n", routes(plan)))
             .args([format!("--configFile={}", plan.path("traefik.json"))])
             .env("GOMAXPROCS", plan.workers)
-            .note_if(plan.limit_count, "Traefik's limit is a token bucket per address, not a counter per window");
+            .note_if(
+                plan.limit_count,
+                "Traefik's limit is a token bucket per address, not a counter per window",
+            );
         Ok(rendered)
     }
 
@@ -86,7 +89,8 @@ fn routes(plan: &Plan) -> Value {
     }
     let servers: Vec<Value> =
         plan.endpoints.iter().map(|endpoint| json!({ "url": format!("http://{endpoint}") })).collect();
-    let mut http = json!({ "routers": routers, "services": { "up": { "loadBalancer": { "servers": servers } } } });
+    let mut http =
+        json!({ "routers": routers, "services": { "up": { "loadBalancer": { "servers": servers } } } });
     if plan.limit_count {
         http["middlewares"] = json!({ "limit": { "rateLimit": { "average": resources::LIMIT,
             "burst": resources::LIMIT } } });

@@ -49,7 +49,11 @@ impl Adapter for Yumen {
         }
         let node = serde_yaml_ng::to_string(&node).map_err(|error| error.to_string())?;
         let rendered = Rendered::default().file("yumen.yaml", node).args(args);
-        Ok(if plan.dynamic { rendered } else { rendered.file("routes.yaml", resources::standalone_yaml(plan)) })
+        Ok(if plan.dynamic {
+            rendered
+        } else {
+            rendered.file("routes.yaml", resources::standalone_yaml(plan))
+        })
     }
 
     fn setup(&self, plan: &Plan) -> Vec<Step> {

@@ -57,8 +57,8 @@ impl Frame {
             markup.void("path", &[("class", "base"), ("d", &short)]);
             let text = axis.unit.tick(*tick);
             let half = text_width(&text) / 2.0;
-            let middle = x.min(self.right + 14.0 - half);
-            if middle + half > free_until || middle - half < 0.0 {
+            let middle = x.min(self.right + 14.0 - half).max(half);
+            if middle + half > free_until {
                 continue;
             }
             free_until = middle - half - GAP;

@@ -92,10 +92,14 @@ fn linear_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     (0..count).map(|index| (first + index as f64) * step).collect()
 }
 
-/// Decades; with few of them, 2 and 5 as well.
+/// Decades; with few of them, steps between as well.
 fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let decades = (high / low).log10();
-    let factors: &[f64] = if decades * 3.0 <= most as f64 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let factors: &[f64] = match most as f64 {
+        most if decades * 3.0 <= most => &[1.0, 2.0, 5.0],
+        most if decades * 2.0 <= most => &[1.0, 3.0],
+        _ => &[1.0],
+    };
     let every = (decades / most as f64).ceil().max(1.0) as i32;
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let decades = (first..=last).filter(|decade| (decade - first) % every == 0);

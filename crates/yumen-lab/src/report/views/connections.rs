@@ -6,11 +6,8 @@ use super::super::chart::{Axis, Chart, DotRow, Dots, Plot, Point, Spacing};
 use super::super::context::{Context, target_names};
 use super::super::document::{Block, Cell, Emphasis, Table};
 use super::super::unit::Unit;
-use crate::record::{Case, Connections, Target, TargetResult};
-use crate::statistics::Spread;
-
-/// A load of new connections that makes fewer than this for each request does not get what it asked for.
-const REUSED_BELOW: f64 = 0.5;
+use crate::metric::{connections_per_request, kept_connections};
+use crate::statistics::median;
 
 pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
     let mut table =
@@ -21,11 +18,11 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
         let mut dots = Vec::new();
         let mut cells = vec![Cell::text(&case.label)];
         for target in &context.run.targets {
-            let spread = context.result(case, target).and_then(per_request);
-            let kept = spread.is_some_and(|spread| spread.median < REUSED_BELOW)
-                && asks_to_close(context, case, target);
-            cells.push(spread.map_or_else(Cell::none, |spread| Cell {
-                text: hundred(spread.median),
+            let result = context.result(case, target);
+            let share = result.and_then(|result| median(&connections_per_request(result)));
+            let kept = result.is_some_and(kept_connections);
+            cells.push(share.map_or_else(Cell::none, |share| Cell {
+                text: hundred(share),
                 flag: kept.then_some('k'),
                 emphasis: if kept { Emphasis::Loss } else { Emphasis::None },
                 bar: None,
@@ -33,8 +30,8 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
             if kept {
                 reused.push(format!("{} at `{}`", target.name, case.label));
             }
-            dots.extend(spread.map(|spread| {
-                let point = Point { x: spread.median * 100.0, y: 0.0, interval: None, flagged: kept };
+            dots.extend(share.map(|share| {
+                let point = Point { x: share * 100.0, y: 0.0, interval: None, flagged: kept };
                 (context.style(&target.name), point)
             }));
         }
@@ -88,33 +85,6 @@ fn chart(context: Context<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -
         }),
         legend: context.legend(),
     }
-}
-
-/// Whether the header that was sent asks for the connection's end, in whatever case.
-fn asks_to_close(context: Context<'_>, case: &Case, target: &Target) -> bool {
-    let Some(result) = context.result(case, target) else { return false };
-    let closes = |(name, value): &(String, String)| {
-        name.eq_ignore_ascii_case("connection") && value.trim().eq_ignore_ascii_case("close")
-    };
-    result.rounds.iter().all(|round| {
-        let plan = &round.summary.plan;
-        plan.new_connection || plan.headers.iter().any(closes)
-    })
-}
-
-/// Connections per request over the rounds that were counted.
-fn per_request(result: &TargetResult) -> Option<Spread> {
-    let counted = result.rounds.iter().filter_map(|round| round.connections);
-    let shares: Vec<f64> = counted
-        .filter(|connections| connections.requests > 0)
-        .map(|connections| at_the_door(&connections) as f64 / connections.requests as f64)
-        .collect();
-    Spread::of(&shares)
-}
-
-/// The kernel's count where there is one: it does not depend on the generator.
-fn at_the_door(connections: &Connections) -> u64 {
-    connections.door.unwrap_or(connections.client)
 }
 
 fn hundred(share: f64) -> String {

@@ -13,17 +13,29 @@ use crate::record::{Case, Target, View};
 const METRICS: [Metric; 5] =
     [Metric::Throughput, Metric::LatencyP50, Metric::LatencyP99, Metric::Errors, Metric::CpuPerRequest];
 
+/// What is drawn where there are many groups of cases; the tables have the rest.
+const METRICS_FEW: [Metric; 2] = [Metric::Throughput, Metric::CpuPerRequest];
+
+/// Up to so many groups of cases are drawn with all figures.
+const GROUPS_WHOLE_MAX: usize = 3;
+
 /// An axis whose ends are at least this factor apart has equal factors at equal distances.
 const LOGARITHMIC_FROM: f64 = 12.0;
 
 pub(super) fn blocks(context: Context<'_>, view: &View, id: &str) -> Vec<Block> {
     let over = view.over.as_deref().unwrap_or("connections");
     let mut blocks = Vec::new();
-    for (index, (heading, cases)) in context.groups(over).into_iter().enumerate() {
+    let mut groups = context.groups(over);
+    groups.retain(|(_, cases)| cases.len() > 1);
+    if groups.is_empty() {
+        return vec![Block::Paragraph(format!("This run has no two values of {over}; a curve needs them."))];
+    }
+    let metrics = if groups.len() > GROUPS_WHOLE_MAX { &METRICS_FEW[..] } else { &METRICS[..] };
+    for (index, (heading, cases)) in groups.into_iter().enumerate() {
         if !heading.is_empty() {
             blocks.push(Block::Heading(heading));
         }
-        for metric in METRICS {
+        for metric in metrics.iter().copied() {
             blocks.extend(metric_block(context, metric, over, &cases, &format!("{id}-{index}")));
         }
     }
@@ -68,7 +80,7 @@ pub(super) fn metric_block(
         row.extend(context.cells(case, metric));
         table.rows.push(row);
     }
-    table.notes = notes(context, metric, cases);
+    table.notes = context.flag_notes(cases);
     let chart = Chart {
         id: format!("{id}-{metric:?}").to_lowercase(),
         title: title(metric, over),
@@ -77,23 +89,6 @@ pub(super) fn metric_block(
         legend: context.legend(),
     };
     Some(Block::Figure(Box::new(chart), table))
-}
-
-fn notes(context: Context<'_>, metric: Metric, cases: &[&Case]) -> Vec<String> {
-    let mut notes = context.flag_notes(cases);
-    if !notes.is_empty() {
-        notes.insert(
-            0,
-            "Hollow points in the chart and letters in the table: the gateway did not bound the figure."
-                .to_owned(),
-        );
-    }
-    if metric != Metric::Errors {
-        notes.push(
-            "Median of the rounds ± standard deviation; the best gateway of each row in bold.".to_owned(),
-        );
-    }
-    notes
 }
 
 fn lines(metric: Metric, over: &str, cases: &[&Case], series: Vec<Series>) -> Lines {
@@ -138,7 +133,7 @@ fn y_label(metric: Metric) -> &'static str {
 /// Who stands where at the last point: what the eye looks for first.
 fn describe(context: Context<'_>, metric: Metric, over: &str, cases: &[&Case]) -> String {
     let Some(last) = cases.last() else { return String::new() };
-    let value = |target: &Target| Some((target.name.clone(), context.spread(last, target, metric)?.median));
+    let value = |target: &Target| Some((target.name.clone(), context.middle(last, target, metric)?));
     let mut values: Vec<(String, f64)> = context.run.targets.iter().filter_map(value).collect();
     values.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let listed: Vec<String> =

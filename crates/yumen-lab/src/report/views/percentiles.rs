@@ -44,7 +44,7 @@ fn figure(context: Context<'_>, case: &Case, id: &str) -> Option<Block> {
         .iter()
         .filter_map(|target| {
             let result = context.result(case, target)?;
-            let flagged = context.foreign(case, target).is_some();
+            let flagged = context.doubt(case, target).is_some();
             Some(Series { style: context.style(&target.name), points: points(result, flagged) })
         })
         .filter(|series| !series.points.is_empty())
@@ -54,7 +54,7 @@ fn figure(context: Context<'_>, case: &Case, id: &str) -> Option<Block> {
     }
     let chart = Chart {
         id: id.to_owned(),
-        title: format!("Latency by percentile: {}", case.label),
+        title: "Latency by percentile".to_owned(),
         description: describe(context, case),
         plot: Plot::Lines(Lines {
             x: Axis { label: "percentile".to_owned(), spacing: Spacing::Nines, unit: Unit::Percentile },
@@ -77,7 +77,7 @@ fn figure(context: Context<'_>, case: &Case, id: &str) -> Option<Block> {
 fn points(result: &TargetResult, flagged: bool) -> Vec<Point> {
     let Some(first) = result.rounds.first() else { return Vec::new() };
     let listed = first.summary.main_latency().percentiles.iter().map(|entry| entry.percentile);
-    let listed = listed.filter(|percentile| *percentile < 100.0);
+    let listed = listed.filter(|percentile| *percentile < 99.99995);
     listed
         .filter_map(|wanted| {
             let values = values(result, wanted, true);
@@ -126,11 +126,7 @@ fn cell(context: Context<'_>, case: &Case, target: &Target, wanted: f64) -> Cell
     let Some(value) = median(&values(result, wanted, true)) else { return Cell::none() };
     let counts = result.rounds.iter().map(|round| round.summary.main_latency().count as f64);
     let beyond = counts.fold(f64::INFINITY, f64::min) * (1.0 - wanted / 100.0);
-    let flag = if beyond < VALUES_BEYOND_MIN {
-        Some('n')
-    } else {
-        context.foreign(case, target).map(super::super::context::flag_letter)
-    };
+    let flag = if beyond < VALUES_BEYOND_MIN { Some('n') } else { context.doubt(case, target) };
     let emphasis = if target.role == Role::Baseline { Emphasis::Quiet } else { Emphasis::None };
     Cell { text: Unit::Nanoseconds.show(value), emphasis, flag, bar: None }
 }

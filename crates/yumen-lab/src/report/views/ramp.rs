@@ -130,7 +130,7 @@ fn reading_block(context: Context<'_>, reading: &Reading, case: &Case, rates: &[
 fn series(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64]) -> Vec<Series> {
     let point = |target: &Target, rate: f64| {
         let spread = Spread::of(&values(context, case, target, reading, rate))?;
-        let flagged = context.foreign(case, target).is_some();
+        let flagged = context.doubt(case, target).is_some();
         Some(Point { x: rate, y: spread.median, interval: Some(spread.interval), flagged })
     };
     let line = |target: &Target| Series {

@@ -7,7 +7,7 @@ use super::super::context::{Context, target_names};
 use super::super::document::{Block, Cell, Table};
 use super::super::unit::Unit;
 use crate::metric::Metric;
-use crate::record::{Case, Target};
+use crate::record::{Case, Target, ViewKind};
 use crate::statistics::Interval;
 
 /// What the tables hold, one table each; ratios are drawn of the first that was measured.
@@ -24,8 +24,11 @@ const METRICS: [Metric; 7] = [
 pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
     let cases: Vec<&Case> = context.run.cases.iter().collect();
     let mut blocks = Vec::new();
-    for metric in [Metric::Throughput, Metric::CpuPerRequest] {
-        blocks.extend(ratio_figure(context, metric, &cases, id));
+    // where another view comes first, the first case is an end of its axis and not what the others build on
+    if context.run.scenario.views.first().is_none_or(|view| view.kind == ViewKind::Table) {
+        for metric in [Metric::Throughput, Metric::CpuPerRequest] {
+            blocks.extend(ratio_figure(context, metric, &cases, id));
+        }
     }
     for metric in METRICS {
         blocks.extend(metric_table(context, metric, &cases));
@@ -34,7 +37,8 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
 }
 
 fn metric_table(context: Context<'_>, metric: Metric, cases: &[&Case]) -> Option<Block> {
-    let measured = |target: &Target| cases.iter().any(|case| context.spread(case, target, metric).is_some());
+    let measured =
+        |target: &Target| cases.iter().any(|case| !context.values(case, target, metric).is_empty());
     if !context.run.targets.iter().any(measured) {
         return None;
     }
@@ -45,9 +49,6 @@ fn metric_table(context: Context<'_>, metric: Metric, cases: &[&Case]) -> Option
         table.rows.push(row);
     }
     table.notes = context.flag_notes(cases);
-    table
-        .notes
-        .push("Median of the rounds ± standard deviation; the best gateway of each row in bold.".to_owned());
     Some(Block::Table(table))
 }
 
@@ -93,13 +94,13 @@ fn ratio_figure(context: Context<'_>, metric: Metric, cases: &[&Case], id: &str)
 }
 
 fn ratio(context: Context<'_>, metric: Metric, first: &Case, case: &Case, target: &Target) -> Option<Point> {
-    let base = context.spread(first, target, metric)?.median;
+    let base = context.middle(first, target, metric)?;
     let spread = context.spread(case, target, metric)?;
     if base <= 0.0 {
         return None;
     }
     let interval = Interval { low: spread.interval.low / base, high: spread.interval.high / base };
-    let flagged = context.foreign(case, target).is_some();
+    let flagged = context.doubt(case, target).is_some();
     Some(Point { x: spread.median / base, y: 0.0, interval: Some(interval), flagged })
 }
 
