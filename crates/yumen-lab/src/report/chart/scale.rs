@@ -102,7 +102,8 @@ fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     };
     let every = (decades / most as f64).ceil().max(1.0) as i32;
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-    let decades = (first..=last).filter(|decade| (decade - first) % every == 0);
+    let lowest_inside = (low.log10() - 1e-9).ceil() as i32;
+    let decades = (first..=last).filter(|decade| (decade - lowest_inside) % every == 0);
     let ticks = decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
     ticks.filter(|tick| *tick >= low * 0.999 && *tick <= high * 1.001).collect()
 }
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn logarithmic_axes_show_decades_and_between_them_when_there_is_room() {
-        check(Scale::around(Spacing::Logarithmic, [93e3, 60e9].into_iter()), 6, &[1e5, 1e7, 1e9]);
+        check(Scale::around(Spacing::Logarithmic, [93e3, 60e9].into_iter()), 6, &[1e5, 1e7, 1e9, 1e11]);
         check(Scale::around(Spacing::Logarithmic, [3.0, 40.0].into_iter()), 6, &[2.0, 5.0, 10.0, 20.0, 50.0]);
     }
 
