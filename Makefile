@@ -23,7 +23,7 @@ build: ## build the release binary
 	$(CARGO) build --release --locked --bin yumen
 
 test: ## everything CI runs
-	@scripts/deps.sh test fuzz
+	@scripts/deps.sh test fuzz lab
 	@$(MAKE) --no-print-directory lint unit build docs-check instructions fuzz-api-short fuzz-short
 
 ci: test

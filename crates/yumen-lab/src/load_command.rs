@@ -1,19 +1,317 @@
 //! `yumen-bench load`: options to a plan, a plan to a result, the result to the reader.
 
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
-use clap::Args;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use yumen_load::{Kind, Plan, Progress, Protocol, Summary, TlsPlan, TlsVersion, WeightedUrl};
+
+use crate::units::{duration, grouped, parse_count, parse_duration_ms, parse_whole};
+use crate::{load_table, load_tsv};
 
 /// What `load` takes.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// Where requests go: `URL`, or `WEIGHT@URL` for several.
-    #[arg(required = true)]
+    /// Where requests go: `URL`, or `WEIGHT@URL` for several in proportion
+    #[arg(required_unless_present = "urls_file")]
     pub urls: Vec<String>,
+    /// More of those, one a line; lines that begin with # are left out
+    #[arg(long, value_name = "FILE")]
+    pub urls_file: Option<PathBuf>,
+
+    /// Connections held at once
+    #[arg(short, long, default_value_t = 10, help_heading = "Load")]
+    pub connections: usize,
+    /// Threads
+    #[arg(short, long, default_value_t = 1, help_heading = "Load")]
+    pub threads: usize,
+    /// How long: 10s, 500ms, 2m. Without a count: 10s
+    #[arg(short, long, value_parser = parse_duration_ms, help_heading = "Load")]
+    pub duration: Option<u64>,
+    /// How many requests
+    #[arg(short = 'n', long, value_parser = parse_whole, help_heading = "Load")]
+    pub count: Option<u64>,
+    /// Open loop: requests per second over all connections, sent whether the last ones were answered or not
+    #[arg(short = 'R', long, value_parser = parse_count, help_heading = "Load")]
+    pub rate: Option<f64>,
+    /// What is not counted at the beginning
+    #[arg(long, default_value = "0s", value_parser = parse_duration_ms, help_heading = "Load")]
+    pub warmup: u64,
+    /// Every request on a connection of its own. No header is added: give the one you want
+    #[arg(long, help_heading = "Load")]
+    pub new_connection: bool,
+
+    /// Rate ramp: new connections per second from LOW to HIGH in steps of STEP
+    #[arg(long, value_name = "LOW:HIGH:STEP", conflicts_with_all = ["rate", "count", "duration", "idle"],
+          help_heading = "Rate ramp")]
+    pub ramp: Option<String>,
+    /// Requests on each connection, one after another
+    #[arg(long, default_value_t = 10, help_heading = "Rate ramp")]
+    pub calls: u32,
+    /// Connections in each step
+    #[arg(long, default_value = "5000", value_parser = parse_whole, help_heading = "Rate ramp")]
+    pub connections_per_step: u64,
+    /// Write the steps as tab-separated values; - is the standard output
+    #[arg(long, value_name = "FILE", requires = "ramp", help_heading = "Rate ramp")]
+    pub tsv: Option<PathBuf>,
+
+    /// Open all connections and hold them so long
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms,
+          conflicts_with_all = ["rate", "count", "duration"], help_heading = "Idle connections")]
+    pub idle: Option<u64>,
+    /// Requests on each connection before it falls idle
+    #[arg(long, default_value_t = 1, help_heading = "Idle connections")]
+    pub requests_first: u32,
+    /// Process whose memory is looked at, with its children; may be given several times
+    #[arg(long, help_heading = "Idle connections")]
+    pub pid: Vec<u32>,
+    /// Source address to connect from; several are taken in turn. FIRST-LAST names all between
+    #[arg(long, value_name = "ADDRESS", help_heading = "Idle connections")]
+    pub source: Vec<String>,
+
+    /// Method
+    #[arg(short = 'X', long, default_value = "GET", help_heading = "Request")]
+    pub method: String,
+    /// Header field, sent exactly so over HTTP/1.1: 'Name: value'
+    #[arg(short = 'H', long = "header", value_name = "FIELD", help_heading = "Request")]
+    pub headers: Vec<String>,
+    /// Body
+    #[arg(short, long, conflicts_with = "body_file", help_heading = "Request")]
+    pub body: Option<String>,
+    /// File with the body
+    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    pub body_file: Option<PathBuf>,
+    /// Statuses that are not errors
+    #[arg(long, value_name = "FIRST-LAST", default_value = "200-399", help_heading = "Request")]
+    pub good_statuses: String,
+    /// A response that is not complete after so long is an error
+    #[arg(long, default_value = "5s", value_parser = parse_duration_ms, help_heading = "Request")]
+    pub timeout: u64,
+    /// A connection that is not established after so long is an error
+    #[arg(long, default_value = "5s", value_parser = parse_duration_ms, help_heading = "Request")]
+    pub connect_timeout: u64,
+
+    /// HTTP/2: by ALPN for https, with prior knowledge for http
+    #[arg(long, help_heading = "Protocol")]
+    pub http2: bool,
+    /// HTTP/2: requests in flight on each connection
+    #[arg(short = 'm', long, default_value_t = 1, requires = "http2", help_heading = "Protocol")]
+    pub streams: usize,
+    /// The only TLS version offered
+    #[arg(long, help_heading = "Protocol")]
+    pub tls_version: Option<TlsChoice>,
+    /// Resume no TLS session: every connection makes a full handshake
+    #[arg(long, help_heading = "Protocol")]
+    pub no_resumption: bool,
+    /// The name sent in the TLS handshake, if not the host of the URL
+    #[arg(long, value_name = "NAME", help_heading = "Protocol")]
+    pub server_name: Option<String>,
+    /// Verify certificates against these trust anchors (PEM); without it nothing is verified
+    #[arg(long, value_name = "FILE", help_heading = "Protocol")]
+    pub ca: Option<PathBuf>,
+
+    /// Write the whole result as JSON; - is the standard output, in place of the table
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub json: Option<PathBuf>,
+    /// Show no progress
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// A TLS version to choose.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum TlsChoice {
+    /// TLS 1.2.
+    #[value(name = "1.2")]
+    V12,
+    /// TLS 1.3.
+    #[value(name = "1.3")]
+    V13,
 }
 
 /// Runs the load and shows what came of it.
 pub fn run(args: &LoadArgs) -> Result<ExitCode> {
-    anyhow::bail!("load of {} URLs: being written", args.urls.len())
+    let plan = plan(args)?;
+    let shown = !args.quiet && std::io::stderr().is_terminal();
+    let summary = yumen_load::run(&plan, |progress| {
+        if shown {
+            show_progress(progress);
+        }
+    })?;
+    if shown {
+        // Progress leaves the line to the result.
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    let is_stdout = |file: &Option<PathBuf>| file.as_ref().is_some_and(|file| file.as_os_str() == "-");
+    if let Some(file) = &args.json {
+        write_to(file, &(serde_json::to_string_pretty(&summary)? + "\n"))?;
+    }
+    if let Some(file) = &args.tsv {
+        write_to(file, &load_tsv::render(&summary))?;
+    }
+    if !is_stdout(&args.json) && !is_stdout(&args.tsv) {
+        write_stdout(&load_table::render(&summary))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The plan the options describe.
+pub fn plan(args: &LoadArgs) -> Result<Plan> {
+    let kind = kind(args)?;
+    let endless = matches!(kind, Kind::Closed | Kind::Open { .. });
+    let body = match (&args.body, &args.body_file) {
+        (Some(body), _) => body.clone().into_bytes(),
+        (None, Some(file)) => fs::read(file).with_context(|| format!("--body-file {}", file.display()))?,
+        (None, None) => Vec::new(),
+    };
+    Ok(Plan {
+        urls: urls(args)?,
+        method: args.method.clone(),
+        headers: args.headers.iter().map(|field| header(field)).collect::<Result<_>>()?,
+        body_bytes: body.len() as u64,
+        body,
+        kind,
+        connections: args.connections,
+        threads: args.threads,
+        duration_ms: args.duration.or((endless && args.count.is_none()).then_some(10_000)),
+        count: args.count,
+        warmup_ms: args.warmup,
+        protocol: if args.http2 { Protocol::Http2 } else { Protocol::Http1 },
+        streams: args.streams,
+        new_connection: args.new_connection,
+        tls: TlsPlan {
+            version: args.tls_version.map(|version| match version {
+                TlsChoice::V12 => TlsVersion::V12,
+                TlsChoice::V13 => TlsVersion::V13,
+            }),
+            resumption: !args.no_resumption,
+            server_name: args.server_name.clone(),
+            ca_file: args.ca.as_ref().map(|file| file.to_string_lossy().into_owned()),
+        },
+        connect_timeout_ms: args.connect_timeout,
+        response_timeout_ms: args.timeout,
+        good_statuses: good_statuses(&args.good_statuses)?,
+        sources: sources(&args.source)?,
+    })
+}
+
+fn kind(args: &LoadArgs) -> Result<Kind> {
+    if let Some(ramp) = &args.ramp {
+        let parts: Vec<f64> = ramp
+            .split(':')
+            .map(|part| parse_count(part).map_err(|why| anyhow::anyhow!("--ramp {ramp}: {why}")))
+            .collect::<Result<_>>()?;
+        let [low, high, step] = parts[..] else {
+            bail!("--ramp {ramp}: three numbers are expected, such as 20:200:20");
+        };
+        let (calls, connections_per_step) = (args.calls, args.connections_per_step);
+        return Ok(Kind::Ramp { low, high, step, calls, connections_per_step });
+    }
+    Ok(match (args.idle, args.rate) {
+        (Some(hold_ms), _) => {
+            Kind::Idle { hold_ms, requests_first: args.requests_first, pids: args.pid.clone() }
+        }
+        (None, Some(rate)) => Kind::Open { rate },
+        (None, None) => Kind::Closed,
+    })
+}
+
+fn urls(args: &LoadArgs) -> Result<Vec<WeightedUrl>> {
+    let mut urls: Vec<WeightedUrl> = args.urls.iter().map(|text| weighted(text)).collect();
+    if let Some(file) = &args.urls_file {
+        let text = fs::read_to_string(file).with_context(|| format!("--urls-file {}", file.display()))?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        urls.extend(lines.map(weighted));
+    }
+    Ok(urls)
+}
+
+/// `WEIGHT@URL` or a URL alone, which weighs 1. A URL has no `@` before its scheme ends.
+fn weighted(text: &str) -> WeightedUrl {
+    let split = text.split_once('@').and_then(|(weight, url)| Some((weight.parse().ok()?, url)));
+    let (weight, url) = split.unwrap_or((1, text));
+    WeightedUrl { url: url.to_owned(), weight }
+}
+
+fn header(field: &str) -> Result<(String, String)> {
+    let (name, value) =
+        field.split_once(':').with_context(|| format!("--header {field:?}: 'Name: value' is expected"))?;
+    if name.is_empty() || field.contains(['\r', '\n']) {
+        bail!("--header {field:?}: a name and no line ends are expected");
+    }
+    Ok((name.to_owned(), value.strip_prefix(' ').unwrap_or(value).to_owned()))
+}
+
+fn good_statuses(text: &str) -> Result<(u16, u16)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+        _ => bail!("--good-statuses {text}: FIRST-LAST is expected, such as 200-399"),
+    }
+}
+
+fn sources(given: &[String]) -> Result<Vec<IpAddr>> {
+    let mut sources = Vec::new();
+    for text in given {
+        let address = |part: &str| {
+            part.parse::<IpAddr>().map_err(|_| anyhow::anyhow!("--source {text}: {part} is not an address"))
+        };
+        let Some((first, last)) = text.split_once('-') else {
+            sources.push(address(text)?);
+            continue;
+        };
+        let (IpAddr::V4(first), IpAddr::V4(last)) = (address(first)?, address(last)?) else {
+            bail!("--source {text}: a range is one of IPv4 addresses");
+        };
+        let (first, last) = (u32::from(first), u32::from(last));
+        if last < first || last - first > 65_535 {
+            bail!("--source {text}: a range rises and names at most 65 536 addresses");
+        }
+        sources.extend((first..=last).map(|address| IpAddr::V4(address.into())));
+    }
+    Ok(sources)
+}
+
+fn show_progress(progress: &Progress) {
+    let second = &progress.second;
+    let mut line = format!(
+        "{:>4} s  {:>9}/s  p99 {:>8}  errors {}",
+        second.second + 1,
+        grouped(second.responses),
+        duration(second.p99_ns as f64),
+        grouped(progress.errors)
+    );
+    if let Some((step, steps)) = progress.step {
+        line = format!("step {step}/{steps}  {line}");
+    }
+    if let Some((open, wanted)) = progress.idle {
+        line =
+            format!("{:>4} s  {} of {} connections open", second.second + 1, grouped(open), grouped(wanted));
+    }
+    // A terminal that went away is no reason to stop.
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+}
+
+fn write_to(file: &PathBuf, text: &str) -> Result<()> {
+    if file.as_os_str() == "-" {
+        return write_stdout(text);
+    }
+    fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+}
+
+fn write_stdout(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("writing to the standard output")
+}
+
+/// Reads a result back, from `--json`.
+pub fn read_summary(text: &str) -> Result<Summary> {
+    let summary: Summary = serde_json::from_str(text)?;
+    if summary.format > yumen_load::FORMAT {
+        bail!("the result has format {}; this program reads up to {}", summary.format, yumen_load::FORMAT);
+    }
+    Ok(summary)
 }

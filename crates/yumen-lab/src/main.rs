@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use yumen_lab::{compare, load_command, report_command, upstream_command};
+use yumen_lab::{compare, load_command, report_command, run, upstream_command};
 
 /// Measures gateways fairly: load, scenarios, reports.
 #[derive(Debug, Parser)]
@@ -24,6 +24,12 @@ enum Command {
     Report(report_command::ReportArgs),
     /// Compare a later run with an earlier one; exit code 1 if something got worse.
     Compare(compare::CompareArgs),
+    /// List scenarios and targets, installed or not.
+    List,
+    /// Look at the machine: limits, processors, what else runs.
+    Doctor(run::DoctorArgs),
+    /// Run scenarios on gateways and write what was measured.
+    Run(Box<run::RunArgs>),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +38,9 @@ fn main() -> ExitCode {
         Command::Upstream(args) => upstream_command::run(&args),
         Command::Report(args) => report_command::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::List => run::list(),
+        Command::Doctor(args) => run::doctor(&args),
+        Command::Run(args) => run::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "yumen-bench: {error:#}");

@@ -1,1 +1,224 @@
-//! x
+//! `yumen-bench run`, `list` and `doctor`: the command line, and the steps of a run in the modules below.
+
+mod ceilings;
+mod certificate;
+mod changes;
+mod entrants;
+mod flame;
+mod gateway;
+mod group;
+mod http;
+mod interrupt;
+mod lab;
+mod load;
+mod order;
+mod pinning;
+mod process;
+mod progress;
+mod round;
+mod sights;
+mod steps;
+mod upstreams;
+mod usage;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::doctor::{self, Facts, facts};
+use crate::record::{Finding, Level, Scale};
+use crate::scenario::{self, SHIPPED};
+use crate::targets;
+use entrants::Entrant;
+use lab::Lab;
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Names of scenarios (see `list`), or files ending in .yaml
+    #[arg(required = true, value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    /// Gateways to measure; those of the scenario if none are named
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    targets: Vec<String>,
+    /// A gateway that runs already and whose upstream is configured by you; may be repeated
+    #[arg(long, value_name = "NAME=URL")]
+    url: Vec<String>,
+    /// A process of a gateway named by --url, to measure its processor time and memory; may be repeated
+    #[arg(long, value_name = "NAME=PID")]
+    pid: Vec<String>,
+    /// Fewer points, seconds each: a first impression
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Durations and concurrency of the original reports
+    #[arg(long)]
+    full: bool,
+    /// Rounds of each point and target, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Seconds of each round, instead of the scenario's
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// Requests per second of scenarios with a constant rate, instead of a share of the slowest
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Where results go, one JSON file for each scenario
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    out: PathBuf,
+    /// Seed of the order of rounds
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Port of the lab's first upstream, for gateways named by --url
+    #[arg(long, value_name = "PORT")]
+    upstream_port: Option<u16>,
+    /// Also draw where each gateway's processor time goes, at the first point of each configuration (needs perf)
+    #[arg(long)]
+    flame: bool,
+    /// Keep configurations and logs of the gateways
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Connections the run will have
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    connections: u64,
+}
+
+/// How long the processors are watched.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// Lists scenarios and targets.
+pub fn list() -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "scenarios")?;
+    for (name, _) in SHIPPED {
+        let scenario = scenario::load(name, Scale::Normal)?;
+        let report = scenario.report.unwrap_or_default();
+        writeln!(out, "  {name:<18} {report:<3} {}", scenario.title)?;
+    }
+    writeln!(out, "\ntargets")?;
+    for adapter in targets::all() {
+        match entrants::program(*adapter) {
+            Some(program) => {
+                let version =
+                    entrants::version(*adapter, &program).unwrap_or_else(|| "unknown version".to_owned());
+                writeln!(out, "  {:<9} {version:<18} {}", adapter.name(), program.display())?;
+            }
+            None => writeln!(out, "  {:<9} not installed: {}", adapter.name(), adapter.how_to_get())?,
+        }
+    }
+    writeln!(out, "  {:<9} anything that runs already: --url NAME=URL", "url")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at the machine; exit status 1 where a run cannot work.
+pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
+    let needs = doctor::Needs { connections: args.connections, short_connections: true };
+    let findings = doctor::judge(&Facts::gather(WATCHED), needs);
+    let mut out = std::io::stdout().lock();
+    findings.iter().try_for_each(|finding| show(&mut out, finding))?;
+    let worst = findings.iter().map(|finding| finding.level).max();
+    Ok(if worst == Some(Level::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn show(out: &mut dyn Write, finding: &Finding) -> std::io::Result<()> {
+    let mark = match finding.level {
+        Level::Ok => "ok",
+        Level::Unknown => "?",
+        Level::Warning => "warning",
+        Level::Problem => "PROBLEM",
+    };
+    writeln!(out, "{mark:<8} {:<30} {}; wanted: {}", finding.name, finding.found, finding.wanted)?;
+    finding.hint.iter().try_for_each(|hint| writeln!(out, "{:<8} {hint}", ""))
+}
+
+/// Runs scenarios and writes their results.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let scale = match (args.quick, args.full) {
+        (true, _) => Scale::Quick,
+        (_, true) => Scale::Full,
+        _ => Scale::Normal,
+    };
+    interrupt::listen()?;
+    facts::raise_file_limit();
+    let folder = lab::work_folder(&std::env::temp_dir())?;
+    let say = |line: &str| {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    };
+    let cpus = facts::allowed_cpus();
+    let measuring = pinning::split(&cpus, pinning::workers_max(cpus.len()));
+    // the lab itself stays off the gateway's processors
+    process::pin_this_thread(&measuring.generator)?;
+    let mut facts = Facts::gather(WATCHED);
+    facts.cpus = cpus.len();
+    let lab = Lab {
+        bench: std::env::current_exe()?,
+        certificate: certificate::make(&folder)?,
+        folder: folder.clone(),
+        cpus,
+        facts,
+        scale,
+        seed: args.seed,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        upstream_port: args.upstream_port,
+        rate: args.rate,
+        flame: args.flame.then(|| args.out.clone()),
+        say: &say,
+    };
+    let outcome = run_all(args, scale, &lab);
+    if !args.keep {
+        // a run that ended badly is worth looking at only where its files were asked for
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+    outcome
+}
+
+fn run_all(args: &RunArgs, scale: Scale, lab: &Lab<'_>) -> Result<ExitCode> {
+    std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
+    for name in &args.scenarios {
+        let mut scenario = scenario::load(name, scale)?;
+        scenario.rounds = args.rounds.unwrap_or(scenario.rounds).max(1);
+        scenario.seconds = args.seconds.unwrap_or(scenario.seconds);
+        let (entrants, skipped) = who(args, &scenario)?;
+        for skipped in &skipped {
+            (lab.say)(&format!("{} is skipped, {}: {}", skipped.name, skipped.reason, skipped.hint));
+        }
+        (lab.say)(&format!("{}: {}", scenario.name, scenario.title));
+        let run = lab.run(&scenario, &entrants, &skipped)?;
+        let file = args.out.join(format!("{}.json", scenario.name));
+        std::fs::write(&file, serde_json::to_string(&run)?).with_context(|| format!("{}", file.display()))?;
+        (lab.say)(&format!("written: {}", file.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who takes part in a scenario: the upstream alone first.
+fn who(args: &RunArgs, scenario: &scenario::Scenario) -> Result<(Vec<Entrant>, Vec<crate::record::Skipped>)> {
+    let everybody = || targets::all().iter().map(|adapter| adapter.name().to_owned()).collect();
+    let (named, by_url): (Vec<String>, Vec<String>) = (args.targets.clone(), args.url.clone());
+    let wanted: Vec<String> = match (named.is_empty(), by_url.is_empty(), scenario.targets.is_empty()) {
+        (false, ..) => named,
+        (true, false, _) => Vec::new(),
+        (true, true, false) => scenario.targets.clone(),
+        (true, true, true) => everybody(),
+    };
+    let (installed, skipped) = entrants::installed(&wanted)?;
+    let mut all: Vec<Entrant> = scenario.direct.then(entrants::direct).into_iter().collect();
+    all.extend(installed);
+    all.extend(entrants::by_url(&args.url, &args.pid)?);
+    anyhow::ensure!(
+        all.iter().any(|entrant| entrant.name != entrants::DIRECT),
+        "no target is installed or named"
+    );
+    Ok((all, skipped))
+}

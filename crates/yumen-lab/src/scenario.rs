@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::record::{Scale, Trap, View};
-pub use settings::{Changes, Load, Settings};
+use crate::record::{Scale, View};
+pub use settings::{Changes, Load, Settings, Shape};
 
 /// The scenarios that are shipped: name and text.
 pub const SHIPPED: &[(&str, &str)] = &[
@@ -75,6 +75,40 @@ pub struct Scenario {
 struct Axis {
     parameter: String,
     values: Vec<Value>,
+}
+
+/// What made an original misleading, what is done about it, and where a run can see it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trap {
+    /// Short name.
+    pub name: String,
+    /// How it misleads.
+    pub what: String,
+    /// What is done about it.
+    pub answer: String,
+    /// Which figures of a run show it.
+    pub see: Option<Sight>,
+}
+
+/// Figures that show a trap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sight {
+    /// Connections for each request.
+    Connections,
+    /// Connections to the upstream for each request.
+    UpstreamConnections,
+    /// Who was the bottleneck in how many rounds.
+    Bottlenecks,
+    /// Version, cipher, key, full and resumed handshakes.
+    Handshakes,
+    /// How many changes came into force, and how fast.
+    Changes,
+    /// Errors by class.
+    Errors,
+    /// Latency from the intended moment beside that from the sent byte.
+    Correction,
 }
 
 /// One parameter point.

@@ -1,19 +1,136 @@
 //! `yumen-bench upstream`: the server behind the gateways.
 
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
-use clap::Args;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use yumen_load::{Behaviour, Certificate, LatencyShape, Stalls, UpstreamOptions};
+
+use crate::units::{parse_count, parse_duration_ms, parse_duration_ns, parse_whole};
 
 /// What `upstream` takes.
 #[derive(Debug, Args)]
 pub struct UpstreamArgs {
-    /// Where it listens.
-    #[arg(long, default_value = "127.0.0.1:9000")]
-    pub listen: String,
+    /// Where HTTP/1.1 and HTTP/2 with prior knowledge are served; port 0 takes any
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
+    pub listen: SocketAddr,
+    /// Where both are served over TLS
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen_tls: Option<SocketAddr>,
+    /// Key of the self-signed certificate
+    #[arg(long, default_value = "rsa")]
+    pub key_type: KeyType,
+    /// Certificate chain (PEM), in place of a self-signed one
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// Threads
+    #[arg(short, long, default_value_t = 1)]
+    pub threads: usize,
+    /// Bytes of the body for paths that name no size: 200, 10k
+    #[arg(long, default_value = "2", value_parser = parse_whole)]
+    pub size: u64,
+    /// How long each response takes: 2ms, or 1ms-5ms evenly between the two
+    #[arg(long, value_name = "DURATION")]
+    pub latency: Option<String>,
+    /// Nothing is answered for FOR, first after FIRST, then every EVERY: 5s+200ms, or 5s+200ms/10s
+    #[arg(long, value_name = "FIRST+FOR/EVERY")]
+    pub stall: Option<String>,
+    /// This share of the responses are errors: 0.01
+    #[arg(long, default_value_t = 0.0)]
+    pub error_share: f64,
+    /// Their status
+    #[arg(long, default_value_t = 500)]
+    pub error_status: u16,
+    /// Requests per second; what is over is answered 429
+    #[arg(long, value_parser = parse_count)]
+    pub rate_limit: Option<f64>,
+}
+
+/// The key of a certificate.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum KeyType {
+    /// RSA of 2048 bits.
+    Rsa,
+    /// ECDSA on P-256.
+    Ecdsa,
 }
 
 /// Serves until it is ended.
 pub fn run(args: &UpstreamArgs) -> Result<ExitCode> {
-    anyhow::bail!("upstream on {}: being written", args.listen)
+    let options = options(args)?;
+    let upstream = yumen_load::upstream(&options).with_context(|| format!("listening on {}", args.listen))?;
+    let mut words = format!("listening on {}", upstream.address());
+    if let Some(address) = upstream.address_tls() {
+        words.push_str(&format!(", TLS on {address}"));
+    }
+    // Whoever started it reads the addresses from this line.
+    writeln!(std::io::stdout(), "{words}").context("writing to the standard output")?;
+    upstream.join()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &UpstreamArgs) -> Result<UpstreamOptions> {
+    if !(0.0..=1.0).contains(&args.error_share) {
+        bail!("--error-share {}: a share is from 0 to 1", args.error_share);
+    }
+    if !(400..=599).contains(&args.error_status) {
+        bail!("--error-status {}: an error is from 400 to 599", args.error_status);
+    }
+    if args.rate_limit.is_some_and(|limit| limit <= 0.0) {
+        bail!("--rate-limit: the rate must be above 0");
+    }
+    let certificate = match (&args.cert, &args.key, args.key_type) {
+        (Some(chain), Some(key), _) => {
+            Certificate::Files(chain.to_string_lossy().into_owned(), key.to_string_lossy().into_owned())
+        }
+        (_, _, KeyType::Rsa) => Certificate::Rsa,
+        (_, _, KeyType::Ecdsa) => Certificate::Ecdsa,
+    };
+    Ok(UpstreamOptions {
+        listen: args.listen,
+        listen_tls: args.listen_tls,
+        certificate,
+        threads: args.threads,
+        body_bytes: args.size,
+        behaviour: Behaviour {
+            latency: args.latency.as_deref().map_or(Ok(LatencyShape::None), latency)?,
+            stalls: args.stall.as_deref().map(stalls).transpose()?,
+            error_share: args.error_share,
+            error_status: args.error_status,
+            rate_limit: args.rate_limit,
+        },
+    })
+}
+
+fn latency(text: &str) -> Result<LatencyShape> {
+    let read = |part: &str| {
+        parse_duration_ns(part).map_err(|why| anyhow::anyhow!("--latency {text}: {part}: {why}"))
+    };
+    match text.split_once('-') {
+        None => Ok(LatencyShape::Fixed(read(text)?)),
+        Some((low, high)) => match (read(low)?, read(high)?) {
+            (low, high) if low <= high => Ok(LatencyShape::Uniform(low, high)),
+            _ => bail!("--latency {text}: the first is the shorter one"),
+        },
+    }
+}
+
+fn stalls(text: &str) -> Result<Stalls> {
+    let read =
+        |part: &str| parse_duration_ms(part).map_err(|why| anyhow::anyhow!("--stall {text}: {part}: {why}"));
+    let (single, every) = text.split_once('/').map_or((text, None), |(single, every)| (single, Some(every)));
+    let (first, length) =
+        single.split_once('+').with_context(|| format!("--stall {text}: FIRST+FOR is expected"))?;
+    let stalls =
+        Stalls { first_ms: read(first)?, for_ms: read(length)?, every_ms: every.map_or(Ok(0), read)? };
+    if every.is_some() && stalls.every_ms <= stalls.for_ms {
+        bail!("--stall {text}: stalls that follow each other at once never end");
+    }
+    Ok(stalls)
 }

@@ -31,6 +31,8 @@ pub struct Summary {
     pub requests: u64,
     /// Whole responses read, whatever their status.
     pub responses: u64,
+    /// Requests meant for the run that its end cut off: in flight or, in open loop, not even sent yet.
+    pub unanswered: u64,
     /// Bytes of the protocol written, before TLS.
     pub bytes_sent: u64,
     /// Bytes of the protocol read, after TLS.
@@ -41,8 +43,8 @@ pub struct Summary {
     pub errors: Errors,
     /// From the first byte of a request written to the last byte of its response read; responses only.
     pub latency: Latency,
-    /// Open loop: from the moment the request was meant to be sent. Requests given up at their timeout are in
-    /// it with the time they had waited.
+    /// Open loop: from the moment the request was meant to be sent. Requests given up at their timeout, and those
+    /// the end of the run cut off, are in it with the time they had waited: they took at least so long.
     pub latency_corrected: Option<Latency>,
     /// From the start of connecting until requests may be sent, TLS handshake included.
     pub connect_latency: Option<Latency>,
@@ -128,6 +130,14 @@ pub struct Errors {
     pub protocol: u64,
     /// The first message of each class, by the class's name.
     pub examples: BTreeMap<String, String>,
+}
+
+impl Latency {
+    /// The value at one of the percentiles kept; `None` for others and where nothing was recorded.
+    pub fn at(&self, percentile: f64) -> Option<u64> {
+        let found = self.percentiles.iter().find(|point| (point.percentile - percentile).abs() < 1e-9);
+        found.map(|point| point.ns)
+    }
 }
 
 impl Errors {

@@ -192,6 +192,22 @@ impl Settings {
         !self.mock
     }
 
+    /// Whether the upstream alone can be measured at it: it speaks no TLS here.
+    pub fn has_direct(&self) -> bool {
+        self.has_upstream() && !self.tls
+    }
+
+    /// Whether a gateway nobody configured for it can take part.
+    pub fn asks_nothing_of_the_gateway(&self) -> bool {
+        self.routes == 0 && self.changes.is_none() && !(self.key_auth || self.limit_count || self.mock)
+    }
+
+    /// Whether requests have connections of their own, which then hold ports for a minute.
+    pub fn short_connections(&self) -> bool {
+        let closes = |header: &String| header.to_ascii_lowercase().starts_with("connection:");
+        self.new_connection || self.headers.iter().any(closes)
+    }
+
     /// What concerns the load only: the upstream alone is measured once for all points that agree in it.
     pub fn load_only(&self) -> Settings {
         let plain = Settings::default();

@@ -1,0 +1,257 @@
+//! A result as a table for people. Pure: the same result, the same text.
+
+use yumen_load::{Kind, Latency, Summary};
+
+use crate::units::{bytes, duration, grouped, rate};
+
+const SHOWN: [(&str, f64); 7] = [
+    ("p50", 50.0),
+    ("p90", 90.0),
+    ("p99", 99.0),
+    ("p99.9", 99.9),
+    ("p99.99", 99.99),
+    ("p99.999", 99.999),
+    ("p99.9999", 99.9999),
+];
+/// A generator later than this at its own p99 makes an open loop's latencies its own.
+const LAG_NS_MAX: u64 = 1_000_000;
+
+/// The whole result.
+pub fn render(summary: &Summary) -> String {
+    let mut out = title(summary);
+    out.push('\n');
+    match &summary.plan.kind {
+        Kind::Ramp { .. } => out.push_str(&ramp(summary)),
+        Kind::Idle { .. } => out.push_str(&idle(summary)),
+        Kind::Closed | Kind::Open { .. } => out.push_str(&rates(summary)),
+    }
+    out.push_str(&latencies(summary));
+    out.push_str(&counts(summary));
+    for note in notes(summary) {
+        out.push_str(&format!("note: {note}\n"));
+    }
+    out
+}
+
+fn title(summary: &Summary) -> String {
+    let plan = &summary.plan;
+    let first = plan.urls.first().map_or("", |url| url.url.as_str());
+    let more = match plan.urls.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let tls = summary.tls.as_ref().map_or_else(String::new, |tls| {
+        let key = tls.certificate_key.as_ref().map_or_else(String::new, |key| format!(", {key}"));
+        format!(" over {} ({}{key})", tls.version, tls.cipher_suite)
+    });
+    let kind = match &plan.kind {
+        Kind::Closed => "closed loop".to_owned(),
+        Kind::Open { rate: asked } => format!("open loop at {}/s", rate(*asked)),
+        Kind::Ramp { low, high, .. } => format!("ramp from {} to {} connections/s", rate(*low), rate(*high)),
+        Kind::Idle { .. } => "idle connections".to_owned(),
+    };
+    let streams = if plan.streams > 1 { format!(" of {} streams", plan.streams) } else { String::new() };
+    let connections = match &plan.kind {
+        Kind::Ramp { connections_per_step, .. } => {
+            format!("{} connections a step", grouped(*connections_per_step))
+        }
+        _ => format!("{}{streams}", plural(plan.connections as u64, "connection")),
+    };
+    let fresh = if plan.new_connection { ", a new one for each request" } else { "" };
+    format!(
+        "{} {first}{more}\n{}{tls}; {kind}, {}, {connections}{fresh}, {}\n",
+        plan.method,
+        summary.protocol,
+        plural(plan.threads as u64, "thread"),
+        duration(summary.elapsed_ns as f64)
+    )
+}
+
+fn rates(summary: &Summary) -> String {
+    let seconds = summary.elapsed_ns as f64 / 1e9;
+    let per_second = |count: u64| bytes(count as f64 / seconds.max(1e-9));
+    table(&[
+        ["responses", "per second", "read", "written"].map(str::to_owned).to_vec(),
+        vec![
+            grouped(summary.responses),
+            rate(summary.responses_per_second()),
+            format!("{}/s", per_second(summary.bytes_received)),
+            format!("{}/s", per_second(summary.bytes_sent)),
+        ],
+    ])
+}
+
+fn ramp(summary: &Summary) -> String {
+    let mut rows = vec![
+        ["asked/s", "sent/s", "replies/s", "min", "max", "p50", "p99", "errors %"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for step in &summary.ramp {
+        let at = |percentile| step.latency.at(percentile).map_or("-".to_owned(), |ns| duration(ns as f64));
+        rows.push(vec![
+            rate(step.demanded_request_rate),
+            rate(step.request_rate),
+            rate(step.reply_rate),
+            rate(step.reply_rate_min),
+            rate(step.reply_rate_max),
+            at(50.0),
+            at(99.0),
+            format!("{:.2}", step.error_percent),
+        ]);
+    }
+    table(&rows)
+}
+
+fn idle(summary: &Summary) -> String {
+    let Some(idle) = &summary.idle else { return String::new() };
+    let per_connection = idle.rss_per_connection_bytes.map_or("not looked at".to_owned(), bytes);
+    table(&[
+        ["held", "wanted", "lost", "opened in", "held for", "memory each"].map(str::to_owned).to_vec(),
+        vec![
+            grouped(idle.held),
+            grouped(idle.wanted),
+            grouped(idle.lost),
+            duration(idle.opening_ns as f64),
+            duration(idle.held_ns as f64),
+            per_connection,
+        ],
+    ])
+}
+
+fn latencies(summary: &Summary) -> String {
+    let named = [
+        ("since it was due", summary.latency_corrected.as_ref()),
+        ("since it was sent", Some(&summary.latency)),
+        ("connecting", summary.connect_latency.as_ref()),
+        ("generator late by", summary.schedule_lag.as_ref()),
+    ];
+    let named: Vec<(&str, &Latency)> = named
+        .into_iter()
+        .filter_map(|(name, latency)| Some((name, latency?)))
+        .filter(|(_, l)| l.count > 0)
+        .collect();
+    let most = named.iter().map(|(_, latency)| latency.count).max().unwrap_or(0);
+    let shown: Vec<(&str, f64)> = SHOWN.into_iter().filter(|(_, at)| means_something(*at, most)).collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    let mut header = vec!["latency".to_owned()];
+    header.extend(shown.iter().map(|(name, _)| (*name).to_owned()));
+    header.extend(["max", "mean", "stdev"].map(str::to_owned));
+    let mut rows = vec![header];
+    for (name, latency) in named {
+        let mut row = vec![name.to_owned()];
+        row.extend(shown.iter().map(|(_, at)| match latency.at(*at) {
+            Some(ns) if means_something(*at, latency.count) => duration(ns as f64),
+            _ => "-".to_owned(),
+        }));
+        row.extend([latency.max_ns as f64, latency.mean_ns, latency.stdev_ns].map(duration));
+        rows.push(row);
+    }
+    table(&rows)
+}
+
+/// A percentile beyond what was recorded is only the maximum under another name.
+fn means_something(percentile: f64, count: u64) -> bool {
+    percentile <= 50.0 || count as f64 * (100.0 - percentile) / 100.0 >= 1.0 - 1e-9
+}
+
+fn counts(summary: &Summary) -> String {
+    let connections = &summary.connections;
+    let mut lines = vec![("connections", format!("{} opened", grouped(connections.opened)))];
+    if summary.tls.is_some() {
+        lines[0].1.push_str(&format!(
+            ", {} full handshakes, {} resumed",
+            grouped(connections.full_handshakes),
+            grouped(connections.resumed_handshakes)
+        ));
+    }
+    if connections.closed_by_server > 0 {
+        lines[0].1.push_str(&format!(", {} closed by the server", grouped(connections.closed_by_server)));
+    }
+    let statuses: Vec<String> =
+        summary.statuses.iter().map(|(status, count)| format!("{status}: {}", grouped(*count))).collect();
+    lines.push(("statuses", if statuses.is_empty() { "none".to_owned() } else { statuses.join(", ") }));
+    let errors = &summary.errors;
+    if errors.total() == 0 {
+        lines.push(("errors", "none".to_owned()));
+    }
+    let mut out = String::new();
+    for (name, count) in errors.by_class().into_iter().filter(|(_, count)| *count > 0) {
+        let example =
+            errors.examples.get(name).map_or(String::new(), |example| format!(" (first: {example})"));
+        lines.push(("errors", format!("{} {}{example}", grouped(count), name.replace('_', " "))));
+    }
+    if summary.unanswered > 0 {
+        lines.push(("cut off", format!("{} unanswered at the end", grouped(summary.unanswered))));
+    }
+    lines.push(("generator", generator(summary)));
+    for (name, value) in lines {
+        out.push_str(&format!("{name:<13}{value}\n"));
+    }
+    out
+}
+
+fn generator(summary: &Summary) -> String {
+    let spent = (summary.generator.cpu_user_ns + summary.generator.cpu_system_ns) as f64;
+    let busy = spent / (summary.elapsed_ns.max(1) as f64) * 100.0;
+    let each = match summary.responses {
+        0 => String::new(),
+        _ => format!("{} of CPU per response, ", duration(summary.generator_ns_per_response())),
+    };
+    format!("{each}{busy:.0} % of one CPU")
+}
+
+/// What a reader should know before quoting the figures.
+fn notes(summary: &Summary) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(lag) = summary.schedule_lag.as_ref().and_then(|lag| lag.at(99.0))
+        && lag > LAG_NS_MAX
+    {
+        let late = duration(lag as f64);
+        notes
+            .push(format!("the generator was {late} late at its own p99: add threads, or free a CPU for it"));
+    }
+    if let Kind::Open { rate: asked } = summary.plan.kind
+        && summary.responses_per_second() < asked * 0.99
+    {
+        notes.push(format!(
+            "{}/s were answered of {}/s asked for",
+            rate(summary.responses_per_second()),
+            rate(asked)
+        ));
+    }
+    let spent = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
+    if spent as f64 > 0.95 * summary.elapsed_ns as f64 * summary.plan.threads as f64 {
+        notes.push("the generator's threads were busy all the time: it may be the bottleneck".to_owned());
+    }
+    notes
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// Columns set to the right, the first to the left where it holds names.
+fn table(rows: &[Vec<String>]) -> String {
+    let names = rows.first().is_some_and(|row| row.first().is_some_and(|cell| cell == "latency"));
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate().take(columns) {
+            let gap = if column == 0 { 0 } else { 3 };
+            let width = width(column);
+            match names && column == 0 {
+                true => line.push_str(&format!("{cell:<width$}")),
+                false => line.push_str(&format!("{:gap$}{cell:>width$}", "")),
+            }
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out.push('\n');
+    out
+}

@@ -1,0 +1,113 @@
+//! The ceiling of the link: payloads of exact sizes back and forth, without HTTP and without Nagle's delay.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::process::pin_this_thread;
+use crate::record::{Ceiling, Pinning};
+
+/// One thread on either side; each side serves its connections in turn.
+pub(super) fn link(
+    connections: usize,
+    request_bytes: usize,
+    response_bytes: usize,
+    duration: Duration,
+    pinning: &Pinning,
+) -> Result<Ceiling> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = listener.local_addr()?;
+    // all wait in the listener's queue before the other side begins to accept, so neither waits for ever
+    let connect = |_| -> Result<TcpStream> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    let mut streams: Vec<TcpStream> = (0..connections).map(connect).collect::<Result<_>>()?;
+    let server = || -> Result<()> {
+        pin_this_thread(&pinning.upstream)?;
+        let mut streams = Vec::new();
+        for _ in 0..connections {
+            let (stream, _) = listener.accept()?;
+            stream.set_nodelay(true)?;
+            streams.push(stream);
+        }
+        answer_all(&mut streams, request_bytes, response_bytes)
+    };
+    let client = move || -> Result<(u64, Duration, Vec<u64>)> {
+        pin_this_thread(&pinning.generator)?;
+        ask_all(&mut streams, request_bytes, response_bytes, duration)
+    };
+    let (count, took, mut round_trips) = std::thread::scope(|scope| {
+        let serving = scope.spawn(server);
+        let asked = scope.spawn(client).join();
+        let served = serving.join();
+        asked.ok().context("the asking thread panicked")?.and_then(|asked| {
+            served.ok().context("the serving thread panicked")??;
+            Ok(asked)
+        })
+    })?;
+    round_trips.sort_unstable();
+    Ok(Ceiling {
+        name: "link".to_owned(),
+        connections,
+        request_bytes: request_bytes as u64,
+        response_bytes: response_bytes as u64,
+        per_second: count as f64 / took.as_secs_f64(),
+        p50_ns: round_trips.get(round_trips.len() / 2).copied().unwrap_or(0),
+    })
+}
+
+/// Until the other side closes.
+fn answer_all(streams: &mut [TcpStream], request_bytes: usize, response_bytes: usize) -> Result<()> {
+    let mut request = vec![0; request_bytes];
+    let response = vec![b'x'; response_bytes];
+    loop {
+        for stream in streams.iter_mut() {
+            match stream.read_exact(&mut request) {
+                Ok(()) => stream.write_all(&response)?,
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn ask_all(
+    streams: &mut [TcpStream],
+    request_bytes: usize,
+    response_bytes: usize,
+    duration: Duration,
+) -> Result<(u64, Duration, Vec<u64>)> {
+    let request = vec![b'x'; request_bytes];
+    let mut response = vec![0; response_bytes];
+    let (mut count, mut round_trips) = (0, Vec::new());
+    let begun = Instant::now();
+    while begun.elapsed() < duration {
+        let sent = Instant::now();
+        for stream in streams.iter_mut() {
+            stream.write_all(&request)?;
+        }
+        for stream in streams.iter_mut() {
+            stream.read_exact(&mut response)?;
+            round_trips.push(sent.elapsed().as_nanos() as u64);
+        }
+        count += streams.len() as u64;
+    }
+    Ok((count, begun.elapsed(), round_trips))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_carries_payloads_of_the_exact_sizes() {
+        let ceiling = link(4, 81, 181, Duration::from_millis(50), &Pinning::default()).unwrap();
+        assert_eq!((ceiling.request_bytes, ceiling.response_bytes, ceiling.connections), (81, 181, 4));
+        assert!(ceiling.per_second > 0.0 && ceiling.p50_ns > 0);
+    }
+}

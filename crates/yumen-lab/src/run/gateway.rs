@@ -1,0 +1,173 @@
+//! A gateway of a run: planned, rendered, started, set up, checked to do what it is measured at.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::http;
+use super::process::{Launch, Process};
+use super::steps;
+use crate::scenario::Shape;
+use crate::targets::{Adapter, Certificate, Plan, Ports, Rendered, key, mock_body};
+
+/// A gateway may take so long to listen or to serve what it was told: large route tables take their time.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// A started gateway.
+pub(super) struct Gateway {
+    adapter: &'static dyn Adapter,
+    process: Process,
+    plan: Mutex<Plan>,
+    ports: Ports,
+    pub(super) rendered: Rendered,
+    pub(super) command: Vec<String>,
+}
+
+/// What starting needs beside the shape.
+pub(super) struct Site<'a> {
+    pub(super) folder: PathBuf,
+    pub(super) program: &'a Path,
+    pub(super) cpus: &'a [usize],
+    pub(super) endpoints: Vec<SocketAddr>,
+    pub(super) certificate: &'a Certificate,
+    pub(super) connections_max: usize,
+}
+
+impl Gateway {
+    /// Starts it and sets it up.
+    pub(super) fn start(adapter: &'static dyn Adapter, shape: &Shape, site: Site<'_>) -> Result<Gateway> {
+        std::fs::create_dir_all(&site.folder)?;
+        let plan = plan(shape, &site)?;
+        let rendered = adapter.render(&plan).map_err(anyhow::Error::msg)?;
+        steps::write_files(&site.folder, &rendered.files)?;
+        let launch = Launch {
+            program: site.program,
+            args: &rendered.args,
+            env: &rendered.env,
+            cpus: site.cpus,
+            log: site.folder.join("output.log"),
+            stop_signal: adapter.stop_signal(),
+            pid_file: rendered.pid_file.as_ref().map(|file| site.folder.join(file)),
+        };
+        let mut process = Process::start(&launch)?;
+        let setup = adapter.setup(&plan);
+        // where something is set up, the interface for that is there before the traffic's
+        let first = if setup.is_empty() { plan.ports.http } else { plan.ports.admin };
+        process.wait_listening(first, START_LIMIT)?;
+        steps::carry_out(&setup, &site.folder, &process)
+            .with_context(|| format!("set up {}", adapter.name()))?;
+        process.wait_listening(plan.ports.http, START_LIMIT)?;
+        let command =
+            std::iter::once(site.program.display().to_string()).chain(rendered.args.clone()).collect();
+        let ports = plan.ports;
+        Ok(Gateway { adapter, process, plan: Mutex::new(plan), ports, rendered, command })
+    }
+
+    /// Its first process.
+    pub(super) fn root(&self) -> u32 {
+        self.process.root()
+    }
+
+    /// Scheme, address and port of the traffic.
+    pub(super) fn base(&self, tls: bool) -> String {
+        match tls {
+            true => format!("https://127.0.0.1:{}", self.ports.https),
+            false => format!("http://127.0.0.1:{}", self.ports.http),
+        }
+    }
+
+    /// Waits until it serves what it was told, and makes sure that it is that: the upstream's own answer, or the
+    /// mock; and no answer without a key where one is needed.
+    pub(super) fn verify(&self, path: &str, expected: &[u8]) -> Result<()> {
+        let plan = self.plan();
+        let headers = auth_header(&plan);
+        let expected = if plan.mock { mock_body().as_bytes() } else { expected };
+        let end = Instant::now() + START_LIMIT;
+        let answer = loop {
+            let answer = http::ask("GET", plan.ports.http, path, &headers, "");
+            match answer {
+                Ok(answer) if answer.good() => break answer,
+                other if Instant::now() > end => {
+                    bail!(
+                        "{} does not serve {path}: {other:?}\n{}",
+                        self.adapter.name(),
+                        self.process.log_tail()
+                    )
+                }
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        ensure!(
+            answer.body == expected,
+            "{}: {path} answers {} bytes that are not the expected {}",
+            self.adapter.name(),
+            answer.body.len(),
+            expected.len()
+        );
+        if plan.key_auth {
+            let answer = http::ask("GET", plan.ports.http, path, &[], "")?;
+            let refused = matches!(answer.status, 401 | 403);
+            ensure!(refused, "{}: {} without a key; wanted 401", self.adapter.name(), answer.status);
+        }
+        Ok(())
+    }
+
+    /// Brings the endpoints to these.
+    pub(super) fn change(&self, endpoints: &[SocketAddr]) -> Result<()> {
+        let before = self.plan();
+        let after = Plan { endpoints: endpoints.to_vec(), ..before.clone() };
+        let outcome = steps::carry_out(&self.adapter.change(&before, &after), &before.folder, &self.process);
+        // a change that failed half-way is not undone: the next one starts from what was wanted
+        *self.plan.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = after;
+        outcome
+    }
+
+    /// Endpoints it has now.
+    pub(super) fn endpoints(&self) -> Vec<SocketAddr> {
+        self.plan().endpoints
+    }
+
+    fn plan(&self) -> Plan {
+        self.plan.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}
+
+/// The field that identifies a client of this plan.
+pub(super) fn auth_header(plan: &Plan) -> Vec<(&'static str, String)> {
+    if plan.key_auth { vec![("apikey", key(plan.consumers.max(1) - 1))] } else { Vec::new() }
+}
+
+fn plan(shape: &Shape, site: &Site<'_>) -> Result<Plan> {
+    let [http, https, admin, status] = free_ports()?;
+    Ok(Plan {
+        folder: site.folder.clone(),
+        program: site.program.to_path_buf(),
+        ports: Ports { http, https, admin, status },
+        endpoints: site.endpoints.clone(),
+        workers: shape.workers,
+        routes: shape.routes,
+        key_auth: shape.key_auth,
+        consumers: shape.consumers,
+        limit_count: shape.limit_count,
+        mock: shape.mock,
+        keepalive: shape.keepalive,
+        connections_max: site.connections_max,
+        certificate: Some(site.certificate.clone()).filter(|_| shape.tls),
+        dynamic: shape.dynamic,
+        endpoints_max: shape.endpoints_max,
+    })
+}
+
+/// Ports nobody listens on now, all different.
+pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let listeners: Vec<std::net::TcpListener> =
+        (0..N).map(|_| std::net::TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}

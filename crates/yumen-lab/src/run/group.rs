@@ -1,0 +1,284 @@
+//! Points that need the same gateways: all are started once, rounds go in random order with one target loaded at
+//! a time, then all are stopped.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::entrants::{Entrant, Kind};
+use super::flame;
+use super::gateway::{Gateway, Site};
+use super::interrupt;
+use super::lab::Lab;
+use super::pinning;
+use super::process::descendants;
+use super::progress::Progress;
+use super::round::{self, Bench, Subject};
+use super::upstreams::Upstreams;
+use crate::record::{Pinning, Round};
+use crate::scenario::{Load, Point, Scenario, Settings, Shape};
+
+/// A closed loop this long tells what a target can do.
+const PROBE_SECONDS: f64 = 1.5;
+/// And this long where its time goes.
+const FLAME_SECONDS: f64 = 4.0;
+
+/// Started gateways and what is asked of them.
+pub(super) struct Group<'a> {
+    lab: &'a Lab<'a>,
+    scenario: &'a Scenario,
+    points: &'a [Point],
+    entrants: &'a [Entrant],
+    /// Settings of this group's points, by place in `points`.
+    settings: BTreeMap<usize, Settings>,
+    pinning: Pinning,
+    upstreams: Upstreams,
+    /// By place in `entrants`.
+    gateways: BTreeMap<usize, Gateway>,
+}
+
+/// Places of points with the same shape, in the order of their first.
+pub(super) fn together(points: &[Point]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(Shape, Vec<usize>)> = Vec::new();
+    for (place, point) in points.iter().enumerate() {
+        let shape = point.settings.shape();
+        match groups.iter_mut().find(|(known, _)| *known == shape) {
+            Some((_, members)) => members.push(place),
+            None => groups.push((shape, vec![place])),
+        }
+    }
+    groups.into_iter().map(|(_, members)| members).collect()
+}
+
+impl<'a> Group<'a> {
+    /// Starts what takes part. A gateway that cannot is noted as missing.
+    pub(super) fn start(
+        lab: &'a Lab<'a>,
+        scenario: &'a Scenario,
+        points: &'a [Point],
+        members: &[usize],
+        entrants: &'a [Entrant],
+        progress: &mut Progress,
+    ) -> Result<Group<'a>> {
+        let settings: BTreeMap<usize, Settings> =
+            members.iter().map(|place| (*place, points[*place].settings.clone())).collect();
+        let shape = points[members[0]].settings.shape();
+        let pinning = pinning::split(&lab.cpus, shape.workers);
+        let upstreams = lab.upstreams(shape.endpoints, &pinning)?;
+        let gateways = BTreeMap::new();
+        let mut group = Group { lab, scenario, points, entrants, settings, pinning, upstreams, gateways };
+        for (place, entrant) in entrants.iter().enumerate() {
+            interrupt::check()?;
+            match group.start_one(entrant, &shape, members[0]) {
+                Ok(None) => {}
+                Ok(Some(gateway)) => {
+                    progress.describe(place, &gateway);
+                    group.gateways.insert(place, gateway);
+                }
+                Err(error) => {
+                    let reason = format!("{error:#}");
+                    (lab.say)(&format!(
+                        "{} is left out of {}: {reason}",
+                        entrant.name, points[members[0]].label
+                    ));
+                    members.iter().for_each(|point| progress.miss(*point, place, &reason));
+                }
+            }
+        }
+        Ok(group)
+    }
+
+    /// `None` where there is nothing to start.
+    fn start_one(&self, entrant: &Entrant, shape: &Shape, first: usize) -> Result<Option<Gateway>> {
+        let Kind::Adapter { adapter, program, .. } = &entrant.kind else { return Ok(None) };
+        let path = self.points[first].settings.paths().swap_remove(0);
+        let site = Site {
+            folder: self.lab.folder.join(format!("{}-{}-{first}", self.scenario.name, entrant.name)),
+            program: program.as_path(),
+            cpus: &self.pinning.gateway,
+            endpoints: self.upstreams.addresses(shape.endpoints),
+            certificate: &self.lab.certificate,
+            connections_max: self.settings.values().map(|settings| settings.connections).max().unwrap_or(1),
+        };
+        let gateway = Gateway::start(*adapter, shape, site)?;
+        gateway.verify(&path, &self.upstreams.body(&path)?)?;
+        Ok(Some(gateway))
+    }
+
+    /// All rounds of all members.
+    pub(super) fn run(mut self, progress: &mut Progress) -> Result<()> {
+        self.settle_rates(progress)?;
+        let mut turns = self.turns();
+        progress.planned(&turns, self.scenario.rounds);
+        for number in 0..=self.scenario.rounds {
+            progress.dice.shuffle(&mut turns);
+            for (point, place) in &turns {
+                interrupt::check()?;
+                let settings = &self.settings[point];
+                let seconds = if number == 0 { self.scenario.warmup_seconds } else { self.scenario.seconds };
+                // what is not measured needs neither steps of a ramp nor held connections, nor changes
+                let unmeasured = Settings { changes: None, ..settings.clone() };
+                let settings = if number == 0 { unmeasured } else { settings.clone() };
+                if number == 0 && (seconds == 0.0 || matches!(settings.load, Load::Ramp | Load::Idle)) {
+                    continue;
+                }
+                let outcome = self.turn(&settings, seconds, *place, progress);
+                progress.note(*point, *place, number, outcome, self.lab.say);
+            }
+        }
+        self.draw_flames(progress)
+    }
+
+    /// Pairs of a point and an entrant that takes part in it.
+    fn turns(&self) -> Vec<(usize, usize)> {
+        let entrants = |point: usize, settings: &Settings| {
+            let takes_part = |(_, entrant): &(usize, &Entrant)| match &entrant.kind {
+                Kind::Adapter { .. } => true,
+                Kind::Direct => settings.has_direct() && !self.measured_before(point, settings),
+                Kind::Url { url, .. } => {
+                    settings.asks_nothing_of_the_gateway() && url.starts_with("https://") == settings.tls
+                }
+            };
+            let parts = self.entrants.iter().enumerate().filter(takes_part);
+            let there = |(place, entrant): (usize, &Entrant)| {
+                let started =
+                    self.gateways.contains_key(&place) || !matches!(entrant.kind, Kind::Adapter { .. });
+                started.then_some((point, place))
+            };
+            parts.filter_map(there).collect::<Vec<_>>()
+        };
+        self.settings.iter().flat_map(|(point, settings)| entrants(*point, settings)).collect()
+    }
+
+    /// The upstream alone is measured once for all points that agree in the load.
+    fn measured_before(&self, point: usize, settings: &Settings) -> bool {
+        let load = settings.load_only();
+        self.points[..point].iter().any(|earlier| earlier.settings.load_only() == load)
+    }
+
+    fn turn(
+        &mut self,
+        settings: &Settings,
+        seconds: f64,
+        place: usize,
+        progress: &Progress,
+    ) -> Result<Round> {
+        let (lab, pinning, begun) = (self.lab, &self.pinning, progress.begun);
+        let gateway = self.gateways.get(&place);
+        let (base, pids) = match (&self.entrants[place].kind, gateway) {
+            (Kind::Url { url, pids }, _) => (url.clone(), pids.clone()),
+            (Kind::Adapter { .. }, Some(gateway)) => (gateway.base(settings.tls), vec![gateway.root()]),
+            _ => return lab.direct(settings, seconds, &mut self.upstreams, pinning, begun),
+        };
+        let subject = Subject {
+            base: &base,
+            server_name: (settings.tls && gateway.is_some()).then_some("localhost"),
+            gateway,
+            pids,
+            is_gateway: true,
+            own_upstream: gateway.is_some(),
+        };
+        let bench = Bench { program: &lab.bench, folder: &lab.folder, pinning, run_begun: begun };
+        round::run(settings, seconds, &subject, &mut self.upstreams, &bench)
+    }
+
+    /// A share of what the slowest target can do becomes a rate: one for all points, or they could not be compared.
+    fn settle_rates(&mut self, progress: &mut Progress) -> Result<()> {
+        let open: Vec<usize> = self
+            .settings
+            .iter()
+            .filter(|(_, settings)| settings.load == Load::Open)
+            .map(|(point, _)| *point)
+            .collect();
+        for point in open {
+            let settings = self.settings[&point].clone();
+            let rate = match (self.lab.rate.or(settings.rate), progress.rate()) {
+                (Some(rate), _) | (None, Some(rate)) => Some(rate),
+                (None, None) => self.probe(&settings, progress)?,
+            };
+            if let Some(known) = self.settings.get_mut(&point) {
+                known.rate = rate;
+            }
+            if let Some(rate) = rate {
+                progress.cases[point].parameters.insert("rate".to_owned(), rate.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(&mut self, settings: &Settings, progress: &Progress) -> Result<Option<f64>> {
+        let probe = Settings { load: Load::Closed, changes: None, ..settings.clone() };
+        let mut slowest: Option<(f64, usize)> = None;
+        for place in self.gateways.keys().copied().collect::<Vec<_>>() {
+            let rate = self.turn(&probe, PROBE_SECONDS, place, progress)?.summary.responses_per_second();
+            if slowest.is_none_or(|(known, _)| rate < known) {
+                slowest = Some((rate, place));
+            }
+        }
+        let Some((capacity, place)) = slowest else { return Ok(None) };
+        let rate = round_down(capacity * settings.rate_share.unwrap_or(1.0));
+        let name = &self.entrants[place].name;
+        (self.lab.say)(&format!(
+            "the slowest, {name}, answers {capacity:.0} per second: the rate is {rate:.0}"
+        ));
+        Ok(Some(rate))
+    }
+
+    /// Where each gateway's time goes at the first point of the group.
+    fn draw_flames(&mut self, progress: &Progress) -> Result<()> {
+        let Some(out) = self.lab.flame.clone() else { return Ok(()) };
+        let Some((point, settings)) = self.settings.first_key_value() else { return Ok(()) };
+        let settings = Settings { changes: None, ..settings.clone() };
+        let point = &self.points[*point];
+        let pids: Vec<(usize, Vec<u32>)> =
+            self.gateways.iter().map(|(place, gateway)| (*place, descendants(gateway.root()))).collect();
+        for (place, pids) in pids {
+            interrupt::check()?;
+            let name = &self.entrants[place].name;
+            let title = format!("{name}, {}, {}", self.scenario.name, point.label);
+            let folder = &self.lab.folder;
+            let file = out.join(format!("{}-{name}-{}.svg", self.scenario.name, point.id));
+            let drawn = std::thread::scope(|scope| {
+                let drawing = scope.spawn(move || flame::graph(&pids, FLAME_SECONDS, folder, &title));
+                let loaded = self.turn(&settings, FLAME_SECONDS + 1.0, place, progress);
+                let drawn =
+                    drawing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the drawing thread panicked")));
+                loaded.and(drawn)
+            });
+            match drawn.and_then(|svg| Ok(std::fs::write(&file, svg)?)) {
+                Ok(()) => (self.lab.say)(&format!("written: {}", file.display())),
+                Err(error) => (self.lab.say)(&format!("no flame graph of {name}: {error:#}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Two digits: a rate a reader can repeat.
+fn round_down(rate: f64) -> f64 {
+    let unit = 10_f64.powf(rate.max(1.0).log10().floor() - 1.0).max(1.0);
+    ((rate / unit).floor() * unit).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_rounded_down_to_two_digits() {
+        for (rate, rounded) in [(12_345.0, 12_000.0), (999.0, 990.0), (54.3, 54.0), (7.9, 7.0), (0.2, 1.0)] {
+            assert_eq!(round_down(rate), rounded);
+        }
+    }
+
+    #[test]
+    fn points_of_one_shape_are_one_group() {
+        let point = |connections: usize, routes: usize| Point {
+            id: String::new(),
+            label: String::new(),
+            parameters: Default::default(),
+            settings: Settings { connections, routes, ..Settings::default() },
+        };
+        assert_eq!(together(&[point(1, 0), point(1, 5), point(2, 0)]), [vec![0, 2], vec![1]]);
+    }
+}

@@ -1,0 +1,180 @@
+//! A whole run: what it is about, the ceilings, then group after group of points that need the same gateways.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::ceilings;
+use super::entrants::Entrant;
+use super::group::{Group, together};
+use super::pinning;
+use super::progress::{Progress, percentile, rfc3339};
+use super::round::{self, Bench, Subject};
+use super::sights;
+use super::upstreams::Upstreams;
+use crate::doctor::{self, Facts};
+use crate::record::{Ceiling, FORMAT, Pinning, Round, Run, Scale, ScenarioFacts, Skipped, Trap};
+use crate::scenario::{Load, Point, Scenario, Settings};
+use crate::targets::Certificate;
+
+/// Where progress is told.
+pub(super) type Say<'a> = &'a dyn Fn(&str);
+
+/// What all runs of one command share.
+pub(super) struct Lab<'a> {
+    pub(super) bench: PathBuf,
+    pub(super) folder: PathBuf,
+    pub(super) certificate: Certificate,
+    pub(super) cpus: Vec<usize>,
+    pub(super) facts: Facts,
+    pub(super) scale: Scale,
+    pub(super) seed: u64,
+    pub(super) command: String,
+    pub(super) upstream_port: Option<u16>,
+    pub(super) rate: Option<f64>,
+    /// Where flame graphs go.
+    pub(super) flame: Option<PathBuf>,
+    pub(super) say: Say<'a>,
+}
+
+/// Payloads of the first report: bytes asked and answered.
+const LINK_PAYLOAD: (usize, usize) = (81, 181);
+const LINK_CONNECTIONS: usize = 16;
+const CEILING_SECONDS: f64 = 1.0;
+
+impl Lab<'_> {
+    /// Runs a scenario on these entrants.
+    pub(super) fn run(&self, scenario: &Scenario, entrants: &[Entrant], skipped: &[Skipped]) -> Result<Run> {
+        let points = scenario.points(pinning::workers_max(self.cpus.len()))?;
+        let mut run = self.about(scenario, &points, skipped);
+        run.ceilings = self.ceilings(&points).context("the ceilings")?;
+        for ceiling in &run.ceilings {
+            (self.say)(&format!(
+                "ceiling of the {}: {:.0} round trips per second on {} connections",
+                ceiling.name, ceiling.per_second, ceiling.connections
+            ));
+        }
+        let mut progress = Progress::new(&points, entrants, scenario.rounds, self.seed);
+        for members in together(&points) {
+            Group::start(self, scenario, &points, &members, entrants, &mut progress)?.run(&mut progress)?;
+        }
+        run.took_ms = progress.begun.elapsed().as_millis() as u64;
+        (run.cases, run.targets) = (progress.cases, progress.targets);
+        let seen: Vec<Option<String>> =
+            scenario.traps.iter().map(|trap| trap.see.and_then(|sight| sights::seen(sight, &run))).collect();
+        for (trap, seen) in run.scenario.traps.iter_mut().zip(seen) {
+            trap.seen = seen;
+        }
+        Ok(run)
+    }
+
+    /// Everything that is known before the first round.
+    fn about(&self, scenario: &Scenario, points: &[Point], skipped: &[Skipped]) -> Run {
+        let settings = || points.iter().map(|point| &point.settings);
+        let connections = settings().map(|settings| settings.connections as u64).max().unwrap_or(1);
+        let workers = settings().map(|settings| settings.workers).max().unwrap_or(1);
+        let needs =
+            doctor::Needs { connections, short_connections: settings().any(Settings::short_connections) };
+        let traps = scenario.traps.iter().map(|trap| Trap {
+            name: trap.name.clone(),
+            what: trap.what.clone(),
+            answer: trap.answer.clone(),
+            seen: None,
+        });
+        Run {
+            format: FORMAT,
+            started: now(),
+            took_ms: 0,
+            command: self.command.clone(),
+            seed: self.seed,
+            scale: self.scale,
+            lab_version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: self.facts.machine(pinning::split(&self.cpus, workers)),
+            doctor: doctor::judge(&self.facts, needs),
+            scenario: ScenarioFacts {
+                name: scenario.name.clone(),
+                title: scenario.title.clone(),
+                report: scenario.report.clone(),
+                about: scenario.about.clone(),
+                traps: traps.collect(),
+                views: scenario.views.clone(),
+                seconds: scenario.seconds,
+                rounds: scenario.rounds,
+                source: scenario.source.clone(),
+            },
+            ceilings: Vec::new(),
+            targets: Vec::new(),
+            skipped: skipped.to_vec(),
+            cases: Vec::new(),
+        }
+    }
+
+    /// The link with the first report's payloads, and the upstream alone on as many connections as the busiest
+    /// point has.
+    fn ceilings(&self, points: &[Point]) -> Result<Vec<Ceiling>> {
+        let pinning = pinning::split(&self.cpus, 1);
+        let (asked, answered) = LINK_PAYLOAD;
+        let duration = Duration::from_secs_f64(CEILING_SECONDS);
+        let link = ceilings::link(LINK_CONNECTIONS, asked, answered, duration, &pinning)?;
+        let with_upstream =
+            points.iter().map(|point| &point.settings).filter(|settings| settings.has_upstream());
+        let Some(busiest) = with_upstream.max_by_key(|settings| settings.connections) else {
+            return Ok(vec![link]);
+        };
+        let connections = busiest.connections.min(256);
+        let settings =
+            Settings { load: Load::Closed, connections, path: busiest.path.clone(), ..Settings::default() };
+        let mut upstreams = self.upstreams(1, &pinning)?;
+        let round = self.direct(&settings, CEILING_SECONDS, &mut upstreams, &pinning, Instant::now())?;
+        let responses = round.summary.responses.max(1);
+        let alone = Ceiling {
+            name: "upstream".to_owned(),
+            connections,
+            request_bytes: round.summary.bytes_sent / responses,
+            response_bytes: round.summary.bytes_received / responses,
+            per_second: round.summary.responses_per_second(),
+            p50_ns: percentile(&round.summary, 50.0),
+        };
+        Ok(vec![link, alone])
+    }
+
+    /// Starts so many endpoints.
+    pub(super) fn upstreams(&self, count: usize, pinning: &Pinning) -> Result<Upstreams> {
+        Upstreams::start(&self.bench, &self.folder, &pinning.upstream, count, self.upstream_port)
+    }
+
+    /// Loads the upstream itself.
+    pub(super) fn direct(
+        &self,
+        settings: &Settings,
+        seconds: f64,
+        upstreams: &mut Upstreams,
+        pinning: &Pinning,
+        run_begun: Instant,
+    ) -> Result<Round> {
+        let base = format!("http://127.0.0.1:{}", upstreams.port());
+        let subject = Subject {
+            base: &base,
+            server_name: None,
+            gateway: None,
+            pids: Vec::new(),
+            is_gateway: false,
+            own_upstream: true,
+        };
+        let bench = Bench { program: &self.bench, folder: &self.folder, pinning, run_begun };
+        round::run(settings, seconds, &subject, upstreams, &bench)
+    }
+}
+
+fn now() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    rfc3339(since.as_secs())
+}
+
+/// A folder of its own for what a run writes.
+pub(super) fn work_folder(base: &Path) -> Result<PathBuf> {
+    let folder = base.join(format!("yumen-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+    Ok(folder)
+}

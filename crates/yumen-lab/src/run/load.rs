@@ -1,0 +1,133 @@
+//! The generator of a round: settings to a command line, the child's result back.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use yumen_load::Summary;
+
+use super::process::{Launch, Process};
+use crate::scenario::{Load, Settings};
+use crate::targets::{StopSignal, key};
+
+/// What beside the settings makes a load.
+#[derive(Clone, Debug)]
+pub(super) struct Aim<'a> {
+    /// Scheme, host and port.
+    pub(super) base: &'a str,
+    /// TLS: the name asked for, where it is not the host's.
+    pub(super) server_name: Option<&'a str>,
+    pub(super) seconds: f64,
+    /// Processors the generator has.
+    pub(super) cpus: usize,
+    /// Processes whose memory idle connections cost.
+    pub(super) pids: &'a [u32],
+}
+
+/// Beyond these, a load that should have ended is ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Connections one source address may hold.
+const CONNECTIONS_PER_SOURCE: usize = 20_000;
+
+/// Arguments of `yumen-bench`, without the file for the result.
+pub(super) fn arguments(settings: &Settings, aim: &Aim<'_>) -> Vec<String> {
+    let mut args = vec!["load".to_owned()];
+    let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
+    let threads = settings.threads.unwrap_or(aim.cpus).min(settings.connections).max(1);
+    option("threads", threads.to_string());
+    option("connections", settings.connections.to_string());
+    option("timeout", format!("{}ms", settings.timeout_ms));
+    for header in &settings.headers {
+        option("header", header.clone());
+    }
+    if settings.key_auth {
+        option("header", format!("apikey: {}", key(settings.consumers.max(1) - 1)));
+    }
+    if let Some(name) = aim.server_name {
+        option("server-name", name.to_owned());
+    }
+    if let Some(version) = settings.tls_version.as_ref().filter(|_| settings.tls) {
+        option("tls-version", version.clone());
+    }
+    match settings.load {
+        Load::Closed => option("duration", seconds(aim.seconds)),
+        Load::Open => {
+            option("duration", seconds(aim.seconds));
+            option("rate", settings.rate.unwrap_or(1.0).to_string());
+        }
+        Load::Ramp => {
+            option("ramp", format!("{}:{}:{}", settings.low, settings.high, settings.step));
+            option("calls", settings.calls.to_string());
+            option("connections-per-step", settings.connections_per_step.to_string());
+        }
+        Load::Idle => {
+            option("idle", seconds(aim.seconds));
+            let sources = settings.connections.div_ceil(CONNECTIONS_PER_SOURCE);
+            (1..=sources).for_each(|source| option("source", format!("127.0.0.{source}")));
+            aim.pids.iter().for_each(|pid| option("pid", pid.to_string()));
+        }
+    }
+    let flags = [
+        (settings.new_connection, "--new-connection"),
+        (settings.tls && !settings.resumption, "--no-resumption"),
+    ];
+    args.extend(flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| (*flag).to_owned()));
+    args.extend(settings.paths().iter().map(|path| format!("{}{path}", aim.base)));
+    args
+}
+
+/// How long the load takes if all goes well.
+pub(super) fn expected(settings: &Settings, seconds: f64) -> Duration {
+    let seconds = match settings.load {
+        Load::Closed | Load::Open | Load::Idle => seconds,
+        Load::Ramp => {
+            let steps = ((settings.high - settings.low) / settings.step).floor() as u32;
+            let rates = (0..=steps).map(|step| settings.low + f64::from(step) * settings.step);
+            rates.map(|rate| settings.connections_per_step as f64 / rate).sum()
+        }
+    };
+    Duration::from_secs_f64(seconds) + PATIENCE + Duration::from_millis(settings.timeout_ms)
+}
+
+/// A running load.
+pub(super) struct Running {
+    process: Process,
+    result: PathBuf,
+}
+
+impl Running {
+    /// Starts the generator.
+    pub(super) fn start(bench: &Path, folder: &Path, cpus: &[usize], args: &[String]) -> Result<Running> {
+        let result = folder.join("load.json");
+        let _ = std::fs::remove_file(&result);
+        let mut args = args.to_vec();
+        args.extend(["--json".to_owned(), result.display().to_string()]);
+        let launch = Launch {
+            program: bench,
+            args: &args,
+            env: &[],
+            cpus,
+            log: folder.join("load.log"),
+            stop_signal: StopSignal::Terminate,
+            pid_file: None,
+        };
+        Ok(Running { process: Process::start(&launch)?, result })
+    }
+
+    pub(super) fn root(&self) -> u32 {
+        self.process.root()
+    }
+
+    /// Waits for its end and reads what it saw.
+    pub(super) fn finish(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<Summary> {
+        let status = self.process.wait(limit, stopped)?;
+        let said = || format!("the generator ended with {status}:\n{}", self.process.log_tail());
+        let text = std::fs::read_to_string(&self.result).with_context(said)?;
+        serde_json::from_str(&text).with_context(said)
+    }
+}
+
+fn seconds(seconds: f64) -> String {
+    format!("{}ms", (seconds * 1000.0).round())
+}

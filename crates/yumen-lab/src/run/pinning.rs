@@ -1,0 +1,48 @@
+//! Which part runs on which processors. Pure.
+
+use crate::record::Pinning;
+
+/// The gateway gets as many as it has workers, upstream and generator share the rest by halves; where only one is
+/// left, they share it, and on a single processor nothing is pinned.
+pub(super) fn split(cpus: &[usize], workers: usize) -> Pinning {
+    if cpus.len() < 2 {
+        return Pinning::default();
+    }
+    let (gateway, rest) = cpus.split_at(workers.clamp(1, workers_max(cpus.len())));
+    if rest.len() == 1 {
+        return Pinning { gateway: gateway.to_vec(), upstream: rest.to_vec(), generator: rest.to_vec() };
+    }
+    let (upstream, generator) = rest.split_at(rest.len() / 2);
+    Pinning { gateway: gateway.to_vec(), upstream: upstream.to_vec(), generator: generator.to_vec() }
+}
+
+/// The most workers for which gateways do not take the processors of the other parts.
+pub(super) fn workers_max(cpus: usize) -> usize {
+    match cpus {
+        0..=3 => 1,
+        more => more / 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(cpus: usize, workers: usize, gateway: &[usize], upstream: &[usize], generator: &[usize]) {
+        let cpus: Vec<usize> = (0..cpus).collect();
+        let expected =
+            Pinning { gateway: gateway.into(), upstream: upstream.into(), generator: generator.into() };
+        assert_eq!(split(&cpus, workers), expected);
+    }
+
+    #[test]
+    fn parts_are_apart_where_there_are_processors_for_it() {
+        check(1, 1, &[], &[], &[]);
+        check(2, 1, &[0], &[1], &[1]);
+        check(2, 2, &[0], &[1], &[1]);
+        check(3, 1, &[0], &[1], &[2]);
+        check(4, 1, &[0], &[1], &[2, 3]);
+        check(8, 2, &[0, 1], &[2, 3, 4], &[5, 6, 7]);
+        check(8, 8, &[0, 1, 2, 3], &[4, 5], &[6, 7]);
+    }
+}

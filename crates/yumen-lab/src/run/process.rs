@@ -1,0 +1,229 @@
+//! A started program: pinned, watched through `/proc` with all its descendants, ended when dropped.
+//! Must not know what it is.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::targets::StopSignal;
+
+/// How long a program may take to end before it is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// What is started.
+#[derive(Clone, Debug)]
+pub(super) struct Launch<'a> {
+    pub(super) program: &'a Path,
+    pub(super) args: &'a [String],
+    pub(super) env: &'a [(String, String)],
+    /// Processors it may use; empty leaves all.
+    pub(super) cpus: &'a [usize],
+    /// Where its output goes.
+    pub(super) log: PathBuf,
+    pub(super) stop_signal: StopSignal,
+    /// Where a program that goes into the background says who it is.
+    pub(super) pid_file: Option<PathBuf>,
+}
+
+/// A running program.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    name: String,
+    log: PathBuf,
+    stop_signal: StopSignal,
+    pid_file: Option<PathBuf>,
+}
+
+impl Process {
+    /// Starts it. The child inherits the affinity of the thread that makes it, so a thread is made for that.
+    pub(super) fn start(launch: &Launch<'_>) -> Result<Process> {
+        let log = File::create(&launch.log).with_context(|| format!("{}", launch.log.display()))?;
+        let mut command = Command::new(launch.program);
+        command.args(launch.args).envs(launch.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let spawn = || {
+            pin_this_thread(launch.cpus)?;
+            command.spawn().with_context(|| format!("start of {}", launch.program.display()))
+        };
+        let child = std::thread::scope(|scope| scope.spawn(spawn).join());
+        let child = child.map_err(|_| anyhow::anyhow!("the starting thread panicked"))??;
+        let name = launch.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (log, pid_file) = (launch.log.clone(), launch.pid_file.clone());
+        Ok(Process { child, name, log, stop_signal: launch.stop_signal, pid_file })
+    }
+
+    /// The first process: that of the pid file where there is one.
+    pub(super) fn root(&self) -> u32 {
+        let written = self.pid_file.as_deref().and_then(|file| fs::read_to_string(file).ok());
+        written.and_then(|text| text.trim().parse().ok()).unwrap_or(self.child.id())
+    }
+
+    /// Until the port accepts connections.
+    pub(super) fn wait_listening(&mut self, port: u16, limit: Duration) -> Result<()> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            if TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok() {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()?
+                && (self.pid_file.is_none() || !status.success())
+            {
+                bail!(
+                    "{} ended with {status} before it listened on {address}:\n{}",
+                    self.name,
+                    self.log_tail()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("{} does not listen on {address} after {limit:?}:\n{}", self.name, self.log_tail())
+    }
+
+    /// Until it ends by itself; killed and an error after the limit. `stopped` is asked meanwhile.
+    pub(super) fn wait(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<ExitStatus> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if stopped() || Instant::now() > end {
+                self.stop();
+                bail!(
+                    "{} was ended: {}",
+                    self.name,
+                    if stopped() { "interrupted" } else { "it took too long" }
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Tells the first process to read its configuration again.
+    pub(super) fn reload(&self) -> Result<()> {
+        kill_process(pid(self.root())?, Signal::HUP).context("SIGHUP")
+    }
+
+    /// The last lines it wrote.
+    pub(super) fn log_tail(&self) -> String {
+        const TAIL: usize = 2_000;
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned()
+    }
+
+    /// Ends it and what it started.
+    pub(super) fn stop(&mut self) {
+        let root = self.root();
+        let all = descendants(root);
+        let signal = match self.stop_signal {
+            StopSignal::Terminate => Signal::TERM,
+            StopSignal::Interrupt => Signal::INT,
+            StopSignal::Quit => Signal::QUIT,
+        };
+        let ended = |child: &mut Child| {
+            matches!(child.try_wait(), Ok(Some(_)) | Err(_)) && all.iter().all(|pid| !alive(*pid))
+        };
+        if ended(&mut self.child) {
+            return;
+        }
+        send(root, signal);
+        let end = Instant::now() + STOP_LIMIT;
+        while Instant::now() < end {
+            if ended(&mut self.child) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        all.iter().for_each(|pid| send(*pid, Signal::KILL));
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Restricts the calling thread, and what it starts, to these processors; empty leaves all.
+pub(super) fn pin_this_thread(cpus: &[usize]) -> Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(*cpu));
+    rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("processors {cpus:?}"))
+}
+
+fn pid(number: u32) -> Result<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw).with_context(|| format!("process id {number}"))
+}
+
+fn send(number: u32, signal: Signal) {
+    if let Ok(pid) = pid(number) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether it runs; one that ended and was not yet collected does not.
+fn alive(number: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// A process and all below it.
+pub(super) fn descendants(root: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut queue = vec![root];
+    while let Some(pid) = queue.pop() {
+        if found.contains(&pid) {
+            continue;
+        }
+        found.push(pid);
+        for task in tasks(pid) {
+            let children =
+                fs::read_to_string(format!("/proc/{pid}/task/{task}/children")).unwrap_or_default();
+            queue.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+    }
+    found
+}
+
+fn tasks(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Processor time of every thread of these processes and their descendants so far, nanoseconds.
+pub(super) fn cpu_ns_by_thread(roots: &[u32]) -> BTreeMap<u32, u64> {
+    let mut times = BTreeMap::new();
+    for pid in roots.iter().flat_map(|root| descendants(*root)) {
+        for task in tasks(pid) {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{task}/schedstat")).unwrap_or_default();
+            if let Some(ns) = text.split(' ').next().and_then(|ns| ns.parse().ok()) {
+                times.insert(task, ns);
+            }
+        }
+    }
+    times
+}
+
+/// Resident memory of these processes and their descendants; pages several share are counted once.
+pub(super) fn rss_bytes(roots: &[u32]) -> u64 {
+    let pids: Vec<u32> = roots.iter().flat_map(|root| descendants(*root)).collect();
+    let key = if pids.len() == 1 { "Rss:" } else { "Pss:" };
+    let of = |pid: &u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().split(' ').next()?.parse::<u64>().ok()
+    };
+    pids.iter().filter_map(of).sum::<u64>() * 1024
+}

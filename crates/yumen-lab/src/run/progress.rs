@@ -1,0 +1,200 @@
+//! What grows while a run goes on: cases with their rounds, targets with what was rendered, lines of progress.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use yumen_load::Summary;
+
+use super::entrants::Entrant;
+use super::gateway::Gateway;
+use super::lab::Say;
+use super::order::Dice;
+use crate::record::{Case, Round, Target, TargetResult};
+use crate::scenario::Point;
+
+/// The growing part of a run.
+pub(super) struct Progress {
+    pub(super) begun: Instant,
+    pub(super) dice: Dice,
+    pub(super) cases: Vec<Case>,
+    pub(super) targets: Vec<Target>,
+    position: usize,
+    /// Rounds there will be, as far as groups have begun; the others are guessed.
+    rounds_all: usize,
+    pairs_guessed: usize,
+}
+
+impl Progress {
+    pub(super) fn new(points: &[Point], entrants: &[Entrant], rounds: usize, seed: u64) -> Progress {
+        let pairs = points.len() * entrants.len();
+        Progress {
+            begun: Instant::now(),
+            dice: Dice::new(seed),
+            cases: points.iter().map(|point| empty_case(point, entrants)).collect(),
+            targets: entrants.iter().map(Entrant::target).collect(),
+            position: 0,
+            rounds_all: pairs * rounds,
+            pairs_guessed: pairs,
+        }
+    }
+
+    /// A group has begun: its part of the guess gives way to what it really does.
+    pub(super) fn planned(&mut self, turns: &[(usize, usize)], rounds: usize) {
+        let mut points: Vec<usize> = turns.iter().map(|(point, _)| *point).collect();
+        points.dedup();
+        let guessed = (points.len() * self.targets.len()).min(self.pairs_guessed);
+        self.pairs_guessed -= guessed;
+        self.rounds_all = self.position + (turns.len() + self.pairs_guessed) * rounds;
+    }
+
+    /// A rate that was settled for an earlier point.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.cases.iter().find_map(|case| case.parameters.get("rate")?.as_f64())
+    }
+
+    /// Keeps a round, or why there is none; number 0 is the warm-up.
+    pub(super) fn note(
+        &mut self,
+        point: usize,
+        place: usize,
+        number: usize,
+        outcome: Result<Round>,
+        say: Say<'_>,
+    ) {
+        let who = format!("{}, {}", self.cases[point].label, self.targets[place].name);
+        if number == 0 {
+            if let Err(error) = outcome {
+                say(&format!("{who}, warm-up: {error:#}"));
+            }
+            return;
+        }
+        self.position += 1;
+        let position = self.position;
+        match outcome {
+            Ok(round) => {
+                say(&format!("[{position}/{}] {who}: {}", self.rounds_all, line(&round)));
+                self.cases[point].results[place].rounds.push(Round { number, position, ..round });
+            }
+            Err(error) => {
+                say(&format!("[{position}/{}] {who}: {error:#}", self.rounds_all));
+                self.miss(point, place, &format!("round {number}: {error:#}"));
+            }
+        }
+    }
+
+    /// Why a target has no round, or fewer; the first reason is kept.
+    pub(super) fn miss(&mut self, point: usize, place: usize, reason: &str) {
+        self.cases[point].results[place].missing.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// The first start stands for all: later ones differ by the parameters of their cases.
+    pub(super) fn describe(&mut self, place: usize, gateway: &Gateway) {
+        let target = &mut self.targets[place];
+        for note in &gateway.rendered.notes {
+            if !target.notes.contains(note) {
+                target.notes.push(note.clone());
+            }
+        }
+        if target.command.is_empty() {
+            target.command.clone_from(&gateway.command);
+            let files = gateway.rendered.files.iter();
+            target.configuration = files.map(|(name, text)| (name.clone(), shown(text))).collect();
+        }
+    }
+}
+
+/// Long files are cut, keys and certificates left out.
+fn shown(text: &str) -> String {
+    const LINES_MAX: usize = 400;
+    let secret = |line: &&str| line.contains("PRIVATE KEY") || line.contains("BEGIN CERTIFICATE");
+    let mut lines: Vec<&str> = text
+        .lines()
+        .map(|line| if secret(&line) { "(certificate and key left out)" } else { line })
+        .collect();
+    if lines.len() > LINES_MAX {
+        lines.truncate(LINES_MAX);
+        lines.push("(cut)");
+    }
+    lines.join("\n") + "\n"
+}
+
+fn empty_case(point: &Point, entrants: &[Entrant]) -> Case {
+    let result =
+        |entrant: &Entrant| TargetResult { target: entrant.name.clone(), rounds: Vec::new(), missing: None };
+    Case {
+        id: point.id.clone(),
+        label: point.label.clone(),
+        parameters: point.parameters.clone(),
+        results: entrants.iter().map(result).collect(),
+    }
+}
+
+/// One percentile of the latency a reader looks at first.
+pub(super) fn percentile(summary: &Summary, percentile: f64) -> u64 {
+    let points = &summary.main_latency().percentiles;
+    points.iter().find(|point| point.percentile >= percentile).map_or(0, |point| point.ns)
+}
+
+/// One round in a line.
+fn line(round: &Round) -> String {
+    let summary = &round.summary;
+    let who = format!("{:?}", round.bottleneck.who).to_lowercase();
+    if let Some(idle) = &summary.idle {
+        let each = idle.rss_per_connection_bytes.unwrap_or(0.0) / 1024.0;
+        return format!("{} of {} connections held, {each:.1} KiB each", idle.held, idle.wanted);
+    }
+    format!(
+        "{:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {} errors, gateway {:.1} us a request, limited by {who}",
+        summary.responses_per_second(),
+        percentile(summary, 50.0) as f64 / 1e6,
+        percentile(summary, 99.0) as f64 / 1e6,
+        summary.errors.total(),
+        round.usage.gateway.cpu_ns_per_request / 1000.0,
+    )
+}
+
+/// Seconds since 1970 as a date and time, UTC.
+pub(super) fn rfc3339(seconds: u64) -> String {
+    const DAY: u64 = 86_400;
+    let (mut days, rest) = (seconds / DAY, seconds % DAY);
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_798_761_599, "2026-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), date);
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let text = shown("listen 1\n\"-----BEGIN PRIVATE KEY-----abc\"\n");
+        assert_eq!(text, "listen 1\n(certificate and key left out)\n");
+    }
+}

@@ -1,0 +1,197 @@
+//! One load on one target, with everything that is watched meanwhile.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use yumen_load::Summary;
+
+use super::changes;
+use super::gateway::Gateway;
+use super::interrupt;
+use super::load::{self, Aim, Running};
+use super::upstreams::Upstreams;
+use super::usage::{self, Offered, Parts, Roots, Watched};
+use crate::record::{ChangeMark, Connections, Pinning, Round, Usage};
+use crate::scenario::{Load, Settings};
+
+/// What is loaded.
+pub(super) struct Subject<'a> {
+    /// Scheme, host and port.
+    pub(super) base: &'a str,
+    /// TLS: the name asked for, where it is not the host's.
+    pub(super) server_name: Option<&'a str>,
+    /// Started here; `None` for the upstream alone and for URLs.
+    pub(super) gateway: Option<&'a Gateway>,
+    /// First processes of the gateway; empty where they are unknown.
+    pub(super) pids: Vec<u32>,
+    /// Whether it is a gateway at all.
+    pub(super) is_gateway: bool,
+    /// Whether the lab's upstream stands behind it.
+    pub(super) own_upstream: bool,
+}
+
+/// Where and with what a round runs.
+pub(super) struct Bench<'a> {
+    pub(super) program: &'a Path,
+    pub(super) folder: &'a Path,
+    pub(super) pinning: &'a Pinning,
+    pub(super) run_begun: Instant,
+}
+
+/// Runs it. Number and position are the caller's.
+pub(super) fn run(
+    settings: &Settings,
+    seconds: f64,
+    subject: &Subject<'_>,
+    upstreams: &mut Upstreams,
+    bench: &Bench<'_>,
+) -> Result<Round> {
+    let parts = parts(settings, subject, upstreams, bench.pinning);
+    let aim = Aim {
+        base: subject.base,
+        server_name: subject.server_name,
+        seconds,
+        cpus: parts.generator.cpus,
+        pids: &subject.pids,
+    };
+    let args = load::arguments(settings, &aim);
+    let counted = subject.own_upstream.then(|| upstreams.accepted()).flatten();
+    let opened = passive_opens();
+    let begun = Instant::now();
+    let mut running = Running::start(bench.program, bench.folder, &bench.pinning.generator, &args)?;
+    parts.generator.roots.add(running.root());
+    let ended = AtomicBool::new(false);
+    let limit = load::expected(settings, seconds);
+    let (summary, mut usage, changes) = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| usage::watch(&parts, interval(seconds), &ended));
+        let changing = settings.changes.as_ref().zip(subject.gateway).map(|(changes, gateway)| {
+            let (upstreams, ended) = (&mut *upstreams, &ended);
+            scope.spawn(move || changes::apply(changes, gateway, upstreams, begun, ended))
+        });
+        let summary = running.finish(limit, interrupt::interrupted);
+        ended.store(true, Ordering::Release);
+        let usage = watching.join().unwrap_or_default();
+        let changes: Vec<ChangeMark> = changing.and_then(|changing| changing.join().ok()).unwrap_or_default();
+        summary.map(|summary| (summary, usage, changes))
+    })?;
+    settle(&mut usage, &summary);
+    let opened = opened.zip(passive_opens()).map(|(before, after)| after.saturating_sub(before));
+    let counted = counted.zip(upstreams.accepted()).map(|(before, after)| after.saturating_sub(before));
+    let offered = Offered {
+        elapsed_ns: summary.elapsed_ns,
+        answered: answered(settings, &summary),
+        shared: bench.pinning.upstream == bench.pinning.generator,
+        gateway_known: !subject.pids.is_empty(),
+        gateway: subject.is_gateway,
+    };
+    Ok(Round {
+        number: 0,
+        position: 0,
+        at_ms: (begun - bench.run_begun).as_millis() as u64,
+        bottleneck: usage::bottleneck(&usage, offered),
+        connections: Some(connections(&summary, opened, counted, subject.is_gateway)),
+        summary,
+        usage,
+        changes,
+    })
+}
+
+fn parts(settings: &Settings, subject: &Subject<'_>, upstreams: &Upstreams, pinning: &Pinning) -> Parts {
+    let cpus = |list: &[usize]| {
+        if list.is_empty() { crate::doctor::facts::allowed_cpus().len() } else { list.len() }
+    };
+    let gateway_cpus = cpus(&pinning.gateway).min(settings.workers);
+    let upstream = if subject.own_upstream { upstreams.roots() } else { Roots::default() };
+    Parts {
+        gateway: Watched { roots: Roots::of(&subject.pids), cpus: gateway_cpus },
+        upstream: Watched { roots: upstream, cpus: cpus(&pinning.upstream) },
+        generator: Watched { roots: Roots::default(), cpus: cpus(&pinning.generator) },
+    }
+}
+
+/// What the generator knows better than a look from outside, and what follows from the number of requests.
+fn settle(usage: &mut Usage, summary: &Summary) {
+    usage.generator.cpu_ns = summary.generator.cpu_user_ns + summary.generator.cpu_system_ns;
+    for part in [&mut usage.gateway, &mut usage.upstream, &mut usage.generator] {
+        if summary.responses > 0 {
+            part.cpu_ns_per_request = part.cpu_ns as f64 / summary.responses as f64;
+        }
+    }
+}
+
+/// Share of what was offered that was answered, where something is offered.
+fn answered(settings: &Settings, summary: &Summary) -> Option<f64> {
+    match settings.load {
+        Load::Open => {
+            let offered = settings.rate.unwrap_or(0.0) * summary.elapsed_ns as f64 / 1e9;
+            Some(summary.responses as f64 / offered.max(1.0))
+        }
+        Load::Ramp => {
+            let calls: u64 = summary.ramp.iter().map(|step| step.calls).sum();
+            Some(summary.responses as f64 / calls.max(1) as f64)
+        }
+        Load::Idle => Some(1.0),
+        Load::Closed => None,
+    }
+}
+
+/// The kernel counts every connection that is accepted by anybody; those to the upstream are known.
+fn connections(
+    summary: &Summary,
+    opened: Option<u64>,
+    upstream: Option<u64>,
+    is_gateway: bool,
+) -> Connections {
+    let door = match (opened, upstream) {
+        (Some(opened), Some(upstream)) if is_gateway => Some(opened.saturating_sub(upstream)),
+        (Some(opened), _) if !is_gateway => Some(opened),
+        _ => None,
+    };
+    Connections {
+        client: summary.connections.opened,
+        door,
+        upstream: upstream.filter(|_| is_gateway),
+        requests: summary.responses,
+    }
+}
+
+/// Connections accepted on this machine since it started.
+fn passive_opens() -> Option<u64> {
+    passive_opens_in(&std::fs::read_to_string("/proc/net/snmp").ok()?)
+}
+
+fn passive_opens_in(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    pairs.find(|(name, _)| *name == "PassiveOpens").and_then(|(_, value)| value.parse().ok())
+}
+
+/// Some tens of samples, none too short to mean anything.
+fn interval(seconds: f64) -> Duration {
+    Duration::from_secs_f64((seconds / 30.0).clamp(0.1, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepted_connections_are_read_from_the_kernels_table() {
+        let text =
+            "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm ActiveOpens PassiveOpens InSegs\nTcp: 1 20 33 4\n";
+        assert_eq!(passive_opens_in(text), Some(33));
+        assert_eq!(passive_opens_in("Tcp: A\n"), None);
+    }
+
+    #[test]
+    fn connections_at_the_door_are_those_the_upstream_did_not_get() {
+        let summary = Summary { responses: 50, ..Summary::default() };
+        assert_eq!(connections(&summary, Some(100), Some(30), true).door, Some(70));
+        assert_eq!(connections(&summary, Some(100), None, true).door, None);
+        let direct = connections(&summary, Some(100), Some(99), false);
+        assert_eq!((direct.door, direct.upstream, direct.requests), (Some(100), None, 50));
+    }
+}

@@ -1,0 +1,55 @@
+//! Carries out what adapters ask for: files, signals, requests.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::http;
+use super::process::Process;
+use crate::targets::Step;
+
+/// Writes the files of a configuration.
+pub(super) fn write_files<'a>(
+    folder: &Path,
+    files: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> Result<()> {
+    for (name, text) in files {
+        write(folder, name, text)?;
+    }
+    Ok(())
+}
+
+/// Carries out the steps in order; the first that fails ends it.
+pub(super) fn carry_out(steps: &[Step], folder: &Path, process: &Process) -> Result<()> {
+    steps.iter().try_for_each(|step| one(step, folder, process))
+}
+
+fn one(step: &Step, folder: &Path, process: &Process) -> Result<()> {
+    match step {
+        Step::Write { file, text } => write(folder, file, text),
+        Step::Reload => process.reload(),
+        Step::Http { method, port, target, headers, body } => {
+            let answer = http::ask(method, *port, target, headers, body)?;
+            let said = String::from_utf8_lossy(&answer.body[..answer.body.len().min(500)]).into_owned();
+            ensure!(answer.good(), "{method} {target}: {} {said}", answer.status);
+            Ok(())
+        }
+        Step::Line { port, line, good } => {
+            let answer = http::line(*port, line)?;
+            let fine = answer.trim().is_empty() || good.iter().any(|word| answer.contains(word));
+            ensure!(fine, "{line}: {}", answer.trim());
+            Ok(())
+        }
+    }
+}
+
+/// A reader sees the old file or the new one, never half of one.
+fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let path = folder.join(name);
+    let parent = path.parent().context("a file in a folder")?;
+    fs::create_dir_all(parent)?;
+    let fresh = folder.join(format!(".{}.new", name.replace('/', "-")));
+    fs::write(&fresh, text).with_context(|| format!("{}", fresh.display()))?;
+    fs::rename(&fresh, &path).with_context(|| format!("{}", path.display()))
+}

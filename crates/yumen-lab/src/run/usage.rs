@@ -1,0 +1,183 @@
+//! Processor time and memory of gateway, upstream and generator over a round, and who was at the limit.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::process;
+use crate::doctor::facts::CpuTimes;
+use crate::record::{Bottleneck, Part, Sample, Usage, Who};
+
+/// First processes of a part. More may come while it is watched.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Roots(Arc<Mutex<Vec<u32>>>);
+
+impl Roots {
+    pub(super) fn of(pids: &[u32]) -> Roots {
+        Roots(Arc::new(Mutex::new(pids.to_vec())))
+    }
+
+    pub(super) fn add(&self, pid: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+    }
+
+    pub(super) fn list(&self) -> Vec<u32> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The processes of a part, and how many processors it may use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watched {
+    pub(super) roots: Roots,
+    pub(super) cpus: usize,
+}
+
+/// The three parts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parts {
+    pub(super) gateway: Watched,
+    pub(super) upstream: Watched,
+    pub(super) generator: Watched,
+}
+
+/// Watches until `ended` is set.
+pub(super) fn watch(parts: &Parts, interval: Duration, ended: &AtomicBool) -> Usage {
+    let begun = Instant::now();
+    let times = CpuTimes::now();
+    let mut meters =
+        [&parts.gateway, &parts.upstream, &parts.generator].map(|watched| Meter::new(watched.clone()));
+    let mut next = begun + interval;
+    loop {
+        // the parts that end are asked a last time by whoever ends them; between samples little is lost
+        let over = ended.load(Ordering::Acquire);
+        let now = Instant::now();
+        if over || now >= next {
+            meters.iter_mut().for_each(|meter| meter.look(now - begun));
+            next = now + interval;
+        }
+        if over {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let stolen = times.zip(CpuTimes::now()).map_or(0.0, |(before, after)| after.stolen_since(before));
+    let [gateway, upstream, generator] = meters.map(Meter::part);
+    Usage { gateway, upstream, generator, stolen }
+}
+
+/// Adds up what threads used; those that ended keep what was last seen of them.
+struct Meter {
+    watched: Watched,
+    before: BTreeMap<u32, u64>,
+    last: BTreeMap<u32, u64>,
+    samples: Vec<Sample>,
+    used_ns: u64,
+    at: Duration,
+}
+
+impl Meter {
+    fn new(watched: Watched) -> Meter {
+        let before = process::cpu_ns_by_thread(&watched.roots.list());
+        let last = before.clone();
+        Meter { watched, before, last, samples: Vec::new(), used_ns: 0, at: Duration::ZERO }
+    }
+
+    fn look(&mut self, at: Duration) {
+        let roots = self.watched.roots.list();
+        if roots.is_empty() {
+            return;
+        }
+        self.last.extend(process::cpu_ns_by_thread(&roots));
+        let used = |(thread, ns): (&u32, &u64)| ns.saturating_sub(*self.before.get(thread).unwrap_or(&0));
+        let used_ns: u64 = self.last.iter().map(used).sum();
+        let passed_ns = (at - self.at).as_nanos().max(1) as f64;
+        self.samples.push(Sample {
+            at_ms: at.as_millis() as u64,
+            cpus: used_ns.saturating_sub(self.used_ns) as f64 / passed_ns,
+            rss_bytes: process::rss_bytes(&roots),
+        });
+        (self.used_ns, self.at) = (used_ns, at);
+    }
+
+    fn part(self) -> Part {
+        // the last interval may be too short to say anything
+        let whole = self.samples.iter().filter(|sample| sample.cpus.is_finite());
+        Part {
+            cpus: self.watched.cpus,
+            cpu_ns: self.used_ns,
+            cpus_peak: whole
+                .clone()
+                .map(|sample| sample.cpus.min(self.watched.cpus.max(1) as f64))
+                .fold(0.0, f64::max),
+            cpu_ns_per_request: 0.0,
+            rss_bytes_max: whole.map(|sample| sample.rss_bytes).max().unwrap_or(0),
+            samples: self.samples,
+        }
+    }
+}
+
+/// What the verdict rests on beside the usage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    /// How long the load took, nanoseconds.
+    pub(super) elapsed_ns: u64,
+    /// Share of what was offered that was answered; `None` where the load takes what it gets.
+    pub(super) answered: Option<f64>,
+    /// Whether upstream and generator share their processors.
+    pub(super) shared: bool,
+    /// Whether the gateway's processes are known.
+    pub(super) gateway_known: bool,
+    /// Whether there is a gateway at all.
+    pub(super) gateway: bool,
+}
+
+/// From this share on, a part counts as busy all the time.
+const BUSY: f64 = 0.9;
+/// From this share on, stolen time spoils a round.
+const STOLEN: f64 = 0.05;
+/// Answered like this, an offered load was met.
+const MET: f64 = 0.98;
+
+/// Who kept the rate from being higher. Pure.
+pub(super) fn bottleneck(usage: &Usage, offered: Offered) -> Bottleneck {
+    let share =
+        |part: &Part| part.cpu_ns as f64 / (offered.elapsed_ns.max(1) * part.cpus.max(1) as u64) as f64;
+    let (gateway, upstream, generator) =
+        (share(&usage.gateway), share(&usage.upstream), share(&usage.generator));
+    let figures = format!(
+        "processors busy: gateway {}, upstream {}, generator {}",
+        percent(gateway),
+        percent(upstream),
+        percent(generator)
+    );
+    let verdict = |who: Who, why: &str| Bottleneck { who, why: format!("{why}; {figures}") };
+    if usage.stolen >= STOLEN {
+        return verdict(Who::Machine, &format!("{} of the machine's time was stolen", percent(usage.stolen)));
+    }
+    if offered.gateway && offered.gateway_known && gateway >= BUSY {
+        return verdict(Who::Gateway, "the gateway used its processors to the full");
+    }
+    if offered.shared && upstream + generator >= BUSY {
+        let who = if upstream > generator { Who::Upstream } else { Who::Generator };
+        return verdict(who, "upstream and generator share processors, and those were used to the full");
+    }
+    if generator >= BUSY {
+        return verdict(Who::Generator, "the generator used its processors to the full");
+    }
+    if upstream >= BUSY {
+        return verdict(Who::Upstream, "the upstream used its processors to the full");
+    }
+    if offered.answered.is_some_and(|answered| answered >= MET) {
+        return verdict(Who::Load, "everything that was offered was answered");
+    }
+    if offered.gateway && !offered.gateway_known {
+        return verdict(Who::Unknown, "the gateway's processes are not known");
+    }
+    verdict(Who::Latency, "nobody was busy all the time: connections wait for answers")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

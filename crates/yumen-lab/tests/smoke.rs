@@ -1,0 +1,167 @@
+//! The lab itself: seconds-long runs against gateways that are really started. Nothing here asserts a speed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use yumen_lab::record::{Case, Round, Run, Who};
+
+/// Installed by `scripts/deps.sh test lab`, so they must be there; Envoy comes from PyPI and may be missing.
+const REQUIRED: &[&str] = &["yumen", "nginx", "haproxy"];
+
+/// The gateway beside the lab's own program; built where the workspace was not.
+fn yumen() -> PathBuf {
+    let yumen = Path::new(env!("CARGO_BIN_EXE_yumen-bench")).with_file_name("yumen");
+    if !yumen.is_file() {
+        let built = Command::new(env!("CARGO")).args(["build", "-q", "-p", "yumen"]).status().unwrap();
+        assert!(built.success() && yumen.is_file(), "{} is built", yumen.display());
+    }
+    yumen
+}
+
+fn run(scenario: &str) -> Run {
+    let out = std::env::temp_dir().join(format!("yumen-lab-smoke-{scenario}-{}", std::process::id()));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("{scenario}.yaml"));
+    let output = Command::new(env!("CARGO_BIN_EXE_yumen-bench"))
+        .arg("run")
+        .arg(file)
+        .args(["--targets", "yumen,nginx,haproxy,envoy", "--seed", "7", "--out"])
+        .arg(&out)
+        .env("YUMEN_BENCH_YUMEN", yumen())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let text = std::fs::read_to_string(out.join(format!("{scenario}.json"))).unwrap();
+    std::fs::remove_dir_all(&out).unwrap();
+    let run: Run = serde_json::from_str(&text).unwrap();
+    for name in REQUIRED {
+        assert!(run.targets.iter().any(|target| target.name == *name), "{name} took part:\n{said}");
+    }
+    for case in &run.cases {
+        for result in &case.results {
+            assert_eq!(result.missing, None, "{}, {}:\n{said}", case.label, result.target);
+        }
+    }
+    run
+}
+
+fn case<'a>(run: &'a Run, label: &str) -> &'a Case {
+    run.cases.iter().find(|case| case.label == label).unwrap()
+}
+
+/// The one round of every gateway in a case.
+fn gateways<'a>(run: &'a Run, label: &str) -> Vec<(&'a str, &'a Round)> {
+    let rounds = case(run, label).results.iter().filter(|result| result.target != "direct");
+    rounds.map(|result| (result.target.as_str(), &result.rounds[0])).collect()
+}
+
+#[test]
+fn every_kind_of_load_is_run_on_every_gateway() {
+    let run = run("smoke");
+    for case in run.cases.iter().filter(|case| case.label != "idle") {
+        for (name, round) in gateways(&run, &case.label) {
+            let what = format!("{}, {name}", case.label);
+            assert!(round.summary.responses > 0, "{what}: answers");
+            assert_eq!(round.summary.errors.total(), 0, "{what}: {:?}", round.summary.errors);
+            assert!(round.usage.gateway.cpu_ns > 0 && round.usage.gateway.rss_bytes_max > 0, "{what}: usage");
+            assert!(!round.usage.gateway.samples.is_empty() && !round.bottleneck.why.is_empty(), "{what}");
+            assert_ne!(round.bottleneck.who, Who::Unknown, "{what}");
+        }
+    }
+    check_connections(&run);
+    check_facts(&run);
+    for (name, round) in gateways(&run, "idle") {
+        let idle = round.summary.idle.as_ref().unwrap();
+        assert_eq!((idle.wanted, idle.held), (50, 50), "{name}");
+        assert!(idle.rss_held_bytes > 0, "{name}: its processes were looked at");
+    }
+    let direct = case(&run, "kept").results.iter().find(|result| result.target == "direct").unwrap();
+    assert!(direct.rounds[0].summary.responses > 0);
+}
+
+/// Kept connections are few, closed ones as many as the requests, and the upstream's are kept in either case.
+fn check_connections(run: &Run) {
+    for (name, round) in gateways(run, "kept") {
+        let counted = round.connections.unwrap();
+        assert_eq!(counted.client, 4, "{name}");
+        assert!(counted.upstream.unwrap() <= 16, "{name}: {counted:?}");
+    }
+    for (name, round) in gateways(run, "close") {
+        let counted = round.connections.unwrap();
+        assert!(counted.client >= counted.requests, "{name} closed after each answer: {counted:?}");
+        // the kernel counts what others on this machine do as well, so it can only be more
+        assert!(counted.door.unwrap() + 8 >= counted.requests, "{name}: {counted:?}");
+        assert!(counted.upstream.unwrap() <= 16, "{name} kept its upstream connections: {counted:?}");
+    }
+    for (name, round) in gateways(run, "tls") {
+        let connections = &round.summary.connections;
+        assert!(connections.full_handshakes >= round.summary.responses, "{name}: {connections:?}");
+        assert_eq!(
+            round.summary.tls.as_ref().unwrap().certificate_key.as_deref(),
+            Some("RSA 2048"),
+            "{name}"
+        );
+    }
+    for (name, round) in gateways(run, "mock") {
+        assert_eq!(round.connections.unwrap().upstream, Some(0), "{name} answered itself");
+    }
+}
+
+fn check_facts(run: &Run) {
+    assert!(run.ceilings.iter().any(|ceiling| ceiling.name == "link" && ceiling.per_second > 0.0));
+    assert!(run.ceilings.iter().any(|ceiling| ceiling.name == "upstream" && ceiling.per_second > 0.0));
+    assert!(!run.doctor.is_empty() && !run.machine.cpu.is_empty());
+    for target in run.targets.iter().filter(|target| target.name != "direct") {
+        assert!(target.version.is_some() && !target.configuration.is_empty(), "{}", target.name);
+        let secret = target.configuration.values().any(|text| text.contains("PRIVATE KEY"));
+        assert!(!secret, "{}: keys are left out", target.name);
+    }
+    let mut positions: Vec<usize> = run
+        .cases
+        .iter()
+        .flat_map(|case| &case.results)
+        .flat_map(|result| result.rounds.iter().map(|round| round.position))
+        .collect();
+    positions.sort_unstable();
+    assert_eq!(positions, (1..=positions.len()).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_gateway_takes_changes_its_own_way() {
+    let run = run("churn");
+    for (name, round) in gateways(&run, &run.cases[0].label) {
+        assert!(round.summary.responses > 0, "{name}");
+        assert!(!round.changes.is_empty(), "{name}: changes");
+        for change in &round.changes {
+            assert_eq!(change.error, None, "{name}: {}", change.what);
+        }
+        let seen = round.changes.iter().any(|change| change.effective_ms.is_some());
+        assert!(seen, "{name}: the new endpoint was used: {:?}", round.changes);
+        if name == "yumen" {
+            assert_eq!(round.summary.errors.total(), 0, "{:?}", round.summary.errors);
+        }
+    }
+    assert!(run.scenario.traps[0].seen.as_ref().unwrap().contains("changes"));
+}
+
+#[test]
+fn the_command_line_lists_and_examines() {
+    let ask = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_yumen-bench")).args(args).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    let (status, text) = ask(&["list"]);
+    assert_eq!(status, Some(0));
+    for word in ["connection-close", "R3", "haproxy", "apinto"] {
+        assert!(text.contains(word), "{text}");
+    }
+    let (status, text) = ask(&["doctor", "--connections", "1"]);
+    assert!(matches!(status, Some(0 | 1)), "{text}");
+    assert!(text.contains("fs.file-max") && text.contains("burstable"), "{text}");
+    let (status, text) = ask(&["run", "nothing-like-that"]);
+    assert_eq!(status, Some(2));
+    assert!(text.contains("nothing-like-that") && text.contains("route-scale"), "{text}");
+}

@@ -1,0 +1,223 @@
+//! One clock and one timer descriptor for all deadlines and intended moments of a thread.
+//! Must not know what is being waited for.
+//!
+//! The runtime's own timers round up to a millisecond, which would drown the latencies an open loop looks for,
+//! and cost more than a request spends on anything else.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+const NEVER: u64 = u64::MAX;
+
+/// Nanoseconds since a run began, alike on all its threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    /// The start on the kernel's monotonic clock, which the timer descriptor goes by.
+    start_kernel_ns: u64,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        let kernel = clock_gettime(ClockId::Monotonic);
+        let start_kernel_ns = kernel.tv_sec as u64 * 1_000_000_000 + kernel.tv_nsec as u64;
+        Self { start: Instant::now(), start_kernel_ns }
+    }
+
+    pub(crate) fn now_ns(self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    due_ns: Cell<u64>,
+    /// When the queue will look at this slot; `NEVER` when it is not queued.
+    queued_ns: Cell<u64>,
+    rung: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+struct Entry(Reverse<u64>, Rc<Slot>);
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+/// Rings at the earliest of all moments waited for.
+pub(crate) struct Alarm {
+    clock: Clock,
+    descriptor: AsyncFd<OwnedFd>,
+    queue: RefCell<BinaryHeap<Entry>>,
+    /// What the descriptor is set to.
+    armed_ns: Cell<u64>,
+}
+
+/// One moment, of one task at a time.
+pub(crate) struct Timer {
+    slot: Rc<Slot>,
+    alarm: Rc<Alarm>,
+}
+
+impl Alarm {
+    /// Must be called inside the runtime of the thread it serves.
+    pub(crate) fn new(clock: Clock) -> io::Result<Rc<Self>> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        #[allow(
+            deprecated,
+            reason = "its owner keeps one descriptor open; what replaces it is not safe to call"
+        )]
+        let descriptor = AsyncFd::with_interest(descriptor, Interest::READABLE)?;
+        Ok(Rc::new(Self {
+            clock,
+            descriptor,
+            queue: RefCell::new(BinaryHeap::new()),
+            armed_ns: Cell::new(NEVER),
+        }))
+    }
+
+    /// Wakes tasks when their moments come; runs as long as the thread.
+    pub(crate) async fn drive(self: Rc<Self>) -> io::Result<()> {
+        loop {
+            // Setting the descriptor again forgets how often it rang: it never needs to be read.
+            self.descriptor.readable().await?.clear_ready();
+            self.ring();
+        }
+    }
+
+    /// A moment that is not set.
+    pub(crate) fn timer(self: &Rc<Self>) -> Timer {
+        let slot = Slot {
+            due_ns: Cell::new(NEVER),
+            queued_ns: Cell::new(NEVER),
+            rung: Cell::new(false),
+            waker: RefCell::new(None),
+        };
+        Timer { slot: Rc::new(slot), alarm: self.clone() }
+    }
+
+    fn ring(&self) {
+        let now = self.clock.now_ns();
+        let mut queue = self.queue.borrow_mut();
+        while queue.peek().is_some_and(|entry| entry.0.0 <= now) {
+            let Some(Entry(Reverse(at), slot)) = queue.pop() else { break };
+            // A slot that was queued again for an earlier moment is looked at only there.
+            if slot.queued_ns.get() != at {
+                continue;
+            }
+            let due = slot.due_ns.get();
+            slot.queued_ns.set(NEVER);
+            if due <= now {
+                slot.rung.set(true);
+                if let Some(waker) = slot.waker.borrow().as_ref() {
+                    waker.wake_by_ref();
+                }
+            } else if due != NEVER {
+                slot.queued_ns.set(due);
+                queue.push(Entry(Reverse(due), slot));
+            }
+        }
+        let next = queue.peek().map_or(NEVER, |entry| entry.0.0);
+        drop(queue);
+        self.armed_ns.set(NEVER);
+        self.arm(next);
+    }
+
+    fn arm(&self, at_ns: u64) {
+        if at_ns >= self.armed_ns.get() {
+            return;
+        }
+        self.armed_ns.set(at_ns);
+        let at = self.clock.start_kernel_ns + at_ns;
+        let value = Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as _ };
+        let once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let setting = Itimerspec { it_interval: once, it_value: value };
+        timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::ABSTIME, &setting)
+            .expect("the descriptor is a timer and the moment is a valid time");
+    }
+}
+
+impl Timer {
+    /// Moves the moment. Later is a store; only earlier costs a system call.
+    pub(crate) fn set(&self, at_ns: u64) {
+        let slot = &self.slot;
+        slot.due_ns.set(at_ns);
+        slot.rung.set(false);
+        if at_ns < slot.queued_ns.get() {
+            slot.queued_ns.set(at_ns);
+            self.alarm.queue.borrow_mut().push(Entry(Reverse(at_ns), slot.clone()));
+            self.alarm.arm(at_ns);
+        }
+    }
+
+    /// Whether the moment has come; if not, the task is woken when it does.
+    pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
+        if self.slot.rung.get() {
+            return true;
+        }
+        let mut waker = self.slot.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        false
+    }
+
+    /// Returns at that moment, at once if it is past.
+    pub(crate) async fn until(&self, at_ns: u64) {
+        if at_ns <= self.alarm.clock.now_ns() {
+            return;
+        }
+        self.set(at_ns);
+        poll_fn(|cx| if self.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
+impl Timer {
+    /// What the future gives, or none where that moment comes first.
+    pub(crate) async fn within<T>(&self, at_ns: u64, future: impl Future<Output = T>) -> Option<T> {
+        self.set(at_ns);
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if self.is_over(cx) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.slot.due_ns.set(NEVER);
+        self.slot.waker.borrow_mut().take();
+    }
+}

@@ -1,0 +1,186 @@
+//! HTTP/1.1 as a client speaks it under load: one request, one response, no pipelining.
+//! Must not know when requests are due.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::alarm::Timer;
+use crate::prepared::Target;
+use crate::response::ResponseReader;
+use crate::stream::{News, Stream, connect};
+use crate::tally::{ErrorClass, Failure};
+use crate::worker::{Lane, Worker};
+
+/// A connection and where its response stands.
+pub(crate) struct Link {
+    pub(crate) stream: Stream,
+    reader: ResponseReader,
+    /// The response was over before the request was: what follows would be taken for its rest.
+    cut_short: bool,
+}
+
+/// The connections of one lane, by origin, and its deadline.
+pub(crate) struct Client {
+    links: Vec<Option<Link>>,
+    pub(crate) timer: Timer,
+    /// Counts connections, so that addresses and sources are taken in turn.
+    number: usize,
+}
+
+impl Client {
+    pub(crate) fn new(worker: &Rc<Worker>, number: usize) -> Self {
+        let links = worker.prepared.origins.iter().map(|_| None).collect();
+        Self { links, timer: worker.alarm.timer(), number }
+    }
+
+    /// Connects to every origin ahead of the first request. What fails is tried again, and counted, there.
+    pub(crate) async fn prepare(&mut self, worker: &Rc<Worker>) {
+        for origin in 0..self.links.len() {
+            let _ = self.link(worker, origin).await;
+        }
+    }
+
+    /// One request and its response: the status.
+    pub(crate) async fn exchange(
+        &mut self,
+        worker: &Rc<Worker>,
+        target: &Target,
+        lane: &Lane,
+    ) -> Result<u16, Failure> {
+        self.drop_stale(worker, target.origin).await?;
+        let timeout_ns = worker.prepared.plan.response_timeout_ms * 1_000_000;
+        let mut link = match self.links[target.origin].take() {
+            Some(link) => link,
+            None => self.connect(worker, target.origin).await?,
+        };
+        let started = worker.clock.now_ns();
+        self.timer.set(started + timeout_ns);
+        link.reader.restart();
+        lane.sent_ns.set(Some(started));
+        let mut written = 0;
+        poll_fn(|cx| {
+            let polled = link.poll_exchange(cx, worker, &target.encoded, &mut written);
+            if polled.is_pending() && self.timer.is_over(cx) {
+                return Poll::Ready(Err(timed_out(worker)));
+            }
+            polled
+        })
+        .await?;
+        let status = link.reader.status();
+        if link.reader.keep_alive() && !link.cut_short && !worker.prepared.plan.new_connection {
+            self.links[target.origin] = Some(link);
+        }
+        Ok(status)
+    }
+
+    /// Forgets a connection the server closed while nothing was in flight.
+    async fn drop_stale(&mut self, worker: &Worker, origin: usize) -> Result<(), Failure> {
+        let Some(link) = &mut self.links[origin] else { return Ok(()) };
+        let news = poll_fn(|cx| {
+            Poll::Ready(match link.stream.poll_news(cx) {
+                Poll::Ready(news) => Some(news),
+                Poll::Pending => None,
+            })
+        });
+        match news.await {
+            None => return Ok(()),
+            Some(News::Closed) => worker.tally.borrow_mut().closed_by_server += 1,
+            Some(News::Bytes) => {
+                self.links[origin] = None;
+                return Err(Failure::new(ErrorClass::Protocol, "bytes came before the request"));
+            }
+        }
+        self.links[origin] = None;
+        Ok(())
+    }
+
+    /// Connects where there is no connection yet.
+    pub(crate) async fn link(&mut self, worker: &Rc<Worker>, origin: usize) -> Result<(), Failure> {
+        if self.links[origin].is_none() {
+            self.links[origin] = Some(self.connect(worker, origin).await?);
+        }
+        Ok(())
+    }
+
+    async fn connect(&mut self, worker: &Rc<Worker>, origin: usize) -> Result<Link, Failure> {
+        let number = self.number;
+        self.number += worker.prepared.plan.connections;
+        let stream = connect(worker, &worker.prepared.origins[origin], number, &self.timer).await?;
+        Ok(Link { stream, reader: ResponseReader::new(worker.prepared.head_request), cut_short: false })
+    }
+
+    /// Gives the connection away, where there is one.
+    pub(crate) fn into_link(mut self) -> Option<Link> {
+        self.links.iter_mut().find_map(Option::take)
+    }
+}
+
+fn timed_out(worker: &Worker) -> Failure {
+    let message = format!("no whole response within {} ms", worker.prepared.plan.response_timeout_ms);
+    Failure::new(ErrorClass::ResponseTimeout, message)
+}
+
+impl Link {
+    /// Writes what is left of the request and reads what there is of the response.
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        request: &[u8],
+        written: &mut usize,
+    ) -> Poll<Result<(), Failure>> {
+        let whole = self.poll_request(cx, request, written);
+        if let Poll::Ready(Err(error)) = whole {
+            return Poll::Ready(Err(Failure::new(ErrorClass::Write, error)));
+        }
+        // A response may come before the request is whole; waiting for it to be read could block both sides.
+        let mut scratch = worker.scratch.borrow_mut();
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(Failure::new(ErrorClass::Read, error)));
+                }
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => return Poll::Ready(self.ended()),
+                Poll::Ready(Ok(())) => {}
+            }
+            if let Err(malformed) = self.reader.feed(buffer.filled()) {
+                return Poll::Ready(Err(Failure::new(ErrorClass::Protocol, malformed)));
+            }
+            if self.reader.is_done() {
+                self.cut_short = whole.is_pending();
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &[u8],
+        written: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        while *written < request.len() {
+            match Pin::new(&mut self.stream).poll_write(cx, &request[*written..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => *written += count,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn ended(&mut self) -> Result<(), Failure> {
+        match self.reader.finish() {
+            true => Ok(()),
+            false => Err(Failure::new(ErrorClass::Read, "the connection ended before the response did")),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! HTTP/2 as a client speaks it under load: many streams on one connection, one for each lane.
+//! Must not know when requests are due.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use http::Request;
+use tokio::sync::Mutex;
+use tokio::task::spawn_local;
+
+use crate::alarm::Timer;
+use crate::prepared::Target;
+use crate::stream::{Stream, connect};
+use crate::tally::{ErrorClass, Failure};
+use crate::worker::{Lane, Worker};
+
+/// So wide that the generator never holds a server back.
+const STREAM_WINDOW_BYTES: u32 = 16 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
+
+/// The connections of one thread.
+pub(crate) struct Sessions(Vec<Rc<Session>>);
+
+/// One connection to each origin, made when it is needed and shared by some lanes.
+pub(crate) struct Session {
+    places: Vec<Rc<Place>>,
+    number: Cell<usize>,
+}
+
+#[derive(Default)]
+struct Place {
+    sender: RefCell<Option<SendRequest<Bytes>>>,
+    /// Which connection the sender belongs to.
+    generation: Cell<u64>,
+    /// Held by the lane that connects.
+    connecting: Mutex<()>,
+}
+
+impl Sessions {
+    pub(crate) fn new(worker: &Rc<Worker>, lanes: usize) -> Self {
+        let connections = lanes / worker.prepared.plan.streams;
+        let session = |index| {
+            let places = worker.prepared.origins.iter().map(|_| Rc::default()).collect();
+            Rc::new(Session {
+                places,
+                number: Cell::new(worker.thread + index * worker.prepared.plan.threads),
+            })
+        };
+        Self((0..connections).map(session).collect())
+    }
+
+    pub(crate) fn of_lane(&self, worker: &Worker, lane: usize) -> Rc<Session> {
+        self.0[lane / worker.prepared.plan.streams].clone()
+    }
+
+    /// Connects ahead of the first request. What fails is tried again, and counted, there.
+    pub(crate) async fn prepare(&self, worker: &Rc<Worker>) {
+        let timer = worker.alarm.timer();
+        for session in &self.0 {
+            for origin in 0..session.places.len() {
+                let _ = session.sender(worker, origin, &timer).await;
+            }
+        }
+    }
+}
+
+impl Session {
+    /// One request and its response: the status.
+    pub(crate) async fn exchange(
+        &self,
+        worker: &Rc<Worker>,
+        target: &Target,
+        lane: &Lane,
+        timer: &Timer,
+    ) -> Result<u16, Failure> {
+        let sender = self.sender(worker, target.origin, timer).await?;
+        let request = target.request.as_ref().expect("plans of HTTP/2 have requests prepared");
+        let started = worker.clock.now_ns();
+        lane.sent_ns.set(Some(started));
+        let timeout_ms = worker.prepared.plan.response_timeout_ms;
+        let body = worker.prepared.body.clone();
+        let answer =
+            timer.within(started + timeout_ms * 1_000_000, answer(sender, request.clone(), body)).await;
+        if worker.prepared.plan.new_connection {
+            self.places[target.origin].forget();
+        }
+        match answer {
+            None => {
+                let message = format!("no whole response within {timeout_ms} ms");
+                Err(Failure::new(ErrorClass::ResponseTimeout, message))
+            }
+            Some(Ok(status)) => Ok(status),
+            Some(Err(error)) => Err(failure(&error)),
+        }
+    }
+
+    /// The connection's sender, connected anew where there is none.
+    async fn sender(
+        &self,
+        worker: &Rc<Worker>,
+        origin: usize,
+        timer: &Timer,
+    ) -> Result<SendRequest<Bytes>, Failure> {
+        let place = &self.places[origin];
+        if let Some(sender) = place.sender.borrow().as_ref() {
+            return Ok(sender.clone());
+        }
+        let _connecting = place.connecting.lock().await;
+        if let Some(sender) = place.sender.borrow().as_ref() {
+            return Ok(sender.clone());
+        }
+        let number = self.number.get();
+        self.number.set(number + worker.prepared.plan.connections);
+        let stream = connect(worker, &worker.prepared.origins[origin], number, timer).await?;
+        place.settle(worker, stream).await
+    }
+}
+
+impl Place {
+    /// Speaks HTTP/2 over a fresh connection from now on.
+    async fn settle(
+        self: &Rc<Self>,
+        worker: &Rc<Worker>,
+        stream: Stream,
+    ) -> Result<SendRequest<Bytes>, Failure> {
+        if stream.agreed_protocol().is_some_and(|agreed| agreed != b"h2") {
+            return Err(Failure::new(ErrorClass::Protocol, "the server did not agree to h2 by ALPN"));
+        }
+        let (sender, connection) = Builder::new()
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .enable_push(false)
+            .handshake::<_, Bytes>(stream)
+            .await
+            .map_err(|error| failure(&error))?;
+        let generation = self.generation.get() + 1;
+        self.generation.set(generation);
+        *self.sender.borrow_mut() = Some(sender.clone());
+        let (place, worker) = (self.clone(), worker.clone());
+        spawn_local(async move {
+            let ended = connection.await;
+            if place.generation.get() == generation
+                && place.sender.borrow_mut().take().is_some()
+                && ended.is_ok()
+            {
+                worker.tally.borrow_mut().closed_by_server += 1;
+            }
+        });
+        Ok(sender)
+    }
+
+    fn forget(&self) {
+        self.sender.borrow_mut().take();
+    }
+}
+
+async fn answer(sender: SendRequest<Bytes>, request: Request<()>, body: Bytes) -> Result<u16, h2::Error> {
+    let mut sender = sender.ready().await?;
+    let (response, mut stream) = sender.send_request(request, body.is_empty())?;
+    if !body.is_empty() {
+        stream.send_data(body, true)?;
+    }
+    let response = response.await?;
+    let status = response.status().as_u16();
+    let mut body = response.into_body();
+    while let Some(chunk) = body.data().await {
+        let length = chunk?.len();
+        body.flow_control().release_capacity(length)?;
+    }
+    Ok(status)
+}
+
+/// A stream that dies with its connection failed to be read; one refused or broken alone is the protocol's matter.
+fn failure(error: &h2::Error) -> Failure {
+    let ended = error.is_io() || (error.is_go_away() && error.is_remote());
+    Failure::new(if ended { ErrorClass::Read } else { ErrorClass::Protocol }, error)
+}

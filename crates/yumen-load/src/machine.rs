@@ -1,0 +1,118 @@
+//! Facts of the machine and of processes, as Linux tells them. What it does not tell stays empty.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::prepared::LoadError;
+use crate::summary::{Generator, Machine};
+
+/// Open files beside the connections.
+const SPARE_FILES: u64 = 64;
+
+pub(crate) fn facts() -> Machine {
+    let kernel = read("/proc/sys/kernel/osrelease");
+    Machine {
+        cpu: line_value(&read("/proc/cpuinfo"), "model name", ':').unwrap_or_default(),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: kib(&read("/proc/meminfo"), "MemTotal").unwrap_or(0) * 1024,
+        kernel: format!("{} {}", read("/proc/sys/kernel/ostype").trim(), kernel.trim()).trim().to_owned(),
+        os: line_value(&read("/etc/os-release"), "PRETTY_NAME", '=')
+            .unwrap_or_default()
+            .trim_matches('"')
+            .to_owned(),
+    }
+}
+
+/// CPU time of this process so far, user and kernel apart.
+pub fn own_cost() -> Generator {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    let total_ns = spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64;
+    // The clock is exact and does not tell the two apart; the ticks do, and are coarse.
+    let stat = read("/proc/self/stat");
+    let ticks = |index: usize| after_name(&stat).nth(index).and_then(|text| text.parse::<u64>().ok());
+    let (user, system) = (ticks(11).unwrap_or(0), ticks(12).unwrap_or(0));
+    let share = if user + system == 0 { 1.0 } else { user as f64 / (user + system) as f64 };
+    let cpu_user_ns = (total_ns as f64 * share) as u64;
+    Generator {
+        cpu_user_ns,
+        cpu_system_ns: total_ns - cpu_user_ns,
+        rss_max_bytes: kib(&read("/proc/self/status"), "VmHWM").unwrap_or(0) * 1024,
+    }
+}
+
+/// What was spent between two readings.
+pub(crate) fn cost_between(before: &Generator, after: &Generator) -> Generator {
+    Generator {
+        cpu_user_ns: after.cpu_user_ns.saturating_sub(before.cpu_user_ns),
+        cpu_system_ns: after.cpu_system_ns.saturating_sub(before.cpu_system_ns),
+        rss_max_bytes: after.rss_max_bytes,
+    }
+}
+
+/// The processes and all their descendants.
+pub(crate) fn with_children(pids: &[u32]) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let stat = read(&format!("/proc/{pid}/stat"));
+        if let Some(parent) = after_name(&stat).nth(1).and_then(|text| text.parse().ok()) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found: Vec<u32> = Vec::new();
+    let mut waiting = pids.to_vec();
+    while let Some(pid) = waiting.pop() {
+        if !found.contains(&pid) {
+            found.push(pid);
+            waiting.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Resident memory of processes together, bytes.
+pub(crate) fn rss_bytes(pids: &[u32]) -> u64 {
+    let of = |pid: &u32| kib(&read(&format!("/proc/{pid}/status")), "VmRSS").unwrap_or(0) * 1024;
+    pids.iter().map(of).sum()
+}
+
+/// Makes room for so many connections, or says why there is none.
+pub(crate) fn allow_open_files(connections: u64) -> Result<(), LoadError> {
+    let wanted = connections + SPARE_FILES;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    // Whoever may raise the hard limit as well has it raised; for others it is the bound.
+    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|maximum| maximum.max(wanted)) };
+    setrlimit(Resource::Nofile, raised).map_err(|_| {
+        let maximum = limit.maximum.unwrap_or(0);
+        LoadError::Plan(format!(
+            "{connections} connections need {wanted} open files; at most {maximum} are allowed (ulimit -n)"
+        ))
+    })
+}
+
+/// The fields of a `stat` line after the process's name, which may hold blanks itself.
+fn after_name(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
+}
+
+fn line_value(text: &str, name: &str, separator: char) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(separator)?.1.trim().to_owned())
+}
+
+fn kib(text: &str, name: &str) -> Option<u64> {
+    line_value(text, name, ':')?.trim_end_matches("kB").trim().parse().ok()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}

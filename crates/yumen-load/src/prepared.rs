@@ -1,0 +1,288 @@
+//! A plan made ready: addresses resolved, requests encoded, TLS configured. Must not know connections.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+use crate::plan::{Kind, Plan, Protocol};
+use crate::tls;
+
+/// The most URLs times weights a run may have.
+const ORDER_MAX: usize = 4_000_000;
+/// Fields HTTP/2 has no place for: they describe a connection.
+const CONNECTION_FIELDS: [&str; 5] =
+    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+
+/// Why a plan cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A part of the plan makes no sense.
+    #[error("{0}")]
+    Plan(String),
+    /// A URL cannot be used.
+    #[error("{url}: {why}")]
+    Url {
+        /// As it was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// TLS could not be set up.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The system refused something the run needs.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// Its answer.
+        source: std::io::Error,
+    },
+}
+
+/// A scheme, host and port: what connections are made to.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    key: (bool, String, u16),
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// The name for TLS, for `https`.
+    pub(crate) server_name: Option<ServerName<'static>>,
+}
+
+/// One URL's request.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Index of its origin.
+    pub(crate) origin: usize,
+    /// The whole request as HTTP/1.1 writes it.
+    pub(crate) encoded: Bytes,
+    /// The same as HTTP/2 takes it.
+    pub(crate) request: Option<Request<()>>,
+}
+
+/// Everything threads share and never change.
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    pub(crate) origins: Vec<Origin>,
+    pub(crate) targets: Vec<Target>,
+    /// Indexes of targets by weight, mixed.
+    pub(crate) order: Vec<u32>,
+    pub(crate) body: Bytes,
+    pub(crate) head_request: bool,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Prepared {
+    pub(crate) fn new(plan: &Plan) -> Result<Self, LoadError> {
+        check(plan)?;
+        let mut origins: Vec<Origin> = Vec::new();
+        let mut targets = Vec::new();
+        for weighted in &plan.urls {
+            let bad = |why: String| LoadError::Url { url: weighted.url.clone(), why };
+            let uri: Uri = weighted.url.parse().map_err(|error| bad(format!("{error}")))?;
+            let key = origin_key(&uri).map_err(bad)?;
+            let origin = match origins.iter().position(|origin| origin.key == key) {
+                Some(index) => index,
+                None => {
+                    origins.push(Origin::resolve(key, plan).map_err(bad)?);
+                    origins.len() - 1
+                }
+            };
+            let request = match plan.protocol {
+                Protocol::Http1 => None,
+                Protocol::Http2 => Some(request(plan, &uri)?),
+            };
+            targets.push(Target { origin, encoded: encode(plan, &uri), request });
+        }
+        let secure = origins.iter().any(|origin| origin.server_name.is_some());
+        Ok(Self {
+            order: mix(plan)?,
+            body: Bytes::from(plan.body.clone()),
+            head_request: plan.method == "HEAD",
+            tls: secure.then(|| tls::client(plan)).transpose()?,
+            plan: Plan { body_bytes: plan.body.len() as u64, body: Vec::new(), ..plan.clone() },
+            origins,
+            targets,
+        })
+    }
+
+    /// Requests in flight at once over the whole run.
+    pub(crate) fn lanes(&self) -> usize {
+        match self.plan.protocol {
+            Protocol::Http1 => self.plan.connections,
+            Protocol::Http2 => self.plan.connections * self.plan.streams,
+        }
+    }
+}
+
+fn check(plan: &Plan) -> Result<(), LoadError> {
+    let wrong = |message: &str| Err(LoadError::Plan(message.to_owned()));
+    let positive = |rate: f64| rate.is_finite() && rate > 0.0;
+    if plan.urls.is_empty() {
+        return wrong("no URL is given");
+    }
+    if plan.connections == 0 || plan.threads == 0 || plan.streams == 0 {
+        return wrong("connections, threads and streams must each be at least 1");
+    }
+    if plan.connections < plan.threads {
+        return wrong("there are fewer connections than threads: each thread needs one");
+    }
+    if plan.connect_timeout_ms == 0 || plan.response_timeout_ms == 0 {
+        return wrong("timeouts must be at least a millisecond");
+    }
+    if plan.protocol == Protocol::Http2 && plan.new_connection && plan.streams > 1 {
+        return wrong("a new connection for each request leaves no room for several streams on one");
+    }
+    if plan.warmup_ms > 0 && (plan.duration_ms.is_none() || plan.count.is_some()) {
+        return wrong("a warm-up goes with a duration, not with a count");
+    }
+    match &plan.kind {
+        Kind::Closed | Kind::Open { .. } if plan.duration_ms.is_none() && plan.count.is_none() => {
+            wrong("neither a duration nor a count is given: the run would not end")
+        }
+        Kind::Open { rate } if !positive(*rate) => wrong("the rate must be above 0"),
+        Kind::Ramp { low, high, step, calls, connections_per_step } => {
+            if !positive(*low) || !positive(*step) || !high.is_finite() || high < low {
+                wrong("a ramp needs 0 < low <= high and a step above 0")
+            } else if *calls == 0 || *connections_per_step == 0 {
+                wrong("a ramp needs at least one call per connection and one connection per step")
+            } else if (high - low) / step > 10_000.0 {
+                wrong("a ramp of more than 10 000 steps")
+            } else {
+                only_http1(plan, "a rate ramp")
+            }
+        }
+        Kind::Idle { .. } => only_http1(plan, "holding idle connections"),
+        _ => Ok(()),
+    }
+}
+
+fn only_http1(plan: &Plan, what: &str) -> Result<(), LoadError> {
+    match plan.protocol {
+        Protocol::Http1 => Ok(()),
+        Protocol::Http2 => Err(LoadError::Plan(format!("{what} is made with HTTP/1.1"))),
+    }
+}
+
+fn origin_key(uri: &Uri) -> Result<(bool, String, u16), String> {
+    let secure = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        other => {
+            return Err(format!("the scheme is {}; http and https are allowed", other.unwrap_or("missing")));
+        }
+    };
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or("there is no host")?;
+    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    Ok((secure, host.trim_matches(['[', ']']).to_owned(), port))
+}
+
+impl Origin {
+    fn resolve(key: (bool, String, u16), plan: &Plan) -> Result<Self, String> {
+        let (secure, host, port) = &key;
+        let addresses = (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string())?;
+        let addresses: Vec<_> = addresses.collect();
+        if addresses.is_empty() {
+            return Err("the host has no address".to_owned());
+        }
+        let name = plan.tls.server_name.as_ref().unwrap_or(host).clone();
+        let server_name = secure
+            .then(|| ServerName::try_from(name).map_err(|error| format!("server name: {error}")))
+            .transpose()?;
+        Ok(Self { addresses, server_name, key })
+    }
+}
+
+/// The request as it goes over the wire: what was given, and only what was not given added.
+fn encode(plan: &Plan, uri: &Uri) -> Bytes {
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    let mut out = format!("{} {} HTTP/1.1\r\n", plan.method, target).into_bytes();
+    let given = |name: &str| plan.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    if !given("host") {
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        out.extend_from_slice(format!("Host: {host}\r\n").as_bytes());
+    }
+    for (name, value) in &plan.headers {
+        out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    let wants_length = !plan.body.is_empty() || matches!(plan.method.as_str(), "POST" | "PUT" | "PATCH");
+    if wants_length && !given("content-length") && !given("transfer-encoding") {
+        out.extend_from_slice(format!("Content-Length: {}\r\n", plan.body.len()).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&plan.body);
+    Bytes::from(out)
+}
+
+fn request(plan: &Plan, uri: &Uri) -> Result<Request<()>, LoadError> {
+    let bad = |what: String| LoadError::Plan(what);
+    let method: Method = plan.method.parse().map_err(|_| bad(format!("{}: not a method", plan.method)))?;
+    let mut request = Request::new(());
+    *request.method_mut() = method;
+    *request.uri_mut() = uri.clone();
+    *request.version_mut() = http::Version::HTTP_2;
+    for (name, value) in &plan.headers {
+        if CONNECTION_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field)) {
+            return Err(bad(format!("header {name}: HTTP/2 has no connection fields")));
+        }
+        if name.eq_ignore_ascii_case("host") {
+            let host = value.parse().map_err(|_| bad(format!("header Host: {value}: not an authority")))?;
+            *request.uri_mut() = with_authority(uri, host).map_err(bad)?;
+            continue;
+        }
+        let field =
+            HeaderName::try_from(name.as_str()).map_err(|_| bad(format!("header {name}: not a name")))?;
+        let text = HeaderValue::try_from(value.as_str())
+            .map_err(|_| bad(format!("header {name}: {value}: not a field value")))?;
+        request.headers_mut().append(field, text);
+    }
+    if !plan.body.is_empty() && !request.headers().contains_key(http::header::CONTENT_LENGTH) {
+        request.headers_mut().insert(http::header::CONTENT_LENGTH, (plan.body.len() as u64).into());
+    }
+    Ok(request)
+}
+
+fn with_authority(uri: &Uri, authority: http::uri::Authority) -> Result<Uri, String> {
+    let mut parts = uri.clone().into_parts();
+    parts.authority = Some(authority);
+    Uri::from_parts(parts).map_err(|error| error.to_string())
+}
+
+/// Targets by weight in a mixed order that is the same in every run.
+fn mix(plan: &Plan) -> Result<Vec<u32>, LoadError> {
+    let divisor = plan.urls.iter().fold(0, |divisor, url| greatest_common_divisor(divisor, url.weight));
+    if divisor == 0 {
+        return Err(LoadError::Plan("every weight is 0".to_owned()));
+    }
+    let length: u64 = plan.urls.iter().map(|url| u64::from(url.weight / divisor)).sum();
+    if length > ORDER_MAX as u64 {
+        return Err(LoadError::Plan(format!("the weights add up to {length}; at most {ORDER_MAX}")));
+    }
+    let mut order = Vec::with_capacity(length as usize);
+    for (index, url) in plan.urls.iter().enumerate() {
+        order.extend(std::iter::repeat_n(index as u32, (url.weight / divisor) as usize));
+    }
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    for last in (1..order.len()).rev() {
+        order.swap(last, (next_random(&mut state) % (last as u64 + 1)) as usize);
+    }
+    Ok(order)
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// SplitMix64: good enough to mix by, alike everywhere.
+pub(crate) fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

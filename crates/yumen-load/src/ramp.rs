@@ -1,0 +1,64 @@
+//! One step of a rate ramp, as httperf makes it: connections begin at a constant rate, each makes its calls one
+//! after another and ends. Must not know the other steps.
+
+use std::rc::Rc;
+
+use tokio::task::spawn_local;
+
+use crate::http1::Client;
+use crate::plan::Kind;
+use crate::tally::Moments;
+use crate::worker::{Lane, Worker};
+
+/// What a step asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// Connections per second over all threads.
+    pub(crate) rate: f64,
+    pub(crate) connections: u64,
+    pub(crate) calls: u32,
+}
+
+/// The rates of a ramp in order.
+pub(crate) fn steps(kind: &Kind) -> Vec<Step> {
+    let Kind::Ramp { low, high, step, calls, connections_per_step } = *kind else { return Vec::new() };
+    let count = ((high - low) / step + 1e-9).floor() as u64 + 1;
+    let rates = (0..count).map(|index| low + index as f64 * step);
+    rates.map(|rate| Step { rate, connections: connections_per_step, calls }).collect()
+}
+
+/// This thread's share of the step's connections.
+pub(crate) async fn work(worker: &Rc<Worker>) {
+    let Some(step) = worker.shared.ramp else { return };
+    let timer = worker.alarm.timer();
+    let mut tasks = Vec::new();
+    for number in (worker.thread as u64..step.connections).step_by(worker.prepared.plan.threads) {
+        let due_ns = worker.start_ns() + (number as f64 * 1e9 / step.rate) as u64;
+        timer.until(due_ns).await;
+        tasks.push(spawn_local(connection(worker.clone(), number as usize, step.calls)));
+    }
+    for task in tasks {
+        // A connection that panicked is over as well.
+        let _ = task.await;
+    }
+}
+
+/// One connection and its calls; the first that fails ends it.
+async fn connection(worker: Rc<Worker>, number: usize, calls: u32) {
+    let lane = Lane::unscheduled(&worker, number);
+    let mut client = Client::new(&worker, number);
+    for _ in 0..calls {
+        lane.sent_ns.set(None);
+        let outcome = client.exchange(&worker, worker.pick(&lane), &lane).await;
+        let moments =
+            Moments { intended_ns: None, sent_ns: lane.sent_ns.get(), ended_ns: worker.clock.now_ns() };
+        let mut tally = worker.tally.borrow_mut();
+        match outcome {
+            Ok(status) => tally.answered(moments, status),
+            Err(failure) => {
+                tally.failed(moments, failure);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! HTTP/1 responses as a load generator needs them: where they end, their status, whether the connection stays.
+//! Must not know sockets. What cannot be understood is `Malformed`, never guessed at.
+
+use memchr::{memchr, memmem};
+
+/// Longer heads are not believed.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Why bytes are not a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("the status line is not one of HTTP/1")]
+    StatusLine,
+    #[error("the head is longer than {HEAD_BYTES_MAX} bytes")]
+    HeadTooLong,
+    #[error("Content-Length is not one number")]
+    ContentLength,
+    #[error("the chunked body is broken")]
+    Chunk,
+    #[error("bytes came after the response")]
+    Surplus,
+    #[error("the protocol was switched without being asked to")]
+    Switched,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    Sized(u64),
+    Chunked(Chunk),
+    UntilClose,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chunk {
+    /// In the hexadecimal size; whether a digit was seen.
+    Size {
+        size: u64,
+        digits: u8,
+    },
+    /// After the size, before the end of its line.
+    Extension(u64),
+    Data(u64),
+    /// The line end after the data.
+    DataEnd,
+    /// In a line of the trailer section; whether it has a byte so far.
+    Trailer {
+        empty: bool,
+    },
+}
+
+/// Reads one response after another from bytes cut anywhere.
+#[derive(Debug)]
+pub(crate) struct ResponseReader {
+    state: State,
+    /// The part of a head that came so far, where it did not come in one piece.
+    head: Vec<u8>,
+    /// The request was HEAD: no body follows.
+    bodiless: bool,
+    status: u16,
+    keep_alive: bool,
+}
+
+impl ResponseReader {
+    pub(crate) fn new(head_request: bool) -> Self {
+        Self { state: State::Head, head: Vec::new(), bodiless: head_request, status: 0, keep_alive: true }
+    }
+
+    /// Gets ready for the next response.
+    pub(crate) fn restart(&mut self) {
+        self.state = State::Head;
+        self.head.clear();
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Status of the response read last.
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Whether the connection may carry another request.
+    pub(crate) fn keep_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Takes what was read. All of it belongs to the response, or it is malformed.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            let taken = match &mut self.state {
+                State::Done => return Err(Malformed::Surplus),
+                State::Head => self.feed_head(bytes)?,
+                State::Sized(left) => {
+                    let taken = (*left).min(bytes.len() as u64);
+                    *left -= taken;
+                    if *left == 0 {
+                        self.state = State::Done;
+                    }
+                    taken as usize
+                }
+                State::UntilClose => bytes.len(),
+                State::Chunked(chunk) => {
+                    let (taken, next) = chunk.feed(bytes)?;
+                    self.state = next.map_or(State::Done, State::Chunked);
+                    taken
+                }
+            };
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    /// The connection ended; whether the response did too, and rightly so.
+    pub(crate) fn finish(&mut self) -> bool {
+        if self.state == State::UntilClose {
+            self.state = State::Done;
+            self.keep_alive = false;
+        }
+        self.is_done()
+    }
+
+    fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        if self.head.is_empty()
+            && let Some(end) = memmem::find(bytes, b"\r\n\r\n")
+        {
+            self.read_head(&bytes[..end + 2])?;
+            return Ok(end + 4);
+        }
+        let before = self.head.len();
+        self.head.extend_from_slice(bytes);
+        let Some(end) = memmem::find(&self.head[before.saturating_sub(3)..], b"\r\n\r\n") else {
+            if self.head.len() > HEAD_BYTES_MAX {
+                return Err(Malformed::HeadTooLong);
+            }
+            self.check_beginning()?;
+            return Ok(bytes.len());
+        };
+        let end = before.saturating_sub(3) + end;
+        let head = std::mem::take(&mut self.head);
+        self.read_head(&head[..end + 2])?;
+        self.head = head;
+        self.head.clear();
+        Ok(end + 4 - before)
+    }
+
+    /// What is not HTTP is told apart at its first bytes, not at a timeout.
+    fn check_beginning(&self) -> Result<(), Malformed> {
+        let expected = b"HTTP/1.";
+        let length = self.head.len().min(expected.len());
+        if self.head[..length] == expected[..length] { Ok(()) } else { Err(Malformed::StatusLine) }
+    }
+
+    /// A head with its last line end, without the empty line.
+    fn read_head(&mut self, head: &[u8]) -> Result<(), Malformed> {
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(Malformed::HeadTooLong);
+        }
+        let end = memchr(b'\n', head).ok_or(Malformed::StatusLine)?;
+        let (status, minor) = status_line(&head[..end])?;
+        let fields = Fields::read(&head[end + 1..])?;
+        if status < 200 {
+            return if status == 101 { Err(Malformed::Switched) } else { Ok(()) };
+        }
+        self.status = status;
+        self.keep_alive = if minor == 0 { fields.keep_alive } else { !fields.close };
+        let empty = self.bodiless || status == 204 || status == 304;
+        self.state = match fields {
+            _ if empty => State::Done,
+            Fields { chunked: true, .. } => State::Chunked(Chunk::START),
+            Fields { coded: true, .. } => State::UntilClose,
+            Fields { length: Some(0), .. } => State::Done,
+            Fields { length: Some(length), .. } => State::Sized(length),
+            _ => State::UntilClose,
+        };
+        self.keep_alive &= self.state != State::UntilClose;
+        Ok(())
+    }
+}
+
+fn status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
+    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9', b' ', a, b, c, rest @ ..] = line
+    else {
+        return Err(Malformed::StatusLine);
+    };
+    let digits = [a, b, c].map(|digit| digit.wrapping_sub(b'0'));
+    let ends = matches!(rest, [] | [b' ' | b'\r', ..]);
+    if digits.iter().any(|digit| *digit > 9) || digits[0] == 0 || !ends {
+        return Err(Malformed::StatusLine);
+    }
+    let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(*digit));
+    Ok((status, minor - b'0'))
+}
+
+/// The few fields that decide where a response ends.
+#[derive(Default)]
+pub(crate) struct Fields {
+    pub(crate) length: Option<u64>,
+    /// Some transfer coding is applied.
+    pub(crate) coded: bool,
+    /// The last one is `chunked`.
+    pub(crate) chunked: bool,
+    pub(crate) close: bool,
+    pub(crate) keep_alive: bool,
+}
+
+impl Fields {
+    /// Reads the lines after the first.
+    pub(crate) fn read(mut lines: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Self::default();
+        while let Some(end) = memchr(b'\n', lines) {
+            let line = &lines[..end];
+            lines = &lines[end + 1..];
+            // Only names beginning like these matter; most lines are left at the first byte.
+            if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
+                continue;
+            }
+            let Some(colon) = memchr(b':', line) else { continue };
+            let value = line[colon + 1..].trim_ascii();
+            match &line[..colon] {
+                name if name.eq_ignore_ascii_case(b"content-length") => fields.add_length(value)?,
+                name if name.eq_ignore_ascii_case(b"connection") => fields.add_connection(value),
+                name if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                    fields.coded = true;
+                    fields.chunked = last_token(value).eq_ignore_ascii_case(b"chunked");
+                }
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+
+    fn add_length(&mut self, value: &[u8]) -> Result<(), Malformed> {
+        let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let length = digits.and_then(|text| text.parse().ok()).ok_or(Malformed::ContentLength)?;
+        if self.length.is_some_and(|before| before != length) {
+            return Err(Malformed::ContentLength);
+        }
+        self.length = Some(length);
+        Ok(())
+    }
+
+    fn add_connection(&mut self, value: &[u8]) {
+        for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            self.close |= token.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+}
+
+fn last_token(value: &[u8]) -> &[u8] {
+    value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii()
+}
+
+impl Chunk {
+    pub(crate) const START: Self = Self::Size { size: 0, digits: 0 };
+
+    /// Bytes taken, and the state after them; none when the body is over.
+    pub(crate) fn feed(self, bytes: &[u8]) -> Result<(usize, Option<Self>), Malformed> {
+        let byte = bytes[0];
+        let next = match self {
+            Self::Data(left) => {
+                let taken = left.min(bytes.len() as u64);
+                let rest = left - taken;
+                let next = if rest == 0 { Self::DataEnd } else { Self::Data(rest) };
+                return Ok((taken as usize, Some(next)));
+            }
+            Self::Size { size, digits } => match (byte as char).to_digit(16) {
+                Some(digit) if digits < 16 => {
+                    Self::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
+                }
+                None if digits > 0 && matches!(byte, b';' | b' ' | b'\t' | b'\r') => Self::Extension(size),
+                None if digits > 0 && byte == b'\n' => Self::after_size(size),
+                _ => return Err(Malformed::Chunk),
+            },
+            Self::Extension(size) if byte == b'\n' => Self::after_size(size),
+            Self::Extension(size) => Self::Extension(size),
+            Self::DataEnd if byte == b'\r' => Self::DataEnd,
+            Self::DataEnd if byte == b'\n' => Self::START,
+            Self::DataEnd => return Err(Malformed::Chunk),
+            Self::Trailer { empty: true } if byte == b'\n' => return Ok((1, None)),
+            Self::Trailer { empty } => Self::Trailer { empty: byte == b'\n' || (empty && byte == b'\r') },
+        };
+        Ok((1, Some(next)))
+    }
+
+    fn after_size(size: u64) -> Self {
+        if size == 0 { Self::Trailer { empty: true } } else { Self::Data(size) }
+    }
+}

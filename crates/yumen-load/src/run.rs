@@ -1,0 +1,370 @@
+//! A whole run: threads started, seconds put together, steps of a ramp one after another, the result written down.
+//! Must not know protocols.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use hdrhistogram::Histogram;
+
+use crate::plan::{Kind, Plan, Protocol};
+use crate::prepared::{LoadError, Prepared};
+use crate::summary::{Connections, FORMAT, Generator, Idle, RampStep, Second, Summary};
+use crate::tally::{Interval, Tally, latency};
+use crate::worker::{self, Shared};
+use crate::{machine, ramp};
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How a run is going.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The second that is over.
+    pub second: Second,
+    /// Responses so far.
+    pub responses: u64,
+    /// Errors so far.
+    pub errors: u64,
+    /// Step of the ramp, from 1, and how many there are.
+    pub step: Option<(usize, usize)>,
+    /// Idle connections open, and how many are wanted.
+    pub idle: Option<(u64, u64)>,
+}
+
+/// What a phase, a whole run or one step of a ramp, has come to.
+struct Phase {
+    tally: Tally,
+    timeline: Vec<Second>,
+    elapsed_ns: u64,
+    cost: Generator,
+    idle: Option<Idle>,
+}
+
+/// Runs the plan to its end. `watch` is told of every second that is over.
+pub fn run(plan: &Plan, mut watch: impl FnMut(&Progress)) -> Result<Summary, LoadError> {
+    let prepared = Arc::new(Prepared::new(plan)?);
+    machine::allow_open_files((plan.connections * prepared.origins.len()) as u64)?;
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let steps = ramp::steps(&plan.kind);
+    let mut progress = Progress::default();
+    let mut ramp = Vec::new();
+    let phase = if steps.is_empty() {
+        phase(&prepared, None, &mut progress, &mut watch)?
+    } else {
+        let mut whole: Option<Phase> = None;
+        for (index, step) in steps.iter().enumerate() {
+            progress.step = Some((index + 1, steps.len()));
+            let one = phase(&prepared, Some(*step), &mut progress, &mut watch)?;
+            ramp.push(ramp_step(step, &one));
+            whole = Some(match whole {
+                None => one,
+                Some(before) => before.followed_by(one),
+            });
+        }
+        whole.ok_or_else(|| LoadError::Plan("the ramp has no step".to_owned()))?
+    };
+    Ok(summary(&prepared, started.as_millis() as u64, phase, ramp))
+}
+
+fn phase(
+    prepared: &Arc<Prepared>,
+    step: Option<ramp::Step>,
+    progress: &mut Progress,
+    watch: &mut dyn FnMut(&Progress),
+) -> Result<Phase, LoadError> {
+    let mut idle = IdleWatch::new(&prepared.plan);
+    let shared = Shared::new(prepared.clone(), step);
+    let (sender, intervals) = channel();
+    let threads = start(&shared, &sender)?;
+    drop(sender);
+    let mut timeline = Timeline::new(prepared.plan.threads);
+    let before = gather(&shared, &intervals, &mut timeline, &mut idle, progress, watch);
+    let mut tally: Option<Tally> = None;
+    for thread in threads {
+        let counted = thread
+            .join()
+            .map_err(|_| LoadError::Plan("a thread of the generator panicked".to_owned()))?
+            .map_err(|source| LoadError::System { what: "a thread's event loop", source })?;
+        match &mut tally {
+            None => tally = Some(counted),
+            Some(sum) => sum.merge(&counted),
+        }
+    }
+    let cost = machine::cost_between(&before, &machine::own_cost());
+    let tally = tally.ok_or_else(|| LoadError::Plan("there was no thread".to_owned()))?;
+    let elapsed_ns = elapsed_ns(&shared, &tally);
+    Ok(Phase {
+        timeline: timeline.finish(elapsed_ns),
+        elapsed_ns,
+        tally,
+        cost,
+        idle: idle.map(IdleWatch::finish),
+    })
+}
+
+type Thread = JoinHandle<std::io::Result<Tally>>;
+
+fn start(shared: &Arc<Shared>, intervals: &Sender<Interval>) -> Result<Vec<Thread>, LoadError> {
+    let threads = 0..shared.prepared.plan.threads;
+    let started = threads.map(|thread| {
+        let (shared, intervals) = (shared.clone(), intervals.clone());
+        let name = format!("load-{thread}");
+        std::thread::Builder::new().name(name).spawn(move || worker::run(shared, thread, intervals))
+    });
+    let threads: Result<_, _> = started.collect();
+    threads.map_err(|source| LoadError::System { what: "starting a thread", source })
+}
+
+/// Puts seconds together until all threads are done; gives what had been spent when counting began.
+fn gather(
+    shared: &Shared,
+    intervals: &Receiver<Interval>,
+    timeline: &mut Timeline,
+    idle: &mut Option<IdleWatch>,
+    progress: &mut Progress,
+    watch: &mut dyn FnMut(&Progress),
+) -> Generator {
+    let mut before = None;
+    loop {
+        let began = shared.counted_from_ns().is_some_and(|from| shared.clock.now_ns() >= from);
+        if before.is_none() && began {
+            before = Some(machine::own_cost());
+        }
+        let patience = if before.is_none() || idle.is_some() { LOOK } else { Duration::from_secs(1) };
+        match intervals.recv_timeout(patience) {
+            Err(RecvTimeoutError::Disconnected) => return before.unwrap_or_default(),
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(interval) => {
+                progress.responses += interval.responses;
+                progress.errors += interval.errors;
+                if let Some(second) = timeline.add(interval) {
+                    progress.second = second;
+                    watch(progress);
+                }
+            }
+        }
+        if let Some(idle) = idle {
+            progress.idle = Some(idle.look(shared));
+        }
+    }
+}
+
+fn elapsed_ns(shared: &Shared, tally: &Tally) -> u64 {
+    let plan = &shared.prepared.plan;
+    match plan.duration_ms {
+        Some(duration_ms) if plan.count.is_none() => duration_ms * 1_000_000,
+        _ => tally.last_ended_ns.saturating_sub(shared.counted_from_ns().unwrap_or(0)).max(1),
+    }
+}
+
+/// Seconds as threads hand them over, until all have.
+struct Timeline {
+    threads: usize,
+    open: BTreeMap<u64, (usize, Interval)>,
+    done: BTreeMap<u64, Second>,
+}
+
+impl Timeline {
+    fn new(threads: usize) -> Self {
+        Self { threads, open: BTreeMap::new(), done: BTreeMap::new() }
+    }
+
+    /// Adds a thread's second; gives those that are complete by it.
+    fn add(&mut self, interval: Interval) -> Option<Second> {
+        let second = interval.second;
+        let parts = match self.open.get_mut(&second) {
+            None => {
+                self.open.insert(second, (1, interval));
+                1
+            }
+            Some((parts, sum)) => {
+                *parts += 1;
+                sum.responses += interval.responses;
+                sum.errors += interval.errors;
+                sum.latencies.add(&interval.latencies).expect("both have the same bounds");
+                *parts
+            }
+        };
+        if parts < self.threads {
+            return None;
+        }
+        let (_, sum) = self.open.remove(&second)?;
+        let complete = to_second(&sum);
+        self.done.insert(second, complete.clone());
+        Some(complete)
+    }
+
+    /// Every second of the run, quiet ones too.
+    fn finish(mut self, elapsed_ns: u64) -> Vec<Second> {
+        for (second, (_, sum)) in std::mem::take(&mut self.open) {
+            self.done.insert(second, to_second(&sum));
+        }
+        let seconds = elapsed_ns.div_ceil(1_000_000_000);
+        (0..seconds)
+            .map(|second| self.done.remove(&second).unwrap_or(Second { second, ..Second::default() }))
+            .collect()
+    }
+}
+
+fn to_second(sum: &Interval) -> Second {
+    Second {
+        second: sum.second,
+        responses: sum.responses,
+        errors: sum.errors,
+        p50_ns: sum.latencies.value_at_percentile(50.0),
+        p99_ns: sum.latencies.value_at_percentile(99.0),
+        max_ns: sum.latencies.max(),
+    }
+}
+
+/// Looks at the target's memory before, and once all connections have been held long enough.
+struct IdleWatch {
+    found: Idle,
+    hold: Duration,
+    opening: Instant,
+    all_open: Option<Instant>,
+}
+
+impl IdleWatch {
+    fn new(plan: &Plan) -> Option<Self> {
+        let Kind::Idle { hold_ms, requests_first, pids } = &plan.kind else { return None };
+        let pids = machine::with_children(pids);
+        let rss_before_bytes = machine::rss_bytes(&pids);
+        let wanted = plan.connections as u64;
+        let found =
+            Idle { wanted, requests_first: *requests_first, pids, rss_before_bytes, ..Idle::default() };
+        Some(Self { found, hold: Duration::from_millis(*hold_ms), opening: Instant::now(), all_open: None })
+    }
+
+    /// Connections open, and wanted.
+    fn look(&mut self, shared: &Shared) -> (u64, u64) {
+        let gate = &shared.idle;
+        let (opened, failed) = (gate.opened.load(Ordering::Acquire), gate.failed.load(Ordering::Acquire));
+        if gate.released.load(Ordering::Acquire) {
+            return (self.found.held, self.found.wanted);
+        }
+        if self.all_open.is_none() && opened + failed == self.found.wanted {
+            self.all_open = Some(Instant::now());
+            self.found.opening_ns = self.opening.elapsed().as_nanos() as u64;
+        }
+        let lost = gate.lost.load(Ordering::Acquire);
+        if let Some(since) = self.all_open
+            && since.elapsed() >= self.hold
+        {
+            self.found.held_ns = since.elapsed().as_nanos() as u64;
+            self.found.rss_held_bytes = machine::rss_bytes(&self.found.pids);
+            self.found.lost = lost;
+            self.found.held = opened - lost;
+            gate.released.store(true, Ordering::Release);
+        }
+        (opened - lost, self.found.wanted)
+    }
+
+    fn finish(mut self) -> Idle {
+        let found = &mut self.found;
+        if !found.pids.is_empty() && found.held > 0 {
+            let grown = found.rss_held_bytes as f64 - found.rss_before_bytes as f64;
+            found.rss_per_connection_bytes = Some(grown / found.held as f64);
+        }
+        self.found
+    }
+}
+
+impl Phase {
+    fn followed_by(mut self, next: Self) -> Self {
+        self.tally.merge(&next.tally);
+        let offset = self.timeline.len() as u64;
+        self.timeline.extend(
+            next.timeline.into_iter().map(|second| Second { second: second.second + offset, ..second }),
+        );
+        self.elapsed_ns += next.elapsed_ns;
+        self.cost.cpu_user_ns += next.cost.cpu_user_ns;
+        self.cost.cpu_system_ns += next.cost.cpu_system_ns;
+        self.cost.rss_max_bytes = next.cost.rss_max_bytes;
+        self
+    }
+}
+
+fn ramp_step(step: &ramp::Step, phase: &Phase) -> RampStep {
+    let tally = &phase.tally;
+    let seconds = phase.elapsed_ns as f64 / 1e9;
+    let calls = step.connections * u64::from(step.calls);
+    let good = tally.responses - tally.errors.bad_status;
+    // The last second is not whole and would count as a slow one.
+    let whole = &phase.timeline[..phase.timeline.len().saturating_sub(1)];
+    let mut rates: Vec<f64> = whole.iter().map(|second| second.responses as f64).collect();
+    let reply_rate = tally.responses as f64 / seconds;
+    if rates.is_empty() {
+        rates.push(reply_rate);
+    }
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / rates.len() as f64;
+    RampStep {
+        connection_rate: step.rate,
+        demanded_request_rate: step.rate * f64::from(step.calls),
+        achieved_connection_rate: tally.opened as f64 / seconds,
+        request_rate: tally.requests as f64 / seconds,
+        reply_rate_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
+        reply_rate,
+        reply_rate_max: rates.iter().copied().fold(0.0, f64::max),
+        reply_rate_stdev: variance.sqrt(),
+        net_io_bytes: (tally.bytes_sent + tally.bytes_received) as f64 / seconds,
+        calls,
+        responses: tally.responses,
+        errors: tally.errors.clone(),
+        error_percent: calls.saturating_sub(good) as f64 * 100.0 / calls as f64,
+        latency: latency(&tally.latencies),
+    }
+}
+
+fn summary(prepared: &Prepared, started_unix_ms: u64, phase: Phase, ramp: Vec<RampStep>) -> Summary {
+    let Phase { tally, timeline, elapsed_ns, cost, idle } = phase;
+    let recorded = |histogram: &Histogram<u64>| (!histogram.is_empty()).then(|| latency(histogram));
+    let open = matches!(prepared.plan.kind, Kind::Open { .. });
+    let protocol = match prepared.plan.protocol {
+        Protocol::Http1 => "HTTP/1.1",
+        Protocol::Http2 => "HTTP/2",
+    };
+    Summary {
+        format: FORMAT,
+        plan: prepared.plan.clone(),
+        started_unix_ms,
+        elapsed_ns,
+        protocol: protocol.to_owned(),
+        connections: Connections {
+            opened: tally.opened,
+            full_handshakes: tally.full_handshakes,
+            resumed_handshakes: tally.resumed_handshakes,
+            closed_by_server: tally.closed_by_server,
+        },
+        requests: tally.requests,
+        responses: tally.responses,
+        unanswered: tally.unanswered,
+        bytes_sent: tally.bytes_sent,
+        bytes_received: tally.bytes_received,
+        latency: latency(&tally.latencies),
+        latency_corrected: open.then(|| latency(&tally.corrected)),
+        connect_latency: recorded(&tally.connects),
+        schedule_lag: open.then(|| latency(&tally.lags)),
+        tls: tally.tls,
+        statuses: tally.statuses,
+        errors: tally.errors,
+        timeline,
+        ramp,
+        idle,
+        generator: cost,
+        machine: machine::facts(),
+        versions: versions(),
+    }
+}
+
+fn versions() -> BTreeMap<String, String> {
+    let entry = |name: &str, version: &str| (name.to_owned(), version.to_owned());
+    BTreeMap::from([
+        entry("yumen-load", env!("CARGO_PKG_VERSION")),
+        entry("kernel", &machine::facts().kernel),
+    ])
+}

@@ -1,0 +1,135 @@
+//! TLS as the generator speaks it: one version or both, resumed or not, verified only where asked.
+//! Must not know connections.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientSessionMemoryCache, Resumption};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::public_key::PublicKey;
+
+use crate::plan::{Plan, Protocol, TlsVersion};
+use crate::prepared::LoadError;
+use crate::summary::TlsFacts;
+
+/// Sessions kept for resumption, by server.
+const SESSIONS: usize = 256;
+
+pub(crate) fn client(plan: &Plan) -> Result<Arc<ClientConfig>, LoadError> {
+    let wrong = |error: String| LoadError::Tls(error);
+    let versions: &[&'static rustls::SupportedProtocolVersion] = match plan.tls.version {
+        None => &[&TLS13, &TLS12],
+        Some(TlsVersion::V12) => &[&TLS12],
+        Some(TlsVersion::V13) => &[&TLS13],
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| wrong(error.to_string()))?;
+    let builder = match &plan.tls.ca_file {
+        Some(file) => builder.with_root_certificates(anchors(file).map_err(wrong)?),
+        None => {
+            let verifier = Arc::new(Unverified(signatures(&provider)));
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_no_client_auth();
+    config.resumption = match plan.tls.resumption {
+        true => Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS))),
+        false => Resumption::disabled(),
+    };
+    config.alpn_protocols = match plan.protocol {
+        Protocol::Http1 => vec![b"http/1.1".to_vec()],
+        Protocol::Http2 => vec![b"h2".to_vec()],
+    };
+    Ok(Arc::new(config))
+}
+
+fn anchors(file: &str) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(file).map_err(|error| format!("{file}: {error}"))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| format!("{file}: {error}"))?;
+        store.add(certificate).map_err(|error| format!("{file}: {error}"))?;
+    }
+    if store.is_empty() {
+        return Err(format!("{file}: there is no certificate in it"));
+    }
+    Ok(store)
+}
+
+/// What was agreed on.
+pub(crate) fn facts(connection: &ClientConnection) -> TlsFacts {
+    let version = connection.protocol_version().and_then(|version| version.as_str());
+    let version = version.map_or_else(String::new, |text| text.replace("TLSv1_", "TLSv1."));
+    let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
+    let group = connection.negotiated_key_exchange_group().and_then(|group| group.name().as_str());
+    let certificate = connection.peer_certificates().and_then(|chain| chain.first());
+    TlsFacts {
+        version,
+        cipher_suite: suite.unwrap_or_default().to_owned(),
+        key_exchange: group.map(str::to_owned),
+        alpn: connection.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()),
+        certificate_key: certificate.and_then(|certificate| certificate_key(certificate)),
+    }
+}
+
+fn certificate_key(certificate: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    match certificate.public_key().parsed().ok()? {
+        PublicKey::RSA(key) => Some(format!("RSA {}", key.key_size())),
+        PublicKey::EC(point) => Some(format!("ECDSA P-{}", point.key_size())),
+        _ => None,
+    }
+}
+
+/// Takes any certificate: the servers measured have certificates of their own making.
+#[derive(Debug)]
+struct Unverified(WebPkiSupportedAlgorithms);
+
+fn signatures(provider: &CryptoProvider) -> WebPkiSupportedAlgorithms {
+    provider.signature_verification_algorithms
+}
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    // Signatures are checked all the same: that is part of a handshake's cost.
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

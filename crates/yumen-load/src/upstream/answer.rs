@@ -1,0 +1,138 @@
+//! What each path is answered with. Must not know connections.
+
+use bytes::Bytes;
+
+/// Bodies up to this size leave in one write with their head.
+pub(crate) const SMALL_BYTES: u64 = 64 * 1024;
+/// The largest body a path may ask for.
+const BODY_BYTES_MAX: u64 = 16 << 30;
+/// The whole response to `/ping` in the first report, head included.
+const PING_RESPONSE_BYTES: usize = 181;
+const PAGE_BYTES: usize = 2048;
+
+/// A response but for what depends on the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Body,
+    /// Bytes of a field that fills the head up to the size wanted.
+    pub(crate) filler: usize,
+}
+
+/// A body: bytes, or so many of no meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    Bytes(Bytes),
+    Filler(u64),
+}
+
+impl Body {
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Filler(length) => *length,
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn text(status: u16, text: impl Into<Bytes>) -> Self {
+        Self { status, content_type: "text/plain", body: Body::Bytes(text.into()), filler: 0 }
+    }
+
+    fn filler(length: u64) -> Self {
+        Self { status: 200, content_type: "text/plain", body: Body::Filler(length), filler: 0 }
+    }
+
+    /// What a path is answered with where nothing goes wrong. Unknown ones are the default body: gateways
+    /// are measured with as many routes as anyone likes.
+    pub(crate) fn of(path: &str, default_bytes: u64) -> Self {
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        if let Some(count) = path.strip_prefix("/bytes/").and_then(size) {
+            return Self::filler(count);
+        }
+        if let Some(status) = path.strip_prefix("/status/").and_then(|text| text.parse().ok()) {
+            return match status {
+                200..=599 => Self::text(status, Bytes::new()),
+                _ => Self::text(400, "the status must be from 200 to 599\n"),
+            };
+        }
+        match path {
+            "/ping" => Self::ping(),
+            "/hello" => {
+                Self { content_type: "application/json", ..Self::text(200, r#"{"message":"hello world"}"#) }
+            }
+            "/page" => Self { content_type: "text/html", ..Self::text(200, page()) },
+            _ => match path.strip_prefix('/').and_then(size) {
+                Some(count) => Self::filler(count),
+                None => Self::filler(default_bytes),
+            },
+        }
+    }
+
+    /// `ok`, in a response of the size the first report names.
+    fn ping() -> Self {
+        let mut answer = Self::text(200, "ok");
+        let bare = answer.head(false).len() + 2 + FILLER_FIELD.len() + 2;
+        answer.filler = PING_RESPONSE_BYTES - bare;
+        answer
+    }
+
+    /// The head as HTTP/1.1 writes it, the empty line included.
+    pub(crate) fn head(&self, close: bool) -> Vec<u8> {
+        let mut head = Vec::with_capacity(192);
+        head.extend_from_slice(b"HTTP/1.1 ");
+        head.extend_from_slice(itoa::Buffer::new().format(self.status).as_bytes());
+        head.push(b' ');
+        head.extend_from_slice(reason(self.status).as_bytes());
+        head.extend_from_slice(b"\r\nServer: yumen-bench\r\nContent-Type: ");
+        head.extend_from_slice(self.content_type.as_bytes());
+        if !matches!(self.status, 204 | 304) {
+            head.extend_from_slice(b"\r\nContent-Length: ");
+            head.extend_from_slice(itoa::Buffer::new().format(self.body.length()).as_bytes());
+        }
+        head.extend_from_slice(b"\r\n");
+        if self.filler > 0 {
+            head.extend_from_slice(FILLER_FIELD);
+            head.resize(head.len() + self.filler, b'-');
+            head.extend_from_slice(b"\r\n");
+        }
+        if close {
+            head.extend_from_slice(b"Connection: close\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        head
+    }
+}
+
+const FILLER_FIELD: &[u8] = b"X-Filler: ";
+
+/// A number of bytes: `N`, `Nk` or `Nm`.
+fn size(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    (bytes <= BODY_BYTES_MAX).then_some(bytes)
+}
+
+/// A static page of about 2 KB, as the third report serves.
+fn page() -> String {
+    let mut page = "<!DOCTYPE html>\n<html><head><title>yumen-bench</title></head><body>\n".to_owned();
+    let end = "</body></html>\n";
+    while page.len() + end.len() < PAGE_BYTES {
+        page.push_str("<p>A paragraph of a static page.</p>\n");
+    }
+    page.push_str(end);
+    page
+}
+
+fn reason(status: u16) -> &'static str {
+    http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Unnamed")
+}

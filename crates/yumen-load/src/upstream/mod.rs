@@ -1,0 +1,231 @@
+//! The server behind the gateways: bodies of settable size after settable latency, with settable failures.
+//! Must not know what asks it.
+
+mod answer;
+mod behaviour;
+mod request;
+mod serve;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, Socket, Type};
+
+pub use behaviour::{Behaviour, LatencyShape, Stalls};
+
+use crate::alarm::Clock;
+use crate::machine::own_cost;
+
+/// Connections that may wait to be accepted; the kernel has a bound of its own.
+const BACKLOG: i32 = 65_535;
+
+/// What an upstream is asked to be.
+#[derive(Clone, Debug)]
+pub struct UpstreamOptions {
+    /// Where HTTP/1.1 and HTTP/2 with prior knowledge are served; port 0 takes any.
+    pub listen: SocketAddr,
+    /// Where both are served over TLS.
+    pub listen_tls: Option<SocketAddr>,
+    /// What it shows over TLS.
+    pub certificate: Certificate,
+    /// Threads, each with sockets of its own.
+    pub threads: usize,
+    /// Bytes of the body for paths that do not name a size.
+    pub body_bytes: u64,
+    /// Latency, failures and limits.
+    pub behaviour: Behaviour,
+}
+
+/// The certificate shown over TLS.
+#[derive(Clone, Debug)]
+pub enum Certificate {
+    /// Made at the start, signed by itself, with an RSA key of 2048 bits.
+    Rsa,
+    /// Made at the start, signed by itself, with a P-256 key.
+    Ecdsa,
+    /// Read from two PEM files: the chain and the key.
+    Files(String, String),
+}
+
+/// What an upstream has done since it started. Served as JSON at `/stats`, which does not count itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamStats {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections open now.
+    pub open_connections: u64,
+    /// Requests read.
+    pub requests: u64,
+    /// Responses that were errors on purpose.
+    pub errors_on_purpose: u64,
+    /// Requests over the rate limit, answered 429.
+    pub limited: u64,
+    /// Its own CPU time, nanoseconds.
+    pub cpu_ns: u64,
+    /// Since it started, milliseconds.
+    pub uptime_ms: u64,
+}
+
+/// A running upstream. It ends when this is dropped.
+pub struct Upstream {
+    address: SocketAddr,
+    address_tls: Option<SocketAddr>,
+    server: Arc<Server>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// What the threads share.
+pub(crate) struct Server {
+    pub(crate) clock: Clock,
+    pub(crate) behaviour: behaviour::State,
+    pub(crate) body_bytes: u64,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    connections: AtomicU64,
+    open: AtomicU64,
+    requests: AtomicU64,
+    errors: AtomicU64,
+    limited: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// Starts an upstream; it serves when this returns.
+pub fn upstream(options: &UpstreamOptions) -> io::Result<Upstream> {
+    let tls = options.listen_tls.map(|_| server_tls(&options.certificate)).transpose()?;
+    let first = listener(options.listen)?;
+    let first_tls = options.listen_tls.map(listener).transpose()?;
+    let address = first.local_addr()?;
+    let address_tls = first_tls.as_ref().map(TcpListener::local_addr).transpose()?;
+    let server = Arc::new(Server {
+        clock: Clock::start(),
+        behaviour: behaviour::State::new(options.behaviour.clone()),
+        body_bytes: options.body_bytes,
+        tls,
+        connections: AtomicU64::new(0),
+        open: AtomicU64::new(0),
+        requests: AtomicU64::new(0),
+        errors: AtomicU64::new(0),
+        limited: AtomicU64::new(0),
+        stopped: AtomicBool::new(false),
+    });
+    let mut sockets = vec![(first, first_tls)];
+    for _ in 1..options.threads.max(1) {
+        sockets.push((listener(address)?, address_tls.map(listener).transpose()?));
+    }
+    let mut threads = Vec::new();
+    for (number, (plain, tls)) in sockets.into_iter().enumerate() {
+        let server = server.clone();
+        let thread = std::thread::Builder::new().name(format!("upstream-{number}"));
+        threads.push(thread.spawn(move || serve::run(server, number as u64, plain, tls))?);
+    }
+    Ok(Upstream { address, address_tls, server, threads })
+}
+
+impl Upstream {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it listens for TLS.
+    pub fn address_tls(&self) -> Option<SocketAddr> {
+        self.address_tls
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> UpstreamStats {
+        self.server.stats()
+    }
+
+    /// Serves until a thread fails.
+    pub fn join(mut self) -> io::Result<()> {
+        for thread in self.threads.drain(..) {
+            thread.join().map_err(|_| io::Error::other("a thread of the upstream panicked"))??;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.server.stopped.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // A thread that failed has nothing more to say here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Server {
+    fn stats(&self) -> UpstreamStats {
+        let cost = own_cost();
+        UpstreamStats {
+            connections: self.connections.load(Ordering::Relaxed),
+            open_connections: self.open.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            errors_on_purpose: self.errors.load(Ordering::Relaxed),
+            limited: self.limited.load(Ordering::Relaxed),
+            cpu_ns: cost.cpu_user_ns + cost.cpu_system_ns,
+            uptime_ms: self.clock.now_ns() / 1_000_000,
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+}
+
+/// Every thread listens on a socket of its own; the kernel deals connections out.
+fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn server_tls(certificate: &Certificate) -> io::Result<Arc<ServerConfig>> {
+    let (chain, key) = match certificate {
+        Certificate::Files(chain, key) => from_files(chain, key).map_err(io::Error::other)?,
+        Certificate::Rsa => self_signed(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048))?,
+        Certificate::Ecdsa => self_signed(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256))?,
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(io::Error::other)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().map_err(io::Error::other)?;
+    Ok(Arc::new(config))
+}
+
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn from_files(chain: &str, key: &str) -> Result<Identity, String> {
+    let read = |error: rustls::pki_types::pem::Error| format!("{chain}: {error}");
+    let chain =
+        CertificateDer::pem_file_iter(chain).map_err(read)?.collect::<Result<_, _>>().map_err(read)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{key}: {error}"))?;
+    Ok((chain, key))
+}
+
+fn self_signed(key: Result<KeyPair, rcgen::Error>) -> io::Result<Identity> {
+    let key = key.map_err(io::Error::other)?;
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names)
+        .and_then(|parameters| parameters.self_signed(&key))
+        .map_err(io::Error::other)?;
+    let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(io::Error::other)?;
+    Ok((vec![certificate.der().clone()], key))
+}

@@ -1,0 +1,83 @@
+//! HTTP/1 requests as an upstream needs them: method, path, where the body ends. Must not know sockets.
+
+use memchr::{memchr, memmem};
+
+use crate::response::{Chunk, Fields, Malformed};
+
+/// The longest head that is read.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// What matters of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) path: String,
+    pub(crate) head_only: bool,
+    pub(crate) keep_alive: bool,
+    pub(crate) body: RequestBody,
+}
+
+/// What is left of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestBody {
+    Done,
+    Sized(u64),
+    Chunked(Chunk),
+}
+
+impl Request {
+    /// The request at the beginning of the bytes, and the length of its head; none if more is needed.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
+            return if bytes.len() > HEAD_BYTES_MAX { Err(Malformed::HeadTooLong) } else { Ok(None) };
+        };
+        let head = &bytes[..end + 2];
+        let line_end = memchr(b'\n', head).ok_or(Malformed::StatusLine)?;
+        let line = std::str::from_utf8(&head[..line_end - 1]).map_err(|_| Malformed::StatusLine)?;
+        let mut words = line.split(' ');
+        let (Some(method), Some(path), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(Malformed::StatusLine);
+        };
+        let old = match version {
+            "HTTP/1.1" => false,
+            "HTTP/1.0" => true,
+            _ => return Err(Malformed::StatusLine),
+        };
+        let fields = Fields::read(&head[line_end + 1..])?;
+        let body = match (fields.chunked, fields.length) {
+            (true, _) => RequestBody::Chunked(Chunk::START),
+            (false, None | Some(0)) => RequestBody::Done,
+            (false, Some(length)) => RequestBody::Sized(length),
+        };
+        let keep_alive = if old { fields.keep_alive } else { !fields.close };
+        let request = Self { path: path.to_owned(), head_only: method == "HEAD", keep_alive, body };
+        Ok(Some((request, end + 4)))
+    }
+}
+
+impl RequestBody {
+    /// Takes what belongs to the body; the number of bytes it was.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            taken += match self {
+                Self::Done => break,
+                Self::Sized(left) => {
+                    let some = (*left).min((bytes.len() - taken) as u64);
+                    *left -= some;
+                    if *left == 0 {
+                        *self = Self::Done;
+                    }
+                    some as usize
+                }
+                Self::Chunked(chunk) => {
+                    let (some, next) = chunk.feed(&bytes[taken..])?;
+                    *self = next.map_or(Self::Done, Self::Chunked);
+                    some
+                }
+            };
+        }
+        Ok(taken)
+    }
+}

@@ -1,0 +1,308 @@
+//! One thread of the upstream: accepts, reads requests, waits as long as told, answers.
+//! Must not know what decides about waiting and failing.
+
+use std::cell::Cell;
+use std::io;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::spawn_local;
+use tokio_rustls::TlsAcceptor;
+
+use crate::alarm::{Alarm, Timer};
+use crate::upstream::Server;
+use crate::upstream::answer::{Answer, Body, SMALL_BYTES};
+use crate::upstream::behaviour::Verdict;
+use crate::upstream::request::{Request, RequestBody};
+
+const LOOK_NS: u64 = 20_000_000;
+const READ_BYTES: usize = 16 * 1024;
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+static FILLER: [u8; SMALL_BYTES as usize] = [b'x'; SMALL_BYTES as usize];
+
+/// What the tasks of one thread share.
+struct Thread {
+    server: Arc<Server>,
+    alarm: Rc<Alarm>,
+    random: Cell<u64>,
+}
+
+/// Serves until the server is stopped.
+pub(crate) fn run(
+    server: Arc<Server>,
+    seed: u64,
+    plain: TcpListener,
+    tls: Option<TcpListener>,
+) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
+    runtime.block_on(async move {
+        let alarm = Alarm::new(server.clock)?;
+        let thread = Rc::new(Thread { server, alarm: alarm.clone(), random: Cell::new(seed) });
+        spawn_local(async move { alarm.drive().await });
+        spawn_local(accept(thread.clone(), tokio::net::TcpListener::from_std(plain)?, false));
+        if let Some(tls) = tls {
+            spawn_local(accept(thread.clone(), tokio::net::TcpListener::from_std(tls)?, true));
+        }
+        let timer = thread.alarm.timer();
+        while !thread.server.is_stopped() {
+            timer.until(thread.server.clock.now_ns() + LOOK_NS).await;
+        }
+        Ok(())
+    })
+}
+
+async fn accept(thread: Rc<Thread>, listener: tokio::net::TcpListener, tls: bool) {
+    let timer = thread.alarm.timer();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                thread.server.connections.fetch_add(1, Ordering::Relaxed);
+                thread.server.open.fetch_add(1, Ordering::Relaxed);
+                let thread = thread.clone();
+                spawn_local(async move {
+                    // How a connection ends is the client's business to tell.
+                    let _ = connection(&thread, stream, tls).await;
+                    thread.server.open.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+            // Out of descriptors, most likely: some connection will end.
+            Err(_) => timer.until(thread.server.clock.now_ns() + LOOK_NS).await,
+        }
+    }
+}
+
+async fn connection(thread: &Rc<Thread>, stream: TcpStream, tls: bool) -> io::Result<()> {
+    let (true, Some(config)) = (tls, &thread.server.tls) else {
+        return speak(thread, stream, false).await;
+    };
+    let stream = TlsAcceptor::from(config.clone()).accept(stream).await?;
+    let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    speak(thread, stream, h2).await
+}
+
+async fn speak<S>(thread: &Rc<Thread>, mut stream: S, h2: bool) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    if h2 {
+        return http2(thread, Replayed { ahead: Vec::new(), stream }).await;
+    }
+    let mut pending = Vec::with_capacity(READ_BYTES);
+    if stream.read_buf(&mut pending).await? == 0 {
+        return Ok(());
+    }
+    while pending.len() < PREFACE.len() && PREFACE.starts_with(&pending) {
+        if stream.read_buf(&mut pending).await? == 0 {
+            return Ok(());
+        }
+    }
+    if pending.starts_with(PREFACE) {
+        return http2(thread, Replayed { ahead: pending, stream }).await;
+    }
+    http1(thread, stream, pending).await
+}
+
+async fn http1<S>(thread: &Rc<Thread>, mut stream: S, mut pending: Vec<u8>) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let timer = thread.alarm.timer();
+    loop {
+        let (mut request, head_length) = loop {
+            match Request::read(&pending) {
+                Ok(Some(read)) => break read,
+                Ok(None) => {
+                    if stream.read_buf(&mut pending).await? == 0 {
+                        return Ok(());
+                    }
+                }
+                Err(malformed) => {
+                    let answer = Answer::text(400, format!("{malformed}\n"));
+                    return write(&mut stream, &answer, false, true).await;
+                }
+            }
+        };
+        pending.drain(..head_length);
+        skip_body(&mut stream, &mut request.body, &mut pending).await?;
+        let answer = decide(thread, &request.path, &timer).await;
+        write(&mut stream, &answer, request.head_only, !request.keep_alive).await?;
+        if !request.keep_alive {
+            return stream.shutdown().await;
+        }
+    }
+}
+
+async fn skip_body<S>(stream: &mut S, body: &mut RequestBody, pending: &mut Vec<u8>) -> io::Result<()>
+where
+    S: AsyncRead + Unpin,
+{
+    loop {
+        let taken = body.feed(pending).map_err(io::Error::other)?;
+        pending.drain(..taken);
+        if *body == RequestBody::Done {
+            return Ok(());
+        }
+        if stream.read_buf(pending).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// The answer, when it is due.
+async fn decide(thread: &Thread, path: &str, timer: &Timer) -> Answer {
+    let server = &thread.server;
+    if path == "/stats" {
+        let stats = serde_json::to_string(&server.stats()).expect("numbers have a JSON form");
+        return Answer { content_type: "application/json", ..Answer::text(200, stats) };
+    }
+    server.requests.fetch_add(1, Ordering::Relaxed);
+    let now_ns = server.clock.now_ns();
+    let verdict = server.behaviour.verdict(now_ns);
+    let mut random = thread.random.get();
+    let at_ns = server.behaviour.answer_at_ns(now_ns, &mut random);
+    thread.random.set(random);
+    if at_ns > now_ns {
+        timer.until(at_ns).await;
+    }
+    match verdict {
+        Verdict::Good => Answer::of(path, server.body_bytes),
+        Verdict::Error(status) => {
+            server.errors.fetch_add(1, Ordering::Relaxed);
+            Answer::text(status, "an error on purpose\n")
+        }
+        Verdict::Limited => {
+            server.limited.fetch_add(1, Ordering::Relaxed);
+            Answer::text(429, "over the rate limit\n")
+        }
+    }
+}
+
+async fn write<S>(stream: &mut S, answer: &Answer, head_only: bool, close: bool) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
+    let mut bytes = answer.head(close);
+    let mut left = if head_only { 0 } else { answer.body.length() };
+    match &answer.body {
+        _ if left == 0 => {}
+        Body::Bytes(body) => {
+            bytes.extend_from_slice(body);
+            left = 0;
+        }
+        Body::Filler(_) => {
+            let first = left.min(SMALL_BYTES);
+            bytes.extend_from_slice(&FILLER[..first as usize]);
+            left -= first;
+        }
+    }
+    stream.write_all(&bytes).await?;
+    while left > 0 {
+        let some = left.min(SMALL_BYTES);
+        stream.write_all(&FILLER[..some as usize]).await?;
+        left -= some;
+    }
+    stream.flush().await
+}
+
+async fn http2<S>(thread: &Rc<Thread>, stream: Replayed<S>) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut connection = h2::server::Builder::new()
+        .initial_window_size(1 << 20)
+        .initial_connection_window_size(16 << 20)
+        .max_concurrent_streams(1024)
+        .handshake::<_, Bytes>(stream)
+        .await
+        .map_err(io::Error::other)?;
+    while let Some(accepted) = connection.accept().await {
+        let (request, respond) = accepted.map_err(io::Error::other)?;
+        let thread = thread.clone();
+        spawn_local(async move {
+            // A stream that failed is the client's business to tell.
+            let _ = stream_of_http2(&thread, request, respond).await;
+        });
+    }
+    Ok(())
+}
+
+async fn stream_of_http2(
+    thread: &Thread,
+    request: http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+) -> Result<(), h2::Error> {
+    let (head, mut body) = request.into_parts();
+    while let Some(chunk) = body.data().await {
+        let length = chunk?.len();
+        body.flow_control().release_capacity(length)?;
+    }
+    let timer = thread.alarm.timer();
+    let answer = decide(thread, head.uri.path(), &timer).await;
+    let response = http::Response::builder()
+        .status(answer.status)
+        .header("server", "yumen-bench")
+        .header("content-type", answer.content_type)
+        .header("content-length", answer.body.length())
+        .body(())
+        .expect("the status and the fields are valid");
+    let mut left = if head.method == http::Method::HEAD { 0 } else { answer.body.length() };
+    let mut stream = respond.send_response(response, left == 0)?;
+    if let Body::Bytes(bytes) = answer.body {
+        return if left == 0 { Ok(()) } else { stream.send_data(bytes, true) };
+    }
+    while left > 0 {
+        stream.reserve_capacity(left.min(SMALL_BYTES) as usize);
+        let capacity = match std::future::poll_fn(|cx| stream.poll_capacity(cx)).await {
+            Some(capacity) => capacity? as u64,
+            None => return Ok(()),
+        };
+        let some = left.min(capacity).min(SMALL_BYTES);
+        left -= some;
+        stream.send_data(Bytes::from_static(&FILLER[..some as usize]), left == 0)?;
+    }
+    Ok(())
+}
+
+/// A stream some of which was read already.
+struct Replayed<S> {
+    ahead: Vec<u8>,
+    stream: S,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Replayed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let some = self.ahead.len().min(buffer.remaining());
+        buffer.put_slice(&self.ahead[..some]);
+        self.ahead.drain(..some);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Replayed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,393 @@
+//! One thread of load: its runtime, its lanes, when each lane's requests are due.
+//! A lane is one request in flight: a connection of HTTP/1.1, a stream of HTTP/2. Must not know protocols.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::task::Poll;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::spawn_local;
+
+use crate::alarm::{Alarm, Clock, Timer};
+use crate::http1::Client;
+use crate::plan::{Kind, Protocol};
+use crate::prepared::{Prepared, Target};
+use crate::tally::{ErrorClass, Failure, Interval, Moments, Tally};
+use crate::{http2, idle, ramp};
+
+const SECOND_NS: u64 = 1_000_000_000;
+const MILLISECOND_NS: u64 = 1_000_000;
+const CONNECT_AHEAD: usize = 64;
+const SCRATCH_BYTES: usize = 64 * 1024;
+/// A closed loop waits so long after a failed connection: it would only count failures otherwise.
+const FAILED_CONNECT_PAUSE_NS: u64 = 10 * MILLISECOND_NS;
+
+/// What the threads of a phase share.
+pub(crate) struct Shared {
+    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) clock: Clock,
+    /// Requests that may still be begun.
+    pub(crate) tickets: AtomicU64,
+    /// Threads that are ready to begin.
+    ready: AtomicUsize,
+    /// When all begin; 0 while some are not ready.
+    start_ns: AtomicU64,
+    pub(crate) idle: idle::Gate,
+    pub(crate) ramp: Option<ramp::Step>,
+}
+
+impl Shared {
+    pub(crate) fn new(prepared: Arc<Prepared>, ramp: Option<ramp::Step>) -> Arc<Self> {
+        let tickets = prepared.plan.count.unwrap_or(u64::MAX);
+        Arc::new(Self {
+            prepared,
+            clock: Clock::start(),
+            tickets: AtomicU64::new(tickets),
+            ready: AtomicUsize::new(0),
+            start_ns: AtomicU64::new(0),
+            idle: idle::Gate::default(),
+            ramp,
+        })
+    }
+
+    /// When what is counted began, once it is known.
+    pub(crate) fn counted_from_ns(&self) -> Option<u64> {
+        let start_ns = self.start_ns.load(Ordering::Acquire);
+        (start_ns > 0).then(|| start_ns + self.prepared.plan.warmup_ms * MILLISECOND_NS)
+    }
+}
+
+/// What one thread's tasks share.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) clock: Clock,
+    pub(crate) alarm: Rc<Alarm>,
+    pub(crate) tally: RefCell<Tally>,
+    /// Where bytes are read to by whichever connection has some.
+    pub(crate) scratch: RefCell<Box<[u8]>>,
+    pub(crate) bytes_sent: Cell<u64>,
+    pub(crate) bytes_received: Cell<u64>,
+    pub(crate) thread: usize,
+    start_ns: Cell<u64>,
+    end_ns: Cell<u64>,
+}
+
+/// One request in flight at a time.
+pub(crate) struct Lane {
+    /// Over all threads.
+    pub(crate) index: usize,
+    /// The first byte of the request in flight.
+    pub(crate) sent_ns: Cell<Option<u64>>,
+    /// Open loop: when the first request not yet over was due.
+    due_ns: Cell<u64>,
+    busy: Cell<bool>,
+    begun: Cell<u64>,
+    free_since_ns: Cell<u64>,
+    picks: Cell<usize>,
+    timer: Timer,
+}
+
+/// Loads on the calling thread until the phase is over.
+pub(crate) fn run(shared: Arc<Shared>, thread: usize, intervals: Sender<Interval>) -> io::Result<Tally> {
+    let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
+    let tally = runtime.block_on(async move {
+        let worker = Worker::new(shared, thread, intervals)?;
+        let alarm = worker.alarm.clone();
+        spawn_local(async move { alarm.drive().await });
+        worker.clone().work().await;
+        let mut tally = worker.tally.borrow_mut();
+        tally.bytes_sent = worker.bytes_sent.get();
+        tally.bytes_received = worker.bytes_received.get();
+        tally.finish();
+        io::Result::Ok(std::mem::replace(&mut *tally, Tally::new((0, 0), None)))
+    })?;
+    Ok(tally)
+}
+
+impl Worker {
+    fn new(shared: Arc<Shared>, thread: usize, intervals: Sender<Interval>) -> io::Result<Rc<Self>> {
+        let prepared = shared.prepared.clone();
+        Ok(Rc::new(Self {
+            clock: shared.clock,
+            alarm: Alarm::new(shared.clock)?,
+            tally: RefCell::new(Tally::new(prepared.plan.good_statuses, Some(intervals))),
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+            bytes_sent: Cell::new(0),
+            bytes_received: Cell::new(0),
+            thread,
+            start_ns: Cell::new(u64::MAX),
+            end_ns: Cell::new(u64::MAX),
+            prepared,
+            shared,
+        }))
+    }
+
+    async fn work(self: Rc<Self>) {
+        match &self.prepared.plan.kind {
+            Kind::Closed | Kind::Open { .. } => self.work_lanes().await,
+            Kind::Ramp { .. } => {
+                self.begin().await;
+                ramp::work(&self).await;
+            }
+            Kind::Idle { .. } => {
+                self.begin().await;
+                idle::work(&self).await;
+            }
+        }
+    }
+
+    async fn work_lanes(self: Rc<Self>) {
+        let lanes: Vec<Rc<Lane>> = self.own_lanes().map(|index| Rc::new(Lane::new(&self, index))).collect();
+        let mut tasks = Vec::new();
+        match self.prepared.plan.protocol {
+            Protocol::Http1 => {
+                let mut clients: Vec<_> = lanes.iter().map(|lane| Client::new(&self, lane.index)).collect();
+                if self.connects_ahead() {
+                    clients = self.connect_ahead(clients).await;
+                }
+                self.begin().await;
+                for (lane, client) in lanes.iter().zip(clients) {
+                    tasks.push(spawn_local(http1_lane(self.clone(), lane.clone(), client)));
+                }
+            }
+            Protocol::Http2 => {
+                let sessions = http2::Sessions::new(&self, lanes.len());
+                if self.connects_ahead() {
+                    sessions.prepare(&self).await;
+                }
+                self.begin().await;
+                for (number, lane) in lanes.iter().enumerate() {
+                    let session = sessions.of_lane(&self, number);
+                    tasks.push(spawn_local(http2_lane(self.clone(), lane.clone(), session)));
+                }
+            }
+        }
+        let end = self.alarm.timer();
+        let mut finished = pin!(async {
+            for task in tasks {
+                // A lane that panicked is over as well.
+                let _ = task.await;
+            }
+        });
+        std::future::poll_fn(|cx| {
+            let over = finished.as_mut().poll(cx).is_ready();
+            if over || (self.end_ns.get() != u64::MAX && self.is_end(&end, cx)) {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        })
+        .await;
+        let now = self.clock.now_ns();
+        lanes.iter().for_each(|lane| self.cut_off(lane, now));
+        self.tally.borrow_mut().turn_second(self.end_ns.get().min(now).saturating_sub(1));
+    }
+
+    fn is_end(&self, timer: &Timer, cx: &mut std::task::Context<'_>) -> bool {
+        timer.set(self.end_ns.get());
+        timer.is_over(cx) || self.clock.now_ns() >= self.end_ns.get()
+    }
+
+    /// An open loop must not begin with a burst of handshakes. Where each request connects anew, there is
+    /// nothing to hold.
+    fn connects_ahead(&self) -> bool {
+        matches!(self.prepared.plan.kind, Kind::Open { .. }) && !self.prepared.plan.new_connection
+    }
+
+    async fn connect_ahead(self: &Rc<Self>, clients: Vec<Client>) -> Vec<Client> {
+        let mut ready = Vec::with_capacity(clients.len());
+        let mut clients = clients.into_iter().peekable();
+        while clients.peek().is_some() {
+            // So many at once fit any listen queue.
+            let some = clients.by_ref().take(CONNECT_AHEAD).map(|mut client| {
+                let worker = self.clone();
+                spawn_local(async move {
+                    client.prepare(&worker).await;
+                    client
+                })
+            });
+            for connecting in some.collect::<Vec<_>>() {
+                ready.extend(connecting.await);
+            }
+        }
+        ready
+    }
+
+    /// The lanes of this thread: whole connections, dealt out in turn.
+    fn own_lanes(&self) -> impl Iterator<Item = usize> + use<> {
+        let plan = &self.prepared.plan;
+        let streams = self.prepared.lanes() / plan.connections;
+        let connections = (self.thread..plan.connections).step_by(plan.threads);
+        connections.flat_map(move |connection| (0..streams).map(move |stream| connection * streams + stream))
+    }
+
+    /// Waits until every thread is ready; then the clock of the run starts for all.
+    pub(crate) async fn begin(self: &Rc<Self>) {
+        let shared = &self.shared;
+        if shared.ready.fetch_add(1, Ordering::AcqRel) + 1 == self.prepared.plan.threads {
+            shared.start_ns.store(self.clock.now_ns() + 5 * MILLISECOND_NS, Ordering::Release);
+        }
+        let timer = self.alarm.timer();
+        while shared.start_ns.load(Ordering::Acquire) == 0 {
+            timer.until(self.clock.now_ns() + MILLISECOND_NS).await;
+        }
+        let start_ns = shared.start_ns.load(Ordering::Acquire);
+        timer.until(start_ns).await;
+        let plan = &self.prepared.plan;
+        let counted_from_ns = start_ns + plan.warmup_ms * MILLISECOND_NS;
+        self.start_ns.set(start_ns);
+        if let Some(duration_ms) = plan.duration_ms {
+            self.end_ns.set(counted_from_ns + duration_ms * MILLISECOND_NS);
+        }
+        self.tally.borrow_mut().count_from(counted_from_ns);
+        spawn_local(tick(self.clone(), counted_from_ns));
+    }
+
+    /// When the run began on its clock.
+    pub(crate) fn start_ns(&self) -> u64 {
+        self.start_ns.get()
+    }
+
+    /// The lane's next request, when it is due. None when the run is over for it.
+    pub(crate) async fn next<'a>(&'a self, lane: &Lane) -> Option<&'a Target> {
+        if let Kind::Open { rate } = self.prepared.plan.kind {
+            let step = lane.begun.get() * self.prepared.lanes() as u64 + lane.index as u64;
+            let due_ns = self.start_ns.get() + (step as f64 * SECOND_NS as f64 / rate) as u64;
+            lane.due_ns.set(due_ns);
+            if due_ns >= self.end_ns.get() || !self.take_ticket() {
+                lane.due_ns.set(u64::MAX);
+                return None;
+            }
+            lane.timer.until(due_ns).await;
+            let now = self.clock.now_ns();
+            let possible_ns = due_ns.max(lane.free_since_ns.get());
+            self.tally.borrow_mut().lagged(now.saturating_sub(possible_ns));
+        } else if self.clock.now_ns() >= self.end_ns.get() || !self.take_ticket() {
+            return None;
+        }
+        lane.begun.set(lane.begun.get() + 1);
+        lane.busy.set(true);
+        lane.sent_ns.set(None);
+        Some(self.pick(lane))
+    }
+
+    /// The next target by weight; every lane begins at another place of the order.
+    pub(crate) fn pick(&self, lane: &Lane) -> &Target {
+        let order = &self.prepared.order;
+        let pick = lane.picks.get();
+        lane.picks.set(if pick + 1 == order.len() { 0 } else { pick + 1 });
+        &self.prepared.targets[order[pick] as usize]
+    }
+
+    fn take_ticket(&self) -> bool {
+        if self.prepared.plan.count.is_none() {
+            return true;
+        }
+        let tickets = &self.shared.tickets;
+        tickets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Writes down how the lane's request ended; true when a closed loop should pause.
+    pub(crate) fn record(&self, lane: &Lane, outcome: Result<u16, Failure>) -> bool {
+        let ended_ns = self.clock.now_ns();
+        let moments = self.moments(lane, ended_ns);
+        lane.busy.set(false);
+        lane.free_since_ns.set(ended_ns);
+        let mut tally = self.tally.borrow_mut();
+        match outcome {
+            Ok(status) => {
+                tally.answered(moments, status);
+                false
+            }
+            Err(failure) => {
+                let connecting = matches!(failure.class, ErrorClass::Connect | ErrorClass::ConnectTimeout);
+                tally.failed(moments, failure);
+                connecting && matches!(self.prepared.plan.kind, Kind::Closed)
+            }
+        }
+    }
+
+    fn moments(&self, lane: &Lane, ended_ns: u64) -> Moments {
+        let open = matches!(self.prepared.plan.kind, Kind::Open { .. });
+        Moments { intended_ns: open.then(|| lane.due_ns.get()), sent_ns: lane.sent_ns.get(), ended_ns }
+    }
+
+    /// What the end of the run finds unfinished: the request in flight, and in open loop all that were due.
+    fn cut_off(&self, lane: &Lane, now_ns: u64) {
+        let mut tally = self.tally.borrow_mut();
+        let ended_ns = now_ns.min(self.end_ns.get());
+        if lane.busy.get() {
+            tally.cut_off(self.moments(lane, ended_ns));
+        }
+        let Kind::Open { rate } = self.prepared.plan.kind else { return };
+        if self.end_ns.get() == u64::MAX {
+            return;
+        }
+        let period_ns = self.prepared.lanes() as f64 * SECOND_NS as f64 / rate;
+        let waiting = u64::from(lane.busy.get());
+        for missed in waiting.. {
+            let due_ns = lane.due_ns.get().saturating_add((missed as f64 * period_ns) as u64);
+            if due_ns >= ended_ns || !(missed == 0 || self.take_ticket()) {
+                break;
+            }
+            tally.cut_off(Moments { intended_ns: Some(due_ns), sent_ns: None, ended_ns });
+        }
+    }
+}
+
+impl Lane {
+    fn new(worker: &Rc<Worker>, index: usize) -> Self {
+        Self {
+            index,
+            sent_ns: Cell::new(None),
+            due_ns: Cell::new(u64::MAX),
+            busy: Cell::new(false),
+            begun: Cell::new(0),
+            free_since_ns: Cell::new(0),
+            picks: Cell::new(index.wrapping_mul(7919) % worker.prepared.order.len()),
+            timer: worker.alarm.timer(),
+        }
+    }
+
+    /// A lane for requests whose time somebody else decides.
+    pub(crate) fn unscheduled(worker: &Rc<Worker>, index: usize) -> Self {
+        Self::new(worker, index)
+    }
+}
+
+async fn http1_lane(worker: Rc<Worker>, lane: Rc<Lane>, mut client: Client) {
+    while let Some(target) = worker.next(&lane).await {
+        let outcome = client.exchange(&worker, target, &lane).await;
+        if worker.record(&lane, outcome) {
+            lane.timer.until(worker.clock.now_ns() + FAILED_CONNECT_PAUSE_NS).await;
+        }
+    }
+}
+
+async fn http2_lane(worker: Rc<Worker>, lane: Rc<Lane>, session: Rc<http2::Session>) {
+    let timer = worker.alarm.timer();
+    while let Some(target) = worker.next(&lane).await {
+        let outcome = session.exchange(&worker, target, &lane, &timer).await;
+        if worker.record(&lane, outcome) {
+            lane.timer.until(worker.clock.now_ns() + FAILED_CONNECT_PAUSE_NS).await;
+        }
+    }
+}
+
+/// Turns the seconds of the timeline, also those in which nothing happens.
+async fn tick(worker: Rc<Worker>, counted_from_ns: u64) {
+    let timer = worker.alarm.timer();
+    timer.until(counted_from_ns).await;
+    worker.bytes_sent.set(0);
+    worker.bytes_received.set(0);
+    for second in 1.. {
+        timer.until(counted_from_ns + second * SECOND_NS).await;
+        worker.tally.borrow_mut().turn_second(worker.clock.now_ns());
+    }
+}
