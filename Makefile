@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 SEED ?= 1
 YUMEN := target/release/yumen
 
-.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short bench bench-admin clean
+.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short bench bench-admin bench-load clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,11 @@ fuzz-api-short: build
 bench-admin: build ## what configuration costs: PUTs per second, writes under load, churn
 	@scripts/deps.sh bench
 	@bench/admin.py $(ARGS)
+
+bench-load: ## CPU per response of the load generator beside wrk, counts beside h2load
+	@scripts/deps.sh bench
+	$(CARGO) build --release --locked -p yumen-lab
+	@bench/load.py $(ARGS)
 
 bench: build ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
 	@scripts/deps.sh bench

@@ -23,6 +23,7 @@ bench openssl     openssl
 bench nginx       nginx-light
 bench haproxy     haproxy
 bench wrk         wrk
+bench h2load      nghttp2-client
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy

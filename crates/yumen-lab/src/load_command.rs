@@ -315,3 +315,6 @@ pub fn read_summary(text: &str) -> Result<Summary> {
     }
     Ok(summary)
 }
+
+#[cfg(test)]
+mod tests;

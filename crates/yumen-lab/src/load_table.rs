@@ -255,3 +255,6 @@ fn table(rows: &[Vec<String>]) -> String {
     out.push('\n');
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,9 +53,10 @@ pub fn parse_whole(text: &str) -> Result<u64, String> {
 /// Nanoseconds in the unit that reads best.
 pub fn duration(ns: f64) -> String {
     match ns {
-        _ if ns < 1e3 => format!("{ns:.0} ns"),
-        _ if ns < 1e6 => format!("{} us", three(ns / 1e3)),
-        _ if ns < 1e9 => format!("{} ms", three(ns / 1e6)),
+        // What rounds up to a thousand has the next unit.
+        _ if ns < 999.5 => format!("{ns:.0} ns"),
+        _ if ns < 999.5e3 => format!("{} us", three(ns / 1e3)),
+        _ if ns < 999.5e6 => format!("{} ms", three(ns / 1e6)),
         _ => format!("{} s", three(ns / 1e9)),
     }
 }
@@ -81,9 +82,9 @@ pub fn rate(per_second: f64) -> String {
 /// Bytes in decimal units.
 pub fn bytes(count: f64) -> String {
     match count {
-        _ if count < 1e3 => format!("{count:.0} B"),
-        _ if count < 1e6 => format!("{} kB", three(count / 1e3)),
-        _ if count < 1e9 => format!("{} MB", three(count / 1e6)),
+        _ if count < 999.5 => format!("{count:.0} B"),
+        _ if count < 999.5e3 => format!("{} kB", three(count / 1e3)),
+        _ if count < 999.5e6 => format!("{} MB", three(count / 1e6)),
         _ => format!("{} GB", three(count / 1e9)),
     }
 }
@@ -91,58 +92,11 @@ pub fn bytes(count: f64) -> String {
 /// Three significant digits.
 fn three(number: f64) -> String {
     match number {
-        _ if number < 10.0 => format!("{number:.2}"),
-        _ if number < 100.0 => format!("{number:.1}"),
+        _ if number < 9.995 => format!("{number:.2}"),
+        _ if number < 99.95 => format!("{number:.1}"),
         _ => format!("{number:.0}"),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_with_their_units() {
-        let check = |text: &str, expected: Option<u64>| {
-            assert_eq!(parse_duration_ns(text).ok(), expected, "{text}");
-        };
-        check("10", Some(10_000_000_000));
-        check("1.5s", Some(1_500_000_000));
-        check("0.25ms", Some(250_000));
-        check("250us", Some(250_000));
-        check("7ns", Some(7));
-        check("2m", Some(120_000_000_000));
-        check("1h", Some(3_600_000_000_000));
-        check("", None);
-        check("s", None);
-        check("-1s", None);
-        check("3 days", None);
-    }
-
-    #[test]
-    fn counts_are_read_with_their_multiples() {
-        let check =
-            |text: &str, expected: Option<u64>| assert_eq!(parse_whole(text).ok(), expected, "{text}");
-        check("0", Some(0));
-        check("10k", Some(10_000));
-        check("1.5M", Some(1_500_000));
-        check("1.5", None);
-        check("k", None);
-        check("-3", None);
-    }
-
-    #[test]
-    fn figures_have_three_digits_and_a_unit() {
-        let check = |found: String, expected: &str| assert_eq!(found, expected);
-        check(duration(999.0), "999 ns");
-        check(duration(1_234.0), "1.23 us");
-        check(duration(45_678_901.0), "45.7 ms");
-        check(duration(2e9), "2.00 s");
-        check(grouped(0), "0");
-        check(grouped(1_234_567), "1 234 567");
-        check(rate(12.345), "12.35");
-        check(rate(41_234.5), "41 235");
-        check(bytes(181.0), "181 B");
-        check(bytes(2.5e6), "2.50 MB");
-    }
-}
+mod tests;

@@ -134,3 +134,6 @@ fn stalls(text: &str) -> Result<Stalls> {
     }
     Ok(stalls)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@ use crate::summary::{Generator, Machine};
 
 /// Open files beside the connections.
 const SPARE_FILES: u64 = 64;
+/// The connections an upstream is ready for, where it is allowed to be.
+const SERVER_CONNECTIONS: u64 = 500_000;
 
 pub(crate) fn facts() -> Machine {
     let kernel = read("/proc/sys/kernel/osrelease");
@@ -97,6 +99,15 @@ pub(crate) fn allow_open_files(connections: u64) -> Result<(), LoadError> {
             "{connections} connections need {wanted} open files; at most {maximum} are allowed (ulimit -n)"
         ))
     })
+}
+
+/// As many open files as a server may want, or as many as are allowed.
+pub(crate) fn allow_many_open_files() {
+    if allow_open_files(SERVER_CONNECTIONS).is_err() {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        // What was allowed before is enough for most.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 /// The fields of a `stat` line after the process's name, which may hold blanks itself.

@@ -290,3 +290,6 @@ impl Chunk {
         if size == 0 { Self::Trailer { empty: true } } else { Self::Data(size) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,6 +155,9 @@ fn gather(
 fn elapsed_ns(shared: &Shared, tally: &Tally) -> u64 {
     let plan = &shared.prepared.plan;
     match plan.duration_ms {
+        _ if matches!(plan.kind, Kind::Idle { .. }) => {
+            shared.clock.now_ns().saturating_sub(shared.counted_from_ns().unwrap_or(0))
+        }
         Some(duration_ms) if plan.count.is_none() => duration_ms * 1_000_000,
         _ => tally.last_ended_ns.saturating_sub(shared.counted_from_ns().unwrap_or(0)).max(1),
     }
@@ -290,7 +293,8 @@ impl Phase {
 
 fn ramp_step(step: &ramp::Step, phase: &Phase) -> RampStep {
     let tally = &phase.tally;
-    let seconds = phase.elapsed_ns as f64 / 1e9;
+    // The last connection stands for its share of the time, however quickly it is over.
+    let seconds = (phase.elapsed_ns as f64 / 1e9).max(step.connections as f64 / step.rate);
     let calls = step.connections * u64::from(step.calls);
     let good = tally.responses - tally.errors.bad_status;
     // The last second is not whole and would count as a slow one.

@@ -311,3 +311,6 @@ pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
         histogram: BASE64_STANDARD.encode(bytes),
     }
 }
+
+#[cfg(test)]
+mod tests;

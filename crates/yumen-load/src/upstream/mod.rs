@@ -5,6 +5,8 @@ mod answer;
 mod behaviour;
 mod request;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -22,7 +24,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 pub use behaviour::{Behaviour, LatencyShape, Stalls};
 
 use crate::alarm::Clock;
-use crate::machine::own_cost;
+use crate::machine::{allow_many_open_files, own_cost};
 
 /// Connections that may wait to be accepted; the kernel has a bound of its own.
 const BACKLOG: i32 = 65_535;
@@ -98,6 +100,7 @@ pub(crate) struct Server {
 
 /// Starts an upstream; it serves when this returns.
 pub fn upstream(options: &UpstreamOptions) -> io::Result<Upstream> {
+    allow_many_open_files();
     let tls = options.listen_tls.map(|_| server_tls(&options.certificate)).transpose()?;
     let first = listener(options.listen)?;
     let first_tls = options.listen_tls.map(listener).transpose()?;

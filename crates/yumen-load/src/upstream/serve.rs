@@ -24,7 +24,7 @@ use crate::upstream::behaviour::Verdict;
 use crate::upstream::request::{Request, RequestBody};
 
 const LOOK_NS: u64 = 20_000_000;
-const READ_BYTES: usize = 16 * 1024;
+const READ_BYTES: usize = 4 * 1024;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 static FILLER: [u8; SMALL_BYTES as usize] = [b'x'; SMALL_BYTES as usize];
 

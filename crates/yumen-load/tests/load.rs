@@ -1,0 +1,12 @@
+//! Loads against servers that do just what a test tells them: every count must be exact.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
+
+#[path = "load/errors.rs"]
+mod errors;
+#[path = "load/kinds.rs"]
+mod kinds;
+#[path = "load/protocols.rs"]
+mod protocols;
+#[path = "load/scripted.rs"]
+mod scripted;

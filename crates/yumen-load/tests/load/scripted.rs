@@ -1,0 +1,107 @@
+//! A server that does just what a test tells it, connection by connection.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use yumen_load::{Plan, Summary, WeightedUrl};
+
+pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Where it listens, and the heads of the requests it read.
+pub(crate) struct Scripted {
+    pub(crate) address: SocketAddr,
+    pub(crate) heads: Arc<Mutex<Vec<String>>>,
+}
+
+/// One connection of it.
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    /// From 0, in the order they were accepted.
+    pub(crate) number: usize,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+/// Serves every connection on a thread of its own with the script, until the test's process ends.
+pub(crate) fn serve(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Scripted {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let heads: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (script, kept) = (Arc::new(script), heads.clone());
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            let mut peer = Peer { stream, number, heads: kept.clone() };
+            let script = script.clone();
+            std::thread::spawn(move || script(&mut peer));
+        }
+    });
+    Scripted { address, heads }
+}
+
+impl Peer {
+    /// Reads one request without a body; false at the end of the connection.
+    pub(crate) fn read(&mut self) -> bool {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            match self.stream.read(&mut byte) {
+                Ok(1) => head.push(byte[0]),
+                _ => return false,
+            }
+        }
+        self.heads.lock().unwrap().push(String::from_utf8(head).unwrap());
+        true
+    }
+
+    /// A client that is gone is no failure of the script.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// Keeps the connection open, silent, until the client ends it.
+    pub(crate) fn stay(&mut self) {
+        let mut bytes = [0; 4096];
+        while matches!(self.stream.read(&mut bytes), Ok(count) if count > 0) {}
+    }
+}
+
+impl Scripted {
+    pub(crate) fn plan(&self) -> Plan {
+        plan(format!("http://{}/", self.address))
+    }
+}
+
+/// One connection, to be given a count or a duration. Nothing times out unless a test is about that.
+pub(crate) fn plan(url: String) -> Plan {
+    let urls = vec![WeightedUrl { url, weight: 1 }];
+    Plan { urls, connections: 1, connect_timeout_ms: 60_000, response_timeout_ms: 60_000, ..Plan::default() }
+}
+
+/// Runs the plan; what has to hold of every result is looked at.
+pub(crate) fn run(plan: &Plan) -> Summary {
+    let summary = yumen_load::run(plan, |_| {}).unwrap();
+    let text = serde_json::to_string(&summary).unwrap();
+    let back: Summary = serde_json::from_str(&text).unwrap();
+    // Fractions may differ in their last bit.
+    assert!(
+        (&back.plan, &back.errors, &back.timeline, &back.latency.percentiles, &back.latency.histogram)
+            == (
+                &summary.plan,
+                &summary.errors,
+                &summary.timeline,
+                &summary.latency.percentiles,
+                &summary.latency.histogram
+            ),
+        "the JSON form is read back whole"
+    );
+    let seconds: u64 = summary.timeline.iter().map(|second| second.responses).sum();
+    assert_eq!(seconds, summary.responses, "the timeline has every response");
+    assert_eq!(summary.statuses.values().sum::<u64>(), summary.responses, "every response has a status");
+    assert_eq!(summary.latency.count, summary.responses, "every response has a latency");
+    summary
+}
+
+/// The classes that are not 0.
+pub(crate) fn errors(summary: &Summary) -> Vec<(&'static str, u64)> {
+    summary.errors.by_class().into_iter().filter(|(_, count)| *count > 0).collect()
+}
