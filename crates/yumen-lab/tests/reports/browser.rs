@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use yumen_lab::report::{Format, render};
 
-use super::synthetic;
+use super::pages::pages;
 
 /// One of these is installed by `scripts/deps.sh`.
 const BROWSERS: [&str; 4] = ["chromium-headless-shell", "chromium", "google-chrome", "chromium-browser"];
@@ -22,11 +21,11 @@ const PROBE: &str = include_str!("probe.js");
 fn pages_are_laid_out_without_a_flaw() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     std::fs::create_dir_all(&folder).unwrap();
-    for run in synthetic::all() {
-        let name = run.scenario.name.clone();
-        let page = render(&run, Format::Html).unwrap();
+    for (name, page) in pages() {
+        // left there for whoever wants to look
+        std::fs::write(folder.join(format!("{name}.page.html")), page).unwrap();
         let figures = page.matches("<figure>").count() as u64;
-        let (dom, messages) = open(&folder, &name, &harness(&page));
+        let (dom, messages) = open(&folder, name, &harness(page));
         let seen = dom.split("<pre id=\"seen\">").nth(1).and_then(|rest| rest.split("</pre>").next());
         let seen = seen.unwrap_or_else(|| panic!("{name}: the probe left nothing behind: {messages}"));
         let seen: Value = serde_json::from_str(&unescaped(seen)).unwrap();
