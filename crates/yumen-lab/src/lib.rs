@@ -1,13 +1,19 @@
 //! The benchmark lab: anyone can repeat the published reports on their own machine. Each command of `yumen-bench`
 //! is a module here; load itself is made in `yumen-load`.
 
+pub mod compare;
 pub mod doctor;
 pub mod load_command;
 pub mod load_table;
 pub mod load_tsv;
+pub mod metric;
 pub mod record;
+pub mod report;
+pub mod report_command;
 pub mod run;
 pub mod scenario;
+pub mod statistics;
 pub mod targets;
 pub mod units;
 pub mod upstream_command;
+pub mod verdict;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use yumen_lab::{load_command, run, upstream_command};
+use yumen_lab::{compare, load_command, report_command, run, upstream_command};
 
 /// Measures gateways fairly: load, scenarios, reports.
 #[derive(Debug, Parser)]
@@ -20,6 +20,10 @@ enum Command {
     Load(Box<load_command::LoadArgs>),
     /// Serve what loads are aimed at: settable sizes, latencies, errors and rate limits.
     Upstream(upstream_command::UpstreamArgs),
+    /// Write the report of a run: HTML, Markdown or JSON.
+    Report(report_command::ReportArgs),
+    /// Compare a later run with an earlier one; exit code 1 if something got worse.
+    Compare(compare::CompareArgs),
     /// List scenarios and targets, installed or not.
     List,
     /// Look at the machine: limits, processors, what else runs.
@@ -32,6 +36,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Load(args) => load_command::run(&args),
         Command::Upstream(args) => upstream_command::run(&args),
+        Command::Report(args) => report_command::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::List => run::list(),
         Command::Doctor(args) => run::doctor(&args),
         Command::Run(args) => run::run(&args),

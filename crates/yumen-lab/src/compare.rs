@@ -1,0 +1,251 @@
+//! `yumen-bench compare`: two records of the same scenario, an earlier and a later one. Tells what got worse, and
+//! says so to CI by its exit code.
+//!
+//! Knows the record and the verdicts; a difference counts only if it is large enough and more than chance.
+
+mod text;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use crate::metric::Metric;
+use crate::record::{Case, Role, Round, Run};
+use crate::report_command::read_file;
+use crate::verdict::{Decision, Limits, Verdict};
+
+/// What `compare` takes. It ends with 0 if nothing got worse, 1 if something did, 2 if it could not tell.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The earlier run.
+    pub earlier: PathBuf,
+    /// The later run of the same scenario.
+    pub later: PathBuf,
+    /// Medians closer than this are the same: `5%` or `0.05`.
+    #[arg(long, default_value = "5%", value_parser = parse_share)]
+    pub threshold: f64,
+    /// A difference counts if a rank test over the rounds gives at most this p-value.
+    #[arg(long, default_value = "0.05", value_parser = parse_share)]
+    pub alpha: f64,
+    /// Only these targets; all that both runs have if not given.
+    #[arg(long, value_delimiter = ',')]
+    pub targets: Vec<String>,
+    /// Compare ratios to this target, round by round: what changed for both, such as the machine, cancels.
+    #[arg(long, value_name = "TARGET")]
+    pub relative_to: Option<String>,
+    /// List what stayed the same, too.
+    #[arg(long)]
+    pub all: bool,
+    /// The result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a comparison found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Figures that both runs have, worst first.
+    pub rows: Vec<Row>,
+    /// What makes the runs hard to compare.
+    pub warnings: Vec<String>,
+    /// What counted as different.
+    pub limits: Limits,
+    /// The target that figures are relative to.
+    pub relative_to: Option<String>,
+}
+
+/// One figure of one target in one case: the later run against the earlier.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The case's id.
+    pub case: String,
+    /// The target.
+    pub target: String,
+    /// What is compared.
+    pub metric: Metric,
+    /// Whether the figures are ratios to another target.
+    pub relative: bool,
+    /// The later run first.
+    pub verdict: Verdict,
+}
+
+impl Outcome {
+    /// Figures that got worse.
+    pub fn regressions(&self) -> usize {
+        self.count(Decision::Worse)
+    }
+
+    /// Figures of which this was decided.
+    pub fn count(&self, decision: Decision) -> usize {
+        self.rows.iter().filter(|row| row.verdict.decision == decision).count()
+    }
+}
+
+/// Compares two files and shows what came of it.
+pub fn run(args: &CompareArgs) -> Result<ExitCode> {
+    let (earlier, later) = (read_file(&args.earlier)?, read_file(&args.later)?);
+    let limits = Limits { threshold: args.threshold, alpha: args.alpha };
+    let outcome = compare(&earlier, &later, limits, &args.targets, args.relative_to.as_deref())?;
+    let shown = if args.json {
+        serde_json::to_string_pretty(&outcome).context("writing the comparison as JSON")? + "\n"
+    } else {
+        text::write(&outcome, args.all)
+    };
+    std::io::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::from(u8::from(outcome.regressions() > 0)))
+}
+
+/// Compares a later run with an earlier one of the same scenario.
+pub fn compare(
+    earlier: &Run,
+    later: &Run,
+    limits: Limits,
+    targets: &[String],
+    relative_to: Option<&str>,
+) -> Result<Outcome> {
+    ensure!(
+        earlier.scenario.name == later.scenario.name,
+        "the runs are of different scenarios: `{}` and `{}`",
+        earlier.scenario.name,
+        later.scenario.name
+    );
+    for name in targets.iter().map(String::as_str).chain(relative_to) {
+        let known = |run: &Run| run.targets.iter().any(|target| target.name == name);
+        ensure!(
+            known(earlier) && known(later),
+            "target `{name}` is not in both runs; they share {}",
+            shared(earlier, later)
+        );
+    }
+    let wanted = |name: &str| {
+        relative_to != Some(name) && (targets.is_empty() || targets.iter().any(|target| target == name))
+    };
+    let mut rows = Vec::new();
+    for case in &later.cases {
+        let Some(before) = earlier.cases.iter().find(|before| before.id == case.id) else { continue };
+        let gateways = later.targets.iter().filter(|target| target.role == Role::Gateway);
+        for target in gateways.filter(|target| wanted(&target.name)) {
+            for metric in Metric::ALL {
+                rows.extend(row((before, case), &target.name, metric, relative_to, limits));
+            }
+        }
+    }
+    if rows.is_empty() {
+        bail!(
+            "the runs have no case in which the same target was measured; they share {}",
+            shared(earlier, later)
+        );
+    }
+    rows.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| size(b).total_cmp(&size(a))));
+    let warnings = warnings(earlier, later);
+    Ok(Outcome { rows, warnings, limits, relative_to: relative_to.map(str::to_owned) })
+}
+
+fn row(
+    (before, after): (&Case, &Case),
+    target: &str,
+    metric: Metric,
+    relative_to: Option<&str>,
+    limits: Limits,
+) -> Option<Row> {
+    // a share of errors is compared as it is: the other's is mostly zero
+    let reference = relative_to.filter(|_| metric != Metric::Errors);
+    let values = |case: &Case| match reference {
+        None => Some(metric.over(rounds(case, target)?)),
+        Some(reference) => Some(ratios(metric, rounds(case, target)?, rounds(case, reference)?)),
+    };
+    let verdict = Verdict::of(metric, &values(after)?, &values(before)?, limits)?;
+    Some(Row {
+        case: after.id.clone(),
+        target: target.to_owned(),
+        metric,
+        relative: reference.is_some(),
+        verdict,
+    })
+}
+
+fn rounds<'a>(case: &'a Case, target: &str) -> Option<&'a [Round]> {
+    let result = case.results.iter().find(|result| result.target == target)?;
+    Some(&result.rounds)
+}
+
+/// Figures divided by those of the same round of another target.
+fn ratios(metric: Metric, rounds: &[Round], reference: &[Round]) -> Vec<f64> {
+    let of_round = |round: &Round| Some((round.number, metric.of(round)?));
+    let reference: BTreeMap<usize, f64> = reference.iter().filter_map(of_round).collect();
+    let ratio = |(number, value): (usize, f64)| {
+        let below = reference.get(&number)?;
+        (*below > 0.0).then(|| value / below)
+    };
+    rounds.iter().filter_map(of_round).filter_map(ratio).collect()
+}
+
+/// Regressions first, what is the same last.
+fn rank(row: &Row) -> u8 {
+    match row.verdict.decision {
+        Decision::Worse => 0,
+        Decision::Undecided => 1,
+        Decision::TooFew => 2,
+        Decision::Better => 3,
+        Decision::Same => 4,
+    }
+}
+
+/// How far apart the runs are, in either direction.
+fn size(row: &Row) -> f64 {
+    row.verdict.ratio.filter(|ratio| *ratio > 0.0).map_or(f64::INFINITY, |ratio| ratio.ln().abs())
+}
+
+/// Names of targets that both runs have.
+fn shared(earlier: &Run, later: &Run) -> String {
+    let names = later.targets.iter().map(|target| target.name.as_str());
+    let both = names.filter(|name| earlier.targets.iter().any(|target| target.name == *name));
+    let both: Vec<&str> = both.collect();
+    if both.is_empty() { "no target".to_owned() } else { both.join(", ") }
+}
+
+/// What differs between the runs beside the figures.
+fn warnings(earlier: &Run, later: &Run) -> Vec<String> {
+    let (a, b) = (&earlier.machine, &later.machine);
+    let pairs = [
+        ("processor", a.cpu.clone(), b.cpu.clone()),
+        ("number of processors", a.cpus.to_string(), b.cpus.to_string()),
+        ("kernel", a.kernel.clone(), b.kernel.clone()),
+        ("pinning", format!("{:?}", a.pinning), format!("{:?}", b.pinning)),
+        ("scale", format!("{:?}", earlier.scale), format!("{:?}", later.scale)),
+        ("seconds of a round", earlier.scenario.seconds.to_string(), later.scenario.seconds.to_string()),
+    ];
+    let mut warnings: Vec<String> = pairs
+        .into_iter()
+        .filter(|(_, before, after)| before != after)
+        .map(|(what, before, after)| format!("{what} differs: {before}, then {after}"))
+        .collect();
+    for target in &later.targets {
+        let before = earlier.targets.iter().find(|before| before.name == target.name);
+        if let Some(before) = before.filter(|before| before.configuration != target.configuration) {
+            warnings.push(format!("{} was configured differently", before.name));
+        }
+    }
+    let gone = earlier.cases.iter().filter(|case| !later.cases.iter().any(|other| other.id == case.id));
+    let gone: Vec<&str> = gone.map(|case| case.id.as_str()).collect();
+    if !gone.is_empty() {
+        warnings.push(format!("not in the later run: {}", gone.join("; ")));
+    }
+    let missing =
+        earlier.targets.iter().filter(|target| !later.targets.iter().any(|other| other.name == target.name));
+    warnings.extend(missing.map(|target| format!("{} is not in the later run", target.name)));
+    warnings
+}
+
+/// `5%` or `0.05`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("`{text}` is not a share: write `5%` or `0.05`");
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = number.trim().parse::<f64>().map_err(|_| wrong())? / whole;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(wrong()) }
+}

@@ -1,0 +1,106 @@
+//! A comparison as aligned columns for a terminal or a CI log.
+//!
+//! Knows the outcome, not how it came about.
+
+use std::fmt::Write;
+
+use super::{Outcome, Row};
+use crate::report::Unit;
+use crate::verdict::Decision;
+
+const HEADINGS: [&str; 9] =
+    ["verdict", "target", "case", "figure", "earlier", "later", "change", "p", "effect"];
+
+/// Columns whose cells are numbers.
+const NUMERIC: [bool; 9] = [false, false, false, false, true, true, true, true, false];
+
+pub(super) fn write(outcome: &Outcome, all: bool) -> String {
+    let shown = outcome.rows.iter().filter(|row| all || row.verdict.decision != Decision::Same);
+    let rows: Vec<[String; 9]> = shown.map(cells).collect();
+    let mut text = String::new();
+    for warning in &outcome.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    if let Some(reference) = &outcome.relative_to {
+        let _ = writeln!(text, "figures are ratios to {reference}, round by round (errors as they are)");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    if !rows.is_empty() {
+        write_columns(&mut text, &rows);
+        text.push('\n');
+    }
+    text.push_str(&closing(outcome));
+    text
+}
+
+fn cells(row: &Row) -> [String; 9] {
+    let verdict = &row.verdict;
+    let unit = if row.relative { Unit::Ratio } else { row.metric.unit() };
+    [
+        verdict.decision.as_str().to_owned(),
+        row.target.clone(),
+        row.case.clone(),
+        row.metric.name().to_owned(),
+        unit.show(verdict.second.median),
+        unit.show(verdict.first.median),
+        change(row),
+        crate::report::p_value(verdict.p_value),
+        format!("{} ({:+.2})", verdict.effect.as_str(), verdict.delta),
+    ]
+}
+
+fn change(row: &Row) -> String {
+    match row.verdict.ratio {
+        Some(ratio) => format!("{:+.1}\u{202f}%", (ratio - 1.0) * 100.0),
+        None => "from zero".to_owned(),
+    }
+}
+
+fn write_columns(text: &mut String, rows: &[[String; 9]]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
+    };
+    let widths: [usize; 9] = std::array::from_fn(width);
+    let headings = HEADINGS.map(str::to_owned);
+    for row in std::iter::once(&headings).chain(rows) {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            let _ = if NUMERIC[column] {
+                write!(line, "{cell:>width$}  ")
+            } else {
+                write!(line, "{cell:<width$}  ")
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}
+
+/// The counts, and how many verdicts chance alone would give.
+fn closing(outcome: &Outcome) -> String {
+    let count = |decision| outcome.count(decision);
+    let mut text = format!(
+        "{} figures compared: {} worse, {} better, {} within {}, {} not told from chance, {} with too few rounds to tell\n",
+        outcome.rows.len(),
+        count(Decision::Worse),
+        count(Decision::Better),
+        count(Decision::Same),
+        Unit::Share.show(outcome.limits.threshold),
+        count(Decision::Undecided),
+        count(Decision::TooFew),
+    );
+    let by_chance = outcome.limits.alpha * outcome.rows.len() as f64;
+    let _ = writeln!(
+        text,
+        "with p <= {} the rank test alone would call about {} of them different by chance; the threshold is there for those",
+        outcome.limits.alpha,
+        Unit::Count.show(by_chance),
+    );
+    if count(Decision::TooFew) > 0 {
+        text.push_str("three rounds in each run are the least that can tell\n");
+    }
+    text
+}

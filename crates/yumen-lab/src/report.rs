@@ -1,0 +1,59 @@
+//! Reports of a run: one HTML page that needs nothing else, the same as Markdown, the figures as JSON.
+//!
+//! Knows the record of a run and computes from it all that is said; nothing in a report is written by hand.
+
+mod build;
+pub mod chart;
+mod context;
+pub mod document;
+mod html;
+mod json;
+mod markdown;
+mod markup;
+mod sections;
+mod standing;
+mod unit;
+mod views;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::record::{FORMAT, Run};
+
+pub use build::build;
+pub(crate) use standing::p_value;
+pub use standing::{Comparison, standings};
+pub use unit::Unit;
+
+/// How a report is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One page with charts.
+    #[default]
+    Html,
+    /// Text with tables.
+    Markdown,
+    /// The computed figures and comparisons.
+    Json,
+}
+
+/// The report of a run.
+pub fn render(run: &Run, format: Format) -> Result<String> {
+    Ok(match format {
+        Format::Html => html::write(&build(run)),
+        Format::Markdown => markdown::write(&build(run)),
+        Format::Json => json::write(run)?,
+    })
+}
+
+/// Reads the record of a run; a newer format is refused, because it may say what this program does not know.
+pub fn read_run(text: &str) -> Result<Run> {
+    let value: serde_json::Value = serde_json::from_str(text).context("not JSON")?;
+    let format = value.get("format").and_then(serde_json::Value::as_u64);
+    let format =
+        format.context("no `format`: is this the record of a run, as `yumen-bench run` writes it?")?;
+    ensure!(
+        format <= u64::from(FORMAT),
+        "format {format} is newer than this program, which knows up to {FORMAT}"
+    );
+    serde_json::from_value(value).context("not the record of a run, as `yumen-bench run` writes it")
+}

@@ -1,0 +1,70 @@
+//! Puts a report together: what is said first, and what only some readers look for.
+//!
+//! Knows the parts and their order, not what is in them.
+
+use super::context::Context;
+use super::document::{Document, Section};
+use super::{sections, standing, views};
+use crate::record::{Run, Scale};
+use crate::verdict::Limits;
+
+/// The report of a run as data.
+pub fn build(run: &Run) -> Document {
+    let context = Context::new(run);
+    let limits = Limits::default();
+    let comparisons = standing::standings(run, limits);
+    let mut all = vec![section("in-short", "In short", sections::in_short(context, &comparisons))];
+    all.extend(views::sections(context));
+    all.push(section("losses", "Where yumen loses", standing::blocks(&comparisons, limits)));
+    all.push(section("limits", "Who was at the limit", sections::usage::blocks(context)));
+    all.push(section("traps", "Traps of the original", sections::traps(context)));
+    all.push(section("setup", "What was measured, and where", sections::setup::blocks(context)));
+    all.push(section("configurations", "Configurations", sections::setup::configurations(context)));
+    all.push(section("rounds", "Every round", sections::rounds(context)));
+    all.push(section("repeat", "Repeat it", sections::repeat(context)));
+    all.retain(|section| !section.blocks.is_empty());
+    Document { title: title(run), subtitle: run.scenario.title.clone(), facts: facts(run), sections: all }
+}
+
+fn section(id: &str, title: &str, blocks: Vec<super::document::Block>) -> Section {
+    Section { id: id.to_owned(), title: title.to_owned(), blocks }
+}
+
+fn title(run: &Run) -> String {
+    let names: Vec<&str> = sections::gateways(run).map(|target| target.name.as_str()).collect();
+    match names.as_slice() {
+        [] => run.scenario.name.clone(),
+        [one] => format!("{}: {one}", run.scenario.name),
+        [first, others @ ..] => format!("{}: {first} beside {}", run.scenario.name, listed(others)),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+fn facts(run: &Run) -> Vec<(String, String)> {
+    let scale = match run.scale {
+        Scale::Quick => "quick: fewer points, seconds each",
+        Scale::Normal => "normal: fitted to one machine",
+        Scale::Full => "full: as the original",
+    };
+    let machine = &run.machine;
+    let mut facts = vec![
+        ("Measured".to_owned(), format!("{}, by yumen-bench {}", run.started, run.lab_version)),
+        ("On".to_owned(), format!("{} × {}, {}", machine.cpus, machine.cpu, machine.kernel)),
+        (
+            "Scale".to_owned(),
+            format!("{scale}; {} rounds of {} s, interleaved", run.scenario.rounds, run.scenario.seconds),
+        ),
+    ];
+    if let Some(report) = &run.scenario.report {
+        facts.push(("Repeats".to_owned(), format!("report {report}")));
+    }
+    facts
+}

@@ -1,0 +1,71 @@
+//! The space a plot is drawn in: its edges, grid lines, and the numbers along them.
+//!
+//! Knows axes, not what is drawn between them.
+
+use super::super::markup::{Markup, coordinate};
+use super::scale::Scale;
+use super::{Axis, text_width};
+
+/// Least room between two numbers of an axis.
+const GAP: f64 = 8.0;
+
+/// The rectangle between the axes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    pub(crate) left: f64,
+    pub(crate) right: f64,
+    pub(crate) top: f64,
+    pub(crate) bottom: f64,
+}
+
+impl Frame {
+    pub(crate) fn x(&self, scale: &Scale, value: f64) -> Option<f64> {
+        Some(self.left + scale.place(value)? * (self.right - self.left))
+    }
+
+    pub(crate) fn y(&self, scale: &Scale, value: f64) -> Option<f64> {
+        Some(self.bottom - scale.place(value)? * (self.bottom - self.top))
+    }
+
+    /// Horizontal lines with their numbers, and what they count above them.
+    pub(crate) fn draw_y(&self, markup: &mut Markup, axis: &Axis, scale: &Scale) {
+        markup.leaf("text", &[("class", "axis"), ("x", "0"), ("y", "12")], &axis.label);
+        let number_x = coordinate(self.left - 7.0);
+        for tick in scale.ticks(5) {
+            let Some(y) = self.y(scale, tick) else { continue };
+            let path = format!("M{} {}H{}", coordinate(self.left), coordinate(y), coordinate(self.right));
+            markup.void("path", &[("class", "grid"), ("d", &path)]);
+            let number_y = coordinate(y + 4.0);
+            markup.leaf(
+                "text",
+                &[("class", "number end"), ("x", &number_x), ("y", &number_y)],
+                &axis.unit.tick(tick),
+            );
+        }
+    }
+
+    /// Numbers under the plot, as many as fit, the last one among them; and what they count.
+    pub(crate) fn draw_x(&self, markup: &mut Markup, axis: &Axis, scale: &Scale, ticks: &[f64]) {
+        let base =
+            format!("M{} {}H{}", coordinate(self.left), coordinate(self.bottom), coordinate(self.right));
+        markup.void("path", &[("class", "base"), ("d", &base)]);
+        let number_y = coordinate(self.bottom + 18.0);
+        let mut free_until = self.right + 14.0;
+        for tick in ticks.iter().rev() {
+            let Some(x) = self.x(scale, *tick) else { continue };
+            let short = format!("M{} {}v5", coordinate(x), coordinate(self.bottom));
+            markup.void("path", &[("class", "base"), ("d", &short)]);
+            let text = axis.unit.tick(*tick);
+            let half = text_width(&text) / 2.0;
+            let middle = x.min(self.right + 14.0 - half).max(half);
+            if middle + half > free_until {
+                continue;
+            }
+            free_until = middle - half - GAP;
+            let number_x = coordinate(middle);
+            markup.leaf("text", &[("class", "number middle"), ("x", &number_x), ("y", &number_y)], &text);
+        }
+        let (x, y) = (coordinate(self.right), coordinate(self.bottom + 36.0));
+        markup.leaf("text", &[("class", "axis end"), ("x", &x), ("y", &y)], &axis.label);
+    }
+}

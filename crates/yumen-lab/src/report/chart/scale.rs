@@ -1,0 +1,182 @@
+//! From values to places on an axis, and the ticks that stand on it.
+//!
+//! Knows neither pixels nor what the values mean.
+
+/// How values are spread over an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spacing {
+    /// Equal steps, equal distances.
+    Linear,
+    /// Equal factors, equal distances; what is not above zero has no place.
+    Logarithmic,
+    /// Shares of a whole by their nines: 0.9, 0.99 and 0.999 are equally far apart.
+    Nines,
+}
+
+/// Values between two ends, spread in one of the ways.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Scale {
+    spacing: Spacing,
+    low: f64,
+    high: f64,
+}
+
+/// Most nines that are drawn: p99.9999.
+const NINES_MAX: f64 = 6.0;
+
+impl Scale {
+    /// An axis that holds all values: from zero where linear, to whole decades' 1, 2 and 5 where logarithmic.
+    pub(crate) fn around(spacing: Spacing, values: impl Iterator<Item = f64>) -> Self {
+        let usable = |value: &f64| value.is_finite() && (spacing != Spacing::Logarithmic || *value > 0.0);
+        let ends = values.filter(usable).fold(None, |ends: Option<(f64, f64)>, value| {
+            Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+        });
+        let (low, high) = ends.unwrap_or((1.0, 1.0));
+        match spacing {
+            Spacing::Nines => Self { spacing, low: 0.0, high: 0.999_999 },
+            Spacing::Logarithmic => {
+                let (low, mut high) = (round_to_125(low, false), round_to_125(high, true));
+                if high <= low {
+                    high = low * 10.0;
+                }
+                Self { spacing, low, high }
+            }
+            Spacing::Linear => {
+                let high = if high <= 0.0 { 1.0 } else { high };
+                let step = step_for(high, 5);
+                Self { spacing, low: low.min(0.0), high: (high / step - 1e-9).ceil() * step }
+            }
+        }
+    }
+
+    /// An axis from the first value to the last, with no room beside them.
+    pub(crate) fn between(spacing: Spacing, low: f64, high: f64) -> Self {
+        if high > low {
+            Self { spacing, low, high }
+        } else {
+            Self { spacing, low: low * 0.5, high: low * 1.5 + 1e-9 }
+        }
+    }
+
+    /// From 0 at the low end to 1 at the high end; `None` for what has no place.
+    pub(crate) fn place(&self, value: f64) -> Option<f64> {
+        let place = match self.spacing {
+            Spacing::Linear => (value - self.low) / (self.high - self.low),
+            Spacing::Logarithmic if value <= 0.0 => return None,
+            Spacing::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
+            Spacing::Nines => nines(value) / NINES_MAX,
+        };
+        (place.is_finite() && (-0.001..=1.001).contains(&place)).then_some(place.clamp(0.0, 1.0))
+    }
+
+    /// Where numbers stand, at most so many.
+    pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
+        match self.spacing {
+            Spacing::Linear => linear_ticks(self.low, self.high, most),
+            Spacing::Logarithmic => logarithmic_ticks(self.low, self.high, most),
+            Spacing::Nines => vec![0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999],
+        }
+    }
+}
+
+/// How many nines a share has: 0.99 has two.
+fn nines(share: f64) -> f64 {
+    if share >= 1.0 { NINES_MAX } else { (-(1.0 - share).log10()).clamp(0.0, NINES_MAX) }
+}
+
+fn linear_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
+    let step = step_for(high - low, most);
+    let first = (low / step - 1e-9).ceil();
+    let last = (high / step + 1e-9).floor();
+    let count = (last - first) as usize + 1;
+    (0..count).map(|index| (first + index as f64) * step).collect()
+}
+
+/// Decades; with few of them, steps between as well.
+fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
+    let decades = (high / low).log10();
+    let factors: &[f64] = match most as f64 {
+        most if decades * 3.0 <= most => &[1.0, 2.0, 5.0],
+        most if decades * 2.0 <= most => &[1.0, 3.0],
+        _ => &[1.0],
+    };
+    let every = (decades / most as f64).ceil().max(1.0) as i32;
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let lowest_inside = (low.log10() - 1e-9).ceil() as i32;
+    let decades = (first..=last).filter(|decade| (decade - lowest_inside) % every == 0);
+    let ticks = decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
+    ticks.filter(|tick| *tick >= low * 0.999 && *tick <= high * 1.001).collect()
+}
+
+/// A step of 1, 2, 2.5 or 5 times a power of ten that divides the span into at most so many parts.
+fn step_for(span: f64, most: usize) -> f64 {
+    let rough = span / most.max(1) as f64;
+    let power = 10_f64.powf(rough.log10().floor());
+    let factor = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * 0.999);
+    factor.unwrap_or(10.0) * power
+}
+
+/// The next 1, 2 or 5 times a power of ten, upwards or downwards.
+fn round_to_125(value: f64, up: bool) -> f64 {
+    let power = 10_f64.powf(value.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+    let found = if up {
+        steps.into_iter().find(|step| *step >= value * 0.999)
+    } else {
+        steps.into_iter().rev().find(|step| *step <= value * 1.001)
+    };
+    found.unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(scale: Scale, most: usize, expected: &[f64]) {
+        let ticks = scale.ticks(most);
+        assert_eq!(ticks.len(), expected.len(), "{ticks:?}");
+        for (tick, expected) in ticks.iter().zip(expected) {
+            assert!((tick - expected).abs() <= 1e-9 * expected.abs(), "{ticks:?}");
+            assert!(scale.place(*tick).is_some(), "{tick} has no place");
+        }
+    }
+
+    #[test]
+    fn linear_axes_start_at_zero_and_end_at_a_round_number() {
+        let scale = Scale::around(Spacing::Linear, [13_200.0, 41_728.0].into_iter());
+        check(scale, 5, &[0.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0, 50_000.0]);
+        check(Scale::around(Spacing::Linear, [0.0].into_iter()), 5, &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
+    }
+
+    #[test]
+    fn logarithmic_axes_show_decades_and_between_them_when_there_is_room() {
+        check(Scale::around(Spacing::Logarithmic, [93e3, 60e9].into_iter()), 6, &[1e5, 1e7, 1e9, 1e11]);
+        check(Scale::around(Spacing::Logarithmic, [3.0, 40.0].into_iter()), 6, &[2.0, 5.0, 10.0, 20.0, 50.0]);
+    }
+
+    #[test]
+    fn nines_are_equally_far_apart() {
+        let scale = Scale::around(Spacing::Nines, std::iter::empty());
+        let places: Vec<f64> = scale.ticks(9).into_iter().filter_map(|tick| scale.place(tick)).collect();
+        assert_eq!(places.len(), 7);
+        for (index, place) in places.iter().enumerate().skip(1) {
+            assert!((place - index as f64 / 6.0).abs() < 1e-6, "{places:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_place_is_left_out() {
+        let scale = Scale::around(Spacing::Logarithmic, [1.0, 10.0].into_iter());
+        assert_eq!(scale.place(0.0), None);
+        assert_eq!(scale.place(f64::NAN), None);
+        assert_eq!(Scale::between(Spacing::Linear, 0.0, 10.0).place(11.0), None);
+    }
+
+    #[test]
+    fn a_single_value_still_makes_an_axis() {
+        let place = Scale::between(Spacing::Linear, 4.0, 4.0).place(4.0).expect("inside");
+        assert!((place - 0.5).abs() < 0.01, "{place}");
+        check(Scale::around(Spacing::Logarithmic, [10.0].into_iter()), 6, &[10.0, 20.0, 50.0, 100.0]);
+    }
+}

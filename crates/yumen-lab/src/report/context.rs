@@ -1,0 +1,229 @@
+//! Looks things up in a run for all parts of a report: styles of targets, figures of cells, what bounded them.
+//!
+//! Knows the record; not how a report is laid out.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::chart::{LegendEntry, Point, STYLES};
+use super::document::{Cell, Emphasis};
+use crate::metric::{Better, Metric, foreign_bottleneck, kept_connections};
+use crate::record::{Case, Role, Run, Target, TargetResult, Who};
+use crate::statistics::{Spread, median, relative_deviation};
+
+/// A run with what the parts of a report ask of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) run: &'a Run,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(run: &'a Run) -> Self {
+        Self { run }
+    }
+
+    /// The look of a target in every chart: the quiet one for what gateways are compared with.
+    pub(crate) fn style(&self, name: &str) -> usize {
+        let gateways = || self.run.targets.iter().filter(|target| target.role == Role::Gateway);
+        gateways().position(|target| target.name == name).map_or(0, |index| 1 + index % (STYLES - 1))
+    }
+
+    /// Names and looks of all targets.
+    pub(crate) fn legend(&self) -> Vec<LegendEntry> {
+        let entry =
+            |target: &Target| LegendEntry { name: target.name.clone(), style: self.style(&target.name) };
+        self.run.targets.iter().map(entry).collect()
+    }
+
+    /// What a target did in a case, unless it could not.
+    pub(crate) fn result(&self, case: &'a Case, target: &Target) -> Option<&'a TargetResult> {
+        case.results.iter().find(|result| result.target == target.name && !result.rounds.is_empty())
+    }
+
+    /// The figures of a target's rounds in a case; none where it was not measured.
+    pub(crate) fn values(&self, case: &'a Case, target: &Target, metric: Metric) -> Vec<f64> {
+        self.result(case, target).map(|result| metric.over(&result.rounds)).unwrap_or_default()
+    }
+
+    /// The middle of those figures.
+    pub(crate) fn middle(&self, case: &'a Case, target: &Target, metric: Metric) -> Option<f64> {
+        median(&self.values(case, target, metric))
+    }
+
+    /// How those figures spread.
+    pub(crate) fn spread(&self, case: &'a Case, target: &Target, metric: Metric) -> Option<Spread> {
+        Spread::of(&self.values(case, target, metric))
+    }
+
+    /// Who else bounded the figures, where it was not the gateway.
+    pub(crate) fn foreign(&self, case: &'a Case, target: &Target) -> Option<Who> {
+        foreign_bottleneck(target, self.result(case, target)?)
+    }
+
+    /// Why a figure must not be taken for what the gateway can do, as a letter that a note explains.
+    pub(crate) fn doubt(&self, case: &'a Case, target: &Target) -> Option<char> {
+        if kept_connections(self.result(case, target)?) {
+            return Some(KEPT);
+        }
+        self.foreign(case, target).map(flag_letter)
+    }
+
+    /// A point of a chart.
+    pub(crate) fn point(&self, case: &'a Case, target: &Target, metric: Metric, x: f64) -> Option<Point> {
+        let spread = self.spread(case, target, metric)?;
+        let flagged = self.doubt(case, target).is_some();
+        Some(Point { x, y: spread.median, interval: Some(spread.interval), flagged })
+    }
+
+    /// One row of cells, a cell for each target: median, deviation, the best gateway in bold, flags.
+    pub(crate) fn cells(&self, case: &'a Case, metric: Metric) -> Vec<Cell> {
+        let best = self.best(case, metric);
+        let cell = |target: &Target| {
+            let values = self.values(case, target, metric);
+            let Some(middle) = median(&values) else { return Cell::none() };
+            let mut text = metric.unit().show(middle);
+            if let Some(deviation) = relative_deviation(&values).filter(|_| metric != Metric::Errors) {
+                text.push_str(&format!(" ±{:.1}%", deviation * 100.0));
+            }
+            let is_best = best == Some(target.name.as_str());
+            let emphasis = match target.role {
+                Role::Baseline => Emphasis::Quiet,
+                Role::Gateway if is_best => Emphasis::Best,
+                Role::Gateway => Emphasis::None,
+            };
+            let flag = self.doubt(case, target);
+            Cell { text, emphasis, flag, bar: None }
+        };
+        self.run.targets.iter().map(cell).collect()
+    }
+
+    /// The gateway with the best median in a case; `None` where fewer than two were measured or all are alike.
+    fn best(&self, case: &'a Case, metric: Metric) -> Option<&'a str> {
+        let comparable =
+            |target: &&Target| target.role == Role::Gateway && self.doubt(case, target) != Some(KEPT);
+        let gateways = self.run.targets.iter().filter(comparable);
+        let mut medians: Vec<(&str, f64)> = gateways
+            .filter_map(|target| Some((target.name.as_str(), median(&self.values(case, target, metric))?)))
+            .collect();
+        medians.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        let (lowest, highest) = (*medians.first()?, *medians.last()?);
+        if lowest.1 == highest.1 {
+            return None;
+        }
+        Some(if metric.better() == Better::Higher { highest.0 } else { lowest.0 })
+    }
+
+    /// What the flags in a table mean: a line for each that occurs.
+    pub(crate) fn flag_notes(&self, cases: &[&'a Case]) -> Vec<String> {
+        let doubts = cases
+            .iter()
+            .flat_map(|case| self.run.targets.iter().filter_map(|target| self.doubt(case, target)));
+        let letters: BTreeSet<char> = doubts.collect();
+        letters
+            .into_iter()
+            .map(|letter| format!("{letter}: {}; hollow in charts.", flag_meaning(letter)))
+            .collect()
+    }
+
+    /// Names of parameters whose values differ between cases, without the one a view is drawn over.
+    pub(crate) fn varying(&self, over: Option<&str>) -> Vec<&'a str> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.run.cases.iter().flat_map(|case| case.parameters.keys()) {
+            if !names.contains(&name.as_str()) && Some(name.as_str()) != over {
+                names.push(name);
+            }
+        }
+        let first = self.run.cases.first();
+        let differs = |name: &&str| {
+            self.run
+                .cases
+                .iter()
+                .any(|case| case.parameters.get(*name) != first.and_then(|first| first.parameters.get(*name)))
+        };
+        names.into_iter().filter(differs).collect()
+    }
+
+    /// Cases that differ in one parameter only, with a heading for each group where there are several.
+    pub(crate) fn groups(&self, over: &str) -> Vec<(String, Vec<&'a Case>)> {
+        let names = self.varying(Some(over));
+        let key = |case: &'a Case| -> Vec<Option<&'a Value>> {
+            names.iter().map(|name| case.parameters.get(*name)).collect()
+        };
+        let mut groups: Vec<(Vec<Option<&Value>>, Vec<&Case>)> = Vec::new();
+        for case in self.run.cases.iter().filter(|case| number(case, over).is_some()) {
+            match groups.iter_mut().find(|(known, _)| *known == key(case)) {
+                Some((_, cases)) => cases.push(case),
+                None => groups.push((key(case), vec![case])),
+            }
+        }
+        let named = |(_, mut cases): (_, Vec<&'a Case>)| {
+            cases.sort_by(|a, b| number(a, over).unwrap_or(0.0).total_cmp(&number(b, over).unwrap_or(0.0)));
+            (cases.first().map(|case| label_without(case, over)).unwrap_or_default(), cases)
+        };
+        groups.into_iter().map(named).collect()
+    }
+}
+
+/// A case's label without the parameter that a view is drawn over.
+fn label_without(case: &Case, over: &str) -> String {
+    let value = case.parameters.get(over).map(plain).unwrap_or_default();
+    let axis = format!("{over}={value}");
+    case.label.split(", ").filter(|part| *part != axis).collect::<Vec<_>>().join(", ")
+}
+
+/// A parameter as a number.
+pub(crate) fn number(case: &Case, name: &str) -> Option<f64> {
+    case.parameters.get(name)?.as_f64()
+}
+
+/// A parameter's value as a reader would write it.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(" + "),
+        other => other.to_string(),
+    }
+}
+
+/// The round whose figure is nearest to the median of all: the one to show where only one can be shown.
+pub(crate) fn typical_round(result: &TargetResult, metric: Metric) -> Option<&crate::record::Round> {
+    let middle = median(&metric.over(&result.rounds));
+    let distance = |round: &&crate::record::Round| match (metric.of(round), middle) {
+        (Some(value), Some(middle)) => (value - middle).abs(),
+        _ => f64::INFINITY,
+    };
+    result.rounds.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+}
+
+/// A table's heading for each target.
+pub(crate) fn target_names(run: &Run) -> Vec<String> {
+    run.targets.iter().map(|target| target.name.clone()).collect()
+}
+
+/// The sign of a figure made on connections that should have been closed.
+const KEPT: char = 'k';
+
+/// The sign of a figure that the gateway did not bound.
+fn flag_letter(who: Who) -> char {
+    match who {
+        Who::Upstream => 'u',
+        Who::Generator => 'g',
+        Who::Machine => 'm',
+        Who::Load => 'l',
+        Who::Latency => 'c',
+        Who::Gateway | Who::Unknown => '?',
+    }
+}
+
+fn flag_meaning(letter: char) -> &'static str {
+    match letter {
+        KEPT => "kept connections although asked to close them: not comparable with those that closed",
+        'u' => "bounded by the upstream, not by the gateway",
+        'g' => "bounded by the generator, not by the gateway",
+        'm' => "bounded by the machine, not by the gateway alone",
+        'l' => "bounded by the offered load; everybody had room left",
+        'c' => "bounded by having so few connections: shows latency, not capacity",
+        _ => "what bounded the rate cannot be told",
+    }
+}

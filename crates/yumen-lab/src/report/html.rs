@@ -1,0 +1,187 @@
+//! Writes a document as one HTML page that needs nothing else: style and pictures are in it, and no script.
+//!
+//! Knows documents, not what they are about.
+
+use super::chart::Size;
+use super::document::{Block, Cell, Column, Document, Emphasis, Section, Table};
+use super::markup::Markup;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page, well-formed as XML too.
+pub(crate) fn write(document: &Document) -> String {
+    let mut page = Markup::default();
+    page.raw("<!DOCTYPE html>\n").open("html", &[("lang", "en")]).open("head", &[]);
+    page.void("meta", &[("charset", "utf-8")]);
+    page.void("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+    page.void("meta", &[("name", "color-scheme"), ("content", "light dark")]);
+    page.void("link", &[("rel", "icon"), ("href", "data:,")]);
+    page.leaf("title", &[], &document.title).line();
+    page.open("style", &[]).raw(STYLE).close().close().line();
+    page.open("body", &[]).line();
+    write_head(&mut page, document);
+    page.open("main", &[]).line();
+    for section in &document.sections {
+        write_section(&mut page, section);
+    }
+    page.close().close().close().line();
+    page.finish()
+}
+
+fn write_head(page: &mut Markup, document: &Document) {
+    page.open("header", &[]);
+    page.leaf("h1", &[], &document.title);
+    rich(page, "p", &[("class", "subtitle")], &document.subtitle);
+    write_facts(page, &document.facts, "facts head");
+    page.open("nav", &[("aria-label", "Sections")]).open("ul", &[]);
+    for section in &document.sections {
+        let target = format!("#{}", section.id);
+        page.open("li", &[]).leaf("a", &[("href", &target)], &section.title).close();
+    }
+    page.close().close().close().line();
+}
+
+fn write_section(page: &mut Markup, section: &Section) {
+    let heading = format!("{}-heading", section.id);
+    page.open("section", &[("id", &section.id), ("aria-labelledby", &heading)]);
+    page.leaf("h2", &[("id", &heading)], &section.title).line();
+    write_blocks(page, &section.blocks);
+    page.close().line();
+}
+
+fn write_blocks(page: &mut Markup, blocks: &[Block]) {
+    for block in blocks {
+        write_block(page, block);
+        page.line();
+    }
+}
+
+fn write_block(page: &mut Markup, block: &Block) {
+    match block {
+        Block::Heading(text) => rich(page, "h3", &[], text),
+        Block::Paragraph(text) => rich(page, "p", &[], text),
+        Block::Notice(text) => rich(page, "p", &[("class", "notice"), ("role", "note")], text),
+        Block::List(items) => {
+            page.open("ul", &[("class", "items")]);
+            for item in items {
+                rich(page, "li", &[], item);
+            }
+            page.close();
+        }
+        Block::Facts(facts) => write_facts(page, facts, "facts"),
+        Block::Table(table) => write_table(page, table, true),
+        Block::Figure(chart, table) => {
+            page.open("figure", &[]);
+            page.leaf("figcaption", &[], &chart.title);
+            chart.legend_markup(page);
+            page.raw(&chart.svg(Size::Wide)).line().raw(&chart.svg(Size::Narrow)).line();
+            rich(page, "p", &[("class", "seen")], &chart.description);
+            page.open("details", &[("open", "open")]).leaf("summary", &[], "The figures");
+            write_table(page, table, false);
+            page.close().close();
+        }
+        Block::Code(text) => {
+            page.open("pre", &[("tabindex", "0")]).leaf("code", &[], text).close();
+        }
+        Block::Details(summary, blocks) => {
+            page.open("details", &[]);
+            rich(page, "summary", &[], summary);
+            write_blocks(page, blocks);
+            page.close();
+        }
+    }
+}
+
+fn write_facts(page: &mut Markup, facts: &[(String, String)], class: &str) {
+    page.open("dl", &[("class", class)]);
+    for (name, value) in facts {
+        page.open("div", &[]);
+        rich(page, "dt", &[], name);
+        rich(page, "dd", &[], value);
+        page.close();
+    }
+    page.close();
+}
+
+fn write_table(page: &mut Markup, table: &Table, captioned: bool) {
+    // a region of its own that scrolls sideways, reachable by keyboard
+    page.open(
+        "div",
+        &[("class", "scroll"), ("role", "region"), ("tabindex", "0"), ("aria-label", &table.caption)],
+    );
+    page.open("table", &[]);
+    if captioned {
+        page.leaf("caption", &[], &table.caption);
+    }
+    page.open("thead", &[]).open("tr", &[]);
+    for column in &table.columns {
+        rich(page, "th", &[("scope", "col"), ("class", column_class(column))], &column.label);
+    }
+    page.close().close().open("tbody", &[]);
+    for row in &table.rows {
+        page.open("tr", &[]);
+        for (index, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
+            write_cell(page, cell, column, index == 0);
+        }
+        page.close();
+    }
+    page.close().close().close();
+    if !table.notes.is_empty() {
+        page.open("ul", &[("class", "notes")]);
+        for note in &table.notes {
+            rich(page, "li", &[], note);
+        }
+        page.close();
+    }
+}
+
+fn write_cell(page: &mut Markup, cell: &Cell, column: &Column, names_row: bool) {
+    let emphasis = match cell.emphasis {
+        Emphasis::None => "",
+        Emphasis::Best => " best",
+        Emphasis::Loss => " loss",
+        Emphasis::Quiet => " quiet",
+    };
+    let bar = if cell.bar.is_some() { " bar" } else { "" };
+    let class = format!("{}{emphasis}{bar}", column_class(column));
+    let mut attributes = vec![("class", class.as_str())];
+    if names_row {
+        attributes.push(("scope", "row"));
+    }
+    let width = cell.bar.map(|share| format!("--share:{:.0}%", share.clamp(0.0, 1.0) * 100.0));
+    if let Some(width) = &width {
+        attributes.push(("style", width));
+    }
+    page.open(if names_row { "th" } else { "td" }, &attributes);
+    rich_text(page, &cell.text);
+    if let Some(flag) = cell.flag {
+        page.leaf("sup", &[("class", "flag")], &flag.to_string());
+    }
+    page.close();
+}
+
+fn column_class(column: &Column) -> &'static str {
+    if column.numeric { "number" } else { "word" }
+}
+
+/// An element whose text may hold code in backticks.
+fn rich(page: &mut Markup, name: &'static str, attributes: &[(&str, &str)], text: &str) {
+    page.open(name, attributes);
+    rich_text(page, text);
+    page.close();
+}
+
+fn rich_text(page: &mut Markup, text: &str) {
+    // an odd number of backticks is text that has one, not code
+    if text.matches('`').count() % 2 == 1 {
+        page.text(text);
+        return;
+    }
+    for (index, part) in text.split('`').enumerate() {
+        if index % 2 == 1 {
+            page.leaf("code", &[], part);
+        } else {
+            page.text(part);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Writes a document as Markdown: everything but the pictures, whose tables stand in their place.
+//!
+//! Knows documents, not what they are about.
+
+use std::fmt::Write;
+
+use super::document::{Block, Cell, Document, Emphasis, Table};
+
+/// The text, in the dialect with pipe tables.
+pub(crate) fn write(document: &Document) -> String {
+    let mut text = format!("# {}\n\n{}\n\n", escape(&document.title), escape(&document.subtitle));
+    write_facts(&mut text, &document.facts);
+    for section in &document.sections {
+        let _ = write!(text, "## {}\n\n", escape(&section.title));
+        write_blocks(&mut text, &section.blocks);
+    }
+    let trimmed = text.trim_end().len();
+    text.truncate(trimmed);
+    text.push('\n');
+    text
+}
+
+fn write_blocks(text: &mut String, blocks: &[Block]) {
+    for block in blocks {
+        write_block(text, block);
+    }
+}
+
+fn write_block(text: &mut String, block: &Block) {
+    let _ = match block {
+        Block::Heading(heading) => write!(text, "### {}\n\n", escape(heading)),
+        Block::Paragraph(paragraph) => write!(text, "{}\n\n", escape(paragraph)),
+        Block::Notice(notice) => write!(text, "> **Note:** {}\n\n", escape(notice)),
+        Block::List(items) => {
+            for item in items {
+                let _ = writeln!(text, "- {}", escape(item));
+            }
+            writeln!(text)
+        }
+        Block::Facts(facts) => {
+            write_facts(text, facts);
+            Ok(())
+        }
+        Block::Table(table) => {
+            let _ = write!(text, "**{}**\n\n", escape(&table.caption));
+            write_table(text, table);
+            Ok(())
+        }
+        Block::Figure(chart, table) => {
+            let _ = write!(text, "**{}**\n\n{}\n\n", escape(&chart.title), escape(&chart.description));
+            write_table(text, table);
+            Ok(())
+        }
+        Block::Code(code) => {
+            let fence = fence_for(code);
+            write!(text, "{fence}text\n{}\n{fence}\n\n", code.trim_end())
+        }
+        Block::Details(summary, blocks) => {
+            let _ = write!(text, "**{}**\n\n", escape(summary));
+            write_blocks(text, blocks);
+            Ok(())
+        }
+    };
+}
+
+fn write_facts(text: &mut String, facts: &[(String, String)]) {
+    for (name, value) in facts {
+        let _ = writeln!(text, "- **{}:** {}", escape(name), escape(value));
+    }
+    text.push('\n');
+}
+
+fn write_table(text: &mut String, table: &Table) {
+    let headings: Vec<String> = table.columns.iter().map(|column| in_cell(&column.label)).collect();
+    let rules: Vec<&str> =
+        table.columns.iter().map(|column| if column.numeric { "--:" } else { ":--" }).collect();
+    let _ = writeln!(text, "| {} |\n| {} |", headings.join(" | "), rules.join(" | "));
+    for row in &table.rows {
+        let cells: Vec<String> = row.iter().map(write_cell).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text.push('\n');
+    for note in &table.notes {
+        let _ = writeln!(text, "- {}", escape(note));
+    }
+    if !table.notes.is_empty() {
+        text.push('\n');
+    }
+}
+
+fn write_cell(cell: &Cell) -> String {
+    let flag = cell.flag.map(|flag| format!(" ({flag})")).unwrap_or_default();
+    let text = in_cell(&cell.text);
+    match cell.emphasis {
+        Emphasis::Best => format!("**{text}**{flag}"),
+        Emphasis::Loss => format!("_{text}_{flag}"),
+        Emphasis::None | Emphasis::Quiet => format!("{text}{flag}"),
+    }
+}
+
+fn in_cell(text: &str) -> String {
+    escape(text).replace('|', "\\|").replace('\n', " ")
+}
+
+/// What would be read as markup stands for itself, code in backticks left as it is.
+fn escape(text: &str) -> String {
+    let code_pairs = text.matches('`').count().is_multiple_of(2);
+    let mut escaped = String::with_capacity(text.len());
+    let mut in_code = false;
+    for character in text.chars() {
+        in_code ^= code_pairs && character == '`';
+        let is_mark =
+            matches!(character, '*' | '_' | '<' | '>' | '[' | ']' | '#') || (character == '`' && !code_pairs);
+        if is_mark && !in_code {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+/// A fence that does not occur in the code.
+fn fence_for(code: &str) -> String {
+    let longest = code.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    "`".repeat(longest.max(2) + 1)
+}

@@ -1,0 +1,170 @@
+//! How quantities are written: three digits that matter, the unit that fits, the same in every format.
+//!
+//! Knows numbers only.
+
+/// A space that neither breaks nor spreads, between a number and its unit and between thousands.
+const THIN: char = '\u{202f}';
+
+/// What a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Things, whole or on average.
+    Count,
+    /// Things per second.
+    PerSecond,
+    /// Time in nanoseconds.
+    Nanoseconds,
+    /// Time in seconds from a beginning.
+    Seconds,
+    /// Memory in bytes.
+    Bytes,
+    /// A share from 0 to 1, written as per cent.
+    Share,
+    /// How many times as much.
+    Ratio,
+    /// A latency percentile as a share from 0 to 1.
+    Percentile,
+}
+
+impl Unit {
+    /// The number with its unit, as tables and sentences write it.
+    pub fn show(self, value: f64) -> String {
+        if !value.is_finite() {
+            return "–".to_owned();
+        }
+        match self {
+            Self::Count | Self::PerSecond => grouped(value),
+            Self::Nanoseconds => in_steps(value, &TIMES, digits),
+            Self::Seconds => format!("{}{THIN}s", digits(value)),
+            Self::Bytes => in_steps(value, &SIZES, digits),
+            Self::Share => format!("{}{THIN}%", digits(value * 100.0)),
+            Self::Ratio => format!("{value:.2}{THIN}×"),
+            Self::Percentile => percentile(value),
+        }
+    }
+
+    /// The number at a tick of an axis, as short as it can be.
+    pub fn tick(self, value: f64) -> String {
+        match self {
+            Self::Count | Self::PerSecond => compact(value),
+            Self::Seconds => trimmed(value),
+            Self::Share => format!("{}{THIN}%", trimmed(value * 100.0)),
+            Self::Ratio => format!("{}{THIN}×", trimmed(value)),
+            _ if value == 0.0 => "0".to_owned(),
+            Self::Nanoseconds => in_steps(value, &TIMES, trimmed),
+            Self::Bytes => in_steps(value, &SIZES, trimmed),
+            Self::Percentile => percentile(value),
+        }
+    }
+}
+
+const KIBI: f64 = 1024.0;
+const MEBI: f64 = KIBI * 1024.0;
+const GIBI: f64 = MEBI * 1024.0;
+
+const TIMES: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
+const SIZES: [(f64, &str); 4] = [(GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB"), (1.0, "B")];
+
+/// In the largest unit that leaves at least one before the point.
+fn in_steps(value: f64, steps: &[(f64, &str)], write: fn(f64) -> String) -> String {
+    let fits = |(size, _): &&(f64, &str)| value.abs() >= size * 0.9995;
+    let smallest = steps.last().copied().unwrap_or((1.0, ""));
+    let (size, name) = steps.iter().find(fits).copied().unwrap_or(smallest);
+    format!("{}{THIN}{name}", write(value / size))
+}
+
+/// Three digits that matter; whole numbers from a hundred up.
+fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0 => 0,
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        size if size >= 0.0995 => 2,
+        size if size >= 0.000_995 => 4,
+        _ => 6,
+    };
+    trim_zeros(format!("{value:.decimals$}"), decimals)
+}
+
+/// No zeros behind the last digit of a small number; `12.0` and `1.20` keep theirs, which say how exact they are.
+fn trim_zeros(text: String, decimals: usize) -> String {
+    if decimals > 2 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// As few digits as tell the number apart, for ticks.
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.4}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+fn compact(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e6 => format!("{}M", trimmed(value / 1e6)),
+        size if size >= 1e3 => format!("{}k", trimmed(value / 1e3)),
+        _ => trimmed(value),
+    }
+}
+
+/// Whole thousands apart from each other; below a hundred, three digits.
+fn grouped(value: f64) -> String {
+    if value.abs() < 99.95 {
+        return if value.fract() == 0.0 { format!("{value:.0}") } else { digits(value) };
+    }
+    let whole = format!("{:.0}", value.abs());
+    let mut text = String::with_capacity(whole.len() + whole.len() / 3 + 1);
+    if value < 0.0 {
+        text.push('-');
+    }
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 {
+            text.push(THIN);
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `p50`, `p99.9`, `max` for the whole.
+fn percentile(share: f64) -> String {
+    if share >= 1.0 {
+        return "max".to_owned();
+    }
+    let text = format!("{:.6}", share * 100.0);
+    format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(unit: Unit, value: f64, shown: &str, tick: &str) {
+        assert_eq!(unit.show(value).replace(THIN, " "), shown);
+        assert_eq!(unit.tick(value).replace(THIN, " "), tick);
+    }
+
+    #[test]
+    fn numbers_have_three_digits_and_a_fitting_unit() {
+        check(Unit::PerSecond, 24_129.4, "24 129", "24.1294k");
+        check(Unit::PerSecond, 1_250_000.0, "1 250 000", "1.25M");
+        check(Unit::Count, 12.0, "12", "12");
+        check(Unit::Count, 0.25, "0.25", "0.25");
+        check(Unit::Nanoseconds, 93_100.0, "93.1 µs", "93.1 µs");
+        check(Unit::Nanoseconds, 999_900.0, "1.00 ms", "0.9999 ms");
+        check(Unit::Nanoseconds, 32.4e9, "32.4 s", "32.4 s");
+        check(Unit::Nanoseconds, 0.0, "0 ns", "0");
+        check(Unit::Bytes, 13.5 * MEBI, "13.5 MiB", "13.5 MiB");
+        check(Unit::Share, 0.5, "50.0 %", "50 %");
+        check(Unit::Share, 0.000_01, "0.001 %", "0.001 %");
+        check(Unit::Ratio, 1.7, "1.70 ×", "1.7 ×");
+        check(Unit::Percentile, 0.999_999, "p99.9999", "p99.9999");
+        check(Unit::Percentile, 0.5, "p50", "p50");
+        check(Unit::Percentile, 1.0, "max", "max");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_a_dash() {
+        assert_eq!(Unit::PerSecond.show(f64::NAN), "–");
+    }
+}

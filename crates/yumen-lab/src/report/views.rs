@@ -1,0 +1,56 @@
+//! The ways to draw the cases of a run, one file each; a scenario names those its report uses.
+//!
+//! Knows the record; the charts know nothing of it.
+
+mod connections;
+mod curves;
+mod idle;
+mod percentiles;
+mod ramp;
+mod table;
+mod timeline;
+
+use super::context::Context;
+use super::document::{Block, Section};
+use crate::record::{View, ViewKind};
+
+/// The sections of all views, in the scenario's order; a table of the cases where it names none.
+pub(crate) fn sections(context: Context<'_>) -> Vec<Section> {
+    let fallback = [View { kind: ViewKind::Table, over: None, title: None }];
+    let views =
+        if context.run.scenario.views.is_empty() { &fallback[..] } else { &context.run.scenario.views };
+    views.iter().enumerate().map(|(index, view)| section(context, view, index + 1)).collect()
+}
+
+fn section(context: Context<'_>, view: &View, number: usize) -> Section {
+    let id = format!("view-{number}");
+    let mut blocks = match view.kind {
+        ViewKind::Curves => curves::blocks(context, view, &id),
+        ViewKind::Percentiles => percentiles::blocks(context, &id),
+        ViewKind::Timeline => timeline::blocks(context, &id),
+        ViewKind::Ramp => ramp::blocks(context, &id),
+        ViewKind::Table => table::blocks(context, &id),
+        ViewKind::Connections => connections::blocks(context, &id),
+        ViewKind::IdleMemory => idle::blocks(context, view, &id),
+    };
+    if blocks.is_empty() {
+        blocks.push(Block::Paragraph("Nothing was measured that could be shown here.".to_owned()));
+    }
+    Section { id, title: title(view), blocks }
+}
+
+fn title(view: &View) -> String {
+    if let Some(title) = &view.title {
+        return title.clone();
+    }
+    let over = view.over.as_deref().unwrap_or("cases");
+    match view.kind {
+        ViewKind::Curves => format!("Throughput, latency and errors over {over}"),
+        ViewKind::Percentiles => "Latency by percentile".to_owned(),
+        ViewKind::Timeline => "Over time".to_owned(),
+        ViewKind::Ramp => "Over the offered rate".to_owned(),
+        ViewKind::Table => "Case by case".to_owned(),
+        ViewKind::Connections => "Connections, counted".to_owned(),
+        ViewKind::IdleMemory => "Memory of idle connections".to_owned(),
+    }
+}

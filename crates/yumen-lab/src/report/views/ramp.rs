@@ -1,0 +1,151 @@
+//! Replies, response time and errors over the offered rate, as R5 draws them.
+//!
+//! Knows the record through its context.
+
+use yumen_load::RampStep;
+
+use super::super::chart::{Axis, Chart, Lines, Plot, Point, Series, Spacing};
+use super::super::context::{Context, target_names};
+use super::super::document::{Block, Cell, Table};
+use super::super::unit::Unit;
+use crate::metric::percentile;
+use crate::record::{Case, Target};
+use crate::statistics::{Spread, median};
+
+/// One figure of a step.
+struct Reading {
+    name: &'static str,
+    y_label: &'static str,
+    unit: Unit,
+    spacing: Spacing,
+    value: fn(&RampStep) -> Option<f64>,
+}
+
+const READINGS: [Reading; 4] = [
+    Reading {
+        name: "Replies",
+        y_label: "replies per second",
+        unit: Unit::PerSecond,
+        spacing: Spacing::Linear,
+        value: |step| Some(step.reply_rate),
+    },
+    Reading {
+        name: "Median response time",
+        y_label: "response time, logarithmic",
+        unit: Unit::Nanoseconds,
+        spacing: Spacing::Logarithmic,
+        value: |step| percentile(&step.latency, 50.0),
+    },
+    Reading {
+        name: "Response time, 99th percentile",
+        y_label: "response time, logarithmic",
+        unit: Unit::Nanoseconds,
+        spacing: Spacing::Logarithmic,
+        value: |step| percentile(&step.latency, 99.0),
+    },
+    Reading {
+        name: "Errors",
+        y_label: "calls without a good answer",
+        unit: Unit::Share,
+        spacing: Spacing::Linear,
+        value: |step| Some(step.error_percent / 100.0),
+    },
+];
+
+pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
+    let several = context.run.cases.len() > 1;
+    let mut blocks = Vec::new();
+    for (index, case) in context.run.cases.iter().enumerate() {
+        let rates = offered_rates(context, case);
+        if rates.is_empty() {
+            continue;
+        }
+        if several {
+            blocks.push(Block::Heading(case.label.clone()));
+        }
+        for (number, reading) in READINGS.iter().enumerate() {
+            blocks.push(reading_block(context, reading, case, &rates, &format!("{id}-{index}-{number}")));
+        }
+    }
+    blocks
+}
+
+/// Request rates asked for, rising.
+fn offered_rates(context: Context<'_>, case: &Case) -> Vec<f64> {
+    let results = context.run.targets.iter().filter_map(|target| context.result(case, target));
+    let steps = results.flat_map(|result| &result.rounds).flat_map(|round| &round.summary.ramp);
+    let mut rates: Vec<f64> = steps.map(|step| step.demanded_request_rate).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    rates
+}
+
+fn values(context: Context<'_>, case: &Case, target: &Target, reading: &Reading, rate: f64) -> Vec<f64> {
+    let rounds = context.result(case, target).map(|result| result.rounds.as_slice()).unwrap_or_default();
+    let steps = rounds.iter().flat_map(|round| &round.summary.ramp);
+    steps.filter(|step| step.demanded_request_rate == rate).filter_map(reading.value).collect()
+}
+
+fn reading_block(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64], id: &str) -> Block {
+    let caption = format!("{} over the offered rate", reading.name);
+    let mut table = Table::of_numbers(&caption, "requests offered per second", &target_names(context.run));
+    for rate in rates {
+        let mut row = vec![Cell::text(Unit::PerSecond.show(*rate))];
+        row.extend(context.run.targets.iter().map(|target| {
+            let middle = median(&values(context, case, target, reading, *rate));
+            middle.map_or_else(Cell::none, |value| Cell::text(reading.unit.show(value)))
+        }));
+        table.rows.push(row);
+    }
+    if rates.iter().all(|rate| {
+        context
+            .run
+            .targets
+            .iter()
+            .all(|target| values(context, case, target, reading, *rate).iter().all(|value| *value == 0.0))
+    }) {
+        return Block::Paragraph(format!("{}: none at any rate.", reading.name));
+    }
+    let chart = Chart {
+        id: id.to_owned(),
+        title: caption,
+        description: describe(context, reading, case, rates),
+        plot: Plot::Lines(Lines {
+            x: Axis {
+                label: "requests offered per second".to_owned(),
+                spacing: Spacing::Linear,
+                unit: Unit::PerSecond,
+            },
+            y: Axis { label: reading.y_label.to_owned(), spacing: reading.spacing, unit: reading.unit },
+            series: series(context, reading, case, rates),
+            marks: Vec::new(),
+            x_ticks: Some(rates.to_vec()),
+            every_point: true,
+        }),
+        legend: context.legend(),
+    };
+    Block::Figure(Box::new(chart), table)
+}
+
+fn series(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64]) -> Vec<Series> {
+    let point = |target: &Target, rate: f64| {
+        let spread = Spread::of(&values(context, case, target, reading, rate))?;
+        let flagged = context.doubt(case, target).is_some();
+        Some(Point { x: rate, y: spread.median, interval: Some(spread.interval), flagged })
+    };
+    let line = |target: &Target| Series {
+        style: context.style(&target.name),
+        points: rates.iter().filter_map(|rate| point(target, *rate)).collect(),
+    };
+    context.run.targets.iter().map(line).filter(|series| !series.points.is_empty()).collect()
+}
+
+fn describe(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64]) -> String {
+    let Some(last) = rates.last() else { return String::new() };
+    let at_last = |target: &Target| {
+        let value = median(&values(context, case, target, reading, *last))?;
+        Some(format!("{} {}", target.name, reading.unit.show(value)))
+    };
+    let listed: Vec<String> = context.run.targets.iter().filter_map(at_last).collect();
+    format!("At {} requests offered per second: {}.", Unit::PerSecond.show(*last), listed.join(", "))
+}

@@ -1,0 +1,62 @@
+//! `yumen-bench report`: the record of a run to a page, a text, or figures.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::record::Run;
+use crate::report::{Format, read_run, render};
+
+/// What `report` takes.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The record of a run, as `yumen-bench run` writes it; `-` reads standard input.
+    pub run: PathBuf,
+    /// One HTML page that needs nothing else (the default).
+    #[arg(long, group = "format")]
+    pub html: bool,
+    /// Markdown: the tables without the charts.
+    #[arg(long, visible_alias = "markdown", group = "format")]
+    pub md: bool,
+    /// The computed figures, comparisons and losses as JSON.
+    #[arg(long, group = "format")]
+    pub json: bool,
+    /// Where to write; standard output if not given. Its ending decides the format where no option does.
+    #[arg(long, short)]
+    pub out: Option<PathBuf>,
+}
+
+/// Writes the report.
+pub fn run(args: &ReportArgs) -> Result<ExitCode> {
+    let text = render(&read_file(&args.run)?, format(args))?;
+    match &args.out {
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
+        }
+        None => std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the record of a run from a file or standard input.
+pub(crate) fn read_file(path: &Path) -> Result<Run> {
+    let text = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?
+    } else {
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
+    };
+    read_run(&text).with_context(|| path.display().to_string())
+}
+
+fn format(args: &ReportArgs) -> Format {
+    let ending = args.out.as_ref().and_then(|path| path.extension()).and_then(|ending| ending.to_str());
+    match (args.html, args.md, args.json, ending) {
+        (true, ..) => Format::Html,
+        (_, true, ..) | (false, false, false, Some("md" | "markdown")) => Format::Markdown,
+        (_, _, true, _) | (false, false, false, Some("json")) => Format::Json,
+        _ => Format::Html,
+    }
+}

@@ -1,0 +1,352 @@
+//! What may be said of a handful of rounds: medians with their intervals, rank tests, effect sizes.
+//!
+//! Knows numbers only. Everything is deterministic: the bootstrap draws from a fixed seed.
+
+mod resample;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+pub use resample::{interval_of_median, interval_of_ratio};
+
+/// Most observations for which a rank test counts every arrangement; above it the normal approximation stands in.
+const EXACT_OBSERVATIONS_MAX: usize = 50;
+
+/// A range of values, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// Where a sample lies and how far it spreads.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many values there are.
+    pub count: usize,
+    /// The middle value, or the mean of the two middle ones.
+    pub median: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The standard deviation with n - 1 below the line; zero for a single value.
+    pub standard_deviation: f64,
+    /// The smallest value.
+    pub min: f64,
+    /// The largest value.
+    pub max: f64,
+    /// Where the median lies with 95 % confidence, by bootstrap.
+    pub interval: Interval,
+}
+
+impl Spread {
+    /// Summarises a sample; `None` for an empty one. Values that are not finite are left out.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let sorted = sorted(values);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let mean = mean(&sorted);
+        Some(Self {
+            count: sorted.len(),
+            median: median_of_sorted(&sorted),
+            mean,
+            standard_deviation: deviation(&sorted, mean),
+            min,
+            max,
+            interval: interval_of_median(&sorted)?,
+        })
+    }
+}
+
+/// The standard deviation as a share of the mean; `None` for fewer than two values or a mean of zero.
+pub fn relative_deviation(values: &[f64]) -> Option<f64> {
+    let values = finite(values);
+    let mean = mean(&values);
+    (values.len() > 1 && mean != 0.0).then(|| deviation(&values, mean) / mean.abs())
+}
+
+/// The middle value of a sample, or the mean of its two middle ones.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values);
+    (!sorted.is_empty()).then(|| median_of_sorted(&sorted))
+}
+
+/// The value below which a share (0 to 1) of the sample lies, linear between neighbours (R's type 7).
+pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    quantile_of_sorted(&sorted(values), share)
+}
+
+fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let place = share.clamp(0.0, 1.0) * last as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    Some(below + (above - below) * place.fract())
+}
+
+/// Which way a test looks for a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// Different in any direction.
+    Both,
+    /// The first sample tends to lie above the second.
+    Greater,
+    /// The first sample tends to lie below the second.
+    Less,
+}
+
+/// What a rank test found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankTest {
+    /// U of the first sample (Mann-Whitney), or the rank sum of the positive differences (Wilcoxon).
+    pub statistic: f64,
+    /// How often chance alone gives as much.
+    pub p_value: f64,
+    /// Whether every arrangement was counted rather than approximated.
+    pub exact: bool,
+}
+
+/// Mann-Whitney's U test of two independent samples, ties included; `None` where a sample is empty.
+///
+/// Up to 50 values in all, every arrangement of the observed ranks is counted, so that ties need no correction.
+pub fn mann_whitney(first: &[f64], second: &[f64], tail: Tail) -> Option<RankTest> {
+    let (first, second) = (finite(first), finite(second));
+    let (n, m) = (first.len(), second.len());
+    if n == 0 || m == 0 {
+        return None;
+    }
+    let all: Vec<f64> = first.iter().chain(&second).copied().collect();
+    let ranks = doubled_ranks(&all);
+    let rank_sum: usize = ranks[..n].iter().sum();
+    let statistic = rank_sum as f64 / 2.0 - (n * (n + 1)) as f64 / 2.0;
+    if n + m <= EXACT_OBSERVATIONS_MAX {
+        let counts = subset_sums(&ranks, n);
+        return Some(RankTest { statistic, p_value: exact_p(&counts, rank_sum, tail), exact: true });
+    }
+    let total = (n + m) as f64;
+    let ties = tie_term(&all) / (total * (total - 1.0));
+    let variance = (n * m) as f64 / 12.0 * (total + 1.0 - ties);
+    let p_value = normal_p(statistic, (n * m) as f64 / 2.0, variance, tail);
+    Some(RankTest { statistic, p_value, exact: false })
+}
+
+/// Wilcoxon's signed-rank test of paired samples; pairs without a difference are left out.
+///
+/// `None` where the samples differ in length or nothing differs. Up to 50 pairs every arrangement of signs is counted.
+pub fn wilcoxon(first: &[f64], second: &[f64], tail: Tail) -> Option<RankTest> {
+    if first.len() != second.len() {
+        return None;
+    }
+    let differences: Vec<f64> =
+        first.iter().zip(second).map(|(a, b)| a - b).filter(|d| d.is_finite() && *d != 0.0).collect();
+    if differences.is_empty() {
+        return None;
+    }
+    let sizes: Vec<f64> = differences.iter().map(|d| d.abs()).collect();
+    let ranks = doubled_ranks(&sizes);
+    let positive: usize = ranks.iter().zip(&differences).filter(|(_, d)| **d > 0.0).map(|(r, _)| r).sum();
+    let statistic = positive as f64 / 2.0;
+    let n = differences.len() as f64;
+    if differences.len() <= EXACT_OBSERVATIONS_MAX {
+        let counts = sign_sums(&ranks);
+        return Some(RankTest { statistic, p_value: exact_p(&counts, positive, tail), exact: true });
+    }
+    let variance = n * (n + 1.0) * (2.0 * n + 1.0) / 24.0 - tie_term(&sizes) / 48.0;
+    Some(RankTest {
+        statistic,
+        p_value: normal_p(statistic, n * (n + 1.0) / 4.0, variance, tail),
+        exact: false,
+    })
+}
+
+/// The smallest p-value the rank test can give for samples of these sizes without ties: with too few rounds
+/// no difference, however large, can be told from chance.
+pub fn smallest_p(n: usize, m: usize, tail: Tail) -> f64 {
+    let arrangements = (1..=n).fold(1.0, |ways, k| ways * (m + k) as f64 / k as f64);
+    let sides = if tail == Tail::Both { 2.0 } else { 1.0 };
+    f64::min(1.0, sides / arrangements)
+}
+
+/// Cliff's delta: how much more often a value of the first sample is above one of the second than below it.
+/// From -1 (always below) to 1 (always above).
+pub fn cliffs_delta(first: &[f64], second: &[f64]) -> Option<f64> {
+    let (first, second) = (finite(first), finite(second));
+    if first.is_empty() || second.is_empty() {
+        return None;
+    }
+    let sign = |a: f64, b: f64| f64::from(i8::from(a > b) - i8::from(a < b));
+    let sum: f64 = first.iter().map(|a| second.iter().map(|b| sign(*a, *b)).sum::<f64>()).sum();
+    Some(sum / (first.len() * second.len()) as f64)
+}
+
+/// How much a delta amounts to, in words: the limits are 0.147, 0.33 and 0.474 (Romano and others, 2006).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// The samples lie over each other.
+    Negligible,
+    /// A tendency.
+    Small,
+    /// A clear tendency.
+    Medium,
+    /// The samples hardly overlap.
+    Large,
+}
+
+impl Effect {
+    /// The word for a delta from -1 to 1.
+    pub fn of(delta: f64) -> Self {
+        match delta.abs() {
+            d if d < 0.147 => Self::Negligible,
+            d if d < 0.33 => Self::Small,
+            d if d < 0.474 => Self::Medium,
+            _ => Self::Large,
+        }
+    }
+
+    /// As a report writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Negligible => "negligible",
+            Self::Small => "small",
+            Self::Medium => "medium",
+            Self::Large => "large",
+        }
+    }
+}
+
+/// How two things compare when they were measured in the same rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PairedRatio {
+    /// How many rounds both have.
+    pub pairs: usize,
+    /// The median of first / second over the rounds.
+    pub median: f64,
+    /// Where that median lies with 95 % confidence, by bootstrap over the rounds.
+    pub interval: Interval,
+}
+
+impl PairedRatio {
+    /// Ratios round by round, which cancels what changes from round to round; pairs with a zero below the
+    /// line are left out, and `None` means that none is left.
+    pub fn of(first: &[f64], second: &[f64]) -> Option<Self> {
+        let ratios: Vec<f64> =
+            first.iter().zip(second).filter(|(_, b)| **b != 0.0).map(|(a, b)| a / b).collect();
+        let spread = Spread::of(&ratios)?;
+        Some(Self { pairs: spread.count, median: spread.median, interval: spread.interval })
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn deviation(values: &[f64], mean: f64) -> f64 {
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 }
+}
+
+fn finite(values: &[f64]) -> Vec<f64> {
+    values.iter().copied().filter(|value| value.is_finite()).collect()
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = finite(values);
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+fn median_of_sorted(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+}
+
+/// Twice the rank of each value, ties sharing their mean rank: doubled, so that mean ranks stay whole numbers.
+fn doubled_ranks(values: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut ranks = vec![0; values.len()];
+    let mut start = 0;
+    while start < order.len() {
+        let tied = order[start..].iter().take_while(|i| values[**i] == values[order[start]]).count();
+        for index in &order[start..start + tied] {
+            ranks[*index] = 2 * start + tied + 1;
+        }
+        start += tied;
+    }
+    ranks
+}
+
+/// The sum of t^3 - t over groups of t equal values.
+fn tie_term(values: &[f64]) -> f64 {
+    let sorted = sorted(values);
+    sorted.chunk_by(|a, b| a == b).map(|group| (group.len() as f64).powi(3) - group.len() as f64).sum()
+}
+
+/// How many ways there are to choose `size` of the ranks with each sum, as an index.
+fn subset_sums(ranks: &[usize], size: usize) -> Vec<f64> {
+    let total: usize = ranks.iter().sum();
+    let mut ways = vec![vec![0.0; total + 1]; size + 1];
+    ways[0][0] = 1.0;
+    for rank in ranks {
+        for taken in (1..=size).rev() {
+            for sum in (*rank..=total).rev() {
+                ways[taken][sum] += ways[taken - 1][sum - rank];
+            }
+        }
+    }
+    ways.swap_remove(size)
+}
+
+/// How many ways there are to give signs to the ranks so that the positive ones have each sum.
+fn sign_sums(ranks: &[usize]) -> Vec<f64> {
+    let total: usize = ranks.iter().sum();
+    let mut ways = vec![0.0; total + 1];
+    ways[0] = 1.0;
+    for rank in ranks {
+        for sum in (*rank..=total).rev() {
+            ways[sum] += ways[sum - rank];
+        }
+    }
+    ways
+}
+
+fn exact_p(ways: &[f64], observed: usize, tail: Tail) -> f64 {
+    let all: f64 = ways.iter().sum();
+    let at_most = ways[..=observed].iter().sum::<f64>() / all;
+    let at_least = ways[observed..].iter().sum::<f64>() / all;
+    match tail {
+        Tail::Greater => at_least,
+        Tail::Less => at_most,
+        Tail::Both => f64::min(1.0, 2.0 * at_most.min(at_least)),
+    }
+}
+
+/// The p-value of the normal approximation, with the correction for continuity.
+fn normal_p(statistic: f64, mean: f64, variance: f64, tail: Tail) -> f64 {
+    if variance <= 0.0 {
+        return 1.0;
+    }
+    let (distance, sides) = match tail {
+        Tail::Greater => (statistic - mean, 1.0),
+        Tail::Less => (mean - statistic, 1.0),
+        Tail::Both => ((statistic - mean).abs(), 2.0),
+    };
+    f64::min(1.0, sides * upper_tail((distance - 0.5) / variance.sqrt()))
+}
+
+/// The share of a standard normal distribution above z: its Taylor series near the middle, Laplace's continued
+/// fraction in the tail, where the series would lose its digits.
+fn upper_tail(z: f64) -> f64 {
+    let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    if z.abs() > 3.0 {
+        let fraction = (1..=40).rev().fold(z.abs(), |below, k| z.abs() + f64::from(k) / below);
+        return if z > 0.0 { density / fraction } else { 1.0 - density / fraction };
+    }
+    let (mut term, mut sum) = (z, z);
+    for k in 1..=60 {
+        term *= z * z / f64::from(2 * k + 1);
+        sum += term;
+    }
+    0.5 - density * sum
+}

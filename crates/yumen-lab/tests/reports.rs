@@ -1,0 +1,10 @@
+//! Reports and comparisons of synthetic runs: what they say, that they are well-formed, and how Chromium lays them out.
+
+#[path = "reports/browser.rs"]
+mod browser;
+#[path = "reports/comparisons.rs"]
+mod comparisons;
+#[path = "reports/pages.rs"]
+mod pages;
+#[path = "reports/synthetic.rs"]
+mod synthetic;
