@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 YUMEN = Path(os.environ.get("YUMEN", ROOT / "target/release/yumen"))
 FULL_HANDSHAKE = ROOT / "target/bench/full_handshake.so"
+FLOOR = ROOT / "target/bench/floor"
 GATEWAY_CORE, LOAD_CORE = 0, 1
 SMALL = "hello\n"
 KEY = "bench-key"
@@ -145,6 +146,20 @@ def make_full_handshake():
     FULL_HANDSHAKE.parent.mkdir(parents=True, exist_ok=True)
     source = ROOT / "bench/full_handshake.c"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", FULL_HANDSHAKE, source, "-ldl"], check=True)
+
+
+def make_floor():
+    """The forwarder that shows what the kernel's calls alone cost."""
+    FLOOR.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-O2", "-Wall", "-o", FLOOR, ROOT / "bench/floor.c"], check=True)
+
+
+def start_floor(folder, name, flavour, upstream, cert):
+    port = free_port()
+    gateway = Gateway([FLOOR, port, upstream.http], folder / f"{name}.log", GATEWAY_CORE)
+    gateway.http = port
+    gateway.wait_listening(port)
+    return gateway
 
 
 NGINX_HEAD = """
@@ -306,7 +321,7 @@ def start_yumen(folder, name, flavour, upstream, cert, core=GATEWAY_CORE, wait=T
     return gateway
 
 
-START = {"yumen": start_yumen, "nginx": start_nginx, "haproxy": start_haproxy}
+START = {"yumen": start_yumen, "nginx": start_nginx, "haproxy": start_haproxy, "floor": start_floor}
 
 
 def answers(url, seconds, headers=None, pause=0.001):

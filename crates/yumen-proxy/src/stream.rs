@@ -1,6 +1,6 @@
 //! Byte streams of both sides: TCP, registered with the reactor only once it would block, and TLS.
 
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -171,6 +171,46 @@ fn read_tls(
     Poll::Ready(Ok(buffer.filled().len()))
 }
 
+/// What of a last write a TLS session takes whole.
+const LAST_OF_TLS_BYTES_MAX: usize = 16 * 1024;
+
+/// Encrypts the last bytes and TLS' goodbye behind them, so that both leave in one send. What the socket does
+/// not take stays with the session, for the shutdown that follows.
+fn write_last_of_tls(
+    tls: &mut tokio_rustls::server::TlsStream<Tcp>,
+    slices: &[IoSlice<'_>],
+) -> io::Result<usize> {
+    let (tcp, session) = tls.get_mut();
+    let total: usize = slices.iter().map(|slice| slice.len()).sum();
+    if session.wants_write() || total > LAST_OF_TLS_BYTES_MAX {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let count = session.writer().write_vectored(slices)?;
+    if count == total {
+        session.send_close_notify();
+        // What fails here fails again at the shutdown.
+        let _ = session.write_tls(&mut LastSend(tcp));
+    }
+    Ok(count)
+}
+
+/// The last send of a connection, as a writer.
+struct LastSend<'a>(&'a Tcp);
+
+impl Write for LastSend<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send_with_more(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_with_more(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Sends on a socket that does not block.
 fn send(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
     let flags = flags | SendFlags::NOSIGNAL;
@@ -271,6 +311,7 @@ impl Stream {
     pub(crate) fn write_last(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Stream::Tcp(tcp) => tcp.send_with_more(slices),
+            Stream::Accepted(tls) => write_last_of_tls(tls, slices),
             _ => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
