@@ -130,6 +130,33 @@ impl AllCounters {
         self.0.iter().map(|counters| read(counters)).sum()
     }
 
+    fn requests(&self) -> Family {
+        let classes = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+        let samples = classes.iter().enumerate().map(|(class, name)| Sample {
+            labels: vec![("class", (*name).to_owned())],
+            value: Value::Number(self.sum(|c| c.requests[class].get() as f64)),
+        });
+        Family {
+            name: "yumen_requests_total".into(),
+            help: "Requests finished, by class of status.".into(),
+            kind: MetricKind::Counter,
+            samples: samples.collect(),
+        }
+    }
+
+    fn grpc_calls(&self) -> Family {
+        let samples = (0..18).map(|status| Sample {
+            labels: vec![("status", if status < 17 { status.to_string() } else { "none".into() })],
+            value: Value::Number(self.sum(|c| c.grpc[status].get() as f64)),
+        });
+        Family {
+            name: "yumen_grpc_calls_total".into(),
+            help: "gRPC calls finished, by status.".into(),
+            kind: MetricKind::Counter,
+            samples: samples.collect(),
+        }
+    }
+
     fn faults(&self) -> Family {
         let samples = COUNTED.iter().enumerate().map(|(at, (side, word))| Sample {
             labels: vec![("fault", (*word).to_owned()), ("side", (*side).to_owned())],
@@ -222,27 +249,8 @@ impl Gather for AllCounters {
         for (name, help, kind, read) in families {
             out.push(single(name, help, *kind, self.sum(read)));
         }
-        let classes = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-        let samples = classes.iter().enumerate().map(|(class, name)| Sample {
-            labels: vec![("class", (*name).to_owned())],
-            value: Value::Number(self.sum(|c| c.requests[class].get() as f64)),
-        });
-        out.push(Family {
-            name: "yumen_requests_total".into(),
-            help: "Requests finished, by class of status.".into(),
-            kind: C,
-            samples: samples.collect(),
-        });
-        let samples = (0..18).map(|status| Sample {
-            labels: vec![("status", if status < 17 { status.to_string() } else { "none".into() })],
-            value: Value::Number(self.sum(|c| c.grpc[status].get() as f64)),
-        });
-        out.push(Family {
-            name: "yumen_grpc_calls_total".into(),
-            help: "gRPC calls finished, by status.".into(),
-            kind: C,
-            samples: samples.collect(),
-        });
+        out.push(self.requests());
+        out.push(self.grpc_calls());
         out.push(self.faults());
         out.push(Family {
             name: "yumen_request_duration_seconds".into(),

@@ -129,7 +129,7 @@ pub(crate) async fn pass_on(
     let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
     let edits = ex.edits_body && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
-    let mut keeps =
+    let keeps =
         ex.request.persistent() && !worker.draining.get() && outgoing != Framing::Close && upload.is_read();
     head.framing = outgoing;
     let mut text = worker.buffers.take_text();
@@ -143,18 +143,15 @@ pub(crate) async fn pass_on(
     }
     let unsent_bytes = text.len() as u64;
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
-    let mut download = Transfer::new(received, ending, text, 0);
-    if edits {
-        download = download.edited();
-    }
+    let download = Transfer::new(received, ending, text, 0);
+    let mut download = if edits { download.edited() } else { download };
+    let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        let timeouts = route.timeouts.unwrap_or(upstream.timeouts);
-        let bytes = tunnel::run(conn, link, download, timeouts.read_ms).await;
+        let bytes = tunnel::run(conn, link, download, read_timeout_ms).await;
         (flow.received_bytes, flow.sent_bytes) = (flow.received_bytes + bytes.0, bytes.1);
         end_attempt(upstream, index, flow);
         return After::Close;
     }
-    let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     let result = {
         let mut edit_body = |chunk: Chunk| chains.edit(ex, chunk);
         let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
@@ -176,13 +173,21 @@ pub(crate) async fn pass_on(
     download.recycle(&worker.buffers);
     upload.recycle(&worker.buffers);
     conn.inbox.release(&worker.buffers);
-    if let Err(kind) = result {
-        // The client learns of a broken body by the missing end. Where closing would be that end it
-        // takes a reset (RFC 9112 §8).
-        flow.fault = Some(kind.into());
-        return if outgoing == Framing::Close { After::Reset } else { After::Close };
+    match result {
+        Ok(()) => goes_on(conn, ex, upload, keeps && is_whole),
+        Err(kind) => breaks_off(kind, outgoing, flow),
     }
-    keeps &= is_whole;
+}
+
+/// The client learns of a broken body by the missing end. Where closing would be that end it takes a reset
+/// (RFC 9112 §8).
+fn breaks_off(kind: Kind, outgoing: Framing, flow: &mut Flow) -> After {
+    flow.fault = Some(kind.into());
+    if outgoing == Framing::Close { After::Reset } else { After::Close }
+}
+
+/// What becomes of the connection after an exchange that went well.
+fn goes_on(conn: &Connection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -> After {
     match (keeps, upload.is_read()) {
         (true, _) => After::Next,
         (false, true) if upload.read_bytes == 0 => ends_with(conn, ex),

@@ -9,6 +9,7 @@ use crate::harness::certs::{Authority, ecdsa};
 use crate::harness::upstream::closed_port;
 use crate::harness::{Gateway, Options, Scratch, eventually, run};
 
+#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 /// Where `scripts/deps.sh` puts what Go builds; `None` where there is no Go to build it.
 fn tool(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(name);
