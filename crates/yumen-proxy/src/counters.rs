@@ -109,6 +109,19 @@ impl AllCounters {
         self.0.iter().map(|counters| read(counters)).sum()
     }
 
+    fn grpc_calls(&self) -> Family {
+        let samples = (0..18).map(|status| Sample {
+            labels: vec![("status", if status < 17 { status.to_string() } else { "none".into() })],
+            value: Value::Number(self.sum(|c| c.grpc[status].get() as f64)),
+        });
+        Family {
+            name: "yumen_grpc_calls_total".into(),
+            help: "gRPC calls finished, by status.".into(),
+            kind: MetricKind::Counter,
+            samples: samples.collect(),
+        }
+    }
+
     fn duration(&self) -> Value {
         let mut counts = vec![0u64; DURATION_BOUNDS_US.len() + 1];
         let mut sum_us = 0;
@@ -193,16 +206,7 @@ impl Gather for AllCounters {
             kind: C,
             samples: samples.collect(),
         });
-        let samples = (0..18).map(|status| Sample {
-            labels: vec![("status", if status < 17 { status.to_string() } else { "none".into() })],
-            value: Value::Number(self.sum(|c| c.grpc[status].get() as f64)),
-        });
-        out.push(Family {
-            name: "yumen_grpc_calls_total".into(),
-            help: "gRPC calls finished, by status.".into(),
-            kind: C,
-            samples: samples.collect(),
-        });
+        out.push(self.grpc_calls());
         out.push(Family {
             name: "yumen_request_duration_seconds".into(),
             help: "From the first byte of a request to the last of its response.".into(),

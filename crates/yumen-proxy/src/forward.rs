@@ -114,12 +114,12 @@ impl Attempt<'_, '_> {
     /// repeated on a new one.
     async fn run(&mut self) -> Result<(), Fault> {
         let tls = self.is_tls();
-        let pool_key = self.endpoint.state.id * 2 + u64::from(tls);
+        let pool_key = self.pool_key(tls);
         let mark = self.conn.inbox.mark();
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         if self.speaks_http2() {
             // Boxed, so that exchanges of HTTP/1 are no larger for it.
-            return Box::pin(self.run_on_lane(tls, pool_key, mark)).await;
+            return Box::pin(self.run_on_lane(tls, mark)).await;
         }
         let watch = self.chains.explaining();
         watch.inspect(|watch| watch.lap());
@@ -141,6 +141,10 @@ impl Attempt<'_, '_> {
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
         self.relay.head.clear();
         self.ask().await
+    }
+
+    fn pool_key(&self, tls: bool) -> u64 {
+        self.endpoint.state.id * 2 + u64::from(tls)
     }
 
     fn is_tls(&self) -> bool {
@@ -210,18 +214,19 @@ impl Attempt<'_, '_> {
     /// Sends the request and reads the head of the answer.
     async fn ask(&mut self) -> Result<(), Fault> {
         self.relay.upgrade = self.route.enable_websocket
+            && self.relay.place.is_none()
             && self.ex.request.options.upgrade
             && self.ex.request.fields.known(Known::Upgrade).is_some()
             && self.ex.request.framing == Framing::None;
         let mark = self.conn.inbox.mark();
         let mut text = self.conn.worker.buffers.take_text();
         self.write_head(&mut text);
-        self.begin_upload(text, self.ex.request.framing == Framing::Chunked);
-        self.answered(mark).await
-    }
-
-    /// Waits for the head of the answer; `mark` is where the body began.
-    async fn answered(&mut self, mark: (usize, u64)) -> Result<(), Fault> {
+        if self.relay.place.is_some() {
+            // Boxed, so that exchanges of HTTP/1 are no larger for it.
+            Box::pin(self.send_on_lane(&text)).await?;
+            text.clear();
+        }
+        self.begin_upload(text);
         loop {
             let step = self.await_head().await;
             let fault = match (step, self.relay.head.status) {
@@ -259,7 +264,8 @@ impl Attempt<'_, '_> {
     }
 
     /// What is sent first, and the body behind it.
-    fn begin_upload(&mut self, mut text: Vec<u8>, chunked: bool) {
+    fn begin_upload(&mut self, mut text: Vec<u8>) {
+        let chunked = self.ex.request.framing == Framing::Chunked;
         let mut framing = self.conn.stream.incoming(self.ex.request.framing);
         if let Some(body) = &self.ex.body {
             text.extend_from_slice(body);
@@ -393,9 +399,11 @@ impl HeadWait {
         if let Stream::Http2(duplex) = &mut link.stream {
             let limits = &conn.worker.settings.response_head;
             let polled = duplex.poll_head(cx, &conn.worker.buffers, (limits, asked, head));
-            return if polled.is_pending() { self.wait(cx, conn, upload) } else { polled };
+            if polled.is_ready() {
+                return polled;
+            }
         }
-        loop {
+        while !link.stream.is_shared() {
             if link.inbox.len() > self.scanned {
                 let limits = &conn.worker.settings.response_head;
                 match parse::response(link.inbox.bytes(), self.scanned, limits, asked, head) {
@@ -415,10 +423,11 @@ impl HeadWait {
                 Poll::Ready(Ok(_)) => self.progress = u64::MAX,
                 Poll::Pending => {
                     link.inbox.park(&conn.worker.buffers);
-                    return self.wait(cx, conn, upload);
+                    break;
                 }
             }
         }
+        self.wait(cx, conn, upload)
     }
 
     /// Sends what there is of the request. An endpoint that stops reading may still have answered, so
