@@ -78,7 +78,7 @@ bench-admin: build ## what configuration costs: PUTs per second, writes under lo
 	@bench/admin.py $(ARGS)
 
 bench: build ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
-	@scripts/deps.sh bench
+	@scripts/deps.sh bench conformance
 	@bench/bench.py $(ARGS)
 
 clean: ## remove what was built

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
+use crate::grpc;
 use crate::health::{self, Observation};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
@@ -56,7 +57,11 @@ pub(crate) async fn forward(
         let fault = match tried_out {
             Ok(()) => {
                 health::observe(upstream, index, Observation::Status(relay.head.status));
-                return Ok(());
+                let may_retry = !upstream.grpc_retry_statuses.is_empty() && tried.count() <= upstream.retries;
+                if !may_retry || !is_refused(ex, upstream, relay) || !can_resend(conn, ex, body_mark) {
+                    return Ok(());
+                }
+                Fault { kind: Kind::CallRefused, unsent: true }
             }
             Err(fault) => fault,
         };
@@ -95,6 +100,13 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
         Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == body_mark,
         _ => conn.inbox.mark() == body_mark || conn.inbox.rewind(body_mark),
     }
+}
+
+/// Whether a call was answered with a status after which another endpoint is asked, and nothing else.
+#[cold]
+fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay) -> bool {
+    let status = grpc::status_of_answer(&ex.request, &relay.head.fields);
+    status.is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
 }
 
 /// One try on one endpoint.

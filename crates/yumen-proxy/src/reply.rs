@@ -51,9 +51,7 @@ pub(crate) async fn answer(
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
     let body = if is_bodyless { &[] } else { body };
-    flow.status = head.status;
-    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
-    flow.source = Source::Gateway;
+    note_head(ex, &head, Source::Gateway, flow);
     flow.sent_bytes = (text.len() + body.len()) as u64;
     worker.give_response(head);
     let is_sent = conn.stream.send_head(&mut text, body.is_empty()).is_ok();
@@ -122,9 +120,7 @@ pub(crate) async fn pass_on(
     let link_persists = head.persistent() && !link.stream.is_shared();
     let received = link.stream.incoming(head.framing);
     respond_head(ex, chains, head);
-    flow.status = head.status;
-    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
-    flow.source = Source::Upstream;
+    note_head(ex, head, Source::Upstream, flow);
     let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
     let edits = chains.edits_body() && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
@@ -207,6 +203,13 @@ fn lose_client(upstream: &Upstream, index: usize, flow: &mut Flow) -> After {
     flow.fault = Some(Kind::ClientGone.into());
     end_attempt(upstream, index, flow);
     After::Close
+}
+
+#[inline(always)]
+fn note_head(ex: &Exchange<'_>, head: &ResponseHead, source: Source, flow: &mut Flow) {
+    flow.status = head.status;
+    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
+    flow.source = source;
 }
 
 #[inline(always)]

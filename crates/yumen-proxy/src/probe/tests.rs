@@ -105,6 +105,7 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
         origin: origin.into(),
         scheme: Scheme::Http,
         http2: false,
+        grpc_retry_statuses: Box::default(),
         endpoints: endpoints.into(),
         balancer: Balancer::LeastConn,
         pass_host: PassHost::Pass,
