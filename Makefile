@@ -83,7 +83,7 @@ bench-load: ## CPU per response of the load generator beside wrk, counts beside 
 	@bench/load.py $(ARGS)
 
 bench: build ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
-	@scripts/deps.sh bench
+	@scripts/deps.sh bench conformance
 	@bench/bench.py $(ARGS)
 
 clean: ## remove what was built

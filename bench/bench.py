@@ -42,6 +42,8 @@ class Scenario:
     tls: bool = False
     close: bool = False
     full: bool = False       # no handshake is resumed, which wrk's would be
+    streams: int = 0         # requests at once on a connection of HTTP/2, by h2load; 0 is wrk and HTTP/1.1
+    call: bool = False       # each request is a gRPC call
     headers: tuple = ()
     entrants: tuple = ALL
     base: str = "nginx"      # ratios are to this entrant; "plain" is yumen's own plain configuration
@@ -71,6 +73,9 @@ SCENARIOS = [
     own("limit-count", 1.03),
     own("key-auth+limit-count", 1.05, headers=APIKEY),
     own("prometheus", 1.03, entrants=("yumen", "plain")),
+    Scenario("h2-tls", flavour="h2", tls=True, connections=4, streams=100, target=0.80, entrants=("yumen", "nginx")),
+    own("h2c-upstream", 1.0, entrants=("yumen", "plain"), connections=64),
+    Scenario("grpc", flavour="grpc", path=gw.CALL, connections=4, streams=25, call=True, entrants=("yumen", "nginx")),
 ]
 SPECIAL = ("startup", "reload")
 
@@ -86,8 +91,29 @@ class Round:
     errors: str
 
 
+def load_streams(gateway, scenario, seconds):
+    """One run of h2load against one gateway. It tells no percentiles."""
+    args = ["h2load", "-t1", f"-c{scenario.connections}", f"-m{scenario.streams}", f"-D{seconds}"]
+    if scenario.call:
+        args += ["-d", gw.call_body(), "-H", "content-type: application/grpc", "-H", "te: trailers"]
+    before = gateway.cpu_ns()
+    run = subprocess.run([*map(str, args), gateway.url(scenario.tls, scenario.path)], capture_output=True, text=True,
+                         timeout=seconds + 60, preexec_fn=gw.on_core(gw.LOAD_CORE))
+    spent = gateway.cpu_ns() - before
+    counts = re.search(r"(\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout", run.stdout)
+    if not counts or not int(counts[2]):
+        return Round(0, 0, 0, 0, 0, "h2load failed: " + (run.stderr or run.stdout).strip()[-200:])
+    done, succeeded, *bad = map(int, counts.groups())
+    wrong = [f"{n} {what}" for n, what in zip(bad, ("failed", "errored", "timed out")) if n]
+    if (codes := re.search(r"status codes: (\d+) 2xx", run.stdout)) and int(codes[1]) < succeeded:
+        wrong.append(f"{succeeded - int(codes[1])} not 2xx")
+    return Round(spent / 1000 / done, done / seconds, 0, 0, 0, ", ".join(wrong))
+
+
 def load(gateway, scenario, seconds, routes):
-    """One run of wrk against one gateway."""
+    """One run of the load generator against one gateway."""
+    if scenario.streams:
+        return load_streams(gateway, scenario, seconds)
     args = ["wrk", "-t1", f"-c{scenario.connections}", f"-d{seconds}s", "--timeout", "10s",
             "-s", HERE / "report.lua"]
     for header in scenario.headers + (("Connection: close",) if scenario.close else ()):
@@ -149,6 +175,7 @@ def verdict(scenario, entrant, measured):
 def report(scenario, rounds, resident):
     """Prints one table and returns it as data."""
     say(f"\n{scenario.name}: {scenario.connections} connections{', TLS' if scenario.tls else ''}"
+        f"{f', {scenario.streams} streams each' if scenario.streams else ''}"
         f"{', a connection per request' if scenario.close else ''}"
         f"{', every handshake full' if scenario.full else ''}; ratio to {scenario.base}")
     say(f"  {'gateway':<9}{'CPU us/req':>11}{'ratio':>8}{'req/s':>10}{'p50 us':>9}{'p99 us':>9}{'RSS MiB':>9}  target")
@@ -303,16 +330,23 @@ def arguments():
 
 def run(options, folder, results):
     upstream = gw.start_upstream(folder)
+    service = None
     try:
+        service = gw.start_grpc(folder, upstream)
         cert = gw.make_certificate(folder)
         gw.make_full_handshake()
         gw.make_floor()
         for scenario in (s for s in SCENARIOS if s.name in options.names):
+            if scenario.call and not service:
+                say(f"\n{scenario.name}: left out, scripts/deps.sh conformance builds its server")
+                continue
             results[scenario.name] = report(scenario, *measure(scenario, options, folder, upstream, cert))
         for special in (startup, reload):
             if special.__name__ in options.names and gw.YUMEN.exists():
                 results[special.__name__] = special(options, folder, upstream, cert)
     finally:
+        if service:
+            service.stop()
         upstream.stop()
 
 

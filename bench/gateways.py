@@ -19,6 +19,8 @@ FULL_HANDSHAKE = ROOT / "target/bench/full_handshake.so"
 FLOOR = ROOT / "target/bench/floor"
 GATEWAY_CORE, LOAD_CORE = 0, 1
 SMALL = "hello\n"
+INTEROP = ROOT / "target/conformance/bin/grpc-interop-server"
+CALL = "/grpc.testing.TestService/EmptyCall"
 KEY = "bench-key"
 
 # Node settings beside the command line; empty means the defaults, which are what is measured.
@@ -185,14 +187,33 @@ def nginx(folder, name, body, core, under=()):
     return Gateway([*under, program, "-p", own, "-c", conf, "-e", own / "error.log", *single], own / "log", core)
 
 
+def call_body():
+    """A file with an empty message in its frame."""
+    path = ROOT / "target/bench/call"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(5))
+    return path
+
+
+def start_grpc(folder, upstream):
+    """gRPC's interop server beside the upstream; None where scripts/deps.sh conformance did not build it."""
+    if not INTEROP.exists():
+        return None
+    upstream.grpc = free_port()
+    server = Process([INTEROP, f"--port={upstream.grpc}", "--use_tls=false"], folder / "interop.log", LOAD_CORE)
+    server.wait_listening(upstream.grpc)
+    return server
+
+
 def start_upstream(folder):
     """The server behind every gateway: small and 1 KB bodies from memory, 100 KB from a cached file."""
     (folder / "100k").write_bytes(b"x" * 102400)
-    port = free_port()
+    port, h2c = free_port(), free_port()
     body = f"""
   open_file_cache max=10 inactive=1h; open_file_cache_valid 1h;
   server {{
     listen 127.0.0.1:{port} backlog=16384;
+    listen 127.0.0.1:{h2c} http2 backlog=16384;
     location = /1k {{ return 200 "{'x' * 1024}"; }}
     location = /100k {{ root {folder}; }}
     location / {{ return 200 "{SMALL.strip()}\\n"; }}
@@ -200,7 +221,7 @@ def start_upstream(folder):
 """
     upstream = nginx(folder, "upstream", body, LOAD_CORE)
     upstream.wait_listening(port)
-    upstream.http = port
+    upstream.http, upstream.h2c, upstream.grpc = port, h2c, None
     return upstream
 
 
@@ -222,15 +243,18 @@ def start_nginx(folder, name, flavour, upstream, cert, under=()):
     if flavour in ("limit-count", "key-auth+limit-count"):
         limits += "limit_req_zone $binary_remote_addr zone=z:1m rate=1000000r/s;\n"
         location = location.replace("{ ", "{ limit_req zone=z burst=1000000 nodelay; ", 1)
+    if flavour == "grpc":
+        location = f"location / {{ grpc_pass grpc://127.0.0.1:{upstream.grpc}; }}"
     routes = "".join(f"location = /r/{i} {{ {proxy} }}\n" for i in range(route_names(flavour)))
+    speaks = " http2" if flavour in ("h2", "grpc") else ""
     body = f"""
   upstream up {{ server 127.0.0.1:{upstream.http}; keepalive 256; keepalive_requests 1000000000; }}
   ssl_certificate {cert[0]}; ssl_certificate_key {cert[1]};
   ssl_session_cache shared:s:10m; ssl_session_tickets on; ssl_protocols TLSv1.2 TLSv1.3;
   {limits}
   server {{
-    listen 127.0.0.1:{http} deferred reuseport backlog=16384;
-    listen 127.0.0.1:{https} ssl deferred reuseport backlog=16384;
+    listen 127.0.0.1:{http}{speaks} deferred reuseport backlog=16384;
+    listen 127.0.0.1:{https} ssl{speaks} deferred reuseport backlog=16384;
     {location}
     {routes}
   }}
@@ -285,8 +309,13 @@ def routes_file(flavour, upstream, cert, marker=0):
                                   "key": "remote_addr", "policy": "local", "rejected_code": 503}
     if flavour == "prometheus":
         plugins["prometheus"] = {}
+    port, how = upstream.http, {}
+    if flavour == "grpc":
+        port, how = upstream.grpc, {"scheme": "grpc"}
+    if flavour == "h2c-upstream":
+        port, how = upstream.h2c, {"http_version": "2"}
     lines = ["upstreams:"]
-    lines.append("  - " + json.dumps({"id": "up", "type": "roundrobin", "nodes": {f"127.0.0.1:{upstream.http}": 1}}))
+    lines.append("  - " + json.dumps({"id": "up", "type": "roundrobin", "nodes": {f"127.0.0.1:{port}": 1}, **how}))
     lines.append("routes:")
     lines.append("  - " + json.dumps({"id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins}))
     lines += (f'  - {{"id": "r{i}", "uri": "/r/{i}", "upstream_id": "up"}}' for i in range(route_names(flavour)))

@@ -31,6 +31,8 @@ pub(crate) enum After {
     Linger,
     /// Only a reset tells the client that its answer is not whole.
     Reset,
+    /// The client speaks HTTP/2.
+    Http2,
 }
 
 enum Next {
@@ -100,25 +102,45 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
     if speaks_http2 {
         return Box::pin(http2::run(conn)).await;
     }
+    match converse(&mut conn, None).await {
+        After::Next | After::Close => conn.close().await,
+        After::Linger => conn.linger().await,
+        After::Reset => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
+        After::Http2 => Box::pin(http2::run(conn)).await,
+    }
+}
+
+/// A request that came otherwise than by being read from the connection.
+pub(crate) enum Given {
+    Request(Box<RequestHead>),
+    Refuse(Kind),
+}
+
+/// Serves one request after another, or the one that was given. The only place that does: what is called
+/// once costs no call.
+pub(crate) async fn converse(conn: &mut Connection, mut given: Option<Given>) -> After {
     let mut is_first = true;
     loop {
-        let mut head = conn.worker.take_request();
-        let next = conn.next_request(&mut head).await;
+        let (next, head) = match given.take() {
+            None => {
+                let mut head = conn.worker.take_request();
+                (conn.next_request(&mut head).await, head)
+            }
+            Some(Given::Request(head)) => (Next::Request, head),
+            Some(Given::Refuse(kind)) => (Next::Refuse(kind), conn.worker.take_request()),
+        };
         let was_first = std::mem::replace(&mut is_first, false);
         let after = match next {
-            Next::Request => serve::exchange(&mut conn, head).await,
-            Next::Refuse(_) if was_first && conn.begins_http2() => return Box::pin(http2::run(conn)).await,
+            Next::Request => serve::exchange(conn, head).await,
+            Next::Refuse(_) if was_first && conn.begins_http2() => After::Http2,
             Next::Refuse(Kind::Head(HeadError::Malformed(_))) if was_first && !conn.begins_http() => {
                 After::Close
             }
-            Next::Refuse(kind) => serve::refuse(&mut conn, kind).await,
+            Next::Refuse(kind) => serve::refuse(conn, kind).await,
             Next::Closed => After::Close,
         };
-        match after {
-            After::Next => {}
-            After::Close => return conn.close().await,
-            After::Linger => return conn.linger().await,
-            After::Reset => return conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
+        if after != After::Next || conn.stream.is_shared() {
+            return after;
         }
     }
 }
@@ -278,7 +300,7 @@ impl Connection {
     /// answer that its sender would understand.
     fn begins_http(&self) -> bool {
         let line = self.inbox.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
-        memchr::memmem::find(line, b" HTTP/").is_some()
+        self.stream.is_shared() || memchr::memmem::find(line, b" HTTP/").is_some()
     }
 
     /// Whether what came in place of a request says that HTTP/2 is spoken.

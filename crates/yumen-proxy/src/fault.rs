@@ -56,6 +56,8 @@ pub enum Kind {
     UpstreamBody(BodyError),
     /// The endpoint changed protocols without being asked.
     UnexpectedUpgrade,
+    /// The endpoint refused a call with a status after which others are asked.
+    CallRefused,
     /// The route is broken or its upstream is.
     Unavailable,
 }
@@ -110,6 +112,7 @@ impl Kind {
             Kind::UnexpectedUpgrade => {
                 (Upstream, 502, "unexpected_upgrade", "the upstream changed protocols unasked")
             }
+            Kind::CallRefused => (Upstream, 503, "call_refused", "the upstream refused the call"),
             Kind::Unavailable => (Local, 503, "unavailable", "the service is not available"),
         }
     }
@@ -133,6 +136,7 @@ impl Kind {
                 | Kind::UpstreamClosed
                 | Kind::SendTimeout
                 | Kind::ReadTimeout
+                | Kind::CallRefused
         )
     }
 }

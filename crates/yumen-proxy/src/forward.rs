@@ -18,6 +18,7 @@ use crate::connection::Connection;
 use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
+use crate::grpc;
 use crate::health::{self, Observation};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
@@ -57,7 +58,11 @@ pub(crate) async fn forward(
         let fault = match tried_out {
             Ok(()) => {
                 health::observe(upstream, index, Observation::Status(relay.head.status));
-                return Ok(());
+                let may_retry = !upstream.grpc_retry_statuses.is_empty() && tried.count() <= upstream.retries;
+                if !may_retry || !is_refused(ex, upstream, relay) || !can_resend(conn, ex, body_mark) {
+                    return Ok(());
+                }
+                Fault { kind: Kind::CallRefused, unsent: true }
             }
             Err(fault) => fault,
         };
@@ -98,6 +103,13 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
     }
 }
 
+/// Whether a call was answered with a status after which another endpoint is asked, and nothing else.
+#[cold]
+fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay) -> bool {
+    let status = grpc::status_of_answer(&ex.request, &relay.head.fields);
+    status.is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
+}
+
 /// One try on one endpoint.
 struct Attempt<'a, 's> {
     conn: &'a mut Connection,
@@ -115,12 +127,12 @@ impl Attempt<'_, '_> {
     /// repeated on a new one.
     async fn run(&mut self) -> Result<(), Fault> {
         let tls = self.is_tls();
-        let pool_key = self.endpoint.state.id * 2 + u64::from(tls);
+        let pool_key = self.pool_key(tls);
         let mark = self.conn.inbox.mark();
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         if self.speaks_http2() {
             // Boxed, so that exchanges of HTTP/1 are no larger for it.
-            return Box::pin(self.run_on_lane(tls, pool_key, mark)).await;
+            return Box::pin(self.run_on_lane(tls, mark)).await;
         }
         let watch = self.chains.explaining();
         watch.inspect(|watch| watch.lap());
@@ -142,6 +154,10 @@ impl Attempt<'_, '_> {
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
         self.relay.head.clear();
         self.ask().await
+    }
+
+    fn pool_key(&self, tls: bool) -> u64 {
+        self.endpoint.state.id * 2 + u64::from(tls)
     }
 
     fn is_tls(&self) -> bool {
@@ -211,18 +227,19 @@ impl Attempt<'_, '_> {
     /// Sends the request and reads the head of the answer.
     async fn ask(&mut self) -> Result<(), Fault> {
         self.relay.upgrade = self.route.enable_websocket
+            && self.relay.place.is_none()
             && self.ex.request.options.upgrade
             && self.ex.request.fields.known(Known::Upgrade).is_some()
             && self.ex.request.framing == Framing::None;
         let mark = self.conn.inbox.mark();
         let mut text = self.conn.worker.buffers.take_text();
         self.write_head(&mut text);
-        self.begin_upload(text, self.ex.request.framing == Framing::Chunked);
-        self.answered(mark).await
-    }
-
-    /// Waits for the head of the answer; `mark` is where the body began.
-    async fn answered(&mut self, mark: (usize, u64)) -> Result<(), Fault> {
+        if self.relay.place.is_some() {
+            // Boxed, so that exchanges of HTTP/1 are no larger for it.
+            Box::pin(self.send_on_lane(&text)).await?;
+            text.clear();
+        }
+        self.begin_upload(text);
         loop {
             let step = self.await_head().await;
             let fault = match (step, self.relay.head.status) {
@@ -260,7 +277,8 @@ impl Attempt<'_, '_> {
     }
 
     /// What is sent first, and the body behind it.
-    fn begin_upload(&mut self, mut text: Vec<u8>, chunked: bool) {
+    fn begin_upload(&mut self, mut text: Vec<u8>) {
+        let chunked = self.ex.request.framing == Framing::Chunked;
         let mut framing = self.conn.stream.incoming(self.ex.request.framing);
         if let Some(body) = &self.ex.body {
             text.extend_from_slice(body);
@@ -397,9 +415,11 @@ impl HeadWait {
         if let Stream::Http2(duplex) = &mut link.stream {
             let limits = &conn.worker.settings.response_head;
             let polled = duplex.poll_head(cx, &conn.worker.buffers, (limits, asked, head));
-            return if polled.is_pending() { self.wait(cx, conn, upload) } else { polled };
+            if polled.is_ready() {
+                return polled;
+            }
         }
-        loop {
+        while !link.stream.is_shared() {
             if link.inbox.len() > self.scanned {
                 let limits = &conn.worker.settings.response_head;
                 match parse::response(link.inbox.bytes(), self.scanned, limits, asked, head) {
@@ -419,10 +439,11 @@ impl HeadWait {
                 Poll::Ready(Ok(_)) => self.progress = u64::MAX,
                 Poll::Pending => {
                     link.inbox.park(&conn.worker.buffers);
-                    return self.wait(cx, conn, upload);
+                    break;
                 }
             }
         }
+        self.wait(cx, conn, upload)
     }
 
     /// Sends what there is of the request. An endpoint that stops reading may still have answered, so

@@ -3,6 +3,7 @@
 use yumen_http::{Framing, ResponseHead};
 
 use crate::buffer::Inbox;
+use crate::http2::Occupied;
 use crate::stream::Stream;
 use crate::transfer::{Ending, Transfer};
 use crate::worker::Worker;
@@ -22,6 +23,8 @@ pub(crate) struct Link {
 pub(crate) struct Relay {
     /// The connection, from the first attempt on.
     pub(crate) link: Option<Link>,
+    /// The place on a shared connection that the request is to be sent on.
+    pub(crate) place: Option<Occupied>,
     /// The answer's head.
     pub(crate) head: Box<ResponseHead>,
     /// The request, whose body may still be on its way when the answer comes.
@@ -35,6 +38,6 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(worker: &Worker) -> Relay {
         let upload = Transfer::new(Framing::None, Ending::Known, Vec::new(), 0);
-        Relay { link: None, head: worker.take_response(), upload, index: 0, upgrade: false }
+        Relay { link: None, place: None, head: worker.take_response(), upload, index: 0, upgrade: false }
     }
 }

@@ -52,9 +52,7 @@ pub(crate) async fn answer(
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
     let body = if is_bodyless { &[] } else { body };
-    flow.status = head.status;
-    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
-    flow.source = Source::Gateway;
+    note_head(ex, &head, Source::Gateway, flow);
     flow.sent_bytes = (text.len() + body.len()) as u64;
     worker.give_response(head);
     let is_sent = conn.stream.send_head(&mut text, body.is_empty()).is_ok();
@@ -123,9 +121,7 @@ pub(crate) async fn pass_on(
     let link_persists = head.persistent() && !link.stream.is_shared();
     let received = link.stream.incoming(head.framing);
     respond_head(ex, chains, head);
-    flow.status = head.status;
-    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
-    flow.source = Source::Upstream;
+    note_head(ex, head, Source::Upstream, flow);
     let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
     let edits = ex.edits_body && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
@@ -134,21 +130,21 @@ pub(crate) async fn pass_on(
     head.framing = outgoing;
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, head, keeps);
+    let is_empty = is_bodyless || (matches!(received, Framing::None | Framing::Length(0)) && !edits);
     let head_bytes = text.len() as u64;
-    let is_empty = matches!(received, Framing::None | Framing::Length(0)) && !edits;
-    if conn.stream.send_head(&mut text, (is_bodyless || is_empty) && !upgrade).is_err() {
-        flow.fault = Some(Kind::ClientGone.into());
-        end_attempt(upstream, index, flow);
-        return After::Close;
+    if conn.stream.send_head(&mut text, is_empty && !upgrade).is_err() {
+        return lose_client(upstream, index, flow);
     }
-    let unsent_bytes = text.len() as u64;
+    // Where heads do not go among the bytes, it was sent already.
+    flow.sent_bytes = head_bytes - text.len() as u64;
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
-    let download = Transfer::new(received, ending, text, 0);
-    let mut download = if edits { download.edited() } else { download };
+    let mut download = Transfer::new(received, ending, text, 0);
+    if edits {
+        download = download.edited();
+    }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        let bytes = tunnel::run(conn, link, download, read_timeout_ms).await;
-        (flow.received_bytes, flow.sent_bytes) = (flow.received_bytes + bytes.0, bytes.1);
+        run_tunnel(conn, link, download, read_timeout_ms, flow).await;
         end_attempt(upstream, index, flow);
         return After::Close;
     }
@@ -157,8 +153,7 @@ pub(crate) async fn pass_on(
         let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
         download_body(conn, link, upload, &mut download, &mut edit, keeps, read_timeout_ms).await
     };
-    // Where the head did not go among the bytes it was sent before them.
-    flow.sent_bytes = download.sent_bytes + head_bytes - unsent_bytes;
+    flow.sent_bytes += download.sent_bytes;
     flow.received_bytes += upload.read_bytes;
     end_attempt(upstream, index, flow);
     let is_whole = result.is_ok() && upload.is_done();
@@ -170,29 +165,60 @@ pub(crate) async fn pass_on(
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = end_call(conn, &download, result);
     }
-    download.recycle(&worker.buffers);
-    upload.recycle(&worker.buffers);
-    conn.inbox.release(&worker.buffers);
-    match result {
-        Ok(()) => goes_on(conn, ex, upload, keeps && is_whole),
-        Err(kind) => breaks_off(kind, outgoing, flow),
+    give_back(conn, upload, &mut download);
+    if let Err(kind) = result {
+        // The client learns of a broken body by the missing end. Where closing would be that end it
+        // takes a reset (RFC 9112 §8).
+        flow.fault = Some(kind.into());
+        return if outgoing == Framing::Close { After::Reset } else { After::Close };
     }
+    go_on(conn, ex, upload, keeps && is_whole)
 }
 
-/// The client learns of a broken body by the missing end. Where closing would be that end it takes a reset
-/// (RFC 9112 §8).
-fn breaks_off(kind: Kind, outgoing: Framing, flow: &mut Flow) -> After {
-    flow.fault = Some(kind.into());
-    if outgoing == Framing::Close { After::Reset } else { After::Close }
+/// What the client and the endpoint say to each other after a change of protocols.
+async fn run_tunnel(
+    conn: &mut Connection,
+    link: &mut Link,
+    opening: Transfer,
+    idle_timeout_ms: u64,
+    flow: &mut Flow,
+) {
+    let (up, down) = tunnel::run(conn, link, opening, idle_timeout_ms).await;
+    flow.received_bytes += up;
+    flow.sent_bytes += down;
 }
 
-/// What becomes of the connection after an exchange that went well.
-fn goes_on(conn: &Connection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -> After {
+/// What follows an answer that was passed on whole.
+#[inline(always)]
+fn go_on(conn: &Connection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -> After {
     match (keeps, upload.is_read()) {
         (true, _) => After::Next,
         (false, true) if upload.read_bytes == 0 => ends_with(conn, ex),
         (false, _) => After::Linger,
     }
+}
+
+/// The client went away before it could be told anything.
+#[cold]
+fn lose_client(upstream: &Upstream, index: usize, flow: &mut Flow) -> After {
+    flow.fault = Some(Kind::ClientGone.into());
+    end_attempt(upstream, index, flow);
+    After::Close
+}
+
+#[inline(always)]
+fn note_head(ex: &Exchange<'_>, head: &ResponseHead, source: Source, flow: &mut Flow) {
+    flow.status = head.status;
+    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
+    flow.source = source;
+}
+
+#[inline(always)]
+fn give_back(conn: &mut Connection, upload: &mut Transfer, download: &mut Transfer) {
+    let buffers = &conn.worker.buffers;
+    download.recycle(buffers);
+    upload.recycle(buffers);
+    conn.inbox.release(buffers);
 }
 
 /// The status a call ended with: its trailers', or what is told in their place where it broke off.
@@ -215,6 +241,7 @@ fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
     upstream.finished(index, spent_us, now_us);
 }
 
+#[inline(always)]
 fn keep_link(worker: &crate::worker::Worker, link: Link, upstream: &Upstream) {
     let Link { stream, requests, pool_key, .. } = link;
     let now_ms = clock::now().mono_ms();
@@ -312,6 +339,7 @@ struct Pump {
 }
 
 impl Pump {
+    #[inline(always)]
     fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -160,6 +160,7 @@ const CRLF_LAST: &[u8] = b"\r\n0\r\n\r\n";
 impl Transfer {
     /// A transfer that first writes `prefix`, then the body of `framing`; `ending` says how the sink is
     /// told of its end. 0 for `bytes_max` is no bound.
+    #[inline(always)]
     pub(crate) fn new(framing: Framing, ending: Ending, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
         let source = Source::from(framing);
         Transfer {

@@ -283,6 +283,8 @@ pub struct Upstream {
     pub scheme: Scheme,
     /// Whether that is over HTTP/2.
     pub http2: bool,
+    /// Statuses of gRPC calls after which another endpoint is tried.
+    pub grpc_retry_statuses: Box<[u8]>,
     /// Its endpoints, in the order written, resolved.
     pub endpoints: Box<[Endpoint]>,
     /// Host names among its nodes that have no address yet.

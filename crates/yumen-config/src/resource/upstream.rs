@@ -60,8 +60,11 @@ pub struct Upstream {
     pub scheme: Scheme,
     /// Which version of HTTP `http` and `https` endpoints are asked in; `grpc` and `grpcs` are always 2.
     /// Beyond APISIX.
-    #[serde(default)]
-    pub http_version: HttpVersion,
+    pub http_version: Option<HttpVersion>,
+    /// Statuses of gRPC calls after which another endpoint is tried, such as 14, where the answer tells
+    /// nothing else. Beyond APISIX.
+    #[schemars(inner(range(min = 1, max = 16)))]
+    pub grpc_retry_statuses: Option<Vec<u8>>,
     /// Which host the endpoints are told.
     #[serde(default)]
     pub pass_host: PassHost,

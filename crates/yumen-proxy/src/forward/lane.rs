@@ -11,7 +11,7 @@ use yumen_snapshot::Scheme;
 use super::{Attempt, can_resend};
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
-use crate::http2::{self, Duplex, Occupied, Way};
+use crate::http2::{self, Duplex, Way};
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::timers::until;
@@ -23,13 +23,9 @@ impl Attempt<'_, '_> {
 
     /// A connection that turns out to be closing says nothing about the endpoint: the request is repeated
     /// on another, once.
-    pub(super) async fn run_on_lane(
-        &mut self,
-        tls: bool,
-        pool_key: u64,
-        mark: (usize, u64),
-    ) -> Result<(), Fault> {
+    pub(super) async fn run_on_lane(&mut self, tls: bool, mark: (usize, u64)) -> Result<(), Fault> {
         let worker = self.conn.worker.clone();
+        let pool_key = self.pool_key(tls);
         let mut may_repeat = true;
         loop {
             let occupied = match worker.lanes.way(pool_key, &self.upstream.keepalive) {
@@ -54,7 +50,8 @@ impl Attempt<'_, '_> {
             };
             let was_used = occupied.requests_before() > 0;
             worker.counters.reuses.add(u64::from(was_used));
-            match self.ask_on(occupied, tls, pool_key).await {
+            self.relay.place = Some(occupied);
+            match self.ask().await {
                 Err(Fault { kind: Kind::UpstreamClosed, unsent })
                     if was_used
                         && may_repeat
@@ -69,14 +66,11 @@ impl Attempt<'_, '_> {
         }
     }
 
-    /// Sends the request on a place of a connection and reads the head of the answer.
-    async fn ask_on(&mut self, occupied: Occupied, tls: bool, pool_key: u64) -> Result<(), Fault> {
-        self.relay.upgrade = false;
-        let buffers = &self.conn.worker.buffers;
-        let mut text = buffers.take_text();
-        self.write_head(&mut text);
-        let mut request = http2::request(&text, tls, &self.endpoint.authority).ok_or(Kind::NotHttp2)?;
-        buffers.give_text(text);
+    /// Sends a head on the place that was taken; the body follows as with any other connection.
+    pub(super) async fn send_on_lane(&mut self, text: &[u8]) -> Result<(), Fault> {
+        let Some(occupied) = self.relay.place.take() else { return Ok(()) };
+        let tls = self.is_tls();
+        let mut request = http2::request(text, tls, &self.endpoint.authority).ok_or(Kind::NotHttp2)?;
         if self.wants_trailers() {
             request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         }
@@ -101,11 +95,9 @@ impl Attempt<'_, '_> {
         let (answer, outgoing) = sent.map_err(|_| Fault { kind: Kind::UpstreamClosed, unsent: true })?;
         let duplex = Duplex::asked(answer, outgoing, is_whole, occupied);
         let stream = Stream::Http2(Box::new(duplex));
+        let pool_key = self.pool_key(tls);
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
-        let mark = self.conn.inbox.mark();
-        let text = self.conn.worker.buffers.take_text();
-        self.begin_upload(text, false);
-        self.answered(mark).await
+        Ok(())
     }
 
     /// Whether the endpoint may send trailers: where the client takes them, and for gRPC, which is made of

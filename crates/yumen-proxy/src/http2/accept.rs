@@ -17,10 +17,9 @@ use super::patience::Patience;
 use super::wire::Wire;
 use super::{Duplex, PREFACE_BYTES, heads};
 use crate::clock;
-use crate::connection::{Connection, Peer};
+use crate::connection::{self, Connection, Given, Peer};
 use crate::fault::Kind;
 use crate::grpc;
-use crate::serve;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::worker::Worker;
@@ -240,14 +239,15 @@ async fn exchange(
     let limits = &worker.settings.request_head;
     let read = heads::read_request(&request, has_ended, limits, &mut text, &mut head);
     worker.buffers.give_text(text);
-    match read {
+    let given = match read {
         Ok(()) => {
             take_early(&mut conn, &mut head).await;
             set_deadline(&mut conn, &head);
-            serve::exchange(&mut conn, head).await
+            Given::Request(head)
         }
-        Err(error) => serve::refuse(&mut conn, Kind::Head(error)).await,
+        Err(error) => Given::Refuse(Kind::Head(error)),
     };
+    connection::converse(&mut conn, Some(given)).await;
     conn.inbox.release(&worker.buffers);
     if let Stream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()

@@ -107,6 +107,7 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
         http2: false,
         stream_idle_ms: None,
         proxy_protocol: None,
+        grpc_retry_statuses: Box::default(),
         endpoints: endpoints.into(),
         balancer: Balancer::LeastConn,
         pass_host: PassHost::Pass,

@@ -32,6 +32,7 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
         origin: "upstreams/1".into(),
         scheme: Scheme::Http,
         http2: false,
+        grpc_retry_statuses: Box::default(),
         balancer: balancer(&endpoints),
         endpoints,
         pass_host: PassHost::Pass,

@@ -209,8 +209,9 @@ impl Compiler {
             balancer: self.balancer(written, &origin, &endpoints),
             origin,
             scheme,
-            http2: written.http_version == config::HttpVersion::V2
+            http2: written.http_version == Some(config::HttpVersion::V2)
                 || matches!(scheme, Scheme::Grpc | Scheme::Grpcs),
+            grpc_retry_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
             pass_host: match written.pass_host {
                 config::PassHost::Pass => PassHost::Pass,
                 config::PassHost::Node => PassHost::Node,

@@ -152,3 +152,36 @@ fn a_stream_of_messages_is_not_held_back() {
         assert!(rest.is_empty());
     });
 }
+
+#[test]
+fn a_call_that_one_endpoint_refuses_is_made_to_another_where_the_upstream_says_so() {
+    let busy = Http2Upstream::start(|_, mut respond| async move {
+        let refusal = Response::builder().header("content-type", "application/grpc");
+        let refusal = refusal.header("grpc-status", "14").header("grpc-message", "busy").body(()).unwrap();
+        respond.send_response(refusal, true).map(drop)
+    });
+    let well = service();
+    let upstream = |statuses: serde_json::Value| {
+        let nodes = json!([
+            { "host": "127.0.0.1", "port": busy.address.port(), "weight": 1, "priority": 1 },
+            { "host": "127.0.0.1", "port": well.address.port(), "weight": 1, "priority": 0 },
+        ]);
+        json!({ "nodes": nodes, "scheme": "grpc", "grpc_retry_statuses": statuses })
+    };
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/s/*", "upstream": upstream(json!([14])) },
+        { "id": "2", "uri": "/plain/*", "upstream": upstream(json!([1])) },
+        { "id": "3", "uri": "/alone/*", "upstream": {
+            "nodes": { busy.address.to_string(): 1 }, "scheme": "grpc", "grpc_retry_statuses": [14] } },
+    ] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let answer = client.ask(call("/s/m"), MESSAGE).await.unwrap();
+        assert_eq!((status(&answer).0, &answer.body[..]), ("5", MESSAGE), "the second endpoint answered");
+        let answer = client.ask(call("/plain/m"), MESSAGE).await.unwrap();
+        assert_eq!(status(&answer), ("14", "busy"), "another status is passed on");
+        let answer = client.ask(call("/alone/m"), MESSAGE).await.unwrap();
+        assert_eq!(status(&answer), ("14", "busy"), "where nobody else is there, it is passed on");
+    });
+    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 1.0);
+}

@@ -25,10 +25,13 @@ fn lasts(frames: &[Vec<u8>]) -> Option<usize> {
     counts[0]
 }
 
+/// What frames are called, they themselves, and what `lasts` says of them.
+type Row<'a> = (&'a str, &'a [Vec<u8>], Option<usize>);
+
 #[test]
 fn floods_end_it_and_traffic_does_not() {
     let request = || frame(HEADERS, 5, 30);
-    let table: &[(&str, &[Vec<u8>], Option<usize>)] = &[
+    let table: &[Row<'_>] = &[
         ("pings", &[frame(PING, 0, 8)], Some(100)),
         ("settings", &[frame(SETTINGS, 0, 60)], Some(100)),
         ("empty data", &[frame(DATA, 0, 0)], Some(100)),
