@@ -23,7 +23,10 @@ fn records(message: &[u8], bytes_max: usize) -> Vec<u8> {
     message.chunks(bytes_max).flat_map(|part| [&[22, 3, 1][..], &vector(part)].concat()).collect()
 }
 
-fn check(bytes: &[u8], expected: Result<Option<&str>, NotTls>) {
+/// The name that is read, if there is one.
+type Read = Result<Option<&'static str>, NotTls>;
+
+fn check(bytes: &[u8], expected: Read) {
     let found = parse(bytes);
     let expected = expected.map(|name| ClientHello::Whole(name.map(Box::from)));
     assert_eq!(found, expected, "{bytes:?}");
@@ -38,7 +41,7 @@ fn check(bytes: &[u8], expected: Result<Option<&str>, NotTls>) {
 fn the_server_name_is_found_wherever_it_stands() {
     let other = [&[0, 10][..], &vector(&[1, 2, 3])].concat();
     let named = [other.clone(), server_name(b"Shop.Example.COM"), other.clone()].concat();
-    let table: [(&[u8], Result<Option<&str>, NotTls>); 8] = [
+    let table: [(&[u8], Read); 8] = [
         (&named, Ok(Some("shop.example.com"))),
         (&server_name(b"a"), Ok(Some("a"))),
         (&other, Ok(None)),
