@@ -11,15 +11,14 @@ use super::loader::Rules;
 
 /// The answer to a request that is not served without a certificate; `None` where it may pass. As
 /// APISIX: status 400, and the host must be the name the handshake was for.
-#[cold]
+#[inline(never)]
 pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Response> {
     let tls = ex.client.tls.as_ref()?;
-    let host = std::str::from_utf8(ex.request.host()).unwrap_or_default();
     let asked = tls.sni.as_deref().unwrap_or_default();
-    let (name, certificate) = match snapshot.certificate_by_name(host) {
-        Some(found) => found,
-        None => return None,
-    };
+    // A request that names no host is one for the name of the handshake.
+    let host = Some(ex.request.host()).filter(|host| !host.is_empty()).unwrap_or(asked.as_bytes());
+    let host = std::str::from_utf8(host).unwrap_or_default();
+    let (name, certificate) = snapshot.certificate_by_name(host)?;
     let policy = certificate.client.as_ref()?;
     if policy.skips(ex.request.path()) {
         return None;
