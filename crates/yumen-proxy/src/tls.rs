@@ -39,6 +39,10 @@ pub(crate) use upstream::{client_config, server_name, shared_config};
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
 const HTTP2: &[u8] = b"h2";
 
+/// What else is spoken; a handshake that offers nothing known fails (RFC 7301 §3.2), and old clients offer
+/// the old one only.
+const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+
 /// Makes TLS streams of accepted connections.
 #[derive(Clone)]
 pub struct Acceptor {
@@ -126,8 +130,8 @@ fn server_config(
     let mut config = builder.with_cert_resolver(resolver.clone());
     config.alpn_protocols = match (carries, settings.http2) {
         (Carries::Stream, _) => Vec::new(),
-        (Carries::Http, false) => vec![b"http/1.1".to_vec()],
-        (Carries::Http, true) => vec![HTTP2.to_vec(), b"http/1.1".to_vec()],
+        (Carries::Http, false) => HTTP1.map(<[u8]>::to_vec).to_vec(),
+        (Carries::Http, true) => [&[HTTP2], &HTTP1[..]].concat().into_iter().map(<[u8]>::to_vec).collect(),
     };
     if let Some(keys) = &settings.tickets {
         let binding = rules.map_or(0, |rules| rules.id);
