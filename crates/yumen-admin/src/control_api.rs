@@ -69,7 +69,7 @@ async fn schemas(State(state): State<ControlState>) -> Response {
     let body = json!({
         "main": schema::all_main(&state.admin),
         "plugins": plugins::described(&state.admin),
-        "stream_plugins": {},
+        "stream_plugins": plugins::streams_described(&state.admin),
     });
     reply::json(StatusCode::OK, &body)
 }

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Map, Value, json};
+use yumen_plugin::Serves;
 use yumen_snapshot::compile::meta_schema;
 
 use crate::api::{AdminState, Refusal};
@@ -33,9 +34,15 @@ pub(crate) fn query(raw: &Option<String>, name: &str) -> Option<String> {
 
 /// All plugins' names: those that run, highest priority first, then those that may only be configured.
 pub(crate) fn names(state: &AdminState) -> Vec<&str> {
-    let mut running: Vec<_> = state.registry.iter().map(|one| (one.kind.priority, one.kind.name)).collect();
+    running(state, Serves::http).into_iter().chain(state.known_inactive_plugins.iter().copied()).collect()
+}
+
+/// Those that run for what `serves` tells, highest priority first.
+fn running(state: &AdminState, serves: fn(Serves) -> bool) -> Vec<&str> {
+    let served = state.registry.iter().map(|one| &one.kind).filter(|kind| serves(kind.serves));
+    let mut running: Vec<_> = served.map(|kind| (kind.priority, kind.name)).collect();
     running.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    running.into_iter().map(|(_, name)| name).chain(state.known_inactive_plugins.iter().copied()).collect()
+    running.into_iter().map(|(_, name)| name).collect()
 }
 
 /// The schema of a plugin's settings, with that of `_meta` in it; an open one where it does not run.
@@ -65,6 +72,12 @@ pub(crate) fn metadata_schema(state: &AdminState, name: &str) -> Option<Value> {
 pub(crate) fn described(state: &AdminState) -> Value {
     let of = |name: &str| Some((name.to_owned(), description(state, name)?));
     Value::Object(names(state).into_iter().filter_map(of).collect())
+}
+
+/// Every plugin that runs for streams with all that is known of it.
+pub(crate) fn streams_described(state: &AdminState) -> Value {
+    let of = |name: &str| Some((name.to_owned(), description(state, name)?));
+    Value::Object(running(state, Serves::streams).into_iter().filter_map(of).collect())
 }
 
 fn inactive_schema() -> Value {
@@ -110,8 +123,7 @@ async fn all(State(state): State<AdminState>, RawQuery(raw): RawQuery) -> Respon
     match (query(&raw, "all").as_deref(), subsystem(&raw)) {
         (_, Err(refusal)) => refusal.into_response(),
         (Some("true"), Ok(true)) => reply::json(StatusCode::OK, &described(&state)),
-        // No stream plugin runs in this version.
-        (Some("true"), Ok(false)) => reply::json(StatusCode::OK, &json!({})),
+        (Some("true"), Ok(false)) => reply::json(StatusCode::OK, &streams_described(&state)),
         _ => Refusal::invalid("not found schema").into_response(),
     }
 }
@@ -119,12 +131,8 @@ async fn all(State(state): State<AdminState>, RawQuery(raw): RawQuery) -> Respon
 async fn list(State(state): State<AdminState>, RawQuery(raw): RawQuery) -> Response {
     match subsystem(&raw) {
         Err(refusal) => refusal.into_response(),
-        Ok(true) => {
-            let running = |name: &&str| state.registry.get(name).is_some();
-            let names: Vec<&str> = names(&state).into_iter().filter(running).collect();
-            reply::json(StatusCode::OK, &json!(names))
-        }
-        Ok(false) => reply::json(StatusCode::OK, &json!([])),
+        Ok(true) => reply::json(StatusCode::OK, &json!(running(&state, Serves::http))),
+        Ok(false) => reply::json(StatusCode::OK, &json!(running(&state, Serves::streams))),
     }
 }
 
@@ -134,10 +142,15 @@ async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery
         Err(refusal) => return refusal.into_response(),
     };
     if query(&raw, "all").as_deref() == Some("true") {
-        let all = if is_http { described(&state) } else { json!({}) };
+        let all = if is_http { described(&state) } else { streams_described(&state) };
         return reply::json(StatusCode::OK, &all);
     }
-    let Some(settings) = schema(&state, &name).filter(|_| is_http) else {
+    let serves = |serves: Serves| if is_http { serves.http() } else { serves.streams() };
+    let is_served = match state.registry.get(&name) {
+        Some(registered) => serves(registered.kind.serves),
+        None => is_http,
+    };
+    let Some(settings) = schema(&state, &name).filter(|_| is_served) else {
         let of = if is_http { "http" } else { "stream" };
         return Refusal::new(StatusCode::NOT_FOUND, format!("plugin not found in subsystem {of}"))
             .into_response();

@@ -22,10 +22,11 @@ use crate::schema;
 pub use reference::reference;
 pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
-    Hidden, Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, Workers,
+    Hidden, Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, StreamListen,
+    StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
-pub use traffic::{Dns, Limits, Router, Timeouts, UpstreamKeepalive};
+pub use traffic::{Dns, Http2, Limits, RealIp, Router, Timeouts, UpstreamKeepalive};
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +35,9 @@ pub struct NodeConfig {
     /// Where clients connect.
     #[schemars(length(min = 1))]
     pub listen: Vec<Listen>,
+    /// Where clients of stream routes connect: a list of `address`, `protocol` (tcp | tls | tls_passthrough |
+    /// udp), `backlog`, `reuse_port` and `proxy_protocol_from`.
+    pub stream_listen: Vec<StreamListen>,
     /// The threads that serve traffic.
     pub workers: Workers,
     /// The admin listener: the Admin API, for operators and their tools.
@@ -50,6 +54,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// How long to wait.
     pub timeouts: Timeouts,
+    /// What one connection of HTTP/2 may ask for.
+    pub http2: Http2,
     /// Idle connections to upstreams that set no `keepalive_pool`.
     pub upstream_keepalive: UpstreamKeepalive,
     /// How routes are matched.
@@ -64,6 +70,11 @@ pub struct NodeConfig {
     pub server_header: String,
     /// Peers whose `X-Forwarded-*` fields are believed: addresses and networks such as `10.0.0.0/8`.
     pub trusted_addresses: Vec<String>,
+    /// The client's own address, where a proxy before this node tells it. What the address decides or
+    /// counts, routing and plugins, goes by it.
+    pub real_ip: RealIp,
+    /// Whether endpoints are told who asked in `Forwarded` (RFC 7239) too. Off, the field is taken away.
+    pub forwarded_header: bool,
 }
 
 impl Default for NodeConfig {
@@ -73,6 +84,7 @@ impl Default for NodeConfig {
                 Listen::default(),
                 Listen { address: "127.0.0.1:9443".into(), tls: true, ..Listen::default() },
             ],
+            stream_listen: Vec::new(),
             workers: Workers::default(),
             admin: Admin::default(),
             status: Status::default(),
@@ -81,6 +93,7 @@ impl Default for NodeConfig {
             observe: Observe::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            http2: Http2::default(),
             upstream_keepalive: UpstreamKeepalive::default(),
             router: Router::default(),
             dns: Dns::default(),
@@ -88,6 +101,8 @@ impl Default for NodeConfig {
             acme: Acme::default(),
             server_header: "yumen".into(),
             trusted_addresses: Vec::new(),
+            real_ip: RealIp::default(),
+            forwarded_header: false,
         }
     }
 }
@@ -123,9 +138,13 @@ impl NodeConfig {
     fn check(&self, problems: &mut Vec<Problem>) {
         let listeners =
             self.listen.iter().enumerate().map(|(i, l)| (format!("listen[{i}].address"), &l.address));
+        let streams = self.stream_listen.iter().enumerate();
+        let streams = streams.map(|(i, l)| (format!("stream_listen[{i}].address"), &l.address));
         let doors = [("admin.listen", &self.admin.listen), ("status.listen", &self.status.listen)];
         let doors = doors.into_iter().filter(|(_, address)| !address.is_empty());
-        for (path, address) in listeners.chain(doors.map(|(path, address)| (path.to_owned(), address))) {
+        for (path, address) in
+            listeners.chain(streams).chain(doors.map(|(path, address)| (path.to_owned(), address)))
+        {
             if address.parse::<SocketAddr>().is_err() {
                 let found = format!("\"{address}\" is no address with a port");
                 problems.push(problem(&path, found).hint("such as 0.0.0.0:9080 or [::]:9080"));
@@ -138,7 +157,19 @@ impl NodeConfig {
                 format!("at least {}, such as `openssl rand -hex 32` gives", Observe::DEBUG_KEY_BYTES_MIN);
             problems.push(problem("observe.debug_key", found).hint(hint));
         }
+        for (i, listen) in self.listen.iter().enumerate() {
+            let path = format!("listen[{i}].proxy_protocol_from");
+            check_networks(&path, &listen.proxy_protocol_from, problems);
+        }
+        for (i, listen) in self.stream_listen.iter().enumerate() {
+            let path = format!("stream_listen[{i}].proxy_protocol_from");
+            check_networks(&path, &listen.proxy_protocol_from, problems);
+            if listen.protocol == StreamProtocol::Udp && !listen.proxy_protocol_from.is_empty() {
+                problems.push(problem(&path, "PROXY headers are read of connections, not of datagrams"));
+            }
+        }
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
+        check_networks("real_ip.from", &self.real_ip.from, problems);
         check_networks("admin.allow", &self.admin.allow, problems);
         self.acme.check(problems);
         problems.extend(self.admin_problems());

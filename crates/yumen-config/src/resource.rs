@@ -41,7 +41,9 @@ pub use secret::{Secret, secret_schema};
 pub use service::Service;
 pub use ssl::{Ssl, SslClient, SslProtocol, SslType};
 pub use test::{Expectation, Question, Test};
-pub use upstream::{Balance, HashOn, KeepalivePool, PassHost, Scheme, Upstream, UpstreamTls};
+pub use upstream::{
+    Balance, HashOn, HttpVersion, KeepalivePool, PassHost, ProxyProtocol, Scheme, Upstream, UpstreamTls,
+};
 
 /// One resource as the store keeps it: compact text, typed only while it is compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]

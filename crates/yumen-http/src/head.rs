@@ -68,13 +68,15 @@ impl Method {
     }
 }
 
-/// The minor version of HTTP/1.
+/// The version of HTTP a peer speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum Version {
     Http10,
     #[default]
     Http11,
+    /// Messages are ended by their stream, and connections are not theirs to end.
+    Http2,
 }
 
 /// How the end of a body is told (RFC 9112 §6.3).
@@ -124,6 +126,7 @@ impl ConnectionOptions {
     /// Whether the connection may carry another message (RFC 9112 §9.3).
     pub fn persistent(self, version: Version) -> bool {
         match version {
+            Version::Http2 => true,
             Version::Http11 => !self.close,
             Version::Http10 => self.keep_alive && !self.close,
         }
@@ -290,7 +293,7 @@ impl RequestHead {
 
     /// Whether the client waits for leave to send its body (RFC 9110 §10.1.1).
     pub fn expects_continue(&self) -> bool {
-        self.version == Version::Http11
+        self.version != Version::Http10
             && self.framing != Framing::None
             && self
                 .fields

@@ -1,14 +1,17 @@
-//! HTTP/1 heads, bodies and their rules (RFC 9110, RFC 9112): bytes in, structures out.
+//! HTTP/1 heads, bodies and their rules (RFC 9110, RFC 9112), and what may stand before them on a
+//! connection: bytes in, structures out.
 //!
 //! Owns no socket, clock or configuration. A peer's bytes never panic it: they become a
 //! [`HeadError`] or a [`BodyError`].
 
 mod ascii;
 pub mod body;
+pub mod client_hello;
 pub mod encode;
 pub mod fields;
 pub mod head;
 pub mod parse;
+pub mod proxy_protocol;
 pub mod uri;
 
 pub use body::{BodyError, Chunked, Decoded};

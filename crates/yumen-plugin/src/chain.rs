@@ -112,6 +112,7 @@ pub struct Chain {
     rewrite: List,
     rewrite_in_consumer: List,
     access: List,
+    preread: List,
     upstream_request: List,
     response_head: List,
     response_body: List,
@@ -138,6 +139,7 @@ impl Chain {
             rewrite: in_phase(Phases::REWRITE),
             rewrite_in_consumer,
             access: in_phase(Phases::ACCESS),
+            preread: in_phase(Phases::PREREAD),
             upstream_request: in_phase(Phases::UPSTREAM_REQUEST),
             response_head: in_phase(Phases::RESPONSE_HEAD),
             response_body: in_phase(Phases::RESPONSE_BODY),
@@ -202,6 +204,11 @@ impl Chain {
     /// Those of the access phase.
     pub fn access(&self) -> &[Arc<Instance>] {
         &self.access
+    }
+
+    /// Those that look at the first bytes of a stream.
+    pub fn preread(&self) -> &[Arc<Instance>] {
+        &self.preread
     }
 
     /// Those of the upstream request phase.

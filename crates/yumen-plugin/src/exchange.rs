@@ -8,7 +8,7 @@ use yumen_base::Now;
 use yumen_http::{Fields, RequestHead};
 
 use crate::plugin::LocalFuture;
-use crate::{Consumer, Consumers, Identity, Instance, TlsInfo};
+use crate::{Codings, Consumer, Consumers, Identity, Instance, TlsInfo};
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
 pub trait Host {
@@ -55,6 +55,15 @@ pub struct RouteInfo {
     pub service_name: Box<str>,
 }
 
+/// What is known of a stream: a connection, or a session of datagrams, that carries no HTTP for us.
+#[derive(Debug, Clone, Default)]
+pub struct StreamFacts {
+    /// `tcp`, `tls`, `tls_passthrough` or `udp`.
+    pub protocol: &'static str,
+    /// The name an MQTT client gives itself.
+    pub mqtt_client_id: Option<Box<str>>,
+}
+
 /// What plugins decided about the way to the upstream.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamChoice {
@@ -64,7 +73,7 @@ pub struct UpstreamChoice {
     pub scheme: Option<&'static str>,
 }
 
-/// One request and its response.
+/// One request and its response, or one stream, whose request is empty.
 ///
 /// `'s` is the life of the snapshot it runs under: routes, consumers and plugins are borrowed from
 /// it, so an exchange never sees two configurations and counts no references.
@@ -73,8 +82,12 @@ pub struct Exchange<'s> {
     pub request: Box<RequestHead>,
     /// Who asks.
     pub client: &'s Client,
+    /// What is known of the stream, where it is one and not a request.
+    pub stream: Option<StreamFacts>,
     /// The client's address as rules see it.
     pub remote_ip: IpAddr,
+    /// The client's port as rules see it; 0 where nobody told it with the address.
+    pub remote_port: u16,
     /// When the request's head was complete.
     pub now: Now,
     /// What the worker can do for a plugin.
@@ -99,8 +112,15 @@ pub struct Exchange<'s> {
     pub endpoint: Option<SocketAddr>,
     /// The request body, once a plugin asked for it.
     pub body: Option<Vec<u8>>,
+    /// The longest request body of this exchange, where a plugin set one: instead of the node's. 0 is none.
+    pub body_bytes_max: Option<u64>,
     /// Fields that go into the answer, whoever makes it: set in any phase before the response head.
     pub response_fields: Fields,
+    /// Whether a plugin changes the body of the answer: set by it in the response head phase. Otherwise
+    /// the body passes without being looked at.
+    pub edits_body: bool,
+    /// Content codings offered for the answer.
+    pub(crate) codings: Option<Box<Codings>>,
     /// Status of the answer, once known; 0 before.
     pub status: u16,
     /// Status the endpoint gave, once known; 0 before.
@@ -122,7 +142,9 @@ impl<'s> Exchange<'s> {
         Exchange {
             request: request.into(),
             client,
+            stream: None,
             remote_ip: client.peer.ip().to_canonical(),
+            remote_port: client.peer.port(),
             now,
             host,
             consumers,
@@ -135,7 +157,10 @@ impl<'s> Exchange<'s> {
             upstream: UpstreamChoice::default(),
             endpoint: None,
             body: None,
+            body_bytes_max: None,
             response_fields: Fields::default(),
+            edits_body: false,
+            codings: None,
             status: 0,
             upstream_status: 0,
             notes: Vec::new(),

@@ -11,6 +11,30 @@ use yumen_config::schema::{self, Invalid};
 
 use crate::{Carry, Plugin};
 
+/// What a plugin may stand on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Serves {
+    /// Requests.
+    #[default]
+    Http,
+    /// Streams: connections and sessions of datagrams whose content is not ours.
+    Streams,
+    /// Both.
+    Both,
+}
+
+impl Serves {
+    /// Whether it may stand on a stream route.
+    pub fn streams(self) -> bool {
+        self != Serves::Http
+    }
+
+    /// Whether it may stand on a route.
+    pub fn http(self) -> bool {
+        self != Serves::Streams
+    }
+}
+
 /// A plugin that can be built from settings.
 pub trait Configure: Plugin + Sized {
     /// Its name in configuration.
@@ -23,6 +47,8 @@ pub trait Configure: Plugin + Sized {
     const IS_AUTH: bool = false;
     /// Whether an instance on the route makes the one of a global rule step back.
     const PREFERS_ROUTE: bool = false;
+    /// What it may stand on.
+    const SERVES: Serves = Serves::Http;
     /// Its settings. Their schema is the plugin's schema: validation, defaults and reference follow.
     type Config: DeserializeOwned + JsonSchema;
 
@@ -93,6 +119,8 @@ pub struct Kind {
     pub is_auth: bool,
     /// Whether an instance on the route makes the one of a global rule step back.
     pub prefers_route: bool,
+    /// What it may stand on.
+    pub serves: Serves,
     /// The consumer's side, for authentication plugins.
     pub consumer: Option<ConsumerKind>,
     schema: fn() -> Value,
@@ -110,6 +138,7 @@ impl Kind {
             version: T::VERSION,
             is_auth: T::IS_AUTH,
             prefers_route: T::PREFERS_ROUTE,
+            serves: T::SERVES,
             consumer: None,
             schema: schema::of::<T::Config>,
             metadata_schema: None,

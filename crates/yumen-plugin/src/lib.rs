@@ -5,12 +5,14 @@
 
 pub mod carry;
 pub mod chain;
+pub mod coding;
 pub mod consumer;
 pub mod exchange;
 pub mod expr;
 pub mod kind;
 pub mod outcome;
 pub mod plugin;
+pub mod real_ip;
 pub mod response;
 #[cfg(test)]
 mod test_exchange;
@@ -19,12 +21,13 @@ pub mod vars;
 
 pub use carry::Carry;
 pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
+pub use coding::{Coder, Coding, Codings};
 pub use consumer::{Consumer, Consumers, Identity};
-pub use exchange::{Client, Exchange, Host, RouteInfo, UpstreamChoice};
+pub use exchange::{Client, Exchange, Host, RouteInfo, StreamFacts, UpstreamChoice};
 pub use expr::{Expr, Failing};
-pub use kind::{Configure, ConsumerAuth, Kind, Registry, Setup};
+pub use kind::{Configure, ConsumerAuth, Kind, Registry, Serves, Setup};
 pub use outcome::{Outcome, Source};
-pub use plugin::{Chunk, Foreseen, Phases, Plugin, Step};
+pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
 pub use response::Response;
 pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};
 pub use vars::{Template, Var};

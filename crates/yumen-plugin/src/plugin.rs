@@ -26,13 +26,20 @@ pub trait Plugin: Send + Sync + 'static {
         Step::Continue
     }
 
+    /// The first bytes of a stream, where the protocol inside lets the client speak first: asked again
+    /// with more of them until it has seen enough. Runs after access, and never for a request.
+    fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> Preread {
+        Preread::Continue
+    }
+
     /// Once per attempt, just before the request head goes to an endpoint.
     fn upstream_request(&self, _ex: &mut Exchange<'_>) {}
 
     /// When the head of the answer is known, the upstream's or the gateway's own.
     fn response_head(&self, _ex: &mut Exchange<'_>, _head: &mut ResponseHead) {}
 
-    /// For each piece of the answer's body.
+    /// For each piece of the answer's body, where a plugin said in the phase before that it will look
+    /// ([`Exchange::edits_body`]). A piece may be held back in part or whole until the source pauses.
     fn response_body(&self, _ex: &mut Exchange<'_>, chunk: Chunk) -> Chunk {
         chunk
     }
@@ -115,6 +122,17 @@ pub enum Step<'a> {
     Wait(LocalFuture<'a, Step<'a>>),
 }
 
+/// What comes of the first bytes of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preread {
+    /// Enough was seen: go on.
+    Continue,
+    /// More bytes are needed to tell.
+    NeedMore,
+    /// Close the connection, for this reason.
+    Refuse(&'static str),
+}
+
 /// A piece of a response body.
 #[derive(Debug, Default)]
 pub struct Chunk {
@@ -122,6 +140,9 @@ pub struct Chunk {
     pub data: Vec<u8>,
     /// Whether nothing follows.
     pub last: bool,
+    /// Whether the source has nothing more for now: whatever was held back must go, or the client of a
+    /// stream of events would wait for the next one.
+    pub pause: bool,
 }
 
 /// A set of phases.
@@ -141,6 +162,8 @@ impl Phases {
     pub const RESPONSE_BODY: Phases = Phases(16);
     /// [`Plugin::log`].
     pub const LOG: Phases = Phases(32);
+    /// [`Plugin::preread`].
+    pub const PREREAD: Phases = Phases(64);
     /// None.
     pub const NONE: Phases = Phases(0);
 

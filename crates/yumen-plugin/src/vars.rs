@@ -64,7 +64,8 @@ fixed! {
     IsArgs = "is_args",
     Host = "host",
     RemoteAddr = "remote_addr",
-    RemotePort = "remote_port" | "realip_remote_port",
+    RemotePort = "remote_port",
+    PeerPort = "realip_remote_port",
     BinaryRemoteAddr = "binary_remote_addr",
     PeerAddr = "realip_remote_addr",
     ServerAddr = "server_addr",
@@ -115,6 +116,7 @@ fixed! {
     BalancerPort = "balancer_port",
     MatchedUri = "matched_uri",
     MatchedHost = "matched_host",
+    MqttClientId = "mqtt_client_id",
 }
 
 /// A value with the type it has where it comes from: JSON and GraphQL know more than text.
@@ -267,6 +269,7 @@ impl Fixed {
             Fixed::ServiceName => present(&ex.route?.service_name),
             Fixed::MatchedUri => present(ex.matched_uri),
             Fixed::MatchedHost => present(ex.matched_host),
+            Fixed::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
         }
     }
@@ -276,7 +279,8 @@ impl Fixed {
         let peer = ex.client.peer;
         match self {
             Fixed::RemoteAddr => text(out, ex.remote_ip),
-            Fixed::RemotePort => number(out, peer.port().into()),
+            Fixed::RemotePort if ex.remote_port != 0 => number(out, ex.remote_port.into()),
+            Fixed::PeerPort => number(out, peer.port().into()),
             Fixed::BinaryRemoteAddr => match ex.remote_ip {
                 IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
                 IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
@@ -361,6 +365,7 @@ fn protocol(version: Version) -> &'static [u8] {
     match version {
         Version::Http10 => b"HTTP/1.0",
         Version::Http11 => b"HTTP/1.1",
+        Version::Http2 => b"HTTP/2.0",
     }
 }
 

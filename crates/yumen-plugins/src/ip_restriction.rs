@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_base::IpSet;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Serves, Setup, Step};
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +44,13 @@ const OCTET: &str = r"([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])";
 #[serde(transparent)]
 pub(crate) struct Entry(String);
 
+impl Entry {
+    /// As it was written.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl JsonSchema for Entry {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Entry".into()
@@ -78,6 +85,7 @@ pub(crate) struct IpRestriction {
 impl Configure for IpRestriction {
     const NAME: &'static str = "ip-restriction";
     const PRIORITY: i32 = 3000;
+    const SERVES: Serves = Serves::Both;
     type Config = Config;
 
     fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
@@ -86,7 +94,7 @@ impl Configure for IpRestriction {
             (None, Some(list)) => (list, true),
             _ => return Err(Invalid::new("exactly one of whitelist and blacklist is needed")),
         };
-        let addresses = IpSet::parse(list.iter().map(|entry| entry.0.as_str())).map_err(Invalid::new)?;
+        let addresses = IpSet::parse(list.iter().map(Entry::as_str)).map_err(Invalid::new)?;
         let message = config.message.into();
         Ok(IpRestriction { addresses, refuses, message, response_code: config.response_code })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Serves, Setup, Step};
 
 use crate::limits::table::{Share, Slot, share};
 use crate::limits::{
@@ -124,6 +124,7 @@ pub(crate) struct LimitConn {
 impl Configure for LimitConn {
     const NAME: &'static str = "limit-conn";
     const PRIORITY: i32 = 1003;
+    const SERVES: Serves = Serves::Both;
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {

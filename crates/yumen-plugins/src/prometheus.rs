@@ -1,4 +1,4 @@
-//! `prometheus`: counts what passed, by route, service, consumer, endpoint and status.
+//! `prometheus`: counts what passed, by route, service, consumer, endpoint and status; streams by route.
 //!
 //! A worker finds its series by one hash over the labels and updates counters that nobody else writes;
 //! a lock is taken only where a series is new, and to read them.
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Carry, Configure, Exchange, Outcome, Phases, Plugin, Setup, Source};
+use yumen_plugin::{Carry, Configure, Exchange, Outcome, Phases, Plugin, Serves, Setup, Source};
 
 mod export;
 mod series;
 
 pub use export::Disabled;
-use series::Labels;
 pub use series::Metrics;
+use series::{Labels, STREAM};
 
 /// The metrics of this process. Whoever exports them holds on to what this gives; else they are forgotten
 /// when no configured plugin uses them.
@@ -37,6 +37,7 @@ pub fn example() -> Metrics {
         node: None,
     };
     metrics.record(&labels, &Outcome::default(), 0);
+    metrics.record(&Labels { source: STREAM, ..labels }, &Outcome::default(), 0);
     metrics
 }
 
@@ -67,6 +68,7 @@ impl Configure for Prometheus {
     const PRIORITY: i32 = 500;
     const VERSION: &'static str = "0.2";
     const PREFERS_ROUTE: bool = true;
+    const SERVES: Serves = Serves::Both;
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
@@ -97,6 +99,10 @@ impl Plugin for Prometheus {
             }
             Some(route) => (&*route.id, &*route.service_id),
         };
+        if ex.stream.is_some() {
+            let nothing = Labels { source: STREAM, route, ..Labels::default() };
+            return self.metrics.record(&nothing, outcome, ex.now.unix_s());
+        }
         let source = match outcome.source {
             Source::Upstream => "upstream",
             // An endpoint was asked and gave no answer: what APISIX leaves to NGINX.

@@ -29,6 +29,11 @@ pub(crate) fn argument<'a>(query: &'a [u8], name: &[u8]) -> Argument<'a> {
     }
 }
 
+/// All pairs of a form or query, decoded, in order.
+pub(crate) fn pairs(query: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+    query_arguments(query).filter(|(key, _)| !key.is_empty()).map(|(key, value)| (decode(key), decode(value)))
+}
+
 /// Whether the pair, both parts of it slices of `query`, is written with an equals sign.
 fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
     !value.is_empty() || {

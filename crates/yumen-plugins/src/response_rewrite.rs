@@ -186,6 +186,7 @@ impl ResponseRewrite {
             Body::Filter { .. } => None,
         };
         head.body_changes(length);
+        ex.edits_body = true;
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
             head.fields.remove(name);
         }
@@ -272,7 +273,7 @@ impl Plugin for ResponseRewrite {
                 }
             }
         }
-        Chunk { data, last: chunk.last }
+        Chunk { data, ..chunk }
     }
 }
 

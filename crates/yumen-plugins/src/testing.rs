@@ -88,6 +88,8 @@ pub(crate) struct Reply {
     pub(crate) fields: Vec<String>,
     /// Body the client gets.
     pub(crate) body: String,
+    /// The same as bytes.
+    pub(crate) raw: Vec<u8>,
     /// What goes upstream, `METHOD target` and then a line `Name: value` per field; `None` where the
     /// gateway answered itself.
     pub(crate) upstream: Option<Vec<String>>,
@@ -289,15 +291,21 @@ impl Bench {
             head.fields.set(std::str::from_utf8(name).expect("names are ASCII"), value);
         }
         of(Phases::RESPONSE_HEAD).for_each(|plugin| plugin.response_head(&mut ex, &mut head));
+        ex.settle_coding(&mut head);
         ex.status = head.status;
-        for plugin in of(Phases::RESPONSE_BODY) {
-            body = plugin.response_body(&mut ex, Chunk { data: body, last: true }).data;
+        let whole = |data| Chunk { data, last: true, pause: false };
+        if ex.edits_body {
+            for plugin in of(Phases::RESPONSE_BODY) {
+                body = plugin.response_body(&mut ex, whole(body)).data;
+            }
+            body = ex.code(whole(body));
         }
         let outcome = Outcome { status: head.status, ..Outcome::default() };
         of(Phases::LOG).for_each(|plugin| plugin.log(&ex, &outcome));
         reply.status = head.status;
         reply.fields = lines(&head.fields);
-        reply.body = String::from_utf8(body).expect("bodies of tests are text");
+        reply.body = String::from_utf8_lossy(&body).into_owned();
+        reply.raw = body;
         reply.slept = self.host.slept.take();
         reply
     }

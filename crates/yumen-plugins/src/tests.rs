@@ -81,6 +81,24 @@ fn a_plugin_does_what_it_says_it_would() {
     );
     check("ip-restriction", json!({"blacklist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
     check("ip-restriction", json!({"whitelist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
+    check("real-ip", json!({"source": "arg_ip"}), &["GET /a?ip=1.2.3.4 HTTP/1.1"]);
+    check("client-control", json!({"max_body_size": 1}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1\n\nabc"]);
+    check(
+        "referer-restriction",
+        json!({"whitelist": ["a.b"]}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nReferer: http://a.b/"],
+    );
+    check(
+        "ua-restriction",
+        json!({"denylist": ["x"]}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nUser-Agent: y"],
+    );
+    check("api-breaker", json!({"break_response_code": 502}), &["GET /a HTTP/1.1"]);
+    check("csrf", json!({"key": "k"}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1"]);
+    check("hmac-auth", json!({}), &["GET /a HTTP/1.1"]);
+    check("jwt-auth", json!({"hide_credentials": true}), &["GET /a HTTP/1.1", "GET /a?jwt=x HTTP/1.1"]);
+    let needs_field = json!({"header_schema": {"type": "object", "required": ["a"]}});
+    check("request-validation", needs_field, &["GET /a HTTP/1.1", "GET /a HTTP/1.1\na: b"]);
     check("uri-blocker", json!({"block_rules": ["root"]}), &["GET /root HTTP/1.1", "GET /a HTTP/1.1"]);
     check("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
     check("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
@@ -156,14 +174,36 @@ fn what_is_left_to_chance_is_said() {
 #[test]
 fn no_plugin_is_silent() {
     let bench = bench();
-    for (name, settings) in [("prometheus", json!({})), ("response-rewrite", json!({"body": "x"}))] {
+    let answering = [
+        ("brotli", json!({})),
+        ("gzip", json!({})),
+        ("prometheus", json!({})),
+        ("proxy-buffering", json!({})),
+        ("proxy-control", json!({})),
+        ("response-rewrite", json!({"body": "x"})),
+        ("zstd", json!({})),
+    ];
+    for (name, settings) in answering {
         let phases = bench.plugin(name, settings).phases();
         assert!(!phases.has(Phases::REWRITE) && !phases.has(Phases::ACCESS), "{name} is asked now");
     }
     let checked = [
+        "api-breaker",
         "basic-auth",
+        "csrf",
+        "hmac-auth",
+        "jwt-auth",
+        "request-validation",
+        "brotli",
+        "client-control",
+        "proxy-buffering",
+        "proxy-control",
+        "referer-restriction",
+        "ua-restriction",
         "consumer-restriction",
         "cors",
+        "gzip",
+        "zstd",
         "fault-injection",
         "ip-restriction",
         "key-auth",
@@ -171,7 +211,10 @@ fn no_plugin_is_silent() {
         "limit-count",
         "limit-req",
         "mocking",
+        // Stands on stream routes only.
+        "mqtt-proxy",
         "proxy-rewrite",
+        "real-ip",
         "redirect",
         "request-id",
         "uri-blocker",

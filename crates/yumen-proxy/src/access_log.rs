@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use yumen_plugin::{Exchange, Outcome, Var};
+use yumen_plugin::{Exchange, Outcome, StreamFacts, Var};
 
 /// How a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +36,11 @@ impl LogBuffer {
 
     /// Adds the line of one exchange; says how many lines had to be dropped.
     pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) -> u64 {
-        match self.format {
-            LogFormat::Json => self.json(ex, outcome),
-            LogFormat::Combined => self.combined(ex, outcome),
+        match (self.format, &ex.stream) {
+            (LogFormat::Json, None) => self.json(ex, outcome),
+            (LogFormat::Combined, None) => self.combined(ex, outcome),
+            (LogFormat::Json, Some(stream)) => self.stream_json(ex, stream, outcome),
+            (LogFormat::Combined, Some(stream)) => self.stream_combined(ex, stream, outcome),
         }
         self.text.push(b'\n');
         self.lines += 1;
@@ -92,11 +94,53 @@ impl LogBuffer {
         self.text.extend_from_slice(line.to_string().as_bytes());
     }
 
+    fn stream_json(&mut self, ex: &Exchange<'_>, stream: &StreamFacts, outcome: &Outcome<'_>) {
+        let mut line = serde_json::json!({
+            "time_unix_ms": ex.now.unix_ms,
+            "remote_addr": ex.remote_ip.to_string(),
+            "protocol": stream.protocol,
+            "server_addr": ex.client.local.to_string(),
+            "status": outcome.status,
+            "duration_us": outcome.duration_us,
+            "received_bytes": outcome.received_bytes,
+            "sent_bytes": outcome.sent_bytes,
+            "attempts": outcome.attempts,
+        });
+        let sni = ex.client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
+        let optional = [
+            ("route_id", ex.route.map(|route| route.id.to_string())),
+            ("server_name", sni.map(str::to_owned)),
+            ("mqtt_client_id", stream.mqtt_client_id.as_deref().map(str::to_owned)),
+            ("endpoint", outcome.endpoint.map(|endpoint| endpoint.to_string())),
+            ("fault", Some(outcome.fault.to_owned()).filter(|fault| !fault.is_empty())),
+        ];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                line[name] = value.into();
+            }
+        }
+        self.text.extend_from_slice(line.to_string().as_bytes());
+    }
+
+    /// As near to a request's line as a stream comes: the protocol and the port instead of a request.
+    fn stream_combined(&mut self, ex: &Exchange<'_>, stream: &StreamFacts, outcome: &Outcome<'_>) {
+        let time = self.time_local.get(ex).unwrap_or_default();
+        // A vector never fails to take bytes.
+        let _ = write!(self.text, "{} - - [", ex.remote_ip);
+        self.text.extend_from_slice(&time);
+        let (port, sent) = (ex.client.local.port(), outcome.sent_bytes);
+        let _ = write!(self.text, "] \"{} :{port}\" {} {sent} \"-\" \"-\"", stream.protocol, outcome.status);
+    }
+
     fn combined(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
         let time = self.time_local.get(ex).unwrap_or_default();
         let user = ex.consumer.map_or("-", |consumer| &consumer.username);
         let request = &ex.request;
-        let version = if request.version == yumen_http::Version::Http11 { "1.1" } else { "1.0" };
+        let version = match request.version {
+            yumen_http::Version::Http10 => "1.0",
+            yumen_http::Version::Http11 => "1.1",
+            yumen_http::Version::Http2 => "2.0",
+        };
         // A vector never fails to take bytes.
         let _ = write!(self.text, "{} - {} [", ex.remote_ip, user);
         self.text.extend_from_slice(&time);

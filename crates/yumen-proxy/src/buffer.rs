@@ -22,11 +22,11 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    fn take(&self) -> Box<[u8]> {
+    pub(crate) fn take(&self) -> Box<[u8]> {
         self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
     }
 
-    fn give(&self, buffer: Box<[u8]>) {
+    pub(crate) fn give(&self, buffer: Box<[u8]>) {
         let mut spare = self.spare.borrow_mut();
         if buffer.len() == BUFFER_BYTES && spare.len() < KEPT {
             spare.push(buffer);

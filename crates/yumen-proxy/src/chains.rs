@@ -91,19 +91,14 @@ impl<'s> Chains<'s> {
         }
     }
 
-    /// Whether a plugin wants to see response bodies.
-    pub(crate) fn edits_body(&self) -> bool {
-        !self.global.response_body().is_empty() || !self.route.response_body().is_empty()
-    }
-
-    /// A piece of body through all plugins that want to see it.
-    pub(crate) fn edit(&self, ex: &mut Exchange<'_>, data: &[u8], last: bool) -> Vec<u8> {
-        let mut chunk = Chunk { data: data.to_vec(), last };
+    /// A piece of body through all plugins that want to see it, and coded behind them.
+    pub(crate) fn edit(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Vec<u8> {
+        let (last, pause) = (chunk.last, chunk.pause);
         self.each(ex, Phase::ResponseBody, |plugin, ex| {
             chunk = plugin.response_body(ex, std::mem::take(&mut chunk));
-            chunk.last = last;
+            (chunk.last, chunk.pause) = (last, pause);
         });
-        chunk.data
+        ex.code(chunk)
     }
 }
 
@@ -120,6 +115,7 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mu
         }
     }
     chains.each(ex, Phase::ResponseHead, |plugin, ex| plugin.response_head(ex, head));
+    ex.settle_coding(head);
     ex.status = head.status;
     if let Some(watch) = chains.explaining() {
         let upstream = chains.upstream.map(|upstream| &*upstream.origin);

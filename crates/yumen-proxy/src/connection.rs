@@ -7,16 +7,17 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use yumen_http::parse::{self, Parsed};
-use yumen_http::{BodyError, Framing, RequestHead};
+use yumen_http::{BodyError, Framing, HeadError, RequestHead};
 use yumen_plugin::{Client, Exchange, TlsInfo};
 
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
+use crate::http2;
 use crate::serve;
 use crate::stream::{Stream, Tcp};
 use crate::timers::{Timer, until};
-use crate::tls::Acceptor;
-use crate::transfer::Source;
+use crate::tls::{self, Acceptor};
+use crate::transfer::{Ending, Source};
 use crate::worker::Worker;
 
 /// How a connection goes on after an exchange.
@@ -46,19 +47,38 @@ const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A body nobody wanted is read to its end if it is at most this long, so that the connection lives on.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;
 
-/// A client connection and what is known of it.
+/// A client connection, or a stream of one that carries many, and what is known of it.
 pub(crate) struct Connection {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) client: Rc<Client>,
+    pub(crate) peer: Rc<Peer>,
     pub(crate) stream: Stream,
     pub(crate) inbox: Inbox,
     pub(crate) timer: Timer,
+}
+
+/// Who is at the other end, and what endpoints are told of it.
+pub(crate) struct Peer {
+    pub(crate) client: Client,
     /// Whether the peer's forwarding fields are believed.
     pub(crate) trusted: bool,
     /// Forwarding fields that are the same for all its requests that nobody forwarded before.
     pub(crate) forwarding: Vec<u8>,
     /// Where the peer's address stands in them, as text.
-    peer_ip: Range<usize>,
+    ip: Range<usize>,
+}
+
+impl Peer {
+    fn new(worker: &Worker, client: Client) -> Peer {
+        let ip = client.peer.ip().to_canonical();
+        let trusted = worker.settings.trusted.contains(ip);
+        let (forwarding, ip) = forwarding_fields(ip, &client);
+        Peer { client, trusted, forwarding, ip }
+    }
+
+    /// Its address as text.
+    pub(crate) fn ip(&self) -> &[u8] {
+        &self.forwarding[self.ip.clone()]
+    }
 }
 
 /// Serves a connection to its end.
@@ -74,11 +94,23 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
             None => return,
         },
     };
-    let mut conn = Connection::new(worker, timer, stream, client);
+    let speaks_http2 = tls::speaks_http2(&stream);
+    let peer = Rc::new(Peer::new(&worker, client));
+    let mut conn = Connection { worker, peer, stream, inbox: Inbox::default(), timer };
+    if speaks_http2 {
+        return Box::pin(http2::run(conn)).await;
+    }
+    let mut is_first = true;
     loop {
         let mut head = conn.worker.take_request();
-        let after = match conn.next_request(&mut head).await {
+        let next = conn.next_request(&mut head).await;
+        let was_first = std::mem::replace(&mut is_first, false);
+        let after = match next {
             Next::Request => serve::exchange(&mut conn, head).await,
+            Next::Refuse(_) if was_first && conn.begins_http2() => return Box::pin(http2::run(conn)).await,
+            Next::Refuse(Kind::Head(HeadError::Malformed(_))) if was_first && !conn.begins_http() => {
+                After::Close
+            }
             Next::Refuse(kind) => serve::refuse(&mut conn, kind).await,
             Next::Closed => After::Close,
         };
@@ -86,7 +118,7 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
             After::Next => {}
             After::Close => return conn.close().await,
             After::Linger => return conn.linger().await,
-            After::Reset => return conn.stream.tcp().reset_on_close(),
+            After::Reset => return conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
         }
     }
 }
@@ -145,25 +177,10 @@ fn forwarding_fields(ip: IpAddr, client: &Client) -> (Vec<u8>, Range<usize>) {
 }
 
 impl Connection {
-    /// The peer's address as text.
-    pub(crate) fn peer_ip(&self) -> &[u8] {
-        &self.forwarding[self.peer_ip.clone()]
-    }
-
-    fn new(worker: Rc<Worker>, timer: Timer, stream: Stream, client: Client) -> Connection {
-        let ip = client.peer.ip().to_canonical();
-        let (forwarding, peer_ip) = forwarding_fields(ip, &client);
-        let trusted = worker.settings.trusted.contains(ip);
-        Connection {
-            worker,
-            client: Rc::new(client),
-            stream,
-            inbox: Inbox::default(),
-            timer,
-            trusted,
-            forwarding,
-            peer_ip,
-        }
+    /// A connection of a peer's, or a stream of one.
+    pub(crate) fn of(worker: Rc<Worker>, peer: Rc<Peer>, stream: Stream) -> Connection {
+        let timer = worker.timers.timer();
+        Connection { worker, peer, stream, inbox: Inbox::default(), timer }
     }
 
     /// Waits for the next head. A connection that ends or idles between requests just ends.
@@ -214,6 +231,14 @@ impl Connection {
         Poll::Ready(if self.inbox.is_empty() { Next::Closed } else { Next::Refuse(Kind::ClientTimeout) })
     }
 
+    /// The longest request body of an exchange.
+    pub(crate) fn body_bytes_max(&self, ex: &Exchange<'_>) -> u64 {
+        match ex.body_bytes_max.unwrap_or(self.worker.settings.body_bytes_max) {
+            0 => u64::MAX,
+            bytes_max => bytes_max,
+        }
+    }
+
     /// Reads the whole request body into the exchange, for a plugin or a route that looks into it.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
         if ex.body.is_some() {
@@ -223,15 +248,16 @@ impl Connection {
             self.send_continue().await?;
         }
         ex.request.fields.remove("expect");
-        let mut source = Source::from(ex.request.framing);
+        let mut source = Source::from(self.stream.incoming(ex.request.framing));
+        let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
         if let Framing::Length(length) = ex.request.framing
-            && length > bytes_max as u64
+            && length > bytes_max
         {
             return Err(Kind::BodyTooLarge.into());
         }
         let mut body = Vec::new();
         self.timer.set(self.worker.settings.body_timeout_ms);
-        let read = poll_fn(|cx| self.poll_body(cx, &mut source, &mut body, bytes_max as u64)).await;
+        let read = poll_fn(|cx| self.poll_body(cx, &mut source, &mut body, bytes_max)).await;
         ex.request.framing = if source.is_done() { Framing::None } else { ex.request.framing };
         read?;
         ex.body = Some(body);
@@ -239,12 +265,30 @@ impl Connection {
     }
 
     async fn send_continue(&mut self) -> Result<(), Fault> {
-        self.write_all(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()).await
+        self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()).await
+    }
+
+    /// Sends the head of an interim answer.
+    pub(crate) async fn send_interim(&mut self, mut text: Vec<u8>) -> Result<(), Fault> {
+        self.stream.send_head(&mut text, false).map_err(|_| Kind::ClientGone)?;
+        if text.is_empty() { Ok(()) } else { self.write_all(text).await }
+    }
+
+    /// Whether what came in place of a request is one of any version, if a broken one. Nothing else has an
+    /// answer that its sender would understand.
+    fn begins_http(&self) -> bool {
+        let line = self.inbox.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        memchr::memmem::find(line, b" HTTP/").is_some()
+    }
+
+    /// Whether what came in place of a request says that HTTP/2 is spoken.
+    fn begins_http2(&self) -> bool {
+        self.worker.settings.http2.enabled && self.inbox.bytes().starts_with(http2::PREFACE_HEAD)
     }
 
     /// Writes bytes that belong to no body.
-    pub(crate) async fn write_all(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
-        let mut transfer = crate::transfer::Transfer::new(Framing::None, false, bytes, 0);
+    async fn write_all(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
+        let mut transfer = crate::transfer::Transfer::new(Framing::None, Ending::Known, bytes, 0);
         self.timer.set(self.worker.settings.send_timeout_ms);
         let mut nothing = Inbox::default();
         let (stream, timer) = (&mut self.stream, &self.timer);
@@ -276,8 +320,14 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
             match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Kind::ClientGone.into())),
-                Poll::Ready(Ok(_)) => {
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Kind::ClientGone.into())),
+                Poll::Ready(Ok(0)) if !self.stream.is_shared() => {
+                    return Poll::Ready(Err(Kind::ClientGone.into()));
+                }
+                Poll::Ready(Ok(count)) => {
+                    if let Some(ended) = self.stream.end(count, self.inbox.len()) {
+                        *source = ended;
+                    }
                     self.timer.set(self.worker.settings.body_timeout_ms);
                 }
                 Poll::Pending => {

@@ -6,6 +6,8 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Counter, Gauge, Histogram};
 use yumen_plugin::Outcome;
 
+use crate::fault::COUNTED;
+use crate::l4::StreamCounters;
 use crate::observe::Observed;
 
 /// Upper bounds of request durations, in microseconds.
@@ -21,6 +23,8 @@ pub struct Counters {
     pub accepted: Counter,
     /// Connections refused because the worker holds as many as it may.
     pub refused: Counter,
+    /// Times no connection could be accepted, for want of descriptors or memory.
+    pub accept_failures: Counter,
     /// Connections open.
     pub connections: Gauge,
     /// Requests finished, by status class: index 1 is 1xx; 0 is none sent.
@@ -45,6 +49,18 @@ pub struct Counters {
     pub log_lines_dropped: Counter,
     /// Connections whose task panicked; the connection is lost, the worker is not.
     pub panics: Counter,
+    /// Client connections that spoke HTTP/2.
+    pub http2_connections: Counter,
+    /// Of those, the ones closed because the client broke its rules.
+    pub http2_faults: Counter,
+    /// Of those, the ones closed for a flood of frames.
+    pub http2_floods: Counter,
+    /// Calls of gRPC answered, by status; the last one is none of the protocol's.
+    pub grpc: [Counter; 18],
+    /// Exchanges that failed, in the order of [`COUNTED`].
+    faults: [Counter; COUNTED.len()],
+    /// Streams.
+    pub(crate) streams: StreamCounters,
     duration: Histogram,
     /// What its samples of the traffic tell.
     pub(crate) observed: Observed,
@@ -55,6 +71,7 @@ impl Default for Counters {
         Counters {
             accepted: Counter::default(),
             refused: Counter::default(),
+            accept_failures: Counter::default(),
             connections: Gauge::default(),
             requests: Default::default(),
             received_bytes: Counter::default(),
@@ -67,6 +84,12 @@ impl Default for Counters {
             idle_upstream: Gauge::default(),
             log_lines_dropped: Counter::default(),
             panics: Counter::default(),
+            http2_connections: Counter::default(),
+            http2_faults: Counter::default(),
+            http2_floods: Counter::default(),
+            grpc: Default::default(),
+            faults: Default::default(),
+            streams: StreamCounters::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
             observed: Observed::default(),
         }
@@ -81,6 +104,16 @@ impl Counters {
         self.received_bytes.add(outcome.received_bytes);
         self.sent_bytes.add(outcome.sent_bytes);
         self.duration.observe(outcome.duration_us);
+        if !outcome.fault.is_empty() {
+            self.failed(outcome.fault);
+        }
+    }
+
+    #[cold]
+    fn failed(&self, word: &str) {
+        if let Some(at) = COUNTED.iter().position(|(_, known)| *known == word) {
+            self.faults[at].add(1);
+        }
     }
 }
 
@@ -95,6 +128,19 @@ impl AllCounters {
 
     fn sum(&self, read: impl Fn(&Counters) -> f64) -> f64 {
         self.0.iter().map(|counters| read(counters)).sum()
+    }
+
+    fn faults(&self) -> Family {
+        let samples = COUNTED.iter().enumerate().map(|(at, (side, word))| Sample {
+            labels: vec![("fault", (*word).to_owned()), ("side", (*side).to_owned())],
+            value: Value::Number(self.sum(|c| c.faults[at].get() as f64)),
+        });
+        Family {
+            name: "yumen_faults_total".into(),
+            help: "Requests that failed, by whose fault it was and what went wrong.".into(),
+            kind: MetricKind::Counter,
+            samples: samples.collect(),
+        }
     }
 
     fn duration(&self) -> Value {
@@ -132,6 +178,12 @@ impl Gather for AllCounters {
             ("yumen_connections_refused_total", "Client connections closed at the limit.", C, |c| {
                 c.refused.get() as f64
             }),
+            (
+                "yumen_accept_failures_total",
+                "Times accepting failed for want of descriptors or memory.",
+                C,
+                |c| c.accept_failures.get() as f64,
+            ),
             ("yumen_connections", "Client connections open.", G, |c| c.connections.get() as f64),
             ("yumen_received_bytes_total", "Bytes received from clients.", C, |c| {
                 c.received_bytes.get() as f64
@@ -157,6 +209,15 @@ impl Gather for AllCounters {
             ("yumen_connection_panics_total", "Connection tasks that panicked.", C, |c| {
                 c.panics.get() as f64
             }),
+            ("yumen_http2_connections_total", "Client connections that spoke HTTP/2.", C, |c| {
+                c.http2_connections.get() as f64
+            }),
+            ("yumen_http2_faults_total", "HTTP/2 connections whose client broke its rules.", C, |c| {
+                c.http2_faults.get() as f64
+            }),
+            ("yumen_http2_floods_total", "HTTP/2 connections closed for a flood of frames.", C, |c| {
+                c.http2_floods.get() as f64
+            }),
         ];
         for (name, help, kind, read) in families {
             out.push(single(name, help, *kind, self.sum(read)));
@@ -172,12 +233,25 @@ impl Gather for AllCounters {
             kind: C,
             samples: samples.collect(),
         });
+        let samples = (0..18).map(|status| Sample {
+            labels: vec![("status", if status < 17 { status.to_string() } else { "none".into() })],
+            value: Value::Number(self.sum(|c| c.grpc[status].get() as f64)),
+        });
+        out.push(Family {
+            name: "yumen_grpc_calls_total".into(),
+            help: "gRPC calls finished, by status.".into(),
+            kind: C,
+            samples: samples.collect(),
+        });
+        out.push(self.faults());
         out.push(Family {
             name: "yumen_request_duration_seconds".into(),
             help: "From the first byte of a request to the last of its response.".into(),
             kind: MetricKind::Histogram,
             samples: vec![Sample { labels: Vec::new(), value: self.duration() }],
         });
+        let streams: Vec<&StreamCounters> = self.0.iter().map(|counters| &counters.streams).collect();
+        StreamCounters::gather(&streams, out);
         self.gather_plugins(out);
     }
 }

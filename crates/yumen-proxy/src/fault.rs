@@ -18,6 +18,8 @@ pub enum Side {
 pub enum Kind {
     /// The client went away.
     ClientGone,
+    /// The client took nothing of its answer for too long.
+    ClientStalled,
     /// The client's head could not be read.
     Head(HeadError),
     /// The client's body could not be read.
@@ -28,10 +30,16 @@ pub enum Kind {
     ClientTimeout,
     /// CONNECT is not proxied.
     ConnectRefused,
+    /// The client does not wait any longer: it said so before.
+    Deadline,
+    /// The request has no form in the protocol the endpoint speaks.
+    NotHttp2,
     /// There is no endpoint to ask.
     NoEndpoint,
     /// A connection to the endpoint was refused or failed.
     Connect,
+    /// There was no descriptor, port or memory left to connect with.
+    Exhausted,
     /// A connection to the endpoint took too long.
     ConnectTimeout,
     /// The TLS handshake with the endpoint failed.
@@ -73,13 +81,19 @@ impl Kind {
         use Side::{Client, Local, Upstream};
         match self {
             Kind::ClientGone => (Client, 499, "client_gone", "the client closed the connection"),
+            Kind::ClientStalled => {
+                (Client, 499, "client_stalled", "the client did not take its answer in time")
+            }
             Kind::Head(error) => (Client, head_status(error), "client_head", head_message(error)),
             Kind::Body(_) => (Client, 400, "client_body", "the request body is malformed"),
             Kind::BodyTooLarge => (Client, 413, "body_too_large", "the request body is larger than allowed"),
             Kind::ClientTimeout => (Client, 408, "client_timeout", "the request did not arrive in time"),
             Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
+            Kind::Deadline => (Client, 504, "deadline", "the client's deadline has passed"),
+            Kind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
             Kind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
             Kind::Connect => (Upstream, 502, "connect_failed", "the upstream could not be reached"),
+            Kind::Exhausted => (Local, 503, "exhausted", "the gateway has no room for another connection"),
             Kind::ConnectTimeout => {
                 (Upstream, 504, "connect_timeout", "the upstream could not be reached in time")
             }
@@ -120,6 +134,40 @@ impl Kind {
                 | Kind::SendTimeout
                 | Kind::ReadTimeout
         )
+    }
+}
+
+/// Side and word of every fault, as metrics count them.
+pub(crate) const COUNTED: [(&str, &str); 19] = [
+    ("client", "client_gone"),
+    ("client", "client_stalled"),
+    ("client", "client_head"),
+    ("client", "client_body"),
+    ("client", "body_too_large"),
+    ("client", "client_timeout"),
+    ("client", "connect_refused"),
+    ("local", "no_endpoint"),
+    ("local", "exhausted"),
+    ("local", "unavailable"),
+    ("upstream", "connect_failed"),
+    ("upstream", "connect_timeout"),
+    ("upstream", "upstream_tls"),
+    ("upstream", "upstream_closed"),
+    ("upstream", "send_timeout"),
+    ("upstream", "read_timeout"),
+    ("upstream", "upstream_head"),
+    ("upstream", "upstream_body"),
+    ("upstream", "unexpected_upgrade"),
+];
+
+/// What a failure to make a socket or to connect it means: not all of them are the endpoint's.
+pub(crate) fn of_connect(error: &std::io::Error) -> Kind {
+    use rustix::io::Errno;
+    match Errno::from_io_error(error) {
+        Some(
+            Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN,
+        ) => Kind::Exhausted,
+        _ => Kind::Connect,
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Flow {
     pub(crate) source: Source,
     pub(crate) fault: Option<Fault>,
     pub(crate) status: u16,
+    /// The status of a call, where the request is one.
+    pub(crate) grpc_status: Option<u8>,
 }
 
 /// How much of the request body was taken off the connection by attempts that failed.

@@ -1,5 +1,7 @@
 //! From a request to the head of an endpoint's answer. The retry loop is here, and nowhere else.
 
+mod lane;
+
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
@@ -7,20 +9,21 @@ use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{Framing, Known, ResponseHead, encode};
 use yumen_plugin::{Exchange, Phase};
-use yumen_snapshot::{Endpoint, PassHost, Route, Scheme, Timeouts, Tried, Upstream};
+use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
 use crate::buffer::Inbox;
 use crate::chains::Chains;
 use crate::clock;
 use crate::connection::Connection;
-use crate::fault::{Fault, Kind};
+use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
+use crate::forwarded;
 use crate::health::{self, Observation};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
 use crate::timers::until;
 use crate::tls;
-use crate::transfer::{Broken, Transfer};
+use crate::transfer::{Broken, Ending, Transfer};
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
@@ -90,7 +93,7 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
     match ex.request.framing {
         Framing::None => true,
         // Decoding chunks moves them in place.
-        Framing::Chunked => conn.inbox.mark() == body_mark,
+        Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == body_mark,
         _ => conn.inbox.mark() == body_mark || conn.inbox.rewind(body_mark),
     }
 }
@@ -115,6 +118,10 @@ impl Attempt<'_, '_> {
         let pool_key = self.endpoint.state.id * 2 + u64::from(tls);
         let mark = self.conn.inbox.mark();
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
+        if self.speaks_http2() {
+            // Boxed, so that exchanges of HTTP/1 are no larger for it.
+            return Box::pin(self.run_on_lane(tls, pool_key, mark)).await;
+        }
         let watch = self.chains.explaining();
         watch.inspect(|watch| watch.lap());
         let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
@@ -140,7 +147,7 @@ impl Attempt<'_, '_> {
     fn is_tls(&self) -> bool {
         match self.ex.upstream.scheme {
             Some(scheme) => scheme == "https",
-            None => self.upstream.scheme == Scheme::Https,
+            None => self.upstream.scheme.is_tls(),
         }
     }
 
@@ -159,14 +166,14 @@ impl Attempt<'_, '_> {
             None => return Err(failed(Kind::ConnectTimeout)),
             Some(Err(error)) => {
                 tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
-                return Err(failed(Kind::Connect));
+                return Err(failed(fault::of_connect(&error)));
             }
             Some(Ok(tcp)) => tcp,
         };
         if !tls {
             return Ok(Stream::Tcp(tcp));
         }
-        let config = tls::client_config(self.upstream).map_err(|error| {
+        let config = tls::client_config(self.upstream, self.speaks_http2()).map_err(|error| {
             tracing::warn!(%error, upstream = %self.upstream.origin, "upstream TLS cannot be set up");
             failed(Kind::UpstreamTls)
         })?;
@@ -208,7 +215,14 @@ impl Attempt<'_, '_> {
             && self.ex.request.fields.known(Known::Upgrade).is_some()
             && self.ex.request.framing == Framing::None;
         let mark = self.conn.inbox.mark();
-        self.begin_upload();
+        let mut text = self.conn.worker.buffers.take_text();
+        self.write_head(&mut text);
+        self.begin_upload(text, self.ex.request.framing == Framing::Chunked);
+        self.answered(mark).await
+    }
+
+    /// Waits for the head of the answer; `mark` is where the body began.
+    async fn answered(&mut self, mark: (usize, u64)) -> Result<(), Fault> {
         loop {
             let step = self.await_head().await;
             let fault = match (step, self.relay.head.status) {
@@ -245,17 +259,19 @@ impl Attempt<'_, '_> {
         };
     }
 
-    /// The request head, with as much of the body as is there already.
-    fn begin_upload(&mut self) {
-        let mut text = self.conn.worker.buffers.take_text();
-        self.write_head(&mut text);
-        let mut framing = self.ex.request.framing;
+    /// What is sent first, and the body behind it.
+    fn begin_upload(&mut self, mut text: Vec<u8>, chunked: bool) {
+        let mut framing = self.conn.stream.incoming(self.ex.request.framing);
         if let Some(body) = &self.ex.body {
             text.extend_from_slice(body);
             framing = Framing::None;
         }
-        let bytes_max = self.conn.worker.settings.body_bytes_max;
-        self.relay.upload = Transfer::new(framing, framing == Framing::Chunked, text, bytes_max);
+        let bytes_max = self.conn.body_bytes_max(self.ex);
+        let ending = match &self.relay.link {
+            Some(link) => link.stream.ending(chunked && framing != Framing::None),
+            None => Ending::Known,
+        };
+        self.relay.upload = Transfer::new(framing, ending, text, bytes_max);
     }
 
     fn write_head(&self, out: &mut Vec<u8>) {
@@ -270,6 +286,9 @@ impl Attempt<'_, '_> {
         };
         write_line(out, b"Host", host);
         let trusted = self.write_forwarding(out);
+        if self.conn.worker.settings.forwarded {
+            forwarded::write(out, ex, self.conn.peer.trusted);
+        }
         encode::request_fields(out, request, |field| match field.known() {
             Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
             Known::XForwardedProto | Known::XForwardedHost | Known::XForwardedPort => !trusted,
@@ -294,13 +313,13 @@ impl Attempt<'_, '_> {
         let fields = &ex.request.fields;
         let is_peer = ex.remote_ip == ex.client.peer.ip().to_canonical();
         let passed_on = fields.known(Known::XForwardedFor).is_some();
-        if is_peer && !conn.trusted && !passed_on {
-            out.extend_from_slice(&conn.forwarding);
+        if is_peer && !conn.peer.trusted && !passed_on {
+            out.extend_from_slice(&conn.peer.forwarding);
             write_line(out, b"X-Forwarded-Host", ex.request.host());
             return false;
         }
         let own_ip = if is_peer { None } else { Some(ex.remote_ip.to_string().into_bytes()) };
-        let ip = own_ip.as_deref().unwrap_or(conn.peer_ip());
+        let ip = own_ip.as_deref().unwrap_or(conn.peer.ip());
         out.extend_from_slice(b"X-Forwarded-For: ");
         for hop in fields.all_known(Known::XForwardedFor) {
             out.extend_from_slice(hop);
@@ -309,7 +328,7 @@ impl Attempt<'_, '_> {
         out.extend_from_slice(ip);
         out.extend_from_slice(b"\r\n");
         write_line(out, b"X-Real-IP", ip);
-        let said = |known| conn.trusted && fields.known(known).is_some();
+        let said = |known| conn.peer.trusted && fields.known(known).is_some();
         if !said(Known::XForwardedProto) {
             write_line(out, b"X-Forwarded-Proto", ex.client.scheme().as_bytes());
         }
@@ -319,7 +338,7 @@ impl Attempt<'_, '_> {
         if !said(Known::XForwardedPort) {
             write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
         }
-        conn.trusted
+        conn.peer.trusted
     }
 
     /// Moves the request body on and waits for the next head, final or interim.
@@ -343,7 +362,7 @@ impl Attempt<'_, '_> {
         encode::status_line(&mut text, head.status, head.reason());
         encode::response_fields(&mut text, head, |_| false);
         text.extend_from_slice(b"\r\n");
-        self.conn.write_all(text).await
+        self.conn.send_interim(text).await
     }
 }
 
@@ -374,6 +393,11 @@ impl HeadWait {
     ) -> Poll<Result<(), Fault>> {
         if let Err(fault) = self.push_body(cx, conn, link, upload) {
             return Poll::Ready(Err(fault));
+        }
+        if let Stream::Http2(duplex) = &mut link.stream {
+            let limits = &conn.worker.settings.response_head;
+            let polled = duplex.poll_head(cx, &conn.worker.buffers, (limits, asked, head));
+            return if polled.is_pending() { self.wait(cx, conn, upload) } else { polled };
         }
         loop {
             if link.inbox.len() > self.scanned {
@@ -429,9 +453,12 @@ impl HeadWait {
     fn wait(
         &mut self,
         cx: &mut Context<'_>,
-        conn: &Connection,
+        conn: &mut Connection,
         upload: &Transfer,
     ) -> Poll<Result<(), Fault>> {
+        if let Some(kind) = conn.stream.given_up(cx) {
+            return Poll::Ready(Err(kind.into()));
+        }
         let (timeout_ms, late) = if upload.is_done() || self.upload_broken {
             (self.timeouts.read_ms, Kind::ReadTimeout)
         } else if upload.waits_for_sink() {

@@ -9,16 +9,20 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
+use yumen_base::IpSet;
 use yumen_plugin::Client;
 
-use crate::connection;
-use crate::settings::ListenerSettings;
+use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::stream::Tcp;
 use crate::tls::Acceptor;
-use crate::worker::Worker;
+use crate::worker::{Admitted, Worker};
+use crate::{connection, l4};
 
 /// A silent connection is handed over by the kernel after so long.
 const DEFER_SECONDS: i32 = 5;
+
+/// Between two attempts to accept where one has failed, in milliseconds.
+const ACCEPT_RETRY_MS: u64 = 20;
 
 /// A bound socket of one worker.
 pub struct Listener {
@@ -26,6 +30,25 @@ pub struct Listener {
     pub socket: TcpListener,
     /// TLS, if clients speak it.
     pub tls: Option<Acceptor>,
+    /// Peers whose connections begin with a PROXY header.
+    pub proxy_from: IpSet,
+    /// What it carries, where that is not requests.
+    pub streams: Option<StreamProtocol>,
+}
+
+impl Listener {
+    /// For requests without TLS.
+    pub fn plain(socket: TcpListener) -> Listener {
+        Listener { socket, tls: None, proxy_from: IpSet::default(), streams: None }
+    }
+}
+
+/// What every connection of a listener shares.
+struct Door {
+    local: SocketAddr,
+    tls: Option<Rc<Acceptor>>,
+    proxy_from: IpSet,
+    streams: Option<StreamProtocol>,
 }
 
 /// Binds a socket per worker to the same address, its own or a handle of one they share; port 0
@@ -69,36 +92,43 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut drain: wa
         }
     };
     let Ok(local) = socket.get_ref().local_addr() else { return };
-    let tls = listener.tls.map(Rc::new);
+    let Listener { tls, proxy_from, streams, .. } = listener;
+    let door = Rc::new(Door { local, tls: tls.map(Rc::new), proxy_from, streams });
+    let mut was_failing = false;
     loop {
         let ready = tokio::select! {
             ready = socket.readable() => ready.ok(),
             _ = drain.wait_for(|drain| *drain) => None,
         };
-        let accepted = accept_all(&worker, socket.get_ref(), local, tls.as_ref());
+        let accepted = accept_all(&worker, socket.get_ref(), &door);
         let Some(mut ready) = ready else { return };
         match accepted {
             Ok(()) => ready.clear_ready(),
             Err(errno) => {
-                tracing::warn!(error = %io::Error::from(errno), "accepting failed, trying again");
-                worker.timers.clone().sleep(20).await;
+                make_room(&worker, errno, was_failing);
+                worker.timers.clone().sleep(ACCEPT_RETRY_MS).await;
             }
         }
+        was_failing = accepted.is_err();
+    }
+}
+
+/// Whoever waits to be accepted is worth more than an idle connection to an endpoint.
+fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
+    worker.counters.accept_failures.add(1);
+    worker.pool.borrow_mut().clear();
+    if !was_failing {
+        tracing::warn!(error = %io::Error::from(errno), "accepting failed, trying again until it works");
     }
 }
 
 /// Accepts every connection that is queued.
-fn accept_all(
-    worker: &Rc<Worker>,
-    socket: &TcpListener,
-    local: SocketAddr,
-    tls: Option<&Rc<Acceptor>>,
-) -> Result<(), Errno> {
+fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<Door>) -> Result<(), Errno> {
     loop {
         match rustix::net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((fd, peer)) => {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                spawn(worker, fd, peer.unwrap_or(local), local, tls);
+                spawn(worker, fd, peer.unwrap_or(door.local), door);
             }
             Err(Errno::AGAIN) => return Ok(()),
             Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
@@ -107,16 +137,34 @@ fn accept_all(
     }
 }
 
-fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, local: SocketAddr, tls: Option<&Rc<Acceptor>>) {
+fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
     let Some(admitted) = worker.admit() else { return };
     let stream = std::net::TcpStream::from(fd);
+    let local = door.local;
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
     let connection = worker.counters.accepted.get();
     let client = Client { peer, local, tls: None, connection };
     let worker = worker.clone();
-    let tls = tls.cloned();
+    if door.streams.is_some() || door.proxy_from.contains(peer.ip()) {
+        tokio::task::spawn_local(open(worker, Tcp::Fresh(stream), client, door.clone(), admitted));
+        return;
+    }
+    let tls = door.tls.clone();
     tokio::task::spawn_local(async move {
         connection::run(worker, Tcp::Fresh(stream), client, tls).await;
         drop(admitted);
     });
+}
+
+/// A connection that is a stream, or that a proxy in front has something to say of first.
+async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Door>, _admitted: Admitted) {
+    if door.proxy_from.contains(client.peer.ip())
+        && !l4::arrival::take_proxy_header(&worker, &mut tcp, &mut client).await
+    {
+        return;
+    }
+    match door.streams {
+        Some(protocol) => l4::run(worker, tcp, client, protocol, door.tls.clone()).await,
+        None => connection::run(worker, tcp, client, door.tls.clone()).await,
+    }
 }

@@ -62,6 +62,11 @@ impl Pool {
         });
     }
 
+    /// Drops all.
+    pub(crate) fn clear(&mut self) {
+        self.by_endpoint.clear();
+    }
+
     /// How many connections are idle.
     pub(crate) fn len(&self) -> usize {
         self.by_endpoint.values().map(Vec::len).sum()

@@ -4,7 +4,7 @@ use yumen_http::{Framing, ResponseHead};
 
 use crate::buffer::Inbox;
 use crate::stream::Stream;
-use crate::transfer::Transfer;
+use crate::transfer::{Ending, Transfer};
 use crate::worker::Worker;
 
 /// A connection to an endpoint while it carries an exchange.
@@ -34,7 +34,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) fn new(worker: &Worker) -> Relay {
-        let upload = Transfer::new(Framing::None, false, Vec::new(), 0);
+        let upload = Transfer::new(Framing::None, Ending::Known, Vec::new(), 0);
         Relay { link: None, head: worker.take_response(), upload, index: 0, upgrade: false }
     }
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
-use yumen_plugin::{Exchange, Response, Source};
+use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::{Route, Upstream};
 
 use crate::chains::{Chains, respond_head};
@@ -13,8 +13,9 @@ use crate::clock;
 use crate::connection::{After, Connection};
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
+use crate::grpc;
 use crate::relay::{Link, Relay};
-use crate::transfer::{Broken, Edit, Transfer};
+use crate::transfer::{Broken, Edit, Ending, Transfer};
 use crate::tunnel;
 
 /// Answers with a response made here.
@@ -26,6 +27,10 @@ pub(crate) async fn answer(
     flow: &mut Flow,
 ) -> After {
     let worker = conn.worker.clone();
+    let response = match response.status {
+        400.. if grpc::is_call(&ex.request) => grpc::refusal(response, flow.fault.map(|fault| fault.kind)),
+        _ => response,
+    };
     let mut head = worker.take_response();
     head.set_status(response.status);
     head.framing = Framing::Length(response.body.len() as u64);
@@ -33,7 +38,8 @@ pub(crate) async fn answer(
         head.fields.add(name, value);
     }
     respond_head(ex, chains, &mut head);
-    let edited = chains.edits_body().then(|| chains.edit(ex, &response.body, true));
+    let whole = |body: &[u8]| Chunk { data: body.to_vec(), last: true, pause: false };
+    let edited = ex.edits_body.then(|| chains.edit(ex, whole(&response.body)));
     let body: &[u8] = edited.as_deref().unwrap_or(&response.body);
     if edited.is_some() || matches!(head.framing, Framing::Length(_)) {
         head.framing = Framing::Length(body.len() as u64);
@@ -45,16 +51,21 @@ pub(crate) async fn answer(
     let keeps = ex.request.persistent() && !worker.draining.get() && !ends && !expects_more(conn, ex);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
-    if !is_bodyless {
-        text.extend_from_slice(body);
-    }
+    let body = if is_bodyless { &[] } else { body };
     flow.status = head.status;
+    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
     flow.source = Source::Gateway;
-    flow.sent_bytes = text.len() as u64;
+    flow.sent_bytes = (text.len() + body.len()) as u64;
     worker.give_response(head);
-    if conn.write_text(text).await.is_err() {
+    let is_sent = conn.stream.send_head(&mut text, body.is_empty()).is_ok();
+    text.extend_from_slice(body);
+    if !is_sent || conn.write_text(text).await.is_err() {
         flow.fault = flow.fault.or(Some(Kind::ClientGone.into()));
         return After::Close;
+    }
+    if conn.stream.is_shared() {
+        // What the client still sends of the body is stopped with its stream.
+        return After::Next;
     }
     if keeps && conn.discard_body(unread).await {
         return After::Next;
@@ -109,20 +120,30 @@ pub(crate) async fn pass_on(
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
     let Some(link) = &mut relay.link else { return After::Close };
     ex.upstream_status = head.status;
-    let link_persists = head.persistent();
-    let received = head.framing;
+    let link_persists = head.persistent() && !link.stream.is_shared();
+    let received = link.stream.incoming(head.framing);
     respond_head(ex, chains, head);
     flow.status = head.status;
+    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
     flow.source = Source::Upstream;
     let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
-    let edits = chains.edits_body() && !is_bodyless && !upgrade;
+    let edits = ex.edits_body && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
     let mut keeps =
         ex.request.persistent() && !worker.draining.get() && outgoing != Framing::Close && upload.is_read();
     head.framing = outgoing;
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, head, keeps);
-    let mut download = Transfer::new(received, outgoing == Framing::Chunked, text, 0);
+    let head_bytes = text.len() as u64;
+    let is_empty = matches!(received, Framing::None | Framing::Length(0)) && !edits;
+    if conn.stream.send_head(&mut text, (is_bodyless || is_empty) && !upgrade).is_err() {
+        flow.fault = Some(Kind::ClientGone.into());
+        end_attempt(upstream, index, flow);
+        return After::Close;
+    }
+    let unsent_bytes = text.len() as u64;
+    let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
+    let mut download = Transfer::new(received, ending, text, 0);
     if edits {
         download = download.edited();
     }
@@ -135,11 +156,12 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     let result = {
-        let mut edit_body = |data: &[u8], last: bool| chains.edit(ex, data, last);
+        let mut edit_body = |chunk: Chunk| chains.edit(ex, chunk);
         let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
         download_body(conn, link, upload, &mut download, &mut edit, keeps, read_timeout_ms).await
     };
-    flow.sent_bytes = download.sent_bytes;
+    // Where the head did not go among the bytes it was sent before them.
+    flow.sent_bytes = download.sent_bytes + head_bytes - unsent_bytes;
     flow.received_bytes += upload.read_bytes;
     end_attempt(upstream, index, flow);
     let is_whole = result.is_ok() && upload.is_done();
@@ -147,6 +169,9 @@ pub(crate) async fn pass_on(
     let is_reusable = is_whole && link_persists && link.inbox.is_empty();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
         keep_link(&worker, link, upstream);
+    }
+    if flow.grpc_status == Some(grpc::UNTOLD) {
+        flow.grpc_status = end_call(conn, &download, result);
     }
     download.recycle(&worker.buffers);
     upload.recycle(&worker.buffers);
@@ -163,6 +188,19 @@ pub(crate) async fn pass_on(
         (false, true) if upload.read_bytes == 0 => ends_with(conn, ex),
         (false, _) => After::Linger,
     }
+}
+
+/// The status a call ended with: its trailers', or what is told in their place where it broke off.
+#[cold]
+fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>) -> Option<u8> {
+    let Err(kind) = result else { return grpc::status_of_lines(download.trailers()).or(Some(grpc::UNTOLD)) };
+    if kind == Kind::ClientGone {
+        return Some(grpc::UNTOLD);
+    }
+    let trailers = grpc::broken_off(kind);
+    // Where it cannot be told, the stream is given up.
+    let _ = conn.stream.finish(trailers.as_bytes());
+    grpc::status_of_lines(trailers.as_bytes())
 }
 
 fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
@@ -289,9 +327,12 @@ impl Pump {
         if let Poll::Ready(result) = download.poll(cx, &worker.buffers, source, &mut conn.stream, edit) {
             return Poll::Ready(result.map_err(|broken| upstream_kind(&broken)));
         }
+        if let Some(kind) = conn.stream.given_up(cx) {
+            return Poll::Ready(Err(kind));
+        }
         let progress = download.sent_bytes + download.read_bytes + upload.sent_bytes + upload.read_bytes;
         let (timeout_ms, late) = if download.waits_for_sink() {
-            (worker.settings.send_timeout_ms, Kind::ClientGone)
+            (worker.settings.send_timeout_ms, Kind::ClientStalled)
         } else {
             (self.read_timeout_ms, Kind::ReadTimeout)
         };
@@ -309,7 +350,8 @@ impl Pump {
 impl Connection {
     /// Writes text and keeps its memory.
     async fn write_text(&mut self, text: Vec<u8>) -> Result<(), Fault> {
-        let mut transfer = Transfer::new(Framing::None, false, text, 0);
+        let ending = self.stream.ending(false);
+        let mut transfer = Transfer::new(Framing::None, ending, text, 0);
         self.timer.set(self.worker.settings.send_timeout_ms);
         let (stream, inbox, timer) = (&mut self.stream, &mut self.inbox, &self.timer);
         let result = poll_fn(|cx| match transfer.poll_flush(cx, inbox, stream) {

@@ -6,12 +6,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::l4::udp::{self, Datagrams};
 use crate::listener::{self, Listener};
 use crate::worker::{Worker, WorkerParts};
 
 /// Serves on the calling thread until told to drain, then until every exchange is over or draining has
 /// taken too long.
-pub fn worker(parts: WorkerParts, listeners: Vec<Listener>) -> io::Result<()> {
+pub fn worker(parts: WorkerParts, listeners: Vec<Listener>, datagrams: Vec<Datagrams>) -> io::Result<()> {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .on_thread_unpark(clock::refresh)
@@ -33,6 +34,9 @@ pub fn worker(parts: WorkerParts, listeners: Vec<Listener>) -> io::Result<()> {
                 tokio::task::spawn_local(listener::accept(worker.clone(), listener, drain.clone()))
             })
             .collect();
+        for datagrams in datagrams {
+            tokio::task::spawn_local(udp::serve(worker.clone(), datagrams));
+        }
         wait_for_drain(&mut drain).await;
         for task in accepting {
             // A listener's task that panicked is over as well.

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use yumen_http::{Framing, Known, Method, RequestHead};
+use yumen_http::{Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::{Route, Target, Upstream};
@@ -75,11 +75,14 @@ fn take_token(key: &DebugKey, request: &mut RequestHead) -> bool {
 /// From its head to its outcome.
 async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc<Stopwatch>>) -> After {
     let worker = conn.worker.clone();
-    let client = conn.client.clone();
+    let peer = conn.peer.clone();
     let pinned = worker.pinned();
     let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
-    let mut ex = Exchange::new(request, &client, clock::now(), &*worker, &pinned.consumers);
+    let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
+    if let Some(real_ip) = &worker.settings.real_ip {
+        real_ip.apply(&mut ex);
+    }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);
         watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
@@ -118,9 +121,13 @@ async fn proxy(
 /// Answers a head that could not be read.
 pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
     let worker = conn.worker.clone();
-    let client = conn.client.clone();
+    let peer = conn.peer.clone();
     let pinned = worker.pinned();
-    let mut ex = Exchange::new(worker.take_request(), &client, clock::now(), &*worker, &pinned.consumers);
+    let mut ex =
+        Exchange::new(worker.take_request(), &peer.client, clock::now(), &*worker, &pinned.consumers);
+    if conn.stream.is_shared() {
+        ex.request.version = Version::Http2;
+    }
     let nothing = Chain::default();
     let chains = Chains::new(&nothing, None);
     let mut flow = Flow { fault: Some(kind.into()), ..Flow::default() };
@@ -138,10 +145,6 @@ async fn decide<'s>(
 ) -> Result<(&'s Route, &'s Upstream), Stop> {
     if ex.request.method() == Method::Connect {
         return Err(Kind::ConnectRefused.into());
-    }
-    let body_max = conn.worker.settings.body_bytes_max;
-    if matches!(ex.request.framing, Framing::Length(length) if body_max != 0 && length > body_max) {
-        return Err(Kind::BodyTooLarge.into());
     }
     if pinned.asks_clients()
         && let Some(answer) = crate::tls::refusal(pinned, ex)
@@ -168,6 +171,9 @@ async fn decide<'s>(
     }
     if !chains.are_empty() {
         run_route(conn, ex, pinned, chains, route).await?;
+    }
+    if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
+        return Err(Kind::BodyTooLarge.into());
     }
     match route.target {
         Target::Upstream(slot) => match pinned.upstream(slot) {
@@ -306,6 +312,9 @@ fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flo
         fault: flow.fault.map_or("", |fault| fault.kind.facts().2),
     };
     worker.counters.finish(&outcome);
+    if let Some(status) = flow.grpc_status {
+        worker.counters.grpc[usize::from(status)].add(1);
+    }
     chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     if let Some(log) = &worker.log {
         let dropped = log.borrow_mut().write(ex, &outcome);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
+pub use yumen_plugin::real_ip::RealIp;
 
 use crate::debug::DebugKey;
 
@@ -32,14 +33,26 @@ pub struct Settings {
     pub idle_timeout_ms: u64,
     /// Between two writes to a client, in milliseconds.
     pub send_timeout_ms: u64,
+    /// Between two pieces of a stream, where its upstream does not say, in milliseconds.
+    pub stream_idle_ms: u64,
+    /// Between two datagrams of a session, where its upstream does not say, in milliseconds.
+    pub udp_idle_ms: u64,
+    /// Sessions of datagrams one worker holds; those beyond are not begun.
+    pub udp_sessions_max: usize,
     /// After which draining gives up, in milliseconds.
     pub drain_timeout_ms: u64,
     /// The `Server` line of every response, its end included; empty passes the upstream's.
     pub server_line: Vec<u8>,
     /// Peers whose forwarding fields are believed.
     pub trusted: IpSet,
+    /// Where clients' own addresses are told, if they are.
+    pub real_ip: Option<RealIp>,
+    /// Whether endpoints are told who asked in `Forwarded` too.
+    pub forwarded: bool,
     /// How many requests a worker remembers for `recent`; 0 is none.
     pub recent_requests: usize,
+    /// Bounds of HTTP/2.
+    pub http2: Http2Settings,
     /// What signs the tokens of `X-Yumen-Debug`; without it nobody looks for the field.
     pub debug_key: Option<DebugKey>,
 }
@@ -56,11 +69,76 @@ impl Default for Settings {
             body_timeout_ms: 60_000,
             idle_timeout_ms: 60_000,
             send_timeout_ms: 60_000,
+            stream_idle_ms: 600_000,
+            udp_idle_ms: 60_000,
+            udp_sessions_max: 16_384,
             drain_timeout_ms: 30_000,
             server_line: b"Server: yumen\r\n".to_vec(),
             trusted: IpSet::default(),
+            real_ip: None,
+            forwarded: false,
             recent_requests: 2048,
+            http2: Http2Settings::default(),
             debug_key: None,
+        }
+    }
+}
+
+/// What one connection of HTTP/2 may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http2Settings {
+    /// Whether clients may speak it.
+    pub enabled: bool,
+    /// Streams a client may have open at once.
+    pub streams_max: u32,
+    /// Bytes a peer may send on one stream before they were taken.
+    pub stream_window_bytes: u32,
+    /// Bytes a client may send on all its streams before they were taken.
+    pub connection_window_bytes: u32,
+    /// The same for an endpoint.
+    pub upstream_window_bytes: u32,
+    /// Control frames a peer may send at once that move no data.
+    pub patience: u32,
+}
+
+impl Default for Http2Settings {
+    fn default() -> Self {
+        Http2Settings {
+            enabled: true,
+            streams_max: 128,
+            stream_window_bytes: 64 * 1024,
+            connection_window_bytes: 1024 * 1024,
+            upstream_window_bytes: 8 * 1024 * 1024,
+            patience: 2000,
+        }
+    }
+}
+
+/// What a socket for streams carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamProtocol {
+    /// Bytes.
+    Tcp,
+    /// Bytes inside TLS, which ends here.
+    Tls,
+    /// TLS that goes on as it came.
+    TlsPassthrough,
+    /// Datagrams.
+    Udp,
+}
+
+impl StreamProtocol {
+    /// All of them, in the order of their values.
+    pub const ALL: [StreamProtocol; 4] =
+        [StreamProtocol::Tcp, StreamProtocol::Tls, StreamProtocol::TlsPassthrough, StreamProtocol::Udp];
+
+    /// Its name in configuration, logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            StreamProtocol::Tcp => "tcp",
+            StreamProtocol::Tls => "tls",
+            StreamProtocol::TlsPassthrough => "tls_passthrough",
+            StreamProtocol::Udp => "udp",
         }
     }
 }
@@ -78,4 +156,23 @@ pub struct ListenerSettings {
     pub reuse_port: bool,
     /// Hear of a connection only when its first bytes are there. Silent clients stay with the kernel.
     pub defer_accept: bool,
+    /// Peers whose connections begin with a PROXY header.
+    pub proxy_from: IpSet,
+    /// What it carries, where that is not requests.
+    pub streams: Option<StreamProtocol>,
+}
+
+impl ListenerSettings {
+    /// For requests without TLS, with what is usual elsewhere.
+    pub fn plain(address: SocketAddr) -> ListenerSettings {
+        ListenerSettings {
+            address,
+            tls: false,
+            backlog: 1024,
+            reuse_port: true,
+            defer_accept: false,
+            proxy_from: IpSet::default(),
+            streams: None,
+        }
+    }
 }

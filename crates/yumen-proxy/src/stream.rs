@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::buffer::{Buffers, Inbox};
+use crate::http2::Duplex;
 
 /// A TCP connection. One that was just accepted is read at once: with deferred accept its request is
 /// already there, and a connection answered without waiting never costs the reactor anything.
@@ -39,7 +40,7 @@ impl Tcp {
         Ok(Tcp::Registered(stream))
     }
 
-    fn register(&mut self) -> io::Result<&mut TcpStream> {
+    pub(crate) fn register(&mut self) -> io::Result<&mut TcpStream> {
         if let Tcp::Fresh(_) = self {
             let Tcp::Fresh(stream) = std::mem::replace(self, Tcp::Moving) else {
                 return Err(io::ErrorKind::NotConnected.into());
@@ -225,6 +226,8 @@ impl AsyncWrite for Tcp {
 
 /// A stream of either side.
 pub(crate) enum Stream {
+    /// One of many on a connection of HTTP/2: its bytes are a body's, and heads go beside them.
+    Http2(Box<Duplex>),
     Tcp(Tcp),
     Accepted(Box<tokio_rustls::server::TlsStream<Tcp>>),
     Connected(Box<tokio_rustls::client::TlsStream<Tcp>>),
@@ -243,6 +246,7 @@ impl Stream {
             Stream::Tcp(tcp) => ready!(tcp.fill(cx, inbox, buffers))?,
             Stream::Accepted(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
             Stream::Connected(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
+            Stream::Http2(duplex) => return duplex.poll_fill(cx, inbox, buffers),
         };
         inbox.filled(count);
         Poll::Ready(Ok(count))
@@ -258,6 +262,7 @@ impl Stream {
             Stream::Tcp(tcp) => tcp.write(cx, slices),
             Stream::Accepted(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
             Stream::Connected(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
+            Stream::Http2(duplex) => duplex.poll_write(cx, slices),
         }
     }
 
@@ -273,7 +278,7 @@ impl Stream {
     /// Pushes out what TLS holds back.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Tcp(_) => Poll::Ready(Ok(())),
+            Stream::Tcp(_) | Stream::Http2(_) => Poll::Ready(Ok(())),
             Stream::Accepted(tls) => Pin::new(tls).poll_flush(cx),
             Stream::Connected(tls) => Pin::new(tls).poll_flush(cx),
         }
@@ -285,15 +290,27 @@ impl Stream {
             Stream::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Stream::Accepted(tls) => Pin::new(tls).poll_shutdown(cx),
             Stream::Connected(tls) => Pin::new(tls).poll_shutdown(cx),
+            Stream::Http2(duplex) => Poll::Ready(duplex.finish(&[])),
         }
     }
 
-    /// The TCP connection underneath.
-    pub(crate) fn tcp(&self) -> &Tcp {
+    /// The TCP connection underneath, of one that is not shared.
+    pub(crate) fn tcp(&self) -> Option<&Tcp> {
         match self {
-            Stream::Tcp(tcp) => tcp,
-            Stream::Accepted(tls) => tls.get_ref().0,
-            Stream::Connected(tls) => tls.get_ref().0,
+            Stream::Tcp(tcp) => Some(tcp),
+            Stream::Accepted(tls) => Some(tls.get_ref().0),
+            Stream::Connected(tls) => Some(tls.get_ref().0),
+            Stream::Http2(_) => None,
+        }
+    }
+
+    /// Reads into room of the caller's.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, room),
+            Stream::Accepted(tls) => Pin::new(tls).poll_read(cx, room),
+            Stream::Connected(tls) => Pin::new(tls).poll_read(cx, room),
+            Stream::Http2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -302,9 +319,9 @@ impl Stream {
     pub(crate) fn is_quiet(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         match self.tcp() {
-            Tcp::Registered(tcp) => tcp.poll_read_ready(&mut cx).is_pending(),
+            Some(Tcp::Registered(tcp)) => tcp.poll_read_ready(&mut cx).is_pending(),
             #[cfg(test)]
-            Tcp::Memory(end) => end.is_quiet(),
+            Some(Tcp::Memory(end)) => end.is_quiet(),
             _ => false,
         }
     }

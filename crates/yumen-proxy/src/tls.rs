@@ -12,6 +12,7 @@ mod provider;
 mod tests;
 mod tickets;
 mod upstream;
+mod variants;
 
 use std::io;
 use std::sync::Arc;
@@ -21,15 +22,16 @@ use rustls::server::{ClientHello, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio_rustls::LazyConfigAcceptor;
-use yumen_plugin::{ClientVerdict, TlsInfo};
+use yumen_plugin::TlsInfo;
 use yumen_snapshot::Publisher;
 
-use crate::stream::Tcp;
+use crate::stream::{Stream, Tcp};
 use loader::Rules;
 use tickets::BoundTickets;
+use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
-pub(crate) use enforce::refusal;
+pub(crate) use enforce::{refusal, refuses_stream};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
@@ -39,7 +41,7 @@ pub(crate) use upstream::{client_config, server_name, shared_config};
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
 const HTTP2: &[u8] = b"h2";
 
-/// What else is spoken; a handshake that offers nothing known fails (RFC 7301 §3.2), and old clients offer
+/// What else is spoken. A handshake that offers nothing known fails (RFC 7301 §3.2), and old clients offer
 /// the old one only.
 const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 
@@ -47,16 +49,7 @@ const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 #[derive(Clone)]
 pub struct Acceptor {
     shared: Arc<Shared>,
-    carries: Carries,
-}
-
-/// What goes over the connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Carries {
-    /// HTTP, in a version agreed on in the handshake; exchanges refuse clients whose certificate fails.
-    Http = 0,
-    /// Bytes of any protocol; a client whose certificate fails is refused at once.
-    Stream = 1,
+    for_streams: bool,
 }
 
 /// How clients are answered.
@@ -67,10 +60,10 @@ pub struct ServerTls {
     pub default: Option<Arc<CertifiedKey>>,
     /// The versions spoken where the certificate does not say.
     pub versions: Versions,
-    /// Whether HTTP/2 is offered.
-    pub http2: bool,
     /// The suites offered where the certificate does not say, by name; none offers all.
     pub ciphers: Vec<String>,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
     /// The keys of session tickets; none gives out no tickets.
     pub tickets: Option<Arc<TicketKeys>>,
     /// How many sessions are remembered for clients without tickets; 0 remembers none.
@@ -84,8 +77,8 @@ struct Shared {
     settings: ServerTls,
     sessions: Arc<dyn StoresServerSessions>,
     resolver: Arc<Resolver>,
-    /// Where the certificate asks for nothing of its own, by what is carried.
-    plain: [Arc<ServerConfig>; 2],
+    /// Where the certificate asks for nothing of its own.
+    plain: Configs,
 }
 
 /// The acceptor all listeners and workers share, with its tickets.
@@ -96,20 +89,15 @@ pub fn acceptor(settings: ServerTls) -> Result<Acceptor, String> {
     };
     let resolver =
         Arc::new(Resolver { publisher: settings.publisher.clone(), default: settings.default.clone() });
-    let plain = |carries| server_config(&settings, &sessions, &resolver, None, carries).map(Arc::new);
-    let plain = [plain(Carries::Http)?, plain(Carries::Stream)?];
-    let shared = Arc::new(Shared { settings, sessions, resolver, plain });
-    Ok(Acceptor { shared, carries: Carries::Http })
+    let shared = Shared { settings, sessions, resolver, plain: Configs::default() };
+    // What is wrong with the settings is told now, not to the first client.
+    shared.config(Variant { streams: false, clients_order: false }, None)?;
+    Ok(Acceptor { shared: Arc::new(shared), for_streams: false })
 }
 
 /// How to answer under these rules, or the node's settings where there are none.
-fn server_config(
-    settings: &ServerTls,
-    sessions: &Arc<dyn StoresServerSessions>,
-    resolver: &Arc<Resolver>,
-    rules: Option<&Rules>,
-    carries: Carries,
-) -> Result<ServerConfig, String> {
+fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Result<ServerConfig, String> {
+    let Shared { settings, sessions, resolver, .. } = shared;
     let of_node = match settings.ciphers.is_empty() {
         true => None,
         false => Some(provider::suites(&settings.ciphers).map_err(|error| format!("tls.ciphers: {error}"))?),
@@ -128,11 +116,13 @@ fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(resolver.clone());
-    config.alpn_protocols = match (carries, settings.http2) {
-        (Carries::Stream, _) => Vec::new(),
-        (Carries::Http, false) => HTTP1.map(<[u8]>::to_vec).to_vec(),
-        (Carries::Http, true) => [&[HTTP2], &HTTP1[..]].concat().into_iter().map(<[u8]>::to_vec).collect(),
-    };
+    config.ignore_client_order = !variant.clients_order;
+    // Each connection takes one along to the next.
+    config.send_tls13_tickets = 1;
+    if !variant.streams {
+        let all = settings.http2.then_some(HTTP2).into_iter().chain(HTTP1);
+        config.alpn_protocols = all.map(<[u8]>::to_vec).collect();
+    }
     if let Some(keys) = &settings.tickets {
         let binding = rules.map_or(0, |rules| rules.id);
         config.ticketer = Arc::new(BoundTickets { keys: keys.clone(), binding });
@@ -147,9 +137,9 @@ fn server_config(
 }
 
 impl Acceptor {
-    /// The same for connections that carry any protocol.
+    /// The same for streams: no protocol is agreed on inside.
     pub fn for_streams(&self) -> Acceptor {
-        Acceptor { shared: self.shared.clone(), carries: Carries::Stream }
+        Acceptor { shared: self.shared.clone(), for_streams: true }
     }
 
     /// Shakes hands with a client.
@@ -164,13 +154,10 @@ impl Acceptor {
             return Err(io::Error::other("an ACME server asked, and was answered"));
         }
         let rules = self.shared.rules(&hello);
-        let config = self.shared.config(rules.as_deref(), self.carries)?;
+        let variant = Variant::of(&hello, self.for_streams);
+        let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
-        let is_asked = rules.is_some_and(|rules| rules.client.is_some());
-        if self.carries == Carries::Stream && is_asked && info.verdict != ClientVerdict::Verified {
-            return Err(io::Error::other("the client certificate is missing or does not hold"));
-        }
         Ok((stream, info))
     }
 }
@@ -183,15 +170,9 @@ impl Shared {
         certificate.rules.clone()?.downcast().ok()
     }
 
-    fn config(&self, rules: Option<&Rules>, carries: Carries) -> io::Result<Arc<ServerConfig>> {
-        let Some(rules) = rules else { return Ok(self.plain[carries as usize].clone()) };
-        let known = &rules.configs[carries as usize];
-        if let Some(config) = known.get() {
-            return Ok(config.clone());
-        }
-        let made = server_config(&self.settings, &self.sessions, &self.resolver, Some(rules), carries);
-        let made = Arc::new(made.map_err(io::Error::other)?);
-        Ok(known.get_or_init(|| made).clone())
+    fn config(&self, variant: Variant, rules: Option<&Rules>) -> Result<Arc<ServerConfig>, String> {
+        let configs = rules.map_or(&self.plain, |rules| &rules.configs);
+        configs.get(variant, || server_config(self, variant, rules))
     }
 }
 
@@ -233,6 +214,11 @@ impl ResolvesServerCert for Resolver {
 /// Reads a certificate chain and its key, in PEM, ready to sign; they must belong together.
 pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
     pair::load(certificate, key)
+}
+
+/// Whether the handshake with a client settled on HTTP/2.
+pub(crate) fn speaks_http2(stream: &Stream) -> bool {
+    matches!(stream, Stream::Accepted(tls) if tls.get_ref().1.alpn_protocol() == Some(HTTP2))
 }
 
 /// What the handshake with a client told.

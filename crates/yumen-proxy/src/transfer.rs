@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use yumen_http::body::SizeLine;
 use yumen_http::{BodyError, Chunked, Decoded, Framing};
+use yumen_plugin::Chunk;
 
 use crate::buffer::{Buffers, Inbox};
 use crate::stream::Stream;
@@ -18,7 +19,21 @@ pub(crate) enum Source {
     Done,
     Length(u64),
     Chunked(Box<Chunked>),
+    /// Up to the end of the connection, or of the stream of one.
     UntilClose,
+    /// A stream has ended, with these trailers.
+    Trailers(Vec<u8>),
+}
+
+/// How a sink is told where the body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It knows, or the end of the connection says so.
+    Known,
+    /// By the last chunk.
+    Chunk,
+    /// By the end of its stream.
+    Stream,
 }
 
 impl From<Framing> for Source {
@@ -56,7 +71,7 @@ pub(crate) struct Piece {
 impl Source {
     pub(crate) fn is_done(&self) -> bool {
         match self {
-            Source::Done => true,
+            Source::Done | Source::Trailers(_) => true,
             Source::Chunked(chunked) => chunked.is_done(),
             Source::Length(_) | Source::UntilClose => false,
         }
@@ -66,7 +81,7 @@ impl Source {
     /// write.
     pub(crate) fn decode(&mut self, inbox: &mut Inbox) -> Result<Piece, BodyError> {
         match self {
-            Source::Done => Ok(Piece { data: 0, skip: 0 }),
+            Source::Done | Source::Trailers(_) => Ok(Piece { data: 0, skip: 0 }),
             Source::UntilClose => Ok(Piece { data: inbox.len(), skip: 0 }),
             Source::Length(left) => {
                 let data = (*left).min(inbox.len() as u64);
@@ -83,6 +98,7 @@ impl Source {
     fn trailers(&self) -> &[u8] {
         match self {
             Source::Chunked(chunked) => chunked.trailers(),
+            Source::Trailers(trailers) => trailers,
             _ => &[],
         }
     }
@@ -111,12 +127,12 @@ fn decode_chunks(chunked: &mut Chunked, inbox: &mut Inbox) -> Result<Piece, Body
 }
 
 /// A piece of a body on its way through response plugins.
-pub(crate) type Edit<'e> = &'e mut dyn FnMut(&[u8], bool) -> Vec<u8>;
+pub(crate) type Edit<'e> = &'e mut dyn FnMut(Chunk) -> Vec<u8>;
 
 /// One body on its way.
 pub(crate) struct Transfer {
     source: Source,
-    chunked: bool,
+    ending: Ending,
     /// Bytes to write before the data: a head, a chunk's size line.
     prefix: Vec<u8>,
     prefix_sent: usize,
@@ -127,6 +143,8 @@ pub(crate) struct Transfer {
     suffix: Range<usize>,
     /// Trailers and the last chunk were put into a frame.
     ended: bool,
+    /// The edit got data since it was last told of a pause, and may hold some of it back.
+    held: bool,
     /// Data bytes read so far.
     pub(crate) read_bytes: u64,
     /// Bytes written so far, framing and head included.
@@ -140,19 +158,20 @@ const JOINED_BYTES_MAX: usize = 2048;
 const CRLF_LAST: &[u8] = b"\r\n0\r\n\r\n";
 
 impl Transfer {
-    /// A transfer that first writes `prefix`, then the body of `framing`; `chunked` says how the sink
-    /// is told of its end. 0 for `bytes_max` is no bound.
-    pub(crate) fn new(framing: Framing, chunked: bool, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
+    /// A transfer that first writes `prefix`, then the body of `framing`; `ending` says how the sink is
+    /// told of its end. 0 for `bytes_max` is no bound.
+    pub(crate) fn new(framing: Framing, ending: Ending, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
         let source = Source::from(framing);
         Transfer {
             ended: source.is_done(),
             source,
-            chunked,
+            ending,
             prefix,
             prefix_sent: 0,
             data: 0,
             skip: 0,
             suffix: 0..0,
+            held: false,
             read_bytes: 0,
             sent_bytes: 0,
             bytes_max,
@@ -163,6 +182,11 @@ impl Transfer {
     pub(crate) fn edited(mut self) -> Transfer {
         self.ended = false;
         self
+    }
+
+    /// The trailers that came behind the body, as field lines.
+    pub(crate) fn trailers(&self) -> &[u8] {
+        self.source.trailers()
     }
 
     /// Whether everything was read and written.
@@ -216,34 +240,56 @@ impl Transfer {
     /// Puts a piece into the frame to be written next.
     fn frame(&mut self, inbox: &mut Inbox, piece: Piece, edit: &mut Option<Edit<'_>>) {
         let last = self.source.is_done();
+        if let Some(edit) = edit {
+            let data = inbox.bytes()[..piece.data].to_vec();
+            inbox.consume(piece.data + piece.skip);
+            self.held |= !data.is_empty();
+            if last || !data.is_empty() {
+                let edited = edit(Chunk { data, last, pause: false });
+                self.frame_edited(inbox, &edited, last);
+            }
+            return;
+        }
+        self.begin_frame(piece.data);
+        // A copy this small costs less than a second slice of a vectored write.
+        if piece.data <= JOINED_BYTES_MAX && self.prefix.len() > self.prefix_sent {
+            self.prefix.extend_from_slice(&inbox.bytes()[..piece.data]);
+            inbox.consume(piece.data + piece.skip);
+        } else {
+            self.data = piece.data;
+            self.skip = piece.skip;
+        }
+        self.end_frame(inbox, piece.data, last);
+    }
+
+    /// Puts what an edit made of a piece into the frame.
+    fn frame_edited(&mut self, inbox: &mut Inbox, edited: &[u8], last: bool) {
+        self.begin_frame(edited.len());
+        self.prefix.extend_from_slice(edited);
+        self.end_frame(inbox, edited.len(), last);
+    }
+
+    /// What the edit held back, now that the source has nothing more for a while; whether there was any.
+    #[cold]
+    fn frame_held(&mut self, inbox: &mut Inbox, edit: &mut Option<Edit<'_>>) -> bool {
+        self.held = false;
+        let Some(edit) = edit else { return false };
+        let edited = edit(Chunk { data: Vec::new(), last: false, pause: true });
+        if !edited.is_empty() {
+            self.frame_edited(inbox, &edited, false);
+        }
+        !edited.is_empty()
+    }
+
+    /// Before the data: the chunk's size.
+    fn begin_frame(&mut self, size: usize) {
         if self.prefix_sent == self.prefix.len() {
             self.prefix.clear();
             self.prefix_sent = 0;
         }
-        let mut size = piece.data;
-        let edited = edit.as_mut().map(|edit| edit(&inbox.bytes()[..piece.data], last));
-        if let Some(edited) = &edited {
-            size = edited.len();
-        }
-        if self.chunked && size > 0 {
+        if self.ending == Ending::Chunk && size > 0 {
             self.prefix.extend_from_slice(SizeLine::new(size).as_bytes());
         }
-        match edited {
-            Some(edited) => {
-                self.prefix.extend_from_slice(&edited);
-                inbox.consume(piece.data + piece.skip);
-            }
-            // A copy this small costs less than a second slice of a vectored write.
-            None if piece.data <= JOINED_BYTES_MAX && self.prefix.len() > self.prefix_sent => {
-                self.prefix.extend_from_slice(&inbox.bytes()[..piece.data]);
-                inbox.consume(piece.data + piece.skip);
-            }
-            None => {
-                self.data = piece.data;
-                self.skip = piece.skip;
-            }
-        }
-        self.end_frame(inbox, size, last);
     }
 
     /// Behind the data: the chunk's CRLF, and after the last one the end and the trailers.
@@ -252,7 +298,7 @@ impl Transfer {
         if self.data == 0 {
             inbox.consume(std::mem::take(&mut self.skip));
         }
-        if !self.chunked {
+        if self.ending != Ending::Chunk {
             return;
         }
         let has_trailers = last && !self.source.trailers().is_empty();
@@ -291,6 +337,9 @@ impl Transfer {
         inbox: &mut Inbox,
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
+        if self.ending == Ending::Stream && self.ended && self.source.trailers().is_empty() {
+            sink.expect_end();
+        }
         while !self.is_flushed() {
             let sent = if self.data == 0 && self.suffix.is_empty() {
                 ready!(sink.poll_write(cx, &[IoSlice::new(&self.prefix[self.prefix_sent..])]))
@@ -336,13 +385,19 @@ impl Transfer {
         inbox: &mut Inbox,
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
-        if self.chunked && self.ended && !self.source.trailers().is_empty() {
+        if self.ending == Ending::Chunk && self.ended && !self.source.trailers().is_empty() {
             self.prefix = self.trailer_lines();
             self.prefix_sent = 0;
             self.source = Source::Done;
             return self.poll_flush(cx, inbox, sink);
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn finish_stream(&self, sink: &mut Stream) -> Result<(), Broken> {
+        let has_trailers = !self.source.trailers().is_empty();
+        let trailers = if has_trailers { self.trailer_lines() } else { Vec::new() };
+        sink.finish(&trailers).map_err(|_| Broken::Write)
     }
 
     fn advance(&mut self, inbox: &mut Inbox, mut count: usize) {
@@ -373,10 +428,14 @@ impl Transfer {
         loop {
             ready!(self.poll_flush(cx, inbox, sink))?;
             if self.ended {
+                if self.ending == Ending::Stream {
+                    return Poll::Ready(self.finish_stream(sink));
+                }
                 return sink.poll_flush(cx).map_err(|_| Broken::Write);
             }
             if inbox.is_empty() && !self.source.is_done() {
                 match stream.poll_fill(cx, inbox, buffers) {
+                    Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
                         inbox.park(buffers);
                         return match sink.poll_flush(cx) {
@@ -384,17 +443,26 @@ impl Transfer {
                             _ => Poll::Pending,
                         };
                     }
-                    Poll::Ready(result) => self.received(result)?,
+                    Poll::Ready(result) => self.received(result, stream, inbox.len())?,
                 }
             }
             self.take_waiting(inbox, edit)?;
         }
     }
 
-    fn received(&mut self, result: io::Result<usize>) -> Result<(), Broken> {
+    fn received(
+        &mut self,
+        result: io::Result<usize>,
+        stream: &mut Stream,
+        waiting: usize,
+    ) -> Result<(), Broken> {
         let count = result.map_err(|_| Broken::Read)?;
         match self.source {
-            Source::UntilClose if count == 0 => self.source = Source::Done,
+            Source::UntilClose => {
+                if let Some(ended) = stream.end(count, waiting) {
+                    self.source = ended;
+                }
+            }
             _ if count == 0 => return Err(Broken::Read),
             _ => {}
         }

@@ -7,7 +7,7 @@ use yumen_http::Framing;
 
 use crate::connection::Connection;
 use crate::relay::Link;
-use crate::transfer::Transfer;
+use crate::transfer::{Ending, Transfer};
 
 /// Bytes from the client and to the client.
 type Bytes = (u64, u64);
@@ -22,8 +22,8 @@ pub(crate) async fn run(
 ) -> Bytes {
     let mut tunnel = Tunnel {
         opening,
-        up: Transfer::new(Framing::Close, false, Vec::new(), 0),
-        down: Transfer::new(Framing::Close, false, Vec::new(), 0),
+        up: Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0),
+        down: Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0),
         up_shut: false,
         down_shut: false,
         progress: u64::MAX,
@@ -73,7 +73,10 @@ impl Tunnel {
         self.wait(cx, conn)
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, conn: &Connection) -> Poll<()> {
+    fn wait(&mut self, cx: &mut Context<'_>, conn: &mut Connection) -> Poll<()> {
+        if conn.stream.given_up(cx).is_some() {
+            return Poll::Ready(());
+        }
         let progress = self.up.sent_bytes + self.down.sent_bytes;
         if progress != self.progress {
             self.progress = progress;

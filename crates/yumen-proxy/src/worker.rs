@@ -20,6 +20,7 @@ use crate::buffer::Buffers;
 use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
+use crate::http2::Lanes;
 use crate::observe::Sampler;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -76,6 +77,7 @@ pub(crate) struct Worker {
     pub(crate) buffers: Buffers,
     pub(crate) timers: Rc<Timers>,
     pub(crate) pool: RefCell<Pool>,
+    pub(crate) lanes: Rc<Lanes>,
     pub(crate) log: Option<RefCell<LogBuffer>>,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
@@ -122,6 +124,7 @@ impl Worker {
             buffers: Buffers::default(),
             timers: Rc::default(),
             pool: RefCell::default(),
+            lanes: Rc::default(),
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
@@ -210,7 +213,8 @@ impl Worker {
             let now_ms = clock::now().mono_ms();
             let mut pool = self.pool.borrow_mut();
             pool.sweep(now_ms);
-            self.counters.idle_upstream.set(pool.len() as i64);
+            self.lanes.sweep();
+            self.counters.idle_upstream.set((pool.len() + self.lanes.idle()) as i64);
             drop(pool);
             self.sampler.tick();
             self.flush_log();

@@ -11,6 +11,7 @@ mod names;
 mod plugins;
 mod route;
 mod settings;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -30,12 +31,14 @@ use yumen_plugin::{Carry, Chain, Consumers, Registry};
 use crate::balance::UpstreamState;
 use crate::router::Router;
 use crate::snapshot::{Certificates, Snapshot, Upstreams};
+use crate::streams::StreamRouter;
 use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
 use certificate::SslHeld;
 use consumer::{Claims, ConsumerHeld, CredentialHeld};
 use names::{Dependents, Name, Ranked};
 use plugins::PluginSet;
 use route::{RouteHeld, ServiceHeld};
+use stream::StreamHeld;
 
 pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded};
 pub use judge::{Flaw, Judge};
@@ -121,6 +124,7 @@ pub struct Compiler {
     /// The last good text of objects whose text is broken.
     good: BTreeMap<Name, Arc<str>>,
     routes: Table<Box<RouteHeld>>,
+    streams_held: Table<StreamHeld>,
     services: Table<ServiceHeld>,
     plugin_configs: Table<PluginSet>,
     consumer_groups: Table<PluginSet>,
@@ -155,6 +159,7 @@ pub struct Compiler {
     no_turns: Arc<UpstreamState>,
     // What snapshots share.
     router: Router,
+    streams: StreamRouter,
     upstreams: Upstreams,
     certificates: Certificates,
     consumers: Consumers,
@@ -177,6 +182,7 @@ impl Compiler {
             texts: BTreeMap::new(),
             good: BTreeMap::new(),
             routes: Table::default(),
+            streams_held: Table::default(),
             services: Table::default(),
             plugin_configs: Table::default(),
             consumer_groups: Table::default(),
@@ -204,6 +210,7 @@ impl Compiler {
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),
+            streams: StreamRouter::default(),
             upstreams: Upstreams::default(),
             certificates: Certificates::default(),
             consumers: Consumers::default(),
@@ -326,6 +333,7 @@ impl Compiler {
             global: self.global.clone(),
             consumers: self.consumers.clone(),
             router: self.router.clone(),
+            streams: self.streams.clone(),
             upstreams: self.upstreams.clone(),
             certificates: self.certificates.clone(),
             asks_clients: self.client_policies > 0,
@@ -416,6 +424,7 @@ impl Compiler {
                     (false, Kind::Ssls) if certificate::asks_clients(&json) => {
                         "requests for its names are answered 400 until it is mended"
                     }
+                    (false, Kind::StreamRoutes) => "connections it would match are closed until it is mended",
                     (false, _) => "it is not in force until it is mended",
                 };
                 if let Some(first) =
@@ -429,6 +438,8 @@ impl Compiler {
                     self.salvage_route(name, &json);
                 } else if name.kind == Kind::Ssls {
                     self.salvage_ssl(name, &json);
+                } else if name.kind == Kind::StreamRoutes {
+                    self.salvage_stream(name, &json);
                 }
                 problems
             }
@@ -452,7 +463,8 @@ impl Compiler {
             Kind::ConsumerGroups | Kind::PluginConfigs | Kind::GlobalRules => self.remove_set(name),
             Kind::PluginMetadata => drop(self.metadata.remove(&name.id)),
             Kind::Ssls => self.remove_ssl(name),
-            Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => {}
+            Kind::StreamRoutes => self.remove_stream(name),
+            Kind::Protos | Kind::Secrets | Kind::Tests => {}
         }
     }
 
@@ -482,7 +494,8 @@ impl Compiler {
             Kind::Ssls => self.stage_ssl(name, json),
             // A test changes nothing that is served; whoever activates a snapshot runs it before.
             Kind::Tests => decode::<config::Test>(json).map(|_| Vec::new()).map_err(refused),
-            Kind::Protos | Kind::StreamRoutes | Kind::Secrets => {
+            Kind::StreamRoutes => self.stage_stream(name, json),
+            Kind::Protos | Kind::Secrets => {
                 let value: Value = serde_json::from_str(json).map_err(|e| refused(Invalid::from_serde(e)))?;
                 config::check(name.kind, value).map_err(refused)?;
                 let message = format!("{} are not served in this version", name.kind.name());
@@ -512,7 +525,8 @@ impl Compiler {
             Kind::GlobalRules => self.global_rules.contains_key(&name.id),
             Kind::PluginMetadata => self.metadata.contains_key(&name.id),
             Kind::Ssls => self.ssls.get(&name.id).is_some_and(SslHeld::is_good),
-            Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => false,
+            Kind::StreamRoutes => self.streams_held.get(&name.id).is_some_and(|held| !held.broken),
+            Kind::Protos | Kind::Secrets | Kind::Tests => false,
         }
     }
 
@@ -529,6 +543,7 @@ impl Compiler {
         self.touched.insert(name.clone());
         let problems = match name.kind {
             Kind::Routes => self.link_route(&name),
+            Kind::StreamRoutes => self.link_stream(&name),
             Kind::Consumers => self.link_consumer(&name),
             Kind::Credentials => self.link_credential(&name),
             Kind::GlobalRules => {

@@ -20,7 +20,7 @@ use yumen_plugin::{Exchange, Fields, Now};
 pub use yumen_config::resource::Question;
 
 use crate::router::Losing;
-use crate::{Lost, PassHost, Route, Scheme, Snapshot, Target, Upstream};
+use crate::{Lost, PassHost, Route, Snapshot, Target, Upstream};
 use ask::Asked;
 use walk::{Answered, Walk};
 
@@ -432,10 +432,7 @@ fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Field
     let (headers_set, headers_removed) = edits(before, &ex.request.fields);
     UpstreamChoice {
         origin: upstream.origin.clone(),
-        scheme: ex.upstream.scheme.unwrap_or(match upstream.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        }),
+        scheme: ex.upstream.scheme.unwrap_or(upstream.scheme.name()),
         balancer: upstream.balancer.name(),
         next: next.map(|endpoint| endpoint.addr.to_string()),
         endpoints: endpoints(upstream),

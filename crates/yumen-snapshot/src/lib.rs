@@ -11,6 +11,7 @@ pub mod policy;
 pub mod publish;
 pub mod router;
 pub mod snapshot;
+pub mod streams;
 #[cfg(test)]
 mod testing;
 pub mod upstream;
@@ -22,6 +23,7 @@ pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
 pub use publish::Publisher;
 pub use router::{Losing, Lost, Router, Trace, Witness};
 pub use snapshot::{Certificate, Filters, Matching, Route, Slot, Snapshot, Target};
+pub use streams::{StreamAsk, StreamRoute, StreamRouter};
 pub use upstream::{
     Endpoint, EndpointState, Health, PassHost, Scheme, Timeouts, Tried, Upstream, UpstreamTls,
 };

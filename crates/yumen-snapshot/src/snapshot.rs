@@ -8,6 +8,7 @@ use yumen_base::IpSet;
 use yumen_plugin::{Chain, Consumers, Expr, RouteInfo};
 
 use crate::router::Router;
+use crate::streams::StreamRouter;
 use crate::upstream::{Timeouts, Upstream};
 
 /// Where an upstream stands in the snapshots that have it. Routes name upstreams by slot, so that a
@@ -129,6 +130,8 @@ pub struct Snapshot {
     pub consumers: Consumers,
     /// All routes.
     pub router: Router,
+    /// All stream routes.
+    pub streams: StreamRouter,
     pub(crate) upstreams: Upstreams,
     pub(crate) certificates: Certificates,
     pub(crate) asks_clients: bool,
@@ -150,6 +153,11 @@ impl Snapshot {
     #[inline]
     pub fn upstream(&self, slot: Slot) -> Option<&Upstream> {
         self.upstreams.get(slot.0 as usize)?.as_deref()
+    }
+
+    /// The upstream in a slot, for whoever keeps it longer than the snapshot.
+    pub fn shared_upstream(&self, slot: Slot) -> Option<&Arc<Upstream>> {
+        self.upstreams.get(slot.0 as usize)?.as_ref()
     }
 
     /// All upstreams, for those who watch over their endpoints.

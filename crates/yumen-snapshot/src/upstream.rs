@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use yumen_http::proxy_protocol::ProxyVersion;
+
 use crate::balance::Balancer;
 
 /// The protocol spoken to endpoints.
@@ -14,6 +16,31 @@ pub enum Scheme {
     #[default]
     Http,
     Https,
+    Grpc,
+    Grpcs,
+    Tcp,
+    Tls,
+    Udp,
+}
+
+impl Scheme {
+    /// Whether endpoints are spoken to in TLS.
+    pub fn is_tls(self) -> bool {
+        matches!(self, Scheme::Https | Scheme::Grpcs | Scheme::Tls)
+    }
+
+    /// Its name, as `scheme` of an upstream says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+            Scheme::Grpc => "grpc",
+            Scheme::Grpcs => "grpcs",
+            Scheme::Tcp => "tcp",
+            Scheme::Tls => "tls",
+            Scheme::Udp => "udp",
+        }
+    }
 }
 
 /// Which `Host` endpoints see.
@@ -254,6 +281,8 @@ pub struct Upstream {
     pub origin: Arc<str>,
     /// The protocol spoken to endpoints.
     pub scheme: Scheme,
+    /// Whether that is over HTTP/2.
+    pub http2: bool,
     /// Its endpoints, in the order written, resolved.
     pub endpoints: Box<[Endpoint]>,
     /// Host names among its nodes that have no address yet.
@@ -266,6 +295,10 @@ pub struct Upstream {
     pub retry_timeout_ms: u64,
     /// Bounds of one attempt.
     pub timeouts: Timeouts,
+    /// How long a stream may be silent, in milliseconds; `None` leaves it to the node.
+    pub stream_idle_ms: Option<u64>,
+    /// What streams tell endpoints of the client before anything else.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Bounds of idle connections.
     pub keepalive: Keepalive,
     /// How TLS is done; kept as the same `Arc` while its settings are.

@@ -5,9 +5,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use anyhow::{Context, bail};
 use yumen_base::IpSet;
 use yumen_config::NodeConfig;
-use yumen_config::node::{Listen, StoreKind};
+use yumen_config::node::{self, Listen, StoreKind, StreamListen};
 use yumen_proxy::debug::DebugKey;
-use yumen_proxy::{ListenerSettings, Settings};
+use yumen_proxy::settings::{Http2Settings, RealIp};
+use yumen_proxy::{ListenerSettings, Settings, StreamProtocol};
 
 use crate::cli::RunArgs;
 
@@ -47,7 +48,7 @@ pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         bail!("the admin listener cannot be opened like this:\n{}", lines.join("\n"));
     }
-    if node.listen.is_empty() {
+    if node.listen.is_empty() && node.stream_listen.is_empty() {
         bail!("there is nothing to listen on: give --listen or --listen-tls");
     }
     Ok(node)
@@ -80,9 +81,37 @@ pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSetting
             backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
             reuse_port: listen.reuse_port,
             defer_accept: listen.defer_accept,
+            proxy_from: networks("listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
+            streams: None,
         })
     };
     node.listen.iter().map(read).collect()
+}
+
+/// The listeners for streams, in the order written.
+pub(crate) fn stream_listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSettings>> {
+    let read = |listen: &StreamListen| {
+        Ok(ListenerSettings {
+            address: address(&listen.address)?,
+            tls: listen.protocol == node::StreamProtocol::Tls,
+            backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
+            reuse_port: listen.reuse_port,
+            // In some protocols it is the server who speaks first.
+            defer_accept: false,
+            proxy_from: networks("stream_listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
+            streams: Some(match listen.protocol {
+                node::StreamProtocol::Tcp => StreamProtocol::Tcp,
+                node::StreamProtocol::Tls => StreamProtocol::Tls,
+                node::StreamProtocol::TlsPassthrough => StreamProtocol::TlsPassthrough,
+                node::StreamProtocol::Udp => StreamProtocol::Udp,
+            }),
+        })
+    };
+    node.stream_listen.iter().map(read).collect()
+}
+
+fn networks(path: &str, written: &[String]) -> anyhow::Result<IpSet> {
+    IpSet::parse(written.iter().map(String::as_str)).map_err(|error| anyhow::anyhow!("{path}: {error}"))
 }
 
 /// Reads `host:port`.
@@ -94,8 +123,7 @@ pub(crate) fn address(text: &str) -> anyhow::Result<SocketAddr> {
 /// The settings workers follow.
 pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
     let (limits, timeouts) = (&node.limits, &node.timeouts);
-    let trusted = IpSet::parse(node.trusted_addresses.iter().map(String::as_str))
-        .map_err(|error| anyhow::anyhow!("trusted_addresses: {error}"))?;
+    let trusted = networks("trusted_addresses", &node.trusted_addresses)?;
     Ok(Settings {
         request_head: head_limits(limits.head_bytes, limits),
         response_head: head_limits(limits.response_head_bytes, limits),
@@ -106,14 +134,36 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         body_timeout_ms: timeouts.body_ms,
         idle_timeout_ms: timeouts.idle_ms,
         send_timeout_ms: timeouts.send_ms,
+        stream_idle_ms: timeouts.stream_idle_ms,
+        udp_idle_ms: timeouts.udp_idle_ms,
+        udp_sessions_max: limits.udp_sessions_per_worker as usize,
         drain_timeout_ms: timeouts.drain_ms,
         server_line: server_line(&node.server_header),
         trusted,
+        real_ip: real_ip(&node.real_ip)?,
+        forwarded: node.forwarded_header,
         recent_requests: node.observe.recent_requests as usize,
+        http2: Http2Settings {
+            enabled: node.http2.enabled,
+            streams_max: node.http2.streams,
+            stream_window_bytes: node.http2.stream_window_bytes,
+            connection_window_bytes: node.http2.connection_window_bytes,
+            upstream_window_bytes: node.http2.upstream_window_bytes,
+            patience: node.http2.control_frames,
+        },
         debug_key: Some(&node.observe.debug_key)
             .filter(|secret| !secret.is_empty())
             .map(|secret| DebugKey::new(secret.as_bytes())),
     })
+}
+
+fn real_ip(settings: &yumen_config::node::RealIp) -> anyhow::Result<Option<RealIp>> {
+    if settings.from.is_empty() {
+        return Ok(None);
+    }
+    let from = IpSet::parse(settings.from.iter().map(String::as_str))
+        .map_err(|error| anyhow::anyhow!("real_ip.from: {error}"))?;
+    Ok(Some(RealIp::new(&settings.source, Some(from), settings.recursive)))
 }
 
 fn server_line(value: &str) -> Vec<u8> {

@@ -135,6 +135,7 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
     let access = Access::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
     state.access = Arc::new(access);
     state.api_version = node.admin.api_version;
+    state.stream_routes = !node.stream_listen.is_empty();
     Ok(state)
 }
 

@@ -1,5 +1,6 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
@@ -14,7 +15,7 @@ use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, Sto
 use yumen_plugin::Carry;
 use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
 use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{Counters, Listener, ListenerSettings, Settings, WorkerParts};
+use yumen_proxy::{Counters, Datagrams, Listener, ListenerSettings, Settings, StreamProtocol, WorkerParts};
 use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let acceptor = tls.acceptor(&node, &publisher)?;
     let fleet = Fleet::start(&node, workers, &place, &publisher, &listeners, &acceptor, &draining)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
-    listeners.sockets.clear();
+    listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let probes = supervisor.counters();
     runtime.spawn(supervisor.supervise(control.snapshots.clone()));
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 }
 
 fn start_logs(node: &NodeConfig) {
-    use tracing_subscriber::filter::LevelFilter;
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
     let level = match node.logs.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -106,8 +107,13 @@ fn start_logs(node: &NodeConfig) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
+    let mut filter = EnvFilter::default().add_directive(level.into());
+    if level <= LevelFilter::INFO {
+        // The HTTP/2 library warns of what peers do wrong: a peer must not fill the log.
+        filter = filter.add_directive("h2=off".parse().expect("a target and a level"));
+    }
     let builder = tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
         // Colours are for people: a file or a collector gets plain text.
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
@@ -124,12 +130,25 @@ struct Listeners {
     settings: Vec<ListenerSettings>,
     /// By listener, then by worker.
     sockets: Vec<Vec<std::net::TcpListener>>,
+    /// Addresses and sockets for datagrams, the sockets by worker.
+    datagrams: Vec<(SocketAddr, Vec<std::net::UdpSocket>)>,
 }
 
 impl Listeners {
     fn bind(node: &NodeConfig, workers: usize) -> anyhow::Result<Listeners> {
+        let (udp, streams): (Vec<_>, Vec<_>) = node::stream_listeners(node)?
+            .into_iter()
+            .partition(|listener| listener.streams == Some(StreamProtocol::Udp));
         let mut settings = node::listeners(node)?;
+        settings.extend(streams);
         let mut sockets = Vec::new();
+        let mut datagrams = Vec::new();
+        for listener in &udp {
+            let bound = yumen_proxy::bind_datagrams(listener, workers)
+                .with_context(|| format!("cannot listen on {} for datagrams", listener.address))?;
+            let address = bound.first().map_or(Ok(listener.address), std::net::UdpSocket::local_addr)?;
+            datagrams.push((address, bound));
+        }
         for listener in &mut settings {
             let bound = yumen_proxy::listener::bind(listener, workers)
                 .with_context(|| format!("cannot listen on {}", listener.address))?;
@@ -138,7 +157,13 @@ impl Listeners {
             }
             sockets.push(bound);
         }
-        Ok(Listeners { settings, sockets })
+        Ok(Listeners { settings, sockets, datagrams })
+    }
+
+    /// Closes the handles kept here.
+    fn release(&mut self) {
+        self.sockets.clear();
+        self.datagrams.iter_mut().for_each(|(_, sockets)| sockets.clear());
     }
 
     /// The configuration with the ports that were really bound.
@@ -211,7 +236,7 @@ impl Fleet {
                 drain: draining.clone(),
                 seed: seed()?,
             };
-            let sockets = listeners.of_worker(id, acceptor)?;
+            let sockets = (listeners.of_worker(id, acceptor)?, listeners.datagrams_of_worker(id)?);
             fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
             fleet.counters.push(counters);
             fleet.applied.push(applied);
@@ -232,9 +257,18 @@ impl Listeners {
         let all = self.settings.iter().zip(&self.sockets);
         all.map(|(settings, sockets)| {
             let socket = sockets[worker].try_clone()?;
-            Ok(Listener { socket, tls: settings.tls.then(|| acceptor.clone()) })
+            let tls = settings.tls.then(|| match settings.streams {
+                Some(_) => acceptor.for_streams(),
+                None => acceptor.clone(),
+            });
+            Ok(Listener { socket, tls, proxy_from: settings.proxy_from.clone(), streams: settings.streams })
         })
         .collect()
+    }
+
+    fn datagrams_of_worker(&self, worker: usize) -> anyhow::Result<Vec<Datagrams>> {
+        let sockets = self.datagrams.iter().map(|(_, sockets)| sockets[worker].try_clone());
+        Ok(sockets.map(|socket| Ok(Datagrams { socket: socket? })).collect::<std::io::Result<_>>()?)
     }
 }
 
@@ -242,7 +276,7 @@ fn start_worker(
     node: &NodeConfig,
     place: Placement,
     parts: WorkerParts,
-    listeners: Vec<Listener>,
+    (listeners, datagrams): (Vec<Listener>, Vec<Datagrams>),
 ) -> anyhow::Result<JoinHandle<()>> {
     let affinity = node.workers.cpu_affinity.clone();
     let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
@@ -250,7 +284,7 @@ fn start_worker(
     Ok(thread.spawn(move || {
         let id = parts.id;
         process::settle_worker(id, &affinity, nice, &place.cpus);
-        if let Err(error) = yumen_proxy::run::worker(parts, listeners) {
+        if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams) {
             tracing::error!(worker = id, %error, "worker could not start");
         }
     })?)
@@ -300,12 +334,20 @@ fn announce(
     for listener in &listeners.settings {
         tracing::info!(address = %listener.address, tls = listener.tls, "listening");
     }
+    for (address, _) in &listeners.datagrams {
+        tracing::info!(%address, "listening for datagrams");
+    }
     tracing::info!(open_files, workers, "ready");
     let mut lines = Vec::new();
     for listener in &listeners.settings {
-        let scheme = if listener.tls { "https" } else { "http" };
-        lines.push(format!("  {scheme:<8} {scheme}://{}", listener.address));
+        let address = listener.address;
+        lines.push(match (listener.streams, listener.tls) {
+            (Some(protocol), _) => format!("  stream   {} {address}", protocol.name()),
+            (None, true) => format!("  https    https://{address}"),
+            (None, false) => format!("  http     http://{address}"),
+        });
     }
+    lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
     if let Some(admin) = operators.admin {
         lines.push(format!("  admin    http://{admin}/apisix/admin"));
     }
@@ -328,7 +370,7 @@ fn announce(
             keys.admin, keys.viewer
         ));
     }
-    if let Some(first) = listeners.settings.first() {
+    if let Some(first) = listeners.settings.first().filter(|first| first.streams.is_none()) {
         let (scheme, insecure) = if first.tls { ("https", "-k ") } else { ("http", "") };
         lines.push(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", first.address));
     }

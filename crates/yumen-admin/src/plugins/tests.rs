@@ -17,8 +17,10 @@ async fn the_list_is_in_running_order_and_names_only_what_runs() {
     let priorities: Vec<i32> =
         listed.iter().map(|name| state.registry.get(name).unwrap().kind.priority).collect();
     assert!(priorities.is_sorted_by(|a, b| a >= b), "{listed:?} {priorities:?}");
-    assert_eq!(listed.len(), state.registry.iter().count());
-    assert_eq!(get("/list?subsystem=stream").await.json(), json!([]));
+    let http = state.registry.iter().filter(|one| one.kind.serves.http()).count();
+    assert_eq!(listed.len(), http);
+    let streams = json!(["ip-restriction", "limit-conn", "mqtt-proxy", "prometheus"]);
+    assert_eq!(get("/list?subsystem=stream").await.json(), streams);
 }
 
 #[tokio::test]
@@ -36,7 +38,9 @@ async fn all_plugins_are_described_for_the_editor() {
         (&all["jwt-auth"]["inactive"], &all["jwt-auth"]["schema"]["type"]),
         (&json!(true), &json!("object"))
     );
-    assert_eq!(get("?all=true&subsystem=stream").await.json(), json!({}));
+    let streams = get("?all=true&subsystem=stream").await.json();
+    assert_eq!(streams["mqtt-proxy"]["schema"]["required"], json!(["protocol_level"]));
+    assert!(streams.get("cors").is_none() && all.get("mqtt-proxy").is_none());
     assert_eq!(get("/cors?all=true").await.json(), all);
 }
 
@@ -45,6 +49,9 @@ async fn one_plugin_is_shown_or_told_missing() {
     let table = [
         ("/cors", 200, ""),
         ("/cors?subsystem=stream", 404, "plugin not found in subsystem stream"),
+        ("/mqtt-proxy", 404, "plugin not found in subsystem http"),
+        ("/mqtt-proxy?subsystem=stream", 200, ""),
+        ("/limit-conn?subsystem=stream", 200, ""),
         ("/nonesuch", 404, "plugin not found in subsystem http"),
         ("/cors?subsystem=mail", 400, "unsupported subsystem: mail"),
         ("/reload", 405, "please use PUT method to reload the plugins, GET method is not allowed."),

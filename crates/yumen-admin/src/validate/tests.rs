@@ -222,6 +222,11 @@ fn certificates_secrets_metadata_and_protos_have_their_rules() {
         (Kind::StreamRoutes, json!({ "server_port": 9100, "upstream_id": 1 }), ""),
         (
             Kind::StreamRoutes,
+            json!({ "upstream_id": 1, "plugins": { "mqtt-proxy": { "protocol_level": 4 } } }),
+            "",
+        ),
+        (
+            Kind::StreamRoutes,
             json!({ "server_port": 0 }),
             "invalid configuration: property \"server_port\" validation failed: expected 0 to be at least 1",
         ),

@@ -20,6 +20,10 @@ pub struct Listen {
     /// Whether each worker has a socket of its own and the system spreads connections; otherwise they share
     /// one.
     pub reuse_port: bool,
+    /// Peers that begin every connection with a PROXY header, version 1 or 2, which says who the client is:
+    /// addresses and networks, such as those of a load balancer in front. From all others no header is
+    /// read.
+    pub proxy_protocol_from: Vec<String>,
 }
 
 impl Default for Listen {
@@ -30,8 +34,53 @@ impl Default for Listen {
             backlog: 65535,
             defer_accept: true,
             reuse_port: true,
+            proxy_protocol_from: Vec::new(),
         }
     }
+}
+
+/// One socket for streams.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamListen {
+    /// Address and port.
+    pub address: String,
+    /// `tcp` passes bytes, `tls` ends TLS here, `tls_passthrough` looks for the server name and passes TLS
+    /// on, `udp` passes datagrams.
+    pub protocol: StreamProtocol,
+    /// How many connections may wait to be accepted; the system clamps it.
+    #[schemars(range(min = 1))]
+    pub backlog: u32,
+    /// Whether each worker has a socket of its own; always so for `udp`.
+    pub reuse_port: bool,
+    /// As in `listen`; not for `udp`.
+    pub proxy_protocol_from: Vec<String>,
+}
+
+impl Default for StreamListen {
+    fn default() -> Self {
+        StreamListen {
+            address: "127.0.0.1:9100".into(),
+            protocol: StreamProtocol::Tcp,
+            backlog: 65535,
+            reuse_port: true,
+            proxy_protocol_from: Vec::new(),
+        }
+    }
+}
+
+/// What a socket for streams carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamProtocol {
+    /// Bytes.
+    Tcp,
+    /// Bytes inside TLS, which ends here.
+    Tls,
+    /// TLS that goes on as it came.
+    TlsPassthrough,
+    /// Datagrams.
+    Udp,
 }
 
 /// The threads that serve traffic.

@@ -12,7 +12,20 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_told_with_path_and_hint() {
-    let table: [(&str, &[&str]); 10] = [
+    let table: [(&str, &[&str]); 13] = [
+        (
+            "stream_listen: [{address: nowhere}, {protocol: udp, proxy_protocol_from: [10.0.0.1]}]\n",
+            &[
+                "error: yumen.yaml at stream_listen[0].address: \"nowhere\" is no address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
+                "error: yumen.yaml at stream_listen[1].proxy_protocol_from: PROXY headers are read of connections, not of datagrams",
+            ],
+        ),
+        (
+            "listen: [{proxy_protocol_from: [lb]}]\n",
+            &[
+                "error: yumen.yaml at listen[0].proxy_protocol_from[0]: \"lb\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
+            ],
+        ),
         (
             "observe: {debug_key: short}\n",
             &[
@@ -64,6 +77,12 @@ fn what_is_wrong_is_told_with_path_and_hint() {
             "trusted_addresses: [10.0.0.0/33]\n",
             &[
                 "error: yumen.yaml at trusted_addresses[0]: \"10.0.0.0/33\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
+            ],
+        ),
+        (
+            "real_ip: {from: [proxy]}\n",
+            &[
+                "error: yumen.yaml at real_ip.from[0]: \"proxy\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
             ],
         ),
         ("- 1\n", &["error: yumen.yaml: wrong type: expected object, got table"]),

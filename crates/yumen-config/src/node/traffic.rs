@@ -21,6 +21,9 @@ pub struct Limits {
     /// The most client connections of one worker; more are closed at once.
     #[schemars(range(min = 1))]
     pub connections_per_worker: u32,
+    /// The most sessions of datagrams of one worker; datagrams that would begin more are dropped.
+    #[schemars(range(min = 1))]
+    pub udp_sessions_per_worker: u32,
     /// The longest response head an upstream may send, in bytes; a longer one is answered 502.
     #[schemars(range(min = 1024, max = 65536))]
     pub response_head_bytes: u32,
@@ -34,8 +37,29 @@ impl Default for Limits {
             fields: 100,
             body_bytes: 0,
             connections_per_worker: 65536,
+            udp_sessions_per_worker: 16384,
             response_head_bytes: 65536,
         }
+    }
+}
+
+/// Where a proxy before this node tells the client's address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RealIp {
+    /// The proxies that are believed: addresses and networks. None means nobody is.
+    pub from: Vec<String>,
+    /// The variable that holds the address, such as `http_x_real_ip`; of the lists `http_x_forwarded_for` and
+    /// `http_forwarded` the last address counts.
+    #[schemars(length(min = 1))]
+    pub source: String,
+    /// Whether believed addresses at the end of a list are stepped over.
+    pub recursive: bool,
+}
+
+impl Default for RealIp {
+    fn default() -> Self {
+        RealIp { from: Vec::new(), source: "http_x_real_ip".to_owned(), recursive: false }
     }
 }
 
@@ -55,6 +79,12 @@ pub struct Timeouts {
     /// For a client to take what was sent.
     #[schemars(range(min = 1))]
     pub send_ms: u64,
+    /// Between two pieces of a TCP stream in either direction, where its upstream does not say.
+    #[schemars(range(min = 1))]
+    pub stream_idle_ms: u64,
+    /// Between two datagrams of a session, where its upstream does not say.
+    #[schemars(range(min = 1))]
+    pub udp_idle_ms: u64,
     /// For running exchanges when the node stops.
     pub drain_ms: u64,
     /// To connect to an endpoint, where neither route nor upstream says.
@@ -75,6 +105,8 @@ impl Default for Timeouts {
             body_ms: 60_000,
             idle_ms: 60_000,
             send_ms: 60_000,
+            stream_idle_ms: 600_000,
+            udp_idle_ms: 60_000,
             drain_ms: 30_000,
             upstream_connect_ms: 60_000,
             upstream_send_ms: 60_000,
@@ -100,6 +132,43 @@ pub struct UpstreamKeepalive {
 impl Default for UpstreamKeepalive {
     fn default() -> Self {
         UpstreamKeepalive { size: 320, idle_ms: 60_000, requests: 1000 }
+    }
+}
+
+/// What one connection of HTTP/2 may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http2 {
+    /// Whether clients may speak it: over TLS as they settle it, else if they begin with it.
+    pub enabled: bool,
+    /// The most streams a client has open at once; more are refused.
+    #[schemars(range(min = 1, max = 100000))]
+    pub streams: u32,
+    /// How much a peer sends on one stream before any of it was passed on, in bytes.
+    #[schemars(range(min = 65535, max = 16777216))]
+    pub stream_window_bytes: u32,
+    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes.
+    #[schemars(range(min = 65535, max = 1073741824))]
+    pub connection_window_bytes: u32,
+    /// The same for an endpoint, whose connection carries the answers to many clients.
+    #[schemars(range(min = 65535, max = 1073741824))]
+    pub upstream_window_bytes: u32,
+    /// How many control frames a peer sends at once that move no data, such as pings and settings; one that
+    /// takes a request back counts as six. More end the connection. Requests, bodies and time give some back.
+    #[schemars(range(min = 100, max = 1000000))]
+    pub control_frames: u32,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Http2 {
+            enabled: true,
+            streams: 128,
+            stream_window_bytes: 65536,
+            connection_window_bytes: 1_048_576,
+            upstream_window_bytes: 8_388_608,
+            control_frames: 2000,
+        }
     }
 }
 

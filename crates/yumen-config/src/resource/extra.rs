@@ -1,4 +1,4 @@
-//! Resources accepted and kept, but not compiled yet: protos and stream routes.
+//! Stream routes; and protos, which are accepted and kept, but not compiled yet.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

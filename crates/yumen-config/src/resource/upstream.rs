@@ -58,6 +58,10 @@ pub struct Upstream {
     /// What is spoken to the endpoints.
     #[serde(default)]
     pub scheme: Scheme,
+    /// Which version of HTTP `http` and `https` endpoints are asked in; `grpc` and `grpcs` are always 2.
+    /// Beyond APISIX.
+    #[serde(default)]
+    pub http_version: HttpVersion,
     /// Which host the endpoints are told.
     #[serde(default)]
     pub pass_host: PassHost,
@@ -66,6 +70,8 @@ pub struct Upstream {
     pub upstream_host: Option<String>,
     /// Idle connections kept open to the endpoints.
     pub keepalive_pool: Option<KeepalivePool>,
+    /// What stream routes tell endpoints of the client, as the first bytes of a connection. Beyond APISIX.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// TLS towards the endpoints.
     pub tls: Option<UpstreamTls>,
     /// Health checks.
@@ -145,6 +151,28 @@ impl Scheme {
             Scheme::Tcp | Scheme::Tls | Scheme::Udp | Scheme::Kafka => None,
         }
     }
+}
+
+/// A version of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum HttpVersion {
+    /// HTTP/1.1, a request at a time on a connection.
+    #[default]
+    #[serde(rename = "1.1")]
+    V1_1,
+    /// HTTP/2, many requests on a connection; without TLS the endpoint must know it beforehand.
+    #[serde(rename = "2")]
+    V2,
+}
+
+/// The version of a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// Which host the endpoints are told.

@@ -1,13 +1,14 @@
 //! Series on their way out: workers added up, under the names and labels dashboards know.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_base::Histogram;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 
-use super::series::{Metrics, Series};
+use super::series::{Metrics, STREAM, Series};
 
 /// Labels to leave empty, by metric. Metrics that do not exist here are let through.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -119,7 +120,9 @@ impl Gather for Metrics {
         let mut status: BTreeMap<Row, u64> = BTreeMap::new();
         let mut bandwidth: BTreeMap<Row, u64> = BTreeMap::new();
         let mut latency: BTreeMap<Row, Sum> = BTreeMap::new();
-        for series in self.all() {
+        let (streams, series): (Vec<_>, Vec<_>) =
+            self.all().into_iter().partition(|series| series.source == STREAM);
+        for series in series {
             let row = blank(status_row(&series), &disabled.http_status);
             *status.entry(row).or_default() += series.requests.get();
             for (kind, bytes) in [("ingress", &series.received_bytes), ("egress", &series.sent_bytes)] {
@@ -141,5 +144,23 @@ impl Gather for Metrics {
         out.push(family("apisix_http_latency", help, MetricKind::Histogram, latency));
         let help = "Bytes received from clients and sent to them.";
         out.push(family("apisix_bandwidth", help, MetricKind::Counter, numbers(bandwidth)));
+        gather_streams(&streams, out);
     }
+}
+
+fn gather_streams(streams: &[Arc<Series>], out: &mut Vec<Family>) {
+    let mut connections: BTreeMap<Row, u64> = BTreeMap::new();
+    let mut bandwidth: BTreeMap<Row, u64> = BTreeMap::new();
+    for series in streams {
+        let route = ("route", series.route.to_string());
+        *connections.entry(vec![route.clone()]).or_default() += series.requests.get();
+        for (kind, bytes) in [("ingress", &series.received_bytes), ("egress", &series.sent_bytes)] {
+            let row = vec![("type", kind.to_owned()), route.clone()];
+            *bandwidth.entry(row).or_default() += bytes.get();
+        }
+    }
+    let help = "Connections and sessions of streams that have ended.";
+    out.push(family("apisix_stream_connection_total", help, MetricKind::Counter, numbers(connections)));
+    let help = "Bytes of streams received from clients and sent to them.";
+    out.push(family("apisix_stream_bandwidth", help, MetricKind::Counter, numbers(bandwidth)));
 }

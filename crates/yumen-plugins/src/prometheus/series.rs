@@ -25,8 +25,11 @@ const BOUNDS_US: &[u64] = &[
     10_000_000, 30_000_000, 60_000_000,
 ];
 
+/// The source of streams, which are counted by route and in families of their own.
+pub(super) const STREAM: &str = "stream";
+
 /// What one exchange is counted under. No endpoint stands for none chosen.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Labels<'a> {
     pub(super) status: u16,
     pub(super) source: &'static str,

@@ -196,3 +196,29 @@ fn what_a_log_phase_costs() {
     }
     println!("{} ns", begun.elapsed().as_nanos() / u128::from(rounds));
 }
+
+#[test]
+fn streams_are_counted_by_route_in_families_of_their_own() {
+    let bench = Bench::new();
+    let _held = held(&bench);
+    let plugin = bench.plugin("prometheus", json!({}));
+    let route = yumen_plugin::RouteInfo { id: "db".into(), name: "orders".into(), ..Default::default() };
+    for name in [false, false, true] {
+        let plugin =
+            if name { bench.plugin("prometheus", json!({"prefer_name": true})) } else { plugin.clone() };
+        let mut ex = bench.exchange("GET / HTTP/1.1");
+        ex.route = Some(&route);
+        ex.stream = Some(yumen_plugin::StreamFacts { protocol: "tcp", mqtt_client_id: None });
+        plugin.log(&ex, &PROXIED);
+    }
+    let families = gather(&bench);
+    assert_eq!(lines(&families, "apisix_stream_connection_total"), ["route=db 2", "route=orders 1"]);
+    let bandwidth = [
+        "type=egress route=db 500",
+        "type=egress route=orders 250",
+        "type=ingress route=db 200",
+        "type=ingress route=orders 100",
+    ];
+    assert_eq!(lines(&families, "apisix_stream_bandwidth"), bandwidth);
+    assert!(lines(&families, "apisix_http_status").is_empty());
+}

@@ -112,7 +112,7 @@ fn tls_of(
         Err(_) if !verify => ServerName::from(address),
         name => name?,
     };
-    Ok((tls::shared_config(&settings)?, name))
+    Ok((tls::shared_config(&settings, false)?, name))
 }
 
 /// The host of `host:port`.

@@ -104,6 +104,9 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
     Arc::new(Upstream {
         origin: origin.into(),
         scheme: Scheme::Http,
+        http2: false,
+        stream_idle_ms: None,
+        proxy_protocol: None,
         endpoints: endpoints.into(),
         balancer: Balancer::LeastConn,
         pass_host: PassHost::Pass,

@@ -38,6 +38,19 @@ pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Response
     }
 }
 
+/// Why a stream is not passed on, if the certificate it asked for wants one of the client. Streams have no
+/// path that could be exempt.
+pub(crate) fn refuses_stream(snapshot: &Snapshot, tls: &TlsInfo) -> Option<String> {
+    let certificate = snapshot.certificate(tls.sni.as_deref().unwrap_or_default())?;
+    certificate.client.as_ref()?;
+    let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<Rules>());
+    match verdict(rules, tls) {
+        ClientVerdict::Verified => None,
+        ClientVerdict::Absent => Some("a client certificate is required".to_owned()),
+        ClientVerdict::Failed(reason) => Some(format!("the client certificate is refused: {reason}")),
+    }
+}
+
 /// Under the rules now in force, which may have changed since the handshake.
 fn verdict(rules: Option<&Rules>, tls: &TlsInfo) -> ClientVerdict {
     match rules {

@@ -2,16 +2,17 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use rustls::{ServerConfig, SupportedCipherSuite};
+use rustls::SupportedCipherSuite;
 use tokio::sync::mpsc::UnboundedSender;
 use yumen_snapshot::compile::{HandshakeRules, LoadTls, Loaded};
 
 use super::clients::{ClientCheck, roots};
 use super::pair::Pair;
 use super::provider::{Versions, suites};
+use super::variants::Configs;
 
 /// Reads certificates for compilers.
 #[derive(Default)]
@@ -28,8 +29,8 @@ pub(super) struct Rules {
     pub(super) versions: Option<Versions>,
     pub(super) suites: Option<Vec<SupportedCipherSuite>>,
     pub(super) client: Option<Arc<ClientCheck>>,
-    /// Made by the acceptor, once, by what is carried.
-    pub(super) configs: [OnceLock<Arc<ServerConfig>>; 2],
+    /// Made by the acceptor, once.
+    pub(super) configs: Configs,
 }
 
 impl Loader {
@@ -84,7 +85,7 @@ impl Rules {
         }
         let suites = written.ciphers.map(suites).transpose().map_err(|error| ("ssl_ciphers", error))?;
         let client = written.client.as_ref().map(ClientCheck::new).transpose()?;
-        Ok(Rules { id, versions, suites, client: client.map(Arc::new), configs: Default::default() })
+        Ok(Rules { id, versions, suites, client: client.map(Arc::new), configs: Configs::default() })
     }
 }
 

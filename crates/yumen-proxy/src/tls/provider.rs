@@ -32,7 +32,14 @@ const SUITES: [(&str, &str); 9] = [
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let make = || {
-        let provider = CryptoProvider { kx_groups: GROUPS.to_vec(), ..aws_lc_rs::default_provider() };
+        let mut provider = CryptoProvider { kx_groups: GROUPS.to_vec(), ..aws_lc_rs::default_provider() };
+        // As clients are told it: AES-128 is as safe as the curves are, and a handshake with SHA-256 costs a
+        // tenth less. The sort is stable, so that the order is otherwise the library's.
+        provider.cipher_suites.sort_by_key(|suite| match suite.suite().as_str().unwrap_or_default() {
+            name if name.contains("AES_128") => 0,
+            name if name.contains("AES_256") => 1,
+            _ => 2,
+        });
         Arc::new(provider)
     };
     PROVIDER.get_or_init(make).clone()

@@ -46,8 +46,8 @@ fn acceptor_for(names: &[&str]) -> Acceptor {
         publisher,
         default: None,
         versions: Versions { tls12: true, tls13: true },
-        http2: false,
         ciphers: Vec::new(),
+        http2: false,
         tickets: None,
         sessions_max: 0,
         challenges: Arc::default(),
@@ -72,7 +72,9 @@ fn shake_hands(acceptor: &Acceptor, name: &str, groups: &[&'static dyn Supported
         .with_custom_certificate_verifier(upstream::unverified())
         .with_no_client_auth();
     let mut client = ClientConnection::new(Arc::new(config), server_name(name).unwrap()).unwrap();
-    let mut server = ServerConnection::new(acceptor.shared.plain[0].clone()).unwrap();
+    let variant = Variant { streams: false, clients_order: false };
+    let config = acceptor.shared.config(variant, None).unwrap();
+    let mut server = ServerConnection::new(config).unwrap();
     let mut hello = Vec::new();
     client.write_tls(&mut hello).unwrap();
     server.read_tls(&mut &hello[..]).unwrap();

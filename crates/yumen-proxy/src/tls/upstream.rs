@@ -8,36 +8,46 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use yumen_snapshot::{Upstream, UpstreamTls};
 
+use super::HTTP2;
 use super::clients::roots;
 use super::pair;
 use super::provider::provider;
 
-type Known = Vec<(UpstreamTls, Arc<ClientConfig>)>;
+type Known = Vec<(UpstreamTls, bool, Arc<ClientConfig>)>;
 
 /// The client settings of an upstream, made once and shared by all with the same settings, so that
 /// sessions are resumed across configuration changes.
-pub(crate) fn client_config(upstream: &Upstream) -> Result<Arc<ClientConfig>, String> {
+pub(crate) fn client_config(upstream: &Upstream, http2: bool) -> Result<Arc<ClientConfig>, String> {
+    if http2 {
+        // Its connections are few: the shared table is quick enough.
+        return shared_config(&upstream.tls, true);
+    }
     if let Some(config) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
         return Ok(config);
     }
-    let config = shared_config(&upstream.tls)?;
+    let config = shared_config(&upstream.tls, false)?;
     Ok(upstream.tls_cache.get_or_init(|| config.clone()).clone().downcast().unwrap_or(config))
 }
 
 /// Settings remembered; past this the oldest goes.
 const KNOWN_MAX: usize = 1024;
 
-pub(crate) fn shared_config(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, String> {
+/// `http2` is whether that is asked for in the handshake.
+pub(crate) fn shared_config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, config)) = known.iter().find(|(settings, _)| settings == tls) {
+    if let Some((.., config)) = known.iter().find(|known| known.0 == *tls && known.1 == http2) {
         return Ok(config.clone());
     }
-    let config = Arc::new(build_client(tls)?);
+    let mut config = build_client(tls)?;
+    if http2 {
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+    }
+    let config = Arc::new(config);
     if known.len() >= KNOWN_MAX {
         known.remove(0);
     }
-    known.push((tls.clone(), config.clone()));
+    known.push((tls.clone(), http2, config.clone()));
     Ok(config)
 }
 

@@ -51,8 +51,7 @@ impl Gateway {
         let names = Names { upstream: upstream.local_addr().unwrap().port(), gateway: 0 };
         publisher.publish(compile(&String::from_utf8(names.put(case.config.as_bytes())).unwrap()));
         let address = "127.0.0.1:0".parse().unwrap();
-        let listening =
-            ListenerSettings { address, tls: false, backlog: 128, reuse_port: true, defer_accept: false };
+        let listening = ListenerSettings::plain(address);
         let socket = listener::bind(&listening, 1).unwrap().pop().unwrap();
         let address = socket.local_addr().unwrap();
         let (drain, draining) = watch::channel(false);
@@ -68,7 +67,7 @@ impl Gateway {
                 drain: draining,
                 seed: 1,
             };
-            run::worker(parts, vec![Listener { socket, tls: None }]).unwrap();
+            run::worker(parts, vec![Listener::plain(socket)], Vec::new()).unwrap();
         });
         Gateway { address, upstream, drain, thread: Some(thread) }
     }

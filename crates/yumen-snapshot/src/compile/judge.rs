@@ -11,7 +11,7 @@ use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Registry, Setup};
 
 use super::settings::{Known, PluginFlaw, Side};
-use super::{LoadCertificate, certificate, route};
+use super::{LoadCertificate, certificate, route, stream};
 
 /// What judging depends on beside the object.
 #[derive(Clone, Copy)]
@@ -89,9 +89,12 @@ impl Judge<'_> {
                 let written = decode_value::<config::Ssl>(copy)?;
                 certificate::load(self.load_certificate, &written).map(drop)
             }
-            Kind::Upstreams | Kind::Protos | Kind::StreamRoutes | Kind::Secrets | Kind::Tests => {
-                Ok(config::check(kind, copy)?)
+            Kind::StreamRoutes => {
+                let written = decode_value::<config::StreamRoute>(copy)?;
+                stream::check_matching(&written).map_err(|(path, message)| Invalid::at(path, message))?;
+                self.plugins(written.plugins, Side::Stream)
             }
+            Kind::Upstreams | Kind::Protos | Kind::Secrets | Kind::Tests => Ok(config::check(kind, copy)?),
         }
     }
 

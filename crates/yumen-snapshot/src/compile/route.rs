@@ -44,10 +44,10 @@ pub(super) struct RouteHeld {
 /// What is kept of a service.
 #[derive(Debug)]
 pub(super) struct ServiceHeld {
-    name: Box<str>,
+    pub(super) name: Box<str>,
     hosts: Arc<[Box<str>]>,
-    plugins: PluginSet,
-    goes: Goes,
+    pub(super) plugins: PluginSet,
+    pub(super) goes: Goes,
     enable_websocket: Option<bool>,
 }
 
@@ -169,7 +169,7 @@ impl Compiler {
     }
 
     /// Where an object sends requests; its own upstream is placed. The last step that can fail.
-    fn stage_goes(
+    pub(super) fn stage_goes(
         &mut self,
         name: &Name,
         inline: Option<config::Upstream>,
@@ -403,7 +403,7 @@ fn held_refs(held: &RouteHeld) -> impl Iterator<Item = Name> {
 }
 
 /// The metadata objects that plugins look at.
-fn uses<'e>(entries: impl Iterator<Item = &'e Entry>) -> impl Iterator<Item = Name> {
+pub(super) fn uses<'e>(entries: impl Iterator<Item = &'e Entry>) -> impl Iterator<Item = Name> {
     entries.map(|entry| Name::new(Kind::PluginMetadata, entry.name()))
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 use yumen_config::{Invalid, schema};
-use yumen_plugin::kind::ConsumerKey;
+use yumen_plugin::kind::{ConsumerKey, Registered};
 use yumen_plugin::{Expr, Kind, Meta, Plugin, Registry, Setup};
 
 /// Whose plugins they are.
@@ -14,11 +14,16 @@ use yumen_plugin::{Expr, Kind, Meta, Plugin, Registry, Setup};
 pub(crate) enum Side {
     /// They run for requests.
     Traffic,
+    /// They run for streams.
+    Stream,
     /// Authentication plugins hold keys, the others run.
     Consumer,
     /// Authentication plugins hold keys, no other is allowed.
     Credential,
 }
+
+/// Plugins of APISIX that may stand on stream routes and are not built for them.
+const STREAMS_INACTIVE: &[&str] = &["syslog", "traffic-split"];
 
 /// Which plugins there are.
 #[derive(Clone, Copy)]
@@ -85,8 +90,13 @@ impl<'k> Known<'k> {
         if !settings.is_object() && !settings.is_array() {
             return Err(PluginFlaw::NotAnObject(settings.to_string()));
         }
-        let registered = self.registry.get(name);
-        if registered.is_none() && !self.inactive.contains(&name) {
+        let serves = |one: &&Registered| match side {
+            Side::Stream => one.kind.serves.streams(),
+            _ => one.kind.serves.http(),
+        };
+        let inactive = if side == Side::Stream { STREAMS_INACTIVE } else { self.inactive };
+        let registered = self.registry.get(name).filter(serves);
+        if registered.is_none() && !inactive.contains(&name) {
             return Err(PluginFlaw::Unknown);
         }
         if registered.is_some_and(|one| !one.kind.is_auth) && side == Side::Credential {
@@ -95,7 +105,7 @@ impl<'k> Known<'k> {
         let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
         let Some(registered) = registered else { return Ok(Parsed::Inactive) };
         let kind = &registered.kind;
-        if side != Side::Traffic && kind.is_auth {
+        if matches!(side, Side::Consumer | Side::Credential) && kind.is_auth {
             let key = registered
                 .consumer_key(settings)
                 .unwrap_or_else(|| Err(Invalid::new("the plugin cannot be configured on a consumer")));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{Kind, decode};
+use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_plugin::{Template, Var};
 
 use super::{Compiler, Name};
@@ -172,6 +173,9 @@ impl Compiler {
             Kind::Services => {
                 (decode::<config::Service>(&json).ok().and_then(|one| one.upstream), "upstream")
             }
+            Kind::StreamRoutes => {
+                (decode::<config::StreamRoute>(&json).ok().and_then(|one| one.upstream), "upstream")
+            }
             _ => (decode::<config::Route>(&json).ok().and_then(|one| one.upstream), "upstream"),
         };
         match upstream {
@@ -185,6 +189,11 @@ impl Compiler {
         let scheme = match written.scheme {
             config::Scheme::Http => Scheme::Http,
             config::Scheme::Https => Scheme::Https,
+            config::Scheme::Grpc => Scheme::Grpc,
+            config::Scheme::Grpcs => Scheme::Grpcs,
+            config::Scheme::Tcp => Scheme::Tcp,
+            config::Scheme::Tls => Scheme::Tls,
+            config::Scheme::Udp => Scheme::Udp,
             other => return refuse("scheme", format!("scheme {other:?} is not supported in this version")),
         };
         let Some(nodes) = &written.nodes else {
@@ -200,6 +209,8 @@ impl Compiler {
             balancer: self.balancer(written, &origin, &endpoints),
             origin,
             scheme,
+            http2: written.http_version == config::HttpVersion::V2
+                || matches!(scheme, Scheme::Grpc | Scheme::Grpcs),
             pass_host: match written.pass_host {
                 config::PassHost::Pass => PassHost::Pass,
                 config::PassHost::Node => PassHost::Node,
@@ -215,6 +226,11 @@ impl Compiler {
             endpoints,
             retry_timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
             timeouts: written.timeout.as_ref().map_or(self.env.defaults.timeouts, timeouts),
+            stream_idle_ms: written.timeout.as_ref().map(timeouts).map(|all| all.send_ms.max(all.read_ms)),
+            proxy_protocol: written.proxy_protocol.map(|version| match version {
+                config::ProxyProtocol::V1 => ProxyVersion::V1,
+                config::ProxyProtocol::V2 => ProxyVersion::V2,
+            }),
             keepalive: written.keepalive_pool.map_or(self.env.defaults.keepalive, |pool| Keepalive {
                 size: pool.size,
                 idle_timeout_ms: millis(pool.idle_timeout),
@@ -325,11 +341,14 @@ struct Naming {
 
 impl Naming {
     fn new(scheme: Scheme, tls: &UpstreamTls, checks: Option<&Checks>) -> Naming {
-        let (scheme, default_port) = match scheme {
-            Scheme::Http => ("http", 80),
-            Scheme::Https => ("https", 443),
+        let default_port = match scheme {
+            // Nothing is left out where nothing is usual.
+            Scheme::Tcp | Scheme::Tls | Scheme::Udp => 0,
+            _ if scheme.is_tls() => 443,
+            _ => 80,
         };
-        let tls = if default_port == 443 { format!("{:032x}", tls_identity(tls)) } else { String::new() };
-        Naming { scheme, default_port, tls, checks: checks.map(|checks| format!("{checks:?}")) }
+        let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
+        let checks = checks.map(|checks| format!("{checks:?}"));
+        Naming { scheme: scheme.name(), default_port, tls, checks }
     }
 }

@@ -7,7 +7,7 @@ use yumen_base::Problem;
 use yumen_config::Kind;
 
 use super::{Lint, Texts};
-use crate::{Scheme, Upstream};
+use crate::Upstream;
 
 /// Fields that name an object, and its kind.
 const NAMES: &[(&str, Kind)] = &[
@@ -22,7 +22,7 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     problems.extend(keyless(texts));
     for (_, upstream) in input.snapshot.upstreams() {
         problems.extend(nowhere(upstream));
-        if input.strict && upstream.scheme == Scheme::Https && !upstream.tls.verify {
+        if input.strict && upstream.scheme.is_tls() && !upstream.tls.verify {
             let path = format!("{}tls.verify", inside(upstream));
             let message = "the endpoints' certificates are not checked";
             problems.push(Problem::warning(&*upstream.origin, path, message).hint("set tls.verify to true"));

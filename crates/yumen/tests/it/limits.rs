@@ -58,6 +58,38 @@ fn heads_and_bodies_beyond_the_limits_are_refused() {
 }
 
 #[test]
+fn a_route_may_have_a_bound_of_its_own_on_bodies() {
+    let upstream = Upstream::text("x");
+    let route = |id: &str, bytes: u64| {
+        let plugins = json!({ "client-control": { "max_body_size": bytes } });
+        json!({ "id": id, "uri": format!("/{id}"), "plugins": plugins, "upstream": upstream.alone() })
+    };
+    let document = json!({ "routes": [
+        { "id": "all", "uri": "/*", "upstream": upstream.alone() },
+        route("less", 10), route("more", 20_000), route("unbounded", 0),
+    ] });
+    let gateway = Gateway::with(&document, &Options { node: NODE, ..Options::default() });
+    for (path, bytes, status) in [
+        ("/less", 10, 200),
+        ("/less", 11, 413),
+        ("/other", 10_000, 200),
+        ("/other", 10_001, 413),
+        ("/more", 20_000, 200),
+        ("/more", 20_001, 413),
+        ("/unbounded", 100_000, 200),
+    ] {
+        let body = "y".repeat(bytes);
+        let close = "Host: x\r\nConnection: close";
+        let length = format!("POST {path} HTTP/1.1\r\n{close}\r\nContent-Length: {bytes}\r\n\r\n{body}");
+        let chunked = format!(
+            "POST {path} HTTP/1.1\r\n{close}\r\nTransfer-Encoding: chunked\r\n\r\n{bytes:x}\r\n{body}\r\n0\r\n\r\n"
+        );
+        assert_eq!(gateway.send(length).status, status, "{path} {bytes}");
+        assert_eq!(gateway.send(chunked).status, status, "{path} {bytes} in chunks");
+    }
+}
+
+#[test]
 fn a_head_or_body_that_does_not_come_is_answered_408() {
     let upstream = Upstream::text("x");
     let gateway = gateway(&upstream);

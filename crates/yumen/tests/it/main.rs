@@ -8,17 +8,23 @@
 mod harness;
 
 mod abuse;
+mod abuse_resources;
+mod abuse_smuggling;
 mod access_log;
 mod acme;
 mod balancing;
 mod cli;
 mod client_certificates;
+mod compression;
 mod drain;
 mod dynamics;
 mod embedded;
 mod explain;
+mod grpc;
 mod guides;
 mod health;
+mod http2;
+mod http2_abuse;
 mod import;
 mod limits;
 mod node;

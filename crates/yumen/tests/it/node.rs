@@ -73,6 +73,36 @@ fn forwarding_fields_of_trusted_peers_are_believed() {
 }
 
 #[test]
+fn the_client_is_who_a_believed_proxy_says_it_is() {
+    let upstream = Upstream::echo("a");
+    let node = "real_ip: {from: [127.0.0.0/8, 10.0.0.0/8], source: http_x_forwarded_for, recursive: true}";
+    let only = json!({ "ip-restriction": { "whitelist": ["1.2.3.4"] } });
+    let route = json!({ "id": "1", "uri": "/*", "plugins": only, "upstream": upstream.alone() });
+    let document = json!({ "routes": [route] });
+    let gateway = Gateway::with(&document, &Options { node, ..Options::default() });
+    let seen = gateway.get_with("/", "X-Forwarded-For: 6.6.6.6, 1.2.3.4, 10.0.0.9\r\n").json();
+    assert_eq!(seen["fields"]["x-real-ip"], "1.2.3.4");
+    assert_eq!(seen["fields"]["x-forwarded-for"], "6.6.6.6, 1.2.3.4, 10.0.0.9, 1.2.3.4");
+    assert_eq!(gateway.get_with("/", "X-Forwarded-For: 1.2.3.4, 6.6.6.6\r\n").status, 403);
+    assert_eq!(gateway.get("/").status, 403);
+}
+
+#[test]
+fn endpoints_learn_of_the_client_in_forwarded_where_asked() {
+    let upstream = Upstream::echo("a");
+    let said = "Forwarded: for=6.6.6.6\r\n";
+    let own = "for=127.0.0.1;host=\"test\";proto=http";
+    for (node, expected) in [
+        ("", None),
+        ("forwarded_header: true", Some(own.to_owned())),
+        ("{forwarded_header: true, trusted_addresses: [127.0.0.1]}", Some(format!("for=6.6.6.6, {own}"))),
+    ] {
+        let seen = with_node(node, 1, &upstream.alone()).get_with("/", said).json();
+        assert_eq!(seen["fields"]["forwarded"].as_str().map(str::to_owned), expected, "{node}");
+    }
+}
+
+#[test]
 fn kept_connections_carry_as_many_requests_as_the_pool_allows() {
     let upstream = Upstream::text("x");
     let mut settings = upstream.alone();

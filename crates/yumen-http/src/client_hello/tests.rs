@@ -1,0 +1,75 @@
+//! First messages of TLS clients: whole, in pieces, in several records, and what is none.
+
+use super::{ClientHello, HELLO_BYTES_MAX, NotTls, parse};
+
+fn vector(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()
+}
+
+fn server_name(name: &[u8]) -> Vec<u8> {
+    let names = [&[0][..], &vector(name)].concat();
+    [&[0, 0][..], &vector(&vector(&names))].concat()
+}
+
+/// The message with these extensions, without record headers.
+fn message(extensions: &[u8]) -> Vec<u8> {
+    let body =
+        [&[3, 3][..], &[7; 32], &[1, 9], &vector(&[0x13, 0x01]), &[1, 0], &vector(extensions)].concat();
+    [&[1, 0][..], &vector(&body)].concat()
+}
+
+/// The message in records of at most so many bytes.
+fn records(message: &[u8], bytes_max: usize) -> Vec<u8> {
+    message.chunks(bytes_max).flat_map(|part| [&[22, 3, 1][..], &vector(part)].concat()).collect()
+}
+
+fn check(bytes: &[u8], expected: Result<Option<&str>, NotTls>) {
+    let found = parse(bytes);
+    let expected = expected.map(|name| ClientHello::Whole(name.map(Box::from)));
+    assert_eq!(found, expected, "{bytes:?}");
+    if expected.is_ok() {
+        for cut in 0..bytes.len() {
+            assert_eq!(parse(&bytes[..cut]), Ok(ClientHello::Partial), "the first {cut} bytes");
+        }
+    }
+}
+
+#[test]
+fn the_server_name_is_found_wherever_it_stands() {
+    let other = [&[0, 10][..], &vector(&[1, 2, 3])].concat();
+    let named = [other.clone(), server_name(b"Shop.Example.COM"), other.clone()].concat();
+    let table: [(&[u8], Result<Option<&str>, NotTls>); 8] = [
+        (&named, Ok(Some("shop.example.com"))),
+        (&server_name(b"a"), Ok(Some("a"))),
+        (&other, Ok(None)),
+        (&[], Ok(None)),
+        (&server_name(b""), Err(NotTls)),
+        (&server_name(b"a b"), Err(NotTls)),
+        (&server_name(&[b'a'; 254]), Err(NotTls)),
+        (&[0, 0, 0, 9, 0], Err(NotTls)),
+    ];
+    for (extensions, expected) in table {
+        for bytes_max in [1, 7, 16384] {
+            check(&records(&message(extensions), bytes_max), expected);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_first_message_is_told_early() {
+    let mut longest = vec![22, 3, 1, 0x40, 0];
+    longest.resize(HELLO_BYTES_MAX, 1);
+    let table: [&[u8]; 8] = [
+        b"GET / HTTP/1.1\r\n",
+        b"SSH-2.0-x",
+        &[22, 2],
+        &[22, 3, 1, 0, 0],
+        &[22, 3, 1, 0xff, 0xff],
+        &[22, 3, 1, 0, 9, 2],
+        &[22, 3, 1, 0, 4, 1, 0xff, 0, 0],
+        &longest,
+    ];
+    for bytes in table {
+        assert_eq!(parse(bytes), Err(NotTls), "{bytes:?}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Content codings of answers (RFC 9110 §8.4): who offers one, which the client prefers, what the head
+//! says then.
+//!
+//! Knows no concrete coding. The coder stands behind all plugins that edit the body: they see what the
+//! upstream said, whatever their order.
+
+use std::sync::Arc;
+
+use yumen_http::{Known, Method, ResponseHead};
+
+use crate::{Chunk, Exchange};
+
+/// A coding a plugin is set up for.
+pub trait Coding: Send + Sync + 'static {
+    /// Its name in `Accept-Encoding` and `Content-Encoding`.
+    fn name(&self) -> &'static str;
+
+    /// Whether its settings let this answer be coded.
+    fn admits(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool;
+
+    /// Whether the answer says that it depends on `Accept-Encoding`.
+    fn varies(&self) -> bool;
+
+    /// Begins a body.
+    fn begin(&self) -> Box<dyn Coder>;
+}
+
+/// Codes one body.
+pub trait Coder {
+    /// The coded bytes of a piece. On a pause and at the end nothing may be held back.
+    fn code(&mut self, chunk: &Chunk) -> Vec<u8>;
+}
+
+/// Offers for the answer of one exchange, in the order of preference, and the one taken.
+#[derive(Default)]
+pub struct Codings {
+    offers: Vec<Arc<dyn Coding>>,
+    coder: Option<Box<dyn Coder>>,
+}
+
+/// Fields that tell of a body as it was before it was coded.
+const OUTDATED: [&str; 5] = ["Accept-Ranges", "Content-MD5", "Digest", "Content-Digest", "Repr-Digest"];
+
+impl Exchange<'_> {
+    /// Offers to code the body of the answer; from the response head phase. Between codings the client
+    /// likes equally, the first offer wins.
+    pub fn offer_coding(&mut self, coding: Arc<dyn Coding>) {
+        self.codings.get_or_insert_default().offers.push(coding);
+    }
+
+    /// Decides on the offers when all plugins have seen the head.
+    pub fn settle_coding(&mut self, head: &mut ResponseHead) {
+        let Some(mut codings) = self.codings.take() else { return };
+        let offers = std::mem::take(&mut codings.offers);
+        let admitted: Vec<_> =
+            offers.iter().filter(|offer| may_code(head) && offer.admits(self, head)).collect();
+        if admitted.iter().any(|offer| offer.varies()) {
+            add_vary(head);
+        }
+        // The body of an answer to HEAD stays unsaid, so nothing is known of it coded.
+        if self.request.method() == Method::Head {
+            return;
+        }
+        let accepted = Accepted::of(self);
+        let mut best: Option<(u16, &Arc<dyn Coding>)> = None;
+        for offer in admitted {
+            let quality = accepted.quality(offer.name().as_bytes());
+            if quality > best.map_or(0, |(best, _)| best) {
+                best = Some((quality, offer));
+            }
+        }
+        let Some((_, coding)) = best.filter(|(quality, _)| *quality >= accepted.identity()) else { return };
+        code_head(head, coding.name());
+        codings.coder = Some(coding.begin());
+        self.codings = Some(codings);
+        self.edits_body = true;
+    }
+
+    /// A piece of the body, coded if a coding was settled on.
+    pub fn code(&mut self, chunk: Chunk) -> Vec<u8> {
+        match self.codings.as_mut().and_then(|codings| codings.coder.as_mut()) {
+            Some(coder) => coder.code(&chunk),
+            None => chunk.data,
+        }
+    }
+}
+
+/// Whether any coding may touch this answer: it has a whole body, nobody coded it, nobody forbade it.
+fn may_code(head: &ResponseHead) -> bool {
+    let has_body = !matches!(head.status, 100..=199 | 204 | 206 | 304);
+    let coded = head.fields.known(Known::ContentEncoding);
+    let is_plain = coded.is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"));
+    has_body && is_plain && !head.fields.has("Content-Range") && !forbids_transforming(head)
+}
+
+fn forbids_transforming(head: &ResponseHead) -> bool {
+    let mut directives = head.fields.all("Cache-Control").flat_map(|value| value.split(|byte| *byte == b','));
+    directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+}
+
+fn add_vary(head: &mut ResponseHead) {
+    let covers = |name: &[u8]| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding");
+    let is_said = head
+        .fields
+        .all_known(Known::Vary)
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .any(|name| covers(name.trim_ascii()));
+    if !is_said {
+        head.fields.add("Vary", b"Accept-Encoding");
+    }
+}
+
+/// The head of a coded body: its length is not known, byte for byte it is another one.
+fn code_head(head: &mut ResponseHead, coding: &str) {
+    head.body_changes(None);
+    head.fields.set("Content-Encoding", coding.as_bytes());
+    for name in OUTDATED {
+        head.fields.remove(name);
+    }
+    if let Some(tag) = head.fields.get("ETag").filter(|tag| tag.starts_with(b"\"")) {
+        let weak = [b"W/", tag].concat();
+        head.fields.set("ETag", &weak);
+    }
+}
+
+/// What `Accept-Encoding` says (RFC 9110 §12.5.3): names and qualities in thousandths.
+struct Accepted<'a>(Vec<(&'a [u8], u16)>);
+
+impl<'a> Accepted<'a> {
+    fn of(ex: &'a Exchange<'_>) -> Accepted<'a> {
+        let fields = ex.request.fields.all_known(Known::AcceptEncoding);
+        let items = fields.flat_map(|value| value.split(|byte| *byte == b','));
+        Accepted(items.map(accepted).filter(|(name, _)| !name.is_empty()).collect())
+    }
+
+    fn find(&self, name: &[u8]) -> Option<u16> {
+        self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, quality)| *quality)
+    }
+
+    /// 0 where the client does not take it.
+    fn quality(&self, name: &[u8]) -> u16 {
+        self.find(name).or_else(|| self.find(b"*")).unwrap_or(0)
+    }
+
+    /// How much the client asked for no coding at all; 0 where it did not say.
+    fn identity(&self) -> u16 {
+        self.find(b"identity").unwrap_or(0)
+    }
+}
+
+fn accepted(item: &[u8]) -> (&[u8], u16) {
+    let mut parts = item.split(|byte| *byte == b';');
+    let name = parts.next().unwrap_or_default().trim_ascii();
+    let weight = parts.find_map(|part| {
+        let (key, value) = part.split_at(part.iter().position(|byte| *byte == b'=')?);
+        key.trim_ascii().eq_ignore_ascii_case(b"q").then(|| value[1..].trim_ascii())
+    });
+    (name, weight.map_or(1000, thousandths))
+}
+
+/// `0.25` as 250; what is no quality counts as refusal.
+fn thousandths(text: &[u8]) -> u16 {
+    let quality = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    quality.filter(|quality| (0.0..=1.0).contains(quality)).map_or(0, |quality| (quality * 1000.0) as u16)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! `api-breaker`: answers itself for a while when an upstream fails again and again.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Foreseen, Outcome, Phases, Plugin, Response, Setup, Step};
+
+use crate::limits::table::{Share, Slot, share};
+use crate::text::Text;
+
+/// Settings of `api-breaker`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Status of the answer while the upstream is not asked.
+    #[schemars(range(min = 200, max = 599))]
+    break_response_code: u16,
+    /// Body of that answer.
+    break_response_body: Option<String>,
+    /// Fields of that answer, where it has a body.
+    break_response_headers: Option<Vec<Header>>,
+    /// The longest time without asking, in seconds.
+    #[serde(default = "max_breaker_sec")]
+    #[schemars(range(min = 3))]
+    max_breaker_sec: u64,
+    /// What counts as a failure, and how many make a break.
+    #[serde(default)]
+    unhealthy: Unhealthy,
+    /// What counts as a success, and how many end a break.
+    #[serde(default)]
+    healthy: Healthy,
+}
+
+fn max_breaker_sec() -> u64 {
+    300
+}
+
+/// A field.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct Header {
+    /// Its name.
+    #[schemars(length(min = 1))]
+    key: String,
+    /// Its value, in which variables are filled in.
+    #[schemars(length(min = 1))]
+    value: String,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(inline)]
+struct Unhealthy {
+    /// The statuses that are failures.
+    #[schemars(length(min = 1), inner(range(min = 500, max = 599)), extend("uniqueItems" = true))]
+    http_statuses: Vec<u16>,
+    /// So many of them.
+    #[schemars(range(min = 1))]
+    failures: u32,
+}
+
+impl Default for Unhealthy {
+    fn default() -> Unhealthy {
+        Unhealthy { http_statuses: vec![500], failures: 3 }
+    }
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(inline)]
+struct Healthy {
+    /// The statuses that are successes.
+    #[schemars(length(min = 1), inner(range(min = 200, max = 499)), extend("uniqueItems" = true))]
+    http_statuses: Vec<u16>,
+    /// So many of them, with no failure between.
+    #[schemars(range(min = 1))]
+    successes: u32,
+}
+
+impl Default for Healthy {
+    fn default() -> Healthy {
+        Healthy { http_statuses: vec![200], successes: 3 }
+    }
+}
+
+/// What is known of one host and path.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    failures: u32,
+    successes: u32,
+    /// When the last break began, in seconds.
+    broken_at_s: Option<u64>,
+    changed_at_ms: u64,
+}
+
+/// Rows without a change for so long make room for others where there are too many.
+const FORGET_MS: u64 = 60 * 60 * 1000;
+
+impl Slot for Row {
+    fn useless_at_ms(&self) -> Option<u64> {
+        Some(if self.failures == 0 { 0 } else { self.changed_at_ms + FORGET_MS })
+    }
+}
+
+/// The plugin.
+pub(crate) struct ApiBreaker {
+    config: Config,
+    fields: Vec<(String, Text)>,
+    rows: Arc<Share<Row>>,
+}
+
+impl Configure for ApiBreaker {
+    const NAME: &'static str = "api-breaker";
+    const PRIORITY: i32 = 1005;
+    type Config = Config;
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let headers = config.break_response_headers.iter().flatten();
+        let fields = headers.map(|header| (header.key.clone(), Text::parse(&header.value))).collect();
+        Ok(ApiBreaker { fields, rows: share(setup, Self::NAME, setup.owner), config })
+    }
+}
+
+impl ApiBreaker {
+    fn key(&self, ex: &Exchange<'_>) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.rows.begin(&mut key);
+        key.extend_from_slice(ex.request.host());
+        key.extend_from_slice(ex.request.path());
+        key
+    }
+
+    /// How long the upstream is left alone after so many failures, in seconds.
+    fn break_s(&self, failures: u32) -> u64 {
+        let times = failures.div_ceil(self.config.unhealthy.failures).max(1);
+        1u64.checked_shl(times).unwrap_or(u64::MAX).min(self.config.max_breaker_sec)
+    }
+
+    fn is_broken(&self, row: &Row, now_s: u64) -> bool {
+        row.broken_at_s.is_some_and(|since_s| since_s + self.break_s(row.failures) >= now_s)
+    }
+
+    fn refusal(&self, ex: &Exchange<'_>) -> Response {
+        let mut response = Response::status(self.config.break_response_code);
+        if let Some(body) = &self.config.break_response_body {
+            for (name, text) in &self.fields {
+                let mut value = Vec::new();
+                text.render(ex, &mut value);
+                response.fields.push((name.clone().into(), value.into()));
+            }
+            response = response.body(body.clone());
+        }
+        response
+    }
+
+    fn count(&self, row: &mut Row, status: u16, now_ms: u64) {
+        let (unhealthy, healthy) = (&self.config.unhealthy, &self.config.healthy);
+        row.changed_at_ms = now_ms;
+        if unhealthy.http_statuses.contains(&status) {
+            row.failures = row.failures.saturating_add(1);
+            row.successes = 0;
+            if row.failures % unhealthy.failures == 0 {
+                row.broken_at_s = Some(now_ms / 1000);
+            }
+        } else if row.failures > 0 && healthy.http_statuses.contains(&status) {
+            row.successes += 1;
+            if row.successes >= healthy.successes {
+                *row = Row::default();
+            }
+        }
+    }
+}
+
+impl Plugin for ApiBreaker {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS | Phases::LOG
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let now_s = ex.now.mono_ms() / 1000;
+        let look = |row: &Row| self.is_broken(row, now_s).then_some(());
+        match self.rows.table().look(&self.key(ex), look) {
+            Some(()) => Step::Respond(self.refusal(ex)),
+            None => Step::Continue,
+        }
+    }
+
+    fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+        // An attempt that got no answer failed with the status the client was told.
+        let unanswered = (outcome.attempts > 0).then_some(outcome.status);
+        let Some(status) = outcome.upstream_status.or(unanswered) else { return };
+        let is_failure = self.config.unhealthy.http_statuses.contains(&status);
+        let key = self.key(ex);
+        let has_failed = || self.rows.table().look(&key, |row| (row.failures > 0).then_some(())).is_some();
+        if is_failure || has_failed() {
+            let now_ms = ex.host.clock().mono_ms();
+            self.rows.table().change(&key, now_ms, |row| self.count(row, status, now_ms));
+        }
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use yumen_plugin::{Outcome, Plugin};
+
+use crate::testing::Bench;
+
+struct Breaker {
+    bench: Bench,
+    plugin: Arc<dyn Plugin>,
+}
+
+impl Breaker {
+    fn new(settings: Value) -> Breaker {
+        let bench = Bench::new();
+        let plugin = bench.plugin("api-breaker", settings);
+        Breaker { bench, plugin }
+    }
+
+    /// The status a client gets of an upstream that would answer this one; waits so many seconds first.
+    fn ask(&self, wait_s: u64, upstream_status: u16, path: &str) -> u16 {
+        self.bench.host.advance(Duration::from_secs(wait_s));
+        let request = format!("GET {path} HTTP/1.1");
+        let mut ex = self.bench.exchange(&request);
+        let answer = self.bench.admit(std::slice::from_ref(&self.plugin), &mut ex, &request);
+        let status = answer.as_ref().map_or(upstream_status, |response| response.status);
+        let upstream_status = answer.is_none().then_some(upstream_status);
+        self.plugin.log(&ex, &Outcome { status, upstream_status, ..Outcome::default() });
+        status
+    }
+
+    #[track_caller]
+    fn check(&self, walk: &[(u64, u16, u16)]) {
+        for (at, (wait_s, upstream_status, expected)) in walk.iter().enumerate() {
+            assert_eq!(self.ask(*wait_s, *upstream_status, "/a"), *expected, "step {at}");
+        }
+    }
+}
+
+#[test]
+fn it_breaks_after_failures_for_longer_and_longer() {
+    let breaker = Breaker::new(json!({"break_response_code": 502, "max_breaker_sec": 10}));
+    breaker.check(&[
+        (0, 500, 500),
+        (0, 500, 500),
+        (0, 500, 500),
+        // Two seconds, to the second.
+        (2, 200, 502),
+        (1, 500, 500),
+        // The fourth failure makes it four, from the same beginning.
+        (1, 200, 502),
+        (1, 500, 500),
+        (0, 500, 500),
+        // Four from here.
+        (4, 200, 502),
+        (1, 500, 500),
+        (3, 200, 502),
+        (1, 500, 500),
+        (0, 500, 500),
+        // Eight.
+        (8, 200, 502),
+        (1, 500, 500),
+        (1, 200, 502),
+        (1, 500, 500),
+        (0, 500, 500),
+        // Ten and not sixteen.
+        (10, 200, 502),
+        (1, 200, 200),
+    ]);
+    assert_eq!(breaker.ask(0, 200, "/other"), 200, "another path is another matter");
+}
+
+#[test]
+fn successes_end_it() {
+    let breaker = Breaker::new(
+        json!({"break_response_code": 599, "unhealthy": {"http_statuses": [500, 503], "failures": 2}, "healthy": {"successes": 2, "http_statuses": [200, 206]}}),
+    );
+    breaker.check(&[
+        (0, 500, 500),
+        (0, 503, 503),
+        (1, 200, 599),
+        (2, 200, 200),
+        (0, 206, 206),
+        // all is forgotten
+        (0, 500, 500),
+        (0, 200, 200),
+        (0, 503, 503),
+        (0, 200, 599),
+        (3, 404, 404),
+        (0, 502, 502),
+    ]);
+}
+
+#[test]
+fn its_answer_is_a_setting() {
+    let breaker = Breaker::new(
+        json!({"break_response_code": 418, "unhealthy": {"failures": 1}, "break_response_body": "later",
+               "break_response_headers": [{"key": "X-Path", "value": "at $uri"}]}),
+    );
+    assert_eq!(breaker.ask(0, 500, "/a"), 500);
+    let reply = breaker.bench.run(&breaker.plugin, "GET /a HTTP/1.1");
+    assert_eq!((reply.status, reply.body.as_str()), (418, "later"));
+    assert_eq!(reply.field("X-Path").as_deref(), Some("at /a"));
+    assert_eq!(reply.upstream, None);
+}
+
+#[test]
+fn broken_settings_are_refused() {
+    for settings in [
+        json!({}),
+        json!({"break_response_code": 199}),
+        json!({"break_response_code": 500, "max_breaker_sec": 2}),
+        json!({"break_response_code": 500, "unhealthy": {"http_statuses": [404]}}),
+        json!({"break_response_code": 500, "unhealthy": {"http_statuses": [500, 500]}}),
+        json!({"break_response_code": 500, "healthy": {"successes": 0}}),
+        json!({"break_response_code": 500, "break_response_headers": [{"key": "a"}]}),
+    ] {
+        assert!(Bench::new().build("api-breaker", settings.clone()).is_err(), "{settings}");
+    }
+}

@@ -1,0 +1,111 @@
+//! `brotli`: compresses answers for clients that take brotli.
+
+use std::sync::Arc;
+
+use ::brotli::CompressorWriter;
+use ::brotli::enc::BrotliEncoderParams;
+use ::brotli::enc::backward_references::BrotliEncoderMode;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Coding, Configure, Exchange, Phases, Plugin, ResponseHead, Setup};
+
+use crate::compression::{self, Compression, Encoder, Terms, Types};
+
+/// Settings of `brotli`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// The media types that are compressed, or `*` for all.
+    #[serde(default)]
+    types: Types,
+    /// Answers of fewer bytes are left alone, where their length is known.
+    #[serde(default = "compression::min_length")]
+    #[schemars(range(min = 1))]
+    min_length: u64,
+    /// What the bodies are: 0 anything, 1 text, 2 fonts.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 2))]
+    mode: u8,
+    /// From fast to small. From 10 on, an answer costs tens of megabytes.
+    #[serde(default = "comp_level")]
+    #[schemars(range(min = 0, max = 11))]
+    comp_level: i32,
+    /// Size of the window as a power of two; each answer on its way holds a few windows of memory.
+    #[serde(default = "lgwin")]
+    #[schemars(extend("enum" = [0, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]))]
+    lgwin: i32,
+    /// Largest block as a power of two; 0 leaves it to the level.
+    #[serde(default)]
+    #[schemars(extend("enum" = [0, 16, 17, 18, 19, 20, 21, 22, 23, 24]))]
+    lgblock: i32,
+    /// The oldest version of HTTP that gets compressed answers.
+    #[serde(default = "compression::http_version")]
+    #[schemars(schema_with = "compression::http_version_schema")]
+    http_version: f64,
+    /// Whether the answer says `Vary: Accept-Encoding`.
+    vary: Option<bool>,
+}
+
+fn comp_level() -> i32 {
+    6
+}
+
+fn lgwin() -> i32 {
+    19
+}
+
+/// Output is taken after each piece; what is shorter leaves the encoder in one go.
+const BUFFER_BYTES: usize = 4096;
+
+/// Compresses with brotli.
+pub(crate) struct Brotli(Arc<dyn Coding>);
+
+impl Configure for Brotli {
+    const NAME: &'static str = "brotli";
+    const PRIORITY: i32 = 996;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let mode = match config.mode {
+            1 => BrotliEncoderMode::BROTLI_MODE_TEXT,
+            2 => BrotliEncoderMode::BROTLI_MODE_FONT,
+            _ => BrotliEncoderMode::BROTLI_MODE_GENERIC,
+        };
+        let params = BrotliEncoderParams {
+            mode,
+            quality: config.comp_level,
+            lgwin: config.lgwin,
+            lgblock: config.lgblock,
+            ..BrotliEncoderParams::default()
+        };
+        let terms = Terms {
+            types: config.types,
+            length_min: config.min_length,
+            http_version: config.http_version,
+            varies: config.vary.unwrap_or(false),
+            statuses: &[],
+        };
+        let begin = move || CompressorWriter::with_params(Vec::new(), BUFFER_BYTES, &params);
+        Ok(Brotli(Compression { name: "br", terms, begin }.offer()))
+    }
+}
+
+impl Plugin for Brotli {
+    fn phases(&self) -> Phases {
+        Phases::RESPONSE_HEAD
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
+        ex.offer_coding(self.0.clone());
+    }
+}
+
+impl Encoder for CompressorWriter<Vec<u8>> {
+    fn output(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+
+    fn end(self) -> std::io::Result<Vec<u8>> {
+        Ok(self.into_inner())
+    }
+}

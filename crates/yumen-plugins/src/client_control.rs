@@ -1,0 +1,44 @@
+//! `client-control`: the longest request body of a route.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Setup, Step};
+
+/// Settings of `client-control`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Maximum message body size in bytes. No restriction when set to 0.
+    max_body_size: Option<u64>,
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct ClientControl(Option<u64>);
+
+impl Configure for ClientControl {
+    const NAME: &'static str = "client-control";
+    const PRIORITY: i32 = 22000;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        Ok(ClientControl(config.max_body_size))
+    }
+}
+
+impl Plugin for ClientControl {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if self.0.is_some() {
+            ex.body_bytes_max = self.0;
+        }
+        Step::Continue
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}

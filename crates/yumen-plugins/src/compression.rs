@@ -1,0 +1,170 @@
+//! What `gzip`, `brotli` and `zstd` have in common: which answers they code, and a coder over any encoder
+//! that writes.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use yumen_http::{Framing, Known, Version};
+use yumen_plugin::{Chunk, Coder, Coding, Exchange, ResponseHead};
+
+/// The media types whose answers are coded.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Types {
+    /// These.
+    Listed(Vec<String>),
+    /// `*`: all.
+    All(String),
+}
+
+impl Default for Types {
+    fn default() -> Types {
+        Types::Listed(vec!["text/html".to_owned()])
+    }
+}
+
+impl serde::Serialize for Types {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Types::Listed(types) => types.serialize(serializer),
+            Types::All(all) => all.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Types {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Types".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [
+            {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            {"enum": ["*"]},
+        ]})
+    }
+}
+
+pub(crate) fn min_length() -> u64 {
+    20
+}
+
+pub(crate) fn http_version() -> f64 {
+    1.1
+}
+
+pub(crate) fn http_version_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"enum": [1.1, 1]})
+}
+
+/// Which answers are coded.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) types: Types,
+    /// Shorter answers are left alone, where their length is known.
+    pub(crate) length_min: u64,
+    /// The oldest version of HTTP that gets coded answers.
+    pub(crate) http_version: f64,
+    pub(crate) varies: bool,
+    /// The only statuses that are coded; empty is all.
+    pub(crate) statuses: &'static [u16],
+}
+
+impl Terms {
+    fn admit(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool {
+        let is_old = self.http_version > 1.0 && ex.request.version == Version::Http10;
+        let is_short = matches!(head.framing, Framing::Length(length) if length < self.length_min);
+        let is_status = self.statuses.is_empty() || self.statuses.contains(&head.status);
+        is_status && !is_old && !is_short && self.names(head)
+    }
+
+    /// Whether the answer's type is among those named. Messages of gRPC are coded one by one, if at all.
+    fn names(&self, head: &ResponseHead) -> bool {
+        let Some(content_type) = head.fields.known(Known::ContentType) else { return false };
+        let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
+        let media_type = content_type[..end].trim_ascii();
+        match &self.types {
+            Types::All(_) => !media_type.starts_with(b"application/grpc"),
+            Types::Listed(types) => {
+                types.iter().any(|one| one.as_bytes().trim_ascii().eq_ignore_ascii_case(media_type))
+            }
+        }
+    }
+}
+
+/// An encoder that writes into memory.
+pub(crate) trait Encoder: Write + 'static {
+    /// What it has written.
+    fn output(&mut self) -> &mut Vec<u8>;
+
+    /// Writes the end and gives what is left.
+    fn end(self) -> std::io::Result<Vec<u8>>;
+}
+
+/// A coding made of terms and a way to begin.
+pub(crate) struct Compression<B> {
+    pub(crate) name: &'static str,
+    pub(crate) terms: Terms,
+    pub(crate) begin: B,
+}
+
+impl<B, E> Compression<B>
+where
+    B: Fn() -> E + Send + Sync + 'static,
+    E: Encoder,
+{
+    pub(crate) fn offer(self) -> Arc<dyn Coding> {
+        Arc::new(self)
+    }
+}
+
+impl<B, E> Coding for Compression<B>
+where
+    B: Fn() -> E + Send + Sync + 'static,
+    E: Encoder,
+{
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn admits(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool {
+        self.terms.admit(ex, head)
+    }
+
+    fn varies(&self) -> bool {
+        self.terms.varies
+    }
+
+    fn begin(&self) -> Box<dyn Coder> {
+        Box::new(Writing(Some((self.begin)())))
+    }
+}
+
+/// A body on its way through an encoder, until its end was written.
+struct Writing<E>(Option<E>);
+
+impl<E: Encoder> Coder for Writing<E> {
+    fn code(&mut self, chunk: &Chunk) -> Vec<u8> {
+        let Some(mut encoder) = self.0.take() else { return Vec::new() };
+        const SINK: &str = "a vector takes every write";
+        encoder.write_all(&chunk.data).expect(SINK);
+        if chunk.last {
+            return encoder.end().expect(SINK);
+        }
+        if chunk.pause {
+            encoder.flush().expect(SINK);
+        }
+        let output = std::mem::take(encoder.output());
+        self.0 = Some(encoder);
+        output
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! `csrf`: a request that changes something shows the token of its cookie in a field too.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use yumen_config::schema::Invalid;
+use yumen_http::Method;
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, ResponseHead, Setup, Step};
+
+use crate::auth::same_secret;
+
+/// Settings of `csrf`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("encrypt_fields" = ["key"]))]
+pub(crate) struct Config {
+    /// use to generate csrf token
+    key: String,
+    /// expires time(s) for csrf token
+    #[serde(default = "expires")]
+    expires: i64,
+    /// the csrf token name
+    #[serde(default = "name")]
+    name: String,
+}
+
+fn expires() -> i64 {
+    7200
+}
+
+fn name() -> String {
+    "apisix-csrf-token".to_owned()
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct Csrf(Config);
+
+impl Configure for Csrf {
+    const NAME: &'static str = "csrf";
+    const PRIORITY: i32 = 2980;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        Ok(Csrf(config))
+    }
+}
+
+impl Csrf {
+    fn refusal(&self, ex: &Exchange<'_>) -> Option<&'static str> {
+        if matches!(ex.request.method(), Method::Get | Method::Head | Method::Options) {
+            return None;
+        }
+        let Some(shown) = ex.request.fields.get(&self.0.name).filter(|token| !token.is_empty()) else {
+            return Some("no csrf token in headers");
+        };
+        let Some(kept) = ex.request.cookie(self.0.name.as_bytes()) else { return Some("no csrf cookie") };
+        if shown != kept {
+            return Some("csrf token mismatch");
+        }
+        let is_valid = self.verify(kept, ex.now.unix_s() as i64);
+        (!is_valid).then_some("Failed to verify the csrf token signature")
+    }
+
+    fn verify(&self, token: &[u8], now_s: i64) -> bool {
+        let read = || -> Option<(Value, i64, String)> {
+            let token: Value = serde_json::from_slice(&STANDARD.decode(token).ok()?).ok()?;
+            let random = token.get("random").filter(|random| random.is_number())?;
+            Some((random.clone(), token.get("expires")?.as_i64()?, token.get("sign")?.as_str()?.to_owned()))
+        };
+        let Some((random, made_s, sign)) = read() else { return false };
+        let expired = self.0.expires > 0 && now_s.saturating_sub(made_s) > self.0.expires;
+        !expired && same_secret(self.sign(&random, made_s).as_bytes(), sign.as_bytes())
+    }
+
+    /// The digest of the token's parts and the key, in the words APISIX signs.
+    fn sign(&self, random: &Value, made_s: i64) -> String {
+        let text = format!("{{expires:{made_s},random:{random},key:{}}}", self.0.key);
+        digest(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn token(&self, ex: &Exchange<'_>) -> String {
+        // Digits that every JSON library reads and writes alike.
+        let random = Value::from((ex.host.random() % 899_999_999_999 + 100_000_000_000) as f64 / 1e12);
+        let made_s = ex.now.unix_s() as i64;
+        let sign = self.sign(&random, made_s);
+        STANDARD.encode(json!({"random": random, "expires": made_s, "sign": sign}).to_string())
+    }
+}
+
+/// A time as NGINX writes it into cookies: the year has two digits as long as old browsers understand them.
+fn cookie_time(unix_s: u64) -> String {
+    const LAST_S: u64 = 253_402_300_799;
+    let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S)));
+    let words: Vec<&str> = date.split(' ').collect();
+    let [day, date, month, year, time, zone] = words[..] else { return date };
+    let year = if year < "2038" { &year[2..] } else { year };
+    format!("{day} {date}-{month}-{year} {time} {zone}")
+}
+
+impl Plugin for Csrf {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS | Phases::RESPONSE_HEAD
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        match self.refusal(ex) {
+            Some(message) => Step::Respond(Response::error_msg(401, message)),
+            None => Step::Continue,
+        }
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+        let until_s = ex.now.unix_s().saturating_add_signed(self.0.expires);
+        let token = self.token(ex);
+        let cookie = format!("{}={token};path=/;SameSite=Lax;Expires={}", self.0.name, cookie_time(until_s));
+        head.fields.add("Set-Cookie", cookie.as_bytes());
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! `gzip`: compresses answers for clients that take gzip.
+
+use std::sync::Arc;
+
+use flate2::write::GzEncoder;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Coding, Configure, Exchange, Phases, Plugin, ResponseHead, Setup};
+
+use crate::compression::{self, Compression, Encoder, Terms, Types};
+
+/// Settings of `gzip`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// The media types that are compressed, or `*` for all.
+    #[serde(default)]
+    types: Types,
+    /// Answers of fewer bytes are left alone, where their length is known.
+    #[serde(default = "compression::min_length")]
+    #[schemars(range(min = 1))]
+    min_length: u64,
+    /// From fast to small.
+    #[serde(default = "comp_level")]
+    #[schemars(range(min = 1, max = 9))]
+    comp_level: u32,
+    /// The oldest version of HTTP that gets compressed answers.
+    #[serde(default = "compression::http_version")]
+    #[schemars(schema_with = "compression::http_version_schema")]
+    http_version: f64,
+    /// Buffers of NGINX. Yumen needs none: a piece leaves before the next is read.
+    #[serde(default)]
+    #[expect(dead_code, reason = "part of the contract")]
+    buffers: Buffers,
+    /// Whether the answer says `Vary: Accept-Encoding`.
+    vary: Option<bool>,
+}
+
+fn comp_level() -> u32 {
+    1
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(inline)]
+struct Buffers {
+    /// How many.
+    #[schemars(range(min = 1))]
+    number: u64,
+    /// Bytes of each.
+    #[schemars(range(min = 1))]
+    size: u64,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers { number: 32, size: 4096 }
+    }
+}
+
+/// The statuses NGINX compresses.
+const STATUSES: &[u16] = &[200, 403, 404];
+
+/// Compresses with gzip.
+pub(crate) struct Gzip(Arc<dyn Coding>);
+
+impl Configure for Gzip {
+    const NAME: &'static str = "gzip";
+    const PRIORITY: i32 = 995;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let level = flate2::Compression::new(config.comp_level);
+        let terms = Terms {
+            types: config.types,
+            length_min: config.min_length,
+            http_version: config.http_version,
+            varies: config.vary.unwrap_or(false),
+            statuses: STATUSES,
+        };
+        let begin = move || GzEncoder::new(Vec::new(), level);
+        Ok(Gzip(Compression { name: "gzip", terms, begin }.offer()))
+    }
+}
+
+impl Plugin for Gzip {
+    fn phases(&self) -> Phases {
+        Phases::RESPONSE_HEAD
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
+        ex.offer_coding(self.0.clone());
+    }
+}
+
+impl Encoder for GzEncoder<Vec<u8>> {
+    fn output(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+
+    fn end(self) -> std::io::Result<Vec<u8>> {
+        self.finish()
+    }
+}

@@ -1,0 +1,284 @@
+//! `hmac-auth`: the client signs what it asks with a key it shares with the gateway, as HTTP signatures
+//! have it (draft-cavage-http-signatures).
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use yumen_config::schema::Invalid;
+use yumen_plugin::{
+    Configure, ConsumerAuth, Exchange, Foreseen, Identity, Phases, Plugin, RequestHead, Setup, Step,
+};
+
+use crate::auth::{identify_anonymous, refuse, same_secret};
+
+/// Settings of `hmac-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "work with route or service object")]
+pub(crate) struct Config {
+    /// The algorithms a client may sign with.
+    #[serde(default = "allowed_algorithms")]
+    #[schemars(length(min = 1))]
+    allowed_algorithms: Vec<Algorithm>,
+    /// How far the client's `Date` may be off, in seconds.
+    #[serde(default = "clock_skew")]
+    #[schemars(range(min = 1))]
+    clock_skew: u64,
+    /// Fields that must be signed.
+    #[serde(default = "signed_headers")]
+    #[schemars(inner(length(min = 1, max = 50)))]
+    signed_headers: Vec<String>,
+    /// A boolean value telling the plugin to enable body validation
+    #[serde(default)]
+    validate_request_body: bool,
+    /// The longest body that is validated, in bytes; a longer one is refused.
+    #[serde(default = "max_req_body_size")]
+    #[schemars(range(min = 1))]
+    max_req_body_size: usize,
+    /// Whether the signature is kept from the upstream.
+    #[serde(default)]
+    hide_credentials: bool,
+    /// Who the client is that shows no valid signature, instead of being refused.
+    #[schemars(length(min = 1))]
+    anonymous_consumer: Option<String>,
+    /// Realm of the challenge.
+    #[serde(default = "realm")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[ -!#-[\]-~]+$"))]
+    realm: String,
+}
+
+/// What a client may sign with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(inline)]
+enum Algorithm {
+    #[serde(rename = "hmac-sha1")]
+    Sha1,
+    #[serde(rename = "hmac-sha256")]
+    Sha256,
+    #[serde(rename = "hmac-sha512")]
+    Sha512,
+}
+
+impl Algorithm {
+    fn of(name: &str) -> Option<Algorithm> {
+        match name {
+            "hmac-sha1" => Some(Algorithm::Sha1),
+            "hmac-sha256" => Some(Algorithm::Sha256),
+            "hmac-sha512" => Some(Algorithm::Sha512),
+            _ => None,
+        }
+    }
+
+    fn hash(self) -> hmac::Algorithm {
+        match self {
+            Algorithm::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            Algorithm::Sha256 => hmac::HMAC_SHA256,
+            Algorithm::Sha512 => hmac::HMAC_SHA512,
+        }
+    }
+}
+
+fn allowed_algorithms() -> Vec<Algorithm> {
+    vec![Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512]
+}
+
+fn clock_skew() -> u64 {
+    300
+}
+
+fn signed_headers() -> Vec<String> {
+    vec!["date".to_owned()]
+}
+
+fn max_req_body_size() -> usize {
+    64 << 20
+}
+
+fn realm() -> String {
+    "hmac".to_owned()
+}
+
+/// What a consumer or credential holds of `hmac-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "work with consumer object", extend("encrypt_fields" = ["secret_key"]))]
+pub(crate) struct ConsumerConfig {
+    /// The name of the key.
+    #[schemars(length(min = 1, max = 256))]
+    key_id: String,
+    /// The key.
+    #[schemars(length(min = 1, max = 256))]
+    secret_key: String,
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct HmacAuth {
+    config: Config,
+    challenge: Box<str>,
+}
+
+impl Configure for HmacAuth {
+    const NAME: &'static str = "hmac-auth";
+    const PRIORITY: i32 = 2530;
+    const IS_AUTH: bool = true;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let challenge = format!("hmac realm=\"{}\"", config.realm).into();
+        Ok(HmacAuth { config, challenge })
+    }
+}
+
+impl ConsumerAuth for HmacAuth {
+    type Consumer = ConsumerConfig;
+    const KEY_FIELD: &'static str = "key_id";
+
+    fn key(consumer: &ConsumerConfig) -> &str {
+        &consumer.key_id
+    }
+}
+
+/// Why nobody was identified.
+enum Failure {
+    Refused(&'static str),
+    /// The body must be looked at first.
+    NeedsBody,
+}
+
+impl From<&'static str> for Failure {
+    fn from(message: &'static str) -> Failure {
+        Failure::Refused(message)
+    }
+}
+
+const INVALID: &str = "client request can't be validated";
+
+/// The parts of `Authorization: Signature …`.
+struct Signature<'a> {
+    key_id: &'a str,
+    algorithm: &'a str,
+    headers: Vec<&'a str>,
+    signature: &'a str,
+}
+
+impl<'a> Signature<'a> {
+    fn read(request: &'a RequestHead) -> Result<Signature<'a>, &'static str> {
+        const MISSING: &str = "client request can't be validated: missing Authorization header";
+        const OTHER: &str =
+            "client request can't be validated: Authorization header does not start with 'Signature'";
+        let value = request.fields.get("Authorization").ok_or(MISSING)?;
+        let rest = std::str::from_utf8(value).ok().and_then(|value| value.strip_prefix("Signature"));
+        let parts = rest.ok_or(OTHER)?.split(',').filter_map(|part| part.trim().split_once('='));
+        let mut read = Signature { key_id: "", algorithm: "", headers: Vec::new(), signature: "" };
+        for (name, value) in parts {
+            let value = value.trim_matches('"');
+            match name {
+                "keyId" => read.key_id = value,
+                "algorithm" => read.algorithm = value,
+                "headers" => read.headers = value.split_whitespace().collect(),
+                "signature" => read.signature = value,
+                _ => {}
+            }
+        }
+        Ok(read)
+    }
+
+    /// What the client signed: the key's name, then the fields it lists, those there are.
+    fn text(&self, request: &RequestHead) -> Vec<u8> {
+        let mut text = format!("{}\n", self.key_id).into_bytes();
+        for name in &self.headers {
+            if let Some(value) = request.fields.get(name) {
+                text.extend_from_slice(format!("{name}: ").as_bytes());
+                text.extend_from_slice(value);
+            } else if *name == "@request-target" {
+                text.extend_from_slice(request.method_name());
+                text.push(b' ');
+                text.extend_from_slice(request.target());
+            } else {
+                continue;
+            }
+            text.push(b'\n');
+        }
+        text
+    }
+
+    fn verify(&self, request: &RequestHead, algorithm: Algorithm, secret: &str) -> Option<()> {
+        let shown = STANDARD.decode(self.signature).ok()?;
+        let key = hmac::Key::new(algorithm.hash(), secret.as_bytes());
+        hmac::verify(&key, &self.text(request), &shown).ok()
+    }
+}
+
+impl HmacAuth {
+    fn identify<'s>(&self, ex: &Exchange<'s>) -> Result<&'s Identity, Failure> {
+        let signature = Signature::read(&ex.request)?;
+        let consumers = ex.consumers;
+        let identity = consumers.find(Self::NAME, signature.key_id.as_bytes()).ok_or(INVALID)?;
+        let held = identity.auth.downcast_ref::<ConsumerConfig>().ok_or(INVALID)?;
+        let algorithm = Algorithm::of(signature.algorithm).ok_or(INVALID)?;
+        let signs = |name: &String| signature.headers.contains(&name.as_str());
+        let is_allowed = self.config.allowed_algorithms.contains(&algorithm);
+        if !is_allowed || !self.is_timely(ex) || !self.config.signed_headers.iter().all(signs) {
+            return Err(INVALID.into());
+        }
+        signature.verify(&ex.request, algorithm, &held.secret_key).ok_or(INVALID)?;
+        if self.config.validate_request_body {
+            self.check_digest(ex)?;
+        }
+        Ok(identity)
+    }
+
+    fn is_timely(&self, ex: &Exchange<'_>) -> bool {
+        let date = ex.request.fields.get("Date").and_then(|value| std::str::from_utf8(value).ok());
+        let Some(date) = date.and_then(|date| httpdate::parse_http_date(date).ok()) else { return false };
+        let now = UNIX_EPOCH + Duration::from_secs(ex.now.unix_s());
+        let off = now.duration_since(date).unwrap_or_else(|ahead| ahead.duration());
+        off.as_secs() <= self.config.clock_skew
+    }
+
+    /// Whether the body is the one the field `Digest` tells of.
+    fn check_digest(&self, ex: &Exchange<'_>) -> Result<(), Failure> {
+        let shown = ex.request.fields.get("Digest").ok_or(INVALID)?;
+        let body = ex.body.as_deref().ok_or(Failure::NeedsBody)?;
+        let made = format!("SHA-256={}", STANDARD.encode(digest(&SHA256, body)));
+        if same_secret(made.as_bytes(), shown) { Ok(()) } else { Err(INVALID.into()) }
+    }
+}
+
+impl Plugin for HmacAuth {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let identified = match self.identify(ex) {
+            Ok(identity) => {
+                ex.identify_as(identity);
+                Ok(())
+            }
+            Err(Failure::NeedsBody) => return Step::NeedBody { bytes_max: self.config.max_req_body_size },
+            Err(Failure::Refused(message)) => match &self.config.anonymous_consumer {
+                Some(username) => identify_anonymous(ex, username),
+                None => Err(message),
+            },
+        };
+        if let Err(message) = identified {
+            return Step::Respond(refuse(message, &self.challenge));
+        }
+        if self.config.hide_credentials {
+            ex.request.fields.remove("Authorization");
+        }
+        Step::Continue
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

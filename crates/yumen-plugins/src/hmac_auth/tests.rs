@@ -1,0 +1,135 @@
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::testing::{Bench, Reply};
+
+/// The bench's clock stands there.
+const NOW: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
+
+/// An `Authorization` over these lines, made as a client makes it.
+fn authorization(algorithm: &str, headers: &str, lines: &str) -> String {
+    let kind = match algorithm {
+        "hmac-sha1" => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        "hmac-sha512" => hmac::HMAC_SHA512,
+        _ => hmac::HMAC_SHA256,
+    };
+    let tag = hmac::sign(&hmac::Key::new(kind, b"the-secret"), format!("alices-key\n{lines}").as_bytes());
+    let signature = STANDARD.encode(tag);
+    format!(
+        "Authorization: Signature keyId=\"alices-key\",algorithm=\"{algorithm}\",headers=\"{headers}\",signature=\"{signature}\""
+    )
+}
+
+fn run(settings: Value, request: &str) -> Reply {
+    let mut bench = Bench::new();
+    let alice = bench.add_consumer("alice");
+    bench.add_key(&alice, "hmac-auth", json!({"key_id": "alices-key", "secret_key": "the-secret"}), None);
+    bench.add_consumer("nobody");
+    let plugin = bench.plugin("hmac-auth", settings);
+    bench.run(&plugin, request)
+}
+
+#[track_caller]
+fn check(settings: Value, request: &str, expected: Result<&str, &str>) {
+    let reply = run(settings.clone(), request);
+    match expected {
+        Ok(username) => {
+            assert_eq!(reply.status, 200, "{settings} {request}: {reply:?}");
+            assert_eq!(reply.upstream_field("X-Consumer-Username").as_deref(), Some(username));
+        }
+        Err(message) => {
+            assert_eq!(reply.body, format!("{{\"message\":\"{message}\"}}\n"), "{settings} {request}");
+            assert_eq!(reply.field("WWW-Authenticate").as_deref(), Some("hmac realm=\"hmac\""));
+        }
+    }
+}
+
+const INVALID: Result<&str, &str> = Err("client request can't be validated");
+
+#[test]
+fn a_signature_tells_who_asks() {
+    let lines = format!("GET /a?b=c\ndate: {NOW}\nx-custom: yes\n");
+    for algorithm in ["hmac-sha1", "hmac-sha256", "hmac-sha512"] {
+        let signed = authorization(algorithm, "@request-target date x-custom", &lines);
+        let rest = format!("Date: {NOW}\nX-Custom: yes\n{signed}");
+        check(json!({}), &format!("GET /a?b=c HTTP/1.1\n{rest}"), Ok("alice"));
+        // Another method, target, date or field is another request.
+        check(json!({}), &format!("PUT /a?b=c HTTP/1.1\n{rest}"), INVALID);
+        check(json!({}), &format!("GET /a?b=d HTTP/1.1\n{rest}"), INVALID);
+        check(json!({}), &format!("GET /a?b=c HTTP/1.1\n{}", rest.replace(":20 GMT", ":21 GMT")), INVALID);
+        check(json!({}), &format!("GET /a?b=c HTTP/1.1\n{}", rest.replace("yes", "no")), INVALID);
+        check(
+            json!({"allowed_algorithms": ["hmac-sha512"]}),
+            &format!("GET /a?b=c HTTP/1.1\n{rest}"),
+            if algorithm == "hmac-sha512" { Ok("alice") } else { INVALID },
+        );
+    }
+}
+
+#[test]
+fn what_is_no_signature_is_refused_by_name() {
+    let start = "client request can't be validated: ";
+    let missing = format!("{start}missing Authorization header");
+    check(json!({}), "GET / HTTP/1.1", Err(&missing));
+    let other = format!("{start}Authorization header does not start with 'Signature'");
+    check(json!({}), "GET / HTTP/1.1\nAuthorization: Basic abc", Err(&other));
+    let date = format!("date: {NOW}\n");
+    let good = authorization("hmac-sha256", "date", &date);
+    for (from, to) in [
+        ("alices-key", "bobs-key"),
+        ("hmac-sha256", "md5"),
+        ("hmac-sha256", ""),
+        ("signature=\"", "signature=\"!"),
+        ("signature=\"", "signature=\"\",x=\""),
+        ("headers=\"date\"", "headers=\"\""),
+    ] {
+        let request = format!("GET / HTTP/1.1\nDate: {NOW}\n{}", good.replace(from, to));
+        check(json!({}), &request, INVALID);
+    }
+    check(json!({}), &format!("GET / HTTP/1.1\nDate: {NOW}\n{good}"), Ok("alice"));
+}
+
+#[test]
+fn the_clock_may_be_off_as_far_as_the_settings_say() {
+    for (date, skew, expected) in [
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60, Ok("alice")),
+        ("Tue, 14 Nov 2023 22:14:21 GMT", 60, INVALID),
+        ("Tue, 14 Nov 2023 22:12:20 GMT", 60, Ok("alice")),
+        ("Tue, 14 Nov 2023 22:12:19 GMT", 60, INVALID),
+        ("yesterday", 60, INVALID),
+    ] {
+        let signed = authorization("hmac-sha256", "date", &format!("date: {date}\n"));
+        check(json!({"clock_skew": skew}), &format!("GET / HTTP/1.1\nDate: {date}\n{signed}"), expected);
+    }
+    let signed = authorization("hmac-sha256", "", "");
+    check(json!({"signed_headers": []}), &format!("GET / HTTP/1.1\n{signed}"), INVALID);
+}
+
+#[test]
+fn the_body_is_held_to_its_digest_where_asked() {
+    let settings = || json!({"validate_request_body": true, "signed_headers": ["date", "digest"]});
+    let sum = format!("SHA-256={}", STANDARD.encode(digest(&SHA256, b"hello")));
+    let signed = authorization("hmac-sha256", "date digest", &format!("date: {NOW}\ndigest: {sum}\n"));
+    let head = format!("POST / HTTP/1.1\nDate: {NOW}\nDigest: {sum}\n{signed}");
+    check(settings(), &format!("{head}\n\nhello"), Ok("alice"));
+    check(settings(), &format!("{head}\n\nhullo"), INVALID);
+    let undigested = authorization("hmac-sha256", "date", &format!("date: {NOW}\n"));
+    let request = format!("POST / HTTP/1.1\nDate: {NOW}\n{undigested}\n\nhello");
+    check(json!({"validate_request_body": true}), &request, INVALID);
+    let small = json!({"validate_request_body": true, "max_req_body_size": 4});
+    assert_eq!(run(small, &format!("{head}\n\nhello")).status, 413);
+}
+
+#[test]
+fn strangers_may_be_somebody_and_signatures_may_stay_here() {
+    let settings = json!({"anonymous_consumer": "nobody", "hide_credentials": true});
+    check(settings.clone(), "GET / HTTP/1.1", Ok("nobody"));
+    let signed = authorization("hmac-sha256", "date", &format!("date: {NOW}\n"));
+    let reply = run(settings, &format!("GET / HTTP/1.1\nDate: {NOW}\n{signed}"));
+    assert_eq!(reply.upstream_field("X-Consumer-Username").as_deref(), Some("alice"));
+    assert_eq!(reply.upstream_field("Authorization"), None);
+    check(json!({"anonymous_consumer": "missing"}), "GET / HTTP/1.1", Err("Invalid user authorization"));
+}

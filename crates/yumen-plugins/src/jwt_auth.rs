@@ -1,0 +1,203 @@
+//! `jwt-auth`: the client shows a JSON Web Token (RFC 7519) that a consumer's key has signed.
+
+mod keys;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, ConsumerAuth, Exchange, Foreseen, Identity, Phases, Plugin, Setup, Step};
+
+use crate::auth::{identify_anonymous, refuse};
+use crate::query::{Argument, argument, without_argument};
+use keys::{ConsumerConfig, Token};
+
+/// Settings of `jwt-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Field the token is in, alone or behind `Bearer`.
+    #[serde(default = "authorization")]
+    header: String,
+    /// Query argument the token is in, where the field is absent.
+    #[serde(default = "jwt")]
+    query: String,
+    /// Cookie the token is in, where both are absent.
+    #[serde(default = "jwt")]
+    cookie: String,
+    /// Whether the token is kept from the upstream.
+    #[serde(default)]
+    hide_credentials: bool,
+    /// The claim that names the consumer's key.
+    #[serde(default = "key")]
+    #[schemars(length(min = 1))]
+    key_claim_name: String,
+    /// Taken and without effect: no plugin here reads tokens of others.
+    #[serde(default)]
+    #[expect(dead_code, reason = "part of the contract")]
+    store_in_ctx: bool,
+    /// Claims that must be there; without it, those that are there must hold.
+    #[schemars(extend("uniqueItems" = true))]
+    claims_to_verify: Option<Vec<Claim>>,
+    /// Who the client is that shows no valid token, instead of being refused.
+    #[schemars(length(min = 1))]
+    anonymous_consumer: Option<String>,
+    /// Realm of the challenge.
+    #[serde(default = "jwt")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[ -!#-[\]-~]+$"))]
+    realm: String,
+}
+
+/// A claim about time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Claim {
+    Exp,
+    Nbf,
+}
+
+fn authorization() -> String {
+    "authorization".to_owned()
+}
+
+fn jwt() -> String {
+    "jwt".to_owned()
+}
+
+fn key() -> String {
+    "key".to_owned()
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct JwtAuth {
+    config: Config,
+    challenge: Box<str>,
+}
+
+impl Configure for JwtAuth {
+    const NAME: &'static str = "jwt-auth";
+    const PRIORITY: i32 = 2510;
+    const IS_AUTH: bool = true;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let challenge = format!("Bearer realm=\"{}\"", config.realm).into();
+        Ok(JwtAuth { config, challenge })
+    }
+}
+
+impl ConsumerAuth for JwtAuth {
+    type Consumer = ConsumerConfig;
+    const KEY_FIELD: &'static str = "key";
+
+    fn key(consumer: &ConsumerConfig) -> &str {
+        consumer.key()
+    }
+}
+
+impl JwtAuth {
+    fn identify<'s>(&self, ex: &mut Exchange<'s>) -> Result<&'s Identity, &'static str> {
+        const UNVERIFIED: &str = "failed to verify jwt";
+        const UNKNOWN: &str = "Invalid user key in JWT token";
+        let text = self.take_token(ex).ok_or("Missing JWT token in request")?;
+        let token = Token::read(&text).ok_or("JWT token invalid")?;
+        let key = token.claims.get(&self.config.key_claim_name).and_then(Value::as_str);
+        let key = key.ok_or("missing user key in JWT token")?;
+        let consumers = ex.consumers;
+        let identity = consumers.find(Self::NAME, key.as_bytes()).ok_or(UNKNOWN)?;
+        let held = identity.auth.downcast_ref::<ConsumerConfig>().ok_or(UNKNOWN)?;
+        if !held.has_signed(&token) || !self.is_in_time(&token, held, ex.now.unix_s() as f64) {
+            return Err(UNVERIFIED);
+        }
+        Ok(identity)
+    }
+
+    fn is_in_time(&self, token: &Token<'_>, held: &ConsumerConfig, now_s: f64) -> bool {
+        let grace_s = held.grace_s() as f64;
+        let number = |name: &str| token.claims.get(name).map(Value::as_f64);
+        let is_met = |claim: &Claim| match claim {
+            Claim::Exp => {
+                number("exp").map(|until_s| until_s.is_some_and(|until_s| until_s > now_s - grace_s))
+            }
+            Claim::Nbf => number("nbf").map(|from_s| from_s.is_some_and(|from_s| from_s <= now_s + grace_s)),
+        };
+        match &self.config.claims_to_verify {
+            Some(claims) => claims.iter().all(|claim| is_met(claim) == Some(true)),
+            None => [Claim::Exp, Claim::Nbf].iter().all(|claim| is_met(claim) != Some(false)),
+        }
+    }
+
+    /// The token as it was shown, kept from the upstream where asked.
+    fn take_token(&self, ex: &mut Exchange<'_>) -> Option<String> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let Config { header, query, cookie, hide_credentials, .. } = &self.config;
+        if let Some(value) = ex.request.fields.get(header) {
+            let bare = value.strip_prefix(b"Bearer ").or_else(|| value.strip_prefix(b"bearer "));
+            let token = text(bare.unwrap_or(value));
+            if *hide_credentials {
+                ex.request.fields.remove(header);
+            }
+            return Some(token);
+        }
+        if let Argument::One(value) = argument(ex.request.query().unwrap_or_default(), query.as_bytes()) {
+            let token = text(&value);
+            if *hide_credentials
+                && let Some(rest) = without_argument(ex.request.upstream_target(), query.as_bytes())
+            {
+                ex.request.set_upstream_target(&rest);
+            }
+            return Some(token);
+        }
+        let token = ex.request.cookie(cookie.as_bytes()).map(text)?;
+        if *hide_credentials {
+            hide_cookie(ex, cookie);
+        }
+        Some(token)
+    }
+}
+
+/// Takes a cookie out of what goes upstream.
+fn hide_cookie(ex: &mut Exchange<'_>, name: &str) {
+    let is_other = |pair: &&[u8]| {
+        let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        key.trim_ascii() != name.as_bytes()
+    };
+    let lines: Vec<&[u8]> = ex.request.fields.all("Cookie").collect();
+    let pairs = lines.iter().flat_map(|line| line.split(|byte| *byte == b';'));
+    let kept: Vec<&[u8]> = pairs.filter(is_other).map(<[u8]>::trim_ascii).collect();
+    let kept = kept.join(&b"; "[..]);
+    if kept.is_empty() {
+        ex.request.fields.remove("Cookie");
+    } else {
+        ex.request.fields.set("Cookie", &kept);
+    }
+}
+
+impl Plugin for JwtAuth {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let identified = match (self.identify(ex), &self.config.anonymous_consumer) {
+            (Ok(identity), _) => {
+                ex.identify_as(identity);
+                Ok(())
+            }
+            (Err(_), Some(username)) => identify_anonymous(ex, username),
+            (Err(message), None) => Err(message),
+        };
+        match identified {
+            Ok(()) => Step::Continue,
+            Err(message) => Step::Respond(refuse(message, &self.challenge)),
+        }
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

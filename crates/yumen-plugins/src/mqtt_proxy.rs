@@ -1,0 +1,137 @@
+//! `mqtt-proxy`: lets only MQTT clients of one version pass, and learns what they call themselves.
+//!
+//! Reads the first packet of a connection, `CONNECT`, up to the client identifier. All of it goes on unchanged.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Phases, Plugin, Preread, Serves, Setup};
+
+#[cfg(test)]
+mod tests;
+
+/// Settings of `mqtt-proxy`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// The protocol's name as clients say it: `MQTT`, or `MQIsdp` for version 3.1.
+    #[serde(default = "protocol_name")]
+    pub protocol_name: String,
+    /// The protocol's version as clients say it: 3 for 3.1, 4 for 3.1.1, 5 for 5.0.
+    pub protocol_level: i64,
+}
+
+fn protocol_name() -> String {
+    "MQTT".to_owned()
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct MqttProxy {
+    protocol_name: Box<str>,
+    protocol_level: i64,
+}
+
+impl Configure for MqttProxy {
+    const NAME: &'static str = "mqtt-proxy";
+    const PRIORITY: i32 = 1000;
+    const SERVES: Serves = Serves::Streams;
+    type Config = Config;
+
+    fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
+        Ok(MqttProxy { protocol_name: config.protocol_name.into(), protocol_level: config.protocol_level })
+    }
+}
+
+impl Plugin for MqttProxy {
+    fn phases(&self) -> Phases {
+        Phases::PREREAD
+    }
+
+    fn preread(&self, ex: &mut Exchange<'_>, bytes: &[u8]) -> Preread {
+        let connect = match connect(bytes) {
+            Ok(Some(connect)) => connect,
+            Ok(None) => return Preread::NeedMore,
+            Err(reason) => return Preread::Refuse(reason),
+        };
+        if connect.protocol_name != self.protocol_name.as_bytes() {
+            return Preread::Refuse("another protocol name than the route's");
+        }
+        if i64::from(connect.protocol_level) != self.protocol_level {
+            return Preread::Refuse("another protocol level than the route's");
+        }
+        if let Some(stream) = &mut ex.stream {
+            stream.mqtt_client_id = Some(connect.client_id.into());
+        }
+        Preread::Continue
+    }
+}
+
+/// What is looked at of a `CONNECT` packet.
+#[derive(Debug, PartialEq, Eq)]
+struct Connect<'p> {
+    protocol_name: &'p [u8],
+    protocol_level: u8,
+    client_id: &'p str,
+}
+
+const PACKET_CONNECT: u8 = 0x10;
+/// Versions from here on have properties before the client identifier.
+const LEVEL_WITH_PROPERTIES: u8 = 5;
+const NO_CONNECT: &str = "the first packet is no MQTT CONNECT";
+const MALFORMED: &str = "the MQTT CONNECT packet is malformed";
+
+/// Reads the front of a connection; `None` where the client identifier is not there yet.
+fn connect(bytes: &[u8]) -> Result<Option<Connect<'_>>, &'static str> {
+    match bytes.first() {
+        None => return Ok(None),
+        Some(&PACKET_CONNECT) => {}
+        Some(_) => return Err(NO_CONNECT),
+    }
+    let mut rest = &bytes[1..];
+    let Some(packet_bytes) = number(&mut rest)? else { return Ok(None) };
+    // What the packet's length leaves no room for is malformed; what only has not come yet is waited for.
+    let is_whole = rest.len() >= packet_bytes;
+    let mut packet = &rest[..rest.len().min(packet_bytes)];
+    match fields(&mut packet) {
+        Ok(Some(connect)) => Ok(Some(connect)),
+        Ok(None) if is_whole => Err(MALFORMED),
+        other => other,
+    }
+}
+
+fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<Connect<'p>>, &'static str> {
+    let Some(protocol_name) = text(packet) else { return Ok(None) };
+    // The level, a byte of flags, and how long the client may be silent.
+    let Some(([protocol_level, _, _, _], rest)) = packet.split_first_chunk::<4>() else { return Ok(None) };
+    *packet = rest;
+    if *protocol_level >= LEVEL_WITH_PROPERTIES {
+        let Some(properties_bytes) = number(packet)? else { return Ok(None) };
+        let Some(rest) = packet.get(properties_bytes..) else { return Ok(None) };
+        *packet = rest;
+    }
+    let Some(client_id) = text(packet) else { return Ok(None) };
+    let client_id = std::str::from_utf8(client_id).map_err(|_| MALFORMED)?;
+    Ok(Some(Connect { protocol_name, protocol_level: *protocol_level, client_id }))
+}
+
+/// Bytes after their number in two bytes.
+fn text<'p>(packet: &mut &'p [u8]) -> Option<&'p [u8]> {
+    let (length, rest) = packet.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+    *packet = rest;
+    Some(text)
+}
+
+/// A number in one to four bytes of seven bits each, the lowest first.
+fn number(bytes: &mut &[u8]) -> Result<Option<usize>, &'static str> {
+    let mut value = 0;
+    for at in 0..4 {
+        let Some(byte) = bytes.get(at) else { return Ok(None) };
+        value |= usize::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            *bytes = &bytes[at + 1..];
+            return Ok(Some(value));
+        }
+    }
+    Err(MALFORMED)
+}

@@ -1,0 +1,40 @@
+//! `proxy-buffering`: whether answers are collected before they go on. They never are here: bodies stream through
+//! bounded buffers, whatever this says.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Phases, Plugin, Setup};
+
+/// Settings of `proxy-buffering`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Taken and without effect: Yumen streams answers as they come.
+    #[serde(default = "default_setting")]
+    #[expect(dead_code, reason = "part of the contract")]
+    disable_proxy_buffering: bool,
+}
+
+fn default_setting() -> bool {
+    false
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct ProxyBuffering;
+
+impl Configure for ProxyBuffering {
+    const NAME: &'static str = "proxy-buffering";
+    const PRIORITY: i32 = 21991;
+    type Config = Config;
+
+    fn build(_: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        Ok(ProxyBuffering)
+    }
+}
+
+impl Plugin for ProxyBuffering {
+    fn phases(&self) -> Phases {
+        Phases::NONE
+    }
+}

@@ -1,0 +1,40 @@
+//! `proxy-control`: whether requests are collected before they go on. They never are here: bodies stream through
+//! bounded buffers, whatever this says.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Phases, Plugin, Setup};
+
+/// Settings of `proxy-control`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Taken and without effect: Yumen streams requests as they come.
+    #[serde(default = "default_setting")]
+    #[expect(dead_code, reason = "part of the contract")]
+    request_buffering: bool,
+}
+
+fn default_setting() -> bool {
+    true
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct ProxyControl;
+
+impl Configure for ProxyControl {
+    const NAME: &'static str = "proxy-control";
+    const PRIORITY: i32 = 21990;
+    type Config = Config;
+
+    fn build(_: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        Ok(ProxyControl)
+    }
+}
+
+impl Plugin for ProxyControl {
+    fn phases(&self) -> Phases {
+        Phases::NONE
+    }
+}

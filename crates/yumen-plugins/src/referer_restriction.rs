@@ -1,0 +1,103 @@
+//! `referer-restriction`: admits or refuses requests by the host in their `Referer`.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_http::Known;
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+
+/// Settings of `referer-restriction`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("oneOf" = [{"required": ["whitelist"]}, {"required": ["blacklist"]}]))]
+pub(crate) struct Config {
+    /// Whether requests without the field, or with one that cannot be read, pass.
+    #[serde(default)]
+    bypass_missing: bool,
+    /// The only hosts that are admitted; `*.example.com` is all under it.
+    #[schemars(length(min = 1), inner(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$")))]
+    whitelist: Option<Vec<String>>,
+    /// Hosts that are refused.
+    #[schemars(length(min = 1), inner(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$")))]
+    blacklist: Option<Vec<String>>,
+    /// What a refused client is told.
+    #[serde(default = "message")]
+    #[schemars(length(min = 1, max = 1024))]
+    message: String,
+}
+
+fn message() -> String {
+    "Your referer host is not allowed".to_owned()
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub(crate) struct RefererRestriction {
+    hosts: Vec<String>,
+    /// Ends of hosts.
+    suffixes: Vec<String>,
+    /// Whether the hosts are the ones refused.
+    refuses: bool,
+    bypass_missing: bool,
+    refusal: Response,
+}
+
+impl Configure for RefererRestriction {
+    const NAME: &'static str = "referer-restriction";
+    const PRIORITY: i32 = 2990;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let (list, refuses) = match (config.whitelist, config.blacklist) {
+            (Some(list), None) => (list, false),
+            (None, Some(list)) => (list, true),
+            _ => return Err(Invalid::new("exactly one of whitelist and blacklist is needed")),
+        };
+        let (suffixes, hosts): (Vec<_>, Vec<_>) = list.into_iter().partition(|host| host.starts_with('*'));
+        Ok(RefererRestriction {
+            hosts,
+            suffixes: suffixes.into_iter().map(|host| host[1..].to_owned()).collect(),
+            refuses,
+            bypass_missing: config.bypass_missing,
+            refusal: Response::message(403, &config.message),
+        })
+    }
+}
+
+impl RefererRestriction {
+    fn admits(&self, ex: &Exchange<'_>) -> bool {
+        let referer =
+            ex.request.fields.known(Known::Referer).and_then(|value| std::str::from_utf8(value).ok());
+        let Some(host) = referer.and_then(host_of) else { return self.bypass_missing };
+        let is_listed = self.hosts.iter().any(|one| one == host)
+            || self.suffixes.iter().any(|suffix| host.ends_with(suffix.as_str()));
+        is_listed != self.refuses
+    }
+}
+
+/// The host of an `http` URL, its scheme there or not.
+fn host_of(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("http:").or_else(|| url.strip_prefix("https:")).unwrap_or(url);
+    let rest = rest.strip_prefix("//")?;
+    let end = match rest.strip_prefix('[') {
+        Some(inner) => inner.find(']')? + 2,
+        None => rest.find([':', '/', '?', '[', ']']).unwrap_or(rest.len()),
+    };
+    (end > 0).then(|| &rest[..end])
+}
+
+impl Plugin for RefererRestriction {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if self.admits(ex) { Step::Continue } else { Step::Respond(self.refusal.clone()) }
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! `zstd`: compresses answers for clients that take Zstandard (RFC 8878).
+
+use std::sync::Arc;
+
+use ::zstd::stream::write::Encoder as ZstdEncoder;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Coding, Configure, Exchange, Phases, Plugin, ResponseHead, Setup};
+
+use crate::compression::{self, Compression, Encoder, Terms, Types};
+
+/// Settings of `zstd`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// The media types that are compressed, or `*` for all.
+    #[serde(default)]
+    types: Types,
+    /// Answers of fewer bytes are left alone, where their length is known.
+    #[serde(default = "compression::min_length")]
+    #[schemars(range(min = 1))]
+    min_length: u64,
+    /// From fast to small.
+    #[serde(default = "comp_level")]
+    #[schemars(range(min = 1, max = 19))]
+    comp_level: i32,
+    /// Size of the window as a power of two; each answer on its way holds a few windows of memory. Clients
+    /// need not accept more than 23 (RFC 9659).
+    #[serde(default = "window_log")]
+    #[schemars(range(min = 10, max = 23))]
+    window_log: u32,
+    /// The oldest version of HTTP that gets compressed answers.
+    #[serde(default = "compression::http_version")]
+    #[schemars(schema_with = "compression::http_version_schema")]
+    http_version: f64,
+    /// Whether the answer says `Vary: Accept-Encoding`.
+    vary: Option<bool>,
+}
+
+fn comp_level() -> i32 {
+    3
+}
+
+fn window_log() -> u32 {
+    19
+}
+
+/// Compresses with Zstandard.
+pub(crate) struct Zstd(Arc<dyn Coding>);
+
+impl Configure for Zstd {
+    const NAME: &'static str = "zstd";
+    const PRIORITY: i32 = 997;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let (level, window_log) = (config.comp_level, config.window_log);
+        encoder(level, window_log).map_err(|error| Invalid::new(error.to_string()))?;
+        let terms = Terms {
+            types: config.types,
+            length_min: config.min_length,
+            http_version: config.http_version,
+            varies: config.vary.unwrap_or(false),
+            statuses: &[],
+        };
+        let begin = move || encoder(level, window_log).expect("the same settings were taken before");
+        Ok(Zstd(Compression { name: "zstd", terms, begin }.offer()))
+    }
+}
+
+fn encoder(level: i32, window_log: u32) -> std::io::Result<ZstdEncoder<'static, Vec<u8>>> {
+    let mut encoder = ZstdEncoder::new(Vec::new(), level)?;
+    encoder.window_log(window_log)?;
+    Ok(encoder)
+}
+
+impl Plugin for Zstd {
+    fn phases(&self) -> Phases {
+        Phases::RESPONSE_HEAD
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, _: &mut ResponseHead) {
+        ex.offer_coding(self.0.clone());
+    }
+}
+
+impl Encoder for ZstdEncoder<'static, Vec<u8>> {
+    fn output(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+
+    fn end(self) -> std::io::Result<Vec<u8>> {
+        self.finish()
+    }
+}

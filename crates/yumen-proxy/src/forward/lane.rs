@@ -1,0 +1,118 @@
+//! An attempt over a connection that carries many: HTTP/2 to an endpoint.
+//!
+//! Knows how a request gets onto such a connection; waiting for the answer is as with any other.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use yumen_http::{Framing, Known};
+use yumen_snapshot::Scheme;
+
+use super::{Attempt, can_resend};
+use crate::buffer::Inbox;
+use crate::fault::{Fault, Kind};
+use crate::http2::{self, Duplex, Occupied, Way};
+use crate::relay::Link;
+use crate::stream::Stream;
+use crate::timers::until;
+
+impl Attempt<'_, '_> {
+    pub(super) fn speaks_http2(&self) -> bool {
+        self.upstream.http2 && self.ex.upstream.scheme.is_none()
+    }
+
+    /// A connection that turns out to be closing says nothing about the endpoint: the request is repeated
+    /// on another, once.
+    pub(super) async fn run_on_lane(
+        &mut self,
+        tls: bool,
+        pool_key: u64,
+        mark: (usize, u64),
+    ) -> Result<(), Fault> {
+        let worker = self.conn.worker.clone();
+        let mut may_repeat = true;
+        loop {
+            let occupied = match worker.lanes.way(pool_key, &self.upstream.keepalive) {
+                Way::Lane(occupied) => occupied,
+                Way::Wait(connected) => {
+                    self.conn.timer.set(self.timeouts().connect_ms);
+                    let waiting = std::pin::pin!(connected.notified());
+                    if until(&self.conn.timer, waiting).await.is_none() {
+                        return Err(Fault { kind: Kind::ConnectTimeout, unsent: true });
+                    }
+                    continue;
+                }
+                Way::Connect(connecting) => {
+                    let watch = self.chains.explaining();
+                    watch.inspect(|watch| watch.lap());
+                    let connected = self.connect(tls).await;
+                    watch.inspect(|watch| watch.connected());
+                    let keep = self.upstream.keepalive;
+                    let established = connecting.establish(&worker, connected?, keep).await;
+                    established.map_err(|_| Fault { kind: Kind::Connect, unsent: true })?
+                }
+            };
+            let was_used = occupied.requests_before() > 0;
+            worker.counters.reuses.add(u64::from(was_used));
+            match self.ask_on(occupied, tls, pool_key).await {
+                Err(Fault { kind: Kind::UpstreamClosed, unsent })
+                    if was_used
+                        && may_repeat
+                        && (unsent || self.ex.request.method().is_idempotent())
+                        && can_resend(self.conn, self.ex, mark) =>
+                {
+                    may_repeat = false;
+                    self.relay.head.clear();
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Sends the request on a place of a connection and reads the head of the answer.
+    async fn ask_on(&mut self, occupied: Occupied, tls: bool, pool_key: u64) -> Result<(), Fault> {
+        self.relay.upgrade = false;
+        let buffers = &self.conn.worker.buffers;
+        let mut text = buffers.take_text();
+        self.write_head(&mut text);
+        let mut request = http2::request(&text, tls, &self.endpoint.authority).ok_or(Kind::NotHttp2)?;
+        buffers.give_text(text);
+        if self.wants_trailers() {
+            request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
+        }
+        let is_whole = match &self.ex.body {
+            Some(body) => body.is_empty(),
+            None => self.ex.request.framing == Framing::None,
+        };
+        let requests = occupied.requests_before();
+        let mut sender = occupied.sender();
+        self.conn.timer.set(self.timeouts().send_ms);
+        let ready = std::pin::pin!(poll_fn(|cx| match sender.poll_ready(cx) {
+            Poll::Pending =>
+                self.conn.stream.given_up(cx).map_or(Poll::Pending, |kind| Poll::Ready(Err(kind))),
+            Poll::Ready(ready) => Poll::Ready(ready.map_err(|_| Kind::UpstreamClosed)),
+        }));
+        match until(&self.conn.timer, ready).await {
+            None => return Err(Fault { kind: Kind::SendTimeout, unsent: true }),
+            Some(Err(kind)) => return Err(Fault { kind, unsent: true }),
+            Some(Ok(())) => {}
+        }
+        let sent = sender.send_request(request, is_whole);
+        let (answer, outgoing) = sent.map_err(|_| Fault { kind: Kind::UpstreamClosed, unsent: true })?;
+        let duplex = Duplex::asked(answer, outgoing, is_whole, occupied);
+        let stream = Stream::Http2(Box::new(duplex));
+        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
+        let mark = self.conn.inbox.mark();
+        let text = self.conn.worker.buffers.take_text();
+        self.begin_upload(text, false);
+        self.answered(mark).await
+    }
+
+    /// Whether the endpoint may send trailers: where the client takes them, and for gRPC, which is made of
+    /// them.
+    fn wants_trailers(&self) -> bool {
+        let mut te = self.ex.request.fields.all_known(Known::Te).flat_map(yumen_http::head::tokens);
+        matches!(self.upstream.scheme, Scheme::Grpc | Scheme::Grpcs)
+            || te.any(|token| token.eq_ignore_ascii_case(b"trailers"))
+    }
+}

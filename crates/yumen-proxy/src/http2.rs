@@ -1,0 +1,53 @@
+//! HTTP/2 on both sides: its streams as the connections that exchanges run over.
+//!
+//! The library knows frames, flow control and header compression; here they meet the worker's buffers,
+//! timers and limits. Knows no route and no plugin.
+
+mod accept;
+mod duplex;
+mod heads;
+mod lanes;
+mod patience;
+mod stream;
+mod wire;
+
+pub(crate) use accept::run;
+pub(crate) use duplex::Duplex;
+pub(crate) use heads::request;
+pub(crate) use lanes::{Lanes, Occupied, Way};
+
+use crate::settings::Settings;
+
+/// What a client sends first where it knows that HTTP/2 is spoken, up to its first empty line
+/// (RFC 9113 §3.4).
+pub(crate) const PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+/// The whole of it.
+const PREFACE_BYTES: usize = 24;
+
+/// What a stream may hold for a peer that does not take it.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+
+fn server_builder(settings: &Settings) -> h2::server::Builder {
+    let http2 = &settings.http2;
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_concurrent_streams(http2.streams_max)
+        .initial_window_size(http2.stream_window_bytes)
+        .initial_connection_window_size(http2.connection_window_bytes)
+        .max_header_list_size(settings.request_head.head_bytes_max as u32)
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
+        .enable_connect_protocol();
+    builder
+}
+
+fn client_builder(settings: &Settings) -> h2::client::Builder {
+    let http2 = &settings.http2;
+    let mut builder = h2::client::Builder::new();
+    builder
+        .enable_push(false)
+        .initial_window_size(http2.stream_window_bytes)
+        .initial_connection_window_size(http2.upstream_window_bytes)
+        .max_header_list_size(settings.response_head.head_bytes_max as u32)
+        .max_send_buffer_size(SEND_BUFFER_BYTES);
+    builder
+}

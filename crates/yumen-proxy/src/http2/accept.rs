@@ -1,0 +1,284 @@
+//! A client's connection of HTTP/2: its streams become exchanges, its end is orderly.
+//!
+//! Knows what a connection owes its client, and nothing of what becomes of an exchange.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::server::{Connection as Library, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use yumen_http::{Framing, RequestHead};
+
+use super::patience::Patience;
+use super::wire::Wire;
+use super::{Duplex, PREFACE_BYTES, heads};
+use crate::clock;
+use crate::connection::{Connection, Peer};
+use crate::fault::Kind;
+use crate::grpc;
+use crate::serve;
+use crate::stream::Stream;
+use crate::timers::{Timer, until};
+use crate::worker::Worker;
+
+/// Serves a connection to its end.
+pub(crate) async fn run(conn: Connection) {
+    let Connection { worker, peer, stream, inbox, timer } = conn;
+    worker.counters.http2_connections.add(1);
+    let patience = Patience::new(worker.settings.http2.patience, PREFACE_BYTES, clock::now().mono_ms());
+    let wire = Wire::new(stream, inbox, patience, worker.clone());
+    timer.set(worker.settings.head_timeout_ms);
+    let mut handshake = std::pin::pin!(super::server_builder(&worker.settings).handshake(wire.clone()));
+    let shaking = poll_fn(|cx| {
+        let polled = handshake.as_mut().poll(cx);
+        // A connection that fails is noticed by whoever reads from it.
+        let _ = wire.poll_send(cx);
+        polled
+    });
+    let library = match until(&timer, std::pin::pin!(shaking)).await {
+        Some(Ok(library)) => library,
+        Some(Err(_)) | None => return worker.counters.http2_faults.add(1),
+    };
+    let streams = Rc::new(Streams::default());
+    streams.last_end_ms.set(clock::now().mono_ms());
+    let mut driver =
+        Driver { library, wire, worker, peer, timer, streams, is_leaving: false, stalled_at: None };
+    poll_fn(|cx| driver.poll(cx)).await;
+    driver.linger().await;
+}
+
+/// The streams of a connection that are being served.
+#[derive(Default)]
+struct Streams {
+    open: Cell<usize>,
+    last_end_ms: Cell<u64>,
+}
+
+/// Counts a stream out, however it ends.
+struct Entered {
+    streams: Rc<Streams>,
+    worker: Rc<Worker>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.streams.open.set(self.streams.open.get() - 1);
+        self.streams.last_end_ms.set(clock::now().mono_ms());
+        if std::thread::panicking() {
+            self.worker.counters.panics.add(1);
+        }
+    }
+}
+
+struct Driver {
+    library: Library<Wire, Bytes>,
+    wire: Wire,
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    timer: Timer,
+    streams: Rc<Streams>,
+    /// The client was told that no further stream will be served.
+    is_leaving: bool,
+    /// Bytes sent so far, when the client last stopped taking more.
+    stalled_at: Option<u64>,
+}
+
+/// How long a client may take to see that nothing more comes, in milliseconds.
+const LINGER_MS: u64 = 1000;
+/// Bytes of a client that does not see it.
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+
+impl Driver {
+    /// Ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.worker.draining.get() {
+            self.leave();
+        }
+        let mut is_over = false;
+        loop {
+            match self.library.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => self.serve(request, respond),
+                Poll::Ready(Some(Err(error))) => {
+                    self.note(&error);
+                    is_over = true;
+                    break;
+                }
+                Poll::Ready(None) => {
+                    is_over = true;
+                    break;
+                }
+                Poll::Pending if self.is_flooded() => {
+                    self.worker.counters.http2_floods.add(1);
+                    self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                }
+                Poll::Pending => break,
+            }
+        }
+        let sent = self.wire.poll_send(cx);
+        if matches!(sent, Poll::Ready(Err(_))) || (is_over && sent.is_ready()) {
+            return Poll::Ready(());
+        }
+        self.wait(cx, sent.is_pending())
+    }
+
+    /// Counts what a connection ended by. The library has bounds of its own against floods.
+    fn note(&self, error: &h2::Error) {
+        let counters = &self.worker.counters;
+        match error.reason() {
+            _ if error.is_io() => {}
+            Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2_floods.add(1),
+            _ => counters.http2_faults.add(1),
+        }
+        tracing::debug!(%error, "http2 connection failed");
+    }
+
+    /// Whether the client has just used up the patience with it.
+    fn is_flooded(&mut self) -> bool {
+        !self.is_leaving && {
+            self.is_leaving = self.wire.inner().patience.is_over();
+            self.is_leaving
+        }
+    }
+
+    /// Tells the client once that its next requests need another connection.
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.is_leaving, true) {
+            self.library.graceful_shutdown();
+        }
+    }
+
+    /// Looks whether the connection idles or its client takes nothing.
+    fn wait(&mut self, cx: &mut Context<'_>, is_stalled: bool) -> Poll<()> {
+        let settings = &self.worker.settings;
+        let now_ms = clock::now().mono_ms();
+        let sent_bytes = self.wire.inner().sent_bytes;
+        if !is_stalled {
+            self.stalled_at = None;
+        } else if self.stalled_at != Some(sent_bytes) {
+            self.stalled_at = Some(sent_bytes);
+            self.timer.set(settings.send_timeout_ms);
+        }
+        if is_stalled {
+            return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
+        }
+        let is_idle = self.streams.open.get() == 0;
+        let since_ms = if is_idle { self.streams.last_end_ms.get() } else { now_ms };
+        let left_ms = (since_ms + settings.idle_timeout_ms).saturating_sub(now_ms);
+        if left_ms == 0 {
+            if self.is_leaving {
+                return Poll::Ready(());
+            }
+            self.leave();
+            self.streams.last_end_ms.set(now_ms);
+            cx.waker().wake_by_ref();
+        }
+        self.timer.set(left_ms.max(1));
+        if self.timer.is_over(cx) {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn serve(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        self.streams.open.set(self.streams.open.get() + 1);
+        let entered = Entered { streams: self.streams.clone(), worker: self.worker.clone() };
+        let (worker, peer) = (self.worker.clone(), self.peer.clone());
+        tokio::task::spawn_local(async move {
+            exchange(worker, peer, request, respond).await;
+            drop(entered);
+        });
+    }
+
+    /// Says that nothing more comes and reads for a while: closing with unread data would destroy what
+    /// the client has not seen yet.
+    async fn linger(self) {
+        drop(self.library);
+        self.timer.set(LINGER_MS);
+        let mut read = 0;
+        let mut room = vec![0; 4096];
+        poll_fn(|cx| {
+            let stream = &mut self.wire.inner().stream;
+            let is_shut = stream.poll_shutdown(cx);
+            if matches!(is_shut, Poll::Ready(Err(_))) {
+                return Poll::Ready(());
+            }
+            loop {
+                let mut buffer = tokio::io::ReadBuf::new(&mut room);
+                match stream.poll_read(cx, &mut buffer) {
+                    Poll::Ready(Ok(())) if !buffer.filled().is_empty() => read += buffer.filled().len(),
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending if self.timer.is_over(cx) => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+                if read > LINGER_BYTES_MAX {
+                    return Poll::Ready(());
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// One stream from its head to its end.
+async fn exchange(
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    let (parts, incoming) = request.into_parts();
+    let request = Request::from_parts(parts, ());
+    let duplex = Duplex::served(incoming, respond);
+    let has_ended = duplex.has_ended();
+    let mut conn = Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex)));
+    let mut head = worker.take_request();
+    let mut text = worker.buffers.take_text();
+    let limits = &worker.settings.request_head;
+    let read = heads::read_request(&request, has_ended, limits, &mut text, &mut head);
+    worker.buffers.give_text(text);
+    match read {
+        Ok(()) => {
+            take_early(&mut conn, &mut head).await;
+            set_deadline(&mut conn, &head);
+            serve::exchange(&mut conn, head).await
+        }
+        Err(error) => serve::refuse(&mut conn, Kind::Head(error)).await,
+    };
+    conn.inbox.release(&worker.buffers);
+    if let Stream::Http2(duplex) = &mut conn.stream
+        && !duplex.is_finished()
+    {
+        duplex.reset();
+    }
+}
+
+/// Notes how long the client waits, where it says.
+fn set_deadline(conn: &mut Connection, head: &RequestHead) {
+    let Some(timeout_ms) = grpc::is_call(head).then(|| grpc::timeout_ms(head)).flatten() else { return };
+    let deadline = conn.worker.timers.timer();
+    deadline.set(timeout_ms);
+    if let Stream::Http2(duplex) = &mut conn.stream {
+        duplex.set_deadline(deadline);
+    }
+}
+
+/// Takes what has come of the body together with the head. A body that is whole then has a length.
+async fn take_early(conn: &mut Connection, head: &mut RequestHead) {
+    if head.framing == Framing::None {
+        return;
+    }
+    let Connection { stream, inbox, worker, .. } = conn;
+    let polled = poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, inbox, &worker.buffers))).await;
+    let Stream::Http2(duplex) = stream else { return };
+    let is_whole = matches!(polled, Poll::Ready(Ok(_))) && duplex.has_ended() && !duplex.has_trailers();
+    // An empty one stays as it came: a call's end is told by an empty frame behind its head.
+    if is_whole && head.framing == Framing::Chunked && !inbox.is_empty() {
+        let length = inbox.len();
+        head.framing = Framing::Length(length as u64);
+        head.fields.set("Content-Length", length.to_string().as_bytes());
+    }
+}

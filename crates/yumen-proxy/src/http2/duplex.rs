@@ -1,0 +1,285 @@
+//! One stream of an HTTP/2 connection, of either side, as bytes in and bytes out: the bodies. Heads and
+//! trailers go beside them.
+//!
+//! Flow control is the peer's room for our bytes and ours for the peer's: a window is opened again only
+//! as bytes are taken, so what waits here is bounded by the window. Knows nothing of exchanges.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::client::ResponseFuture;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use yumen_http::{Method, ResponseHead};
+
+use super::heads;
+use super::lanes::Occupied;
+use crate::buffer::{Buffers, Inbox};
+use crate::fault::{Fault, Kind};
+use crate::settings::HeadLimits;
+use crate::timers::Timer;
+
+/// A stream.
+pub(crate) struct Duplex {
+    part: Part,
+    /// The peer's body, once its head is known.
+    incoming: Option<RecvStream>,
+    /// What came of it and was not taken.
+    waiting: Bytes,
+    /// Trailers that came behind it, as field lines.
+    trailers: Vec<u8>,
+    has_ended: bool,
+    /// Our body, once our head was sent.
+    outgoing: Option<SendStream<Bytes>>,
+    /// The next bytes sent are the last, and nothing follows them.
+    is_last: bool,
+    is_finished: bool,
+    deadline: Option<Timer>,
+}
+
+/// Whose request it carries.
+enum Part {
+    /// A client's, to be answered.
+    Served(SendResponse<Bytes>),
+    /// Ours; the answer, as long as its head has not come.
+    Asked { answer: Option<ResponseFuture>, _occupied: Occupied },
+}
+
+/// What stands at the head of an answer.
+pub(crate) type Answer<'a> = (&'a HeadLimits, Method, &'a mut ResponseHead);
+
+impl Duplex {
+    /// A client's request.
+    pub(crate) fn served(incoming: RecvStream, respond: SendResponse<Bytes>) -> Duplex {
+        let has_ended = incoming.is_end_stream();
+        Duplex { incoming: Some(incoming), has_ended, ..Duplex::new(Part::Served(respond)) }
+    }
+
+    /// A request of ours; `is_whole` says that its head is all there is of it.
+    pub(crate) fn asked(
+        answer: ResponseFuture,
+        outgoing: SendStream<Bytes>,
+        is_whole: bool,
+        occupied: Occupied,
+    ) -> Duplex {
+        let part = Part::Asked { answer: Some(answer), _occupied: occupied };
+        Duplex { outgoing: Some(outgoing), is_finished: is_whole, ..Duplex::new(part) }
+    }
+
+    fn new(part: Part) -> Duplex {
+        Duplex {
+            part,
+            incoming: None,
+            waiting: Bytes::new(),
+            trailers: Vec::new(),
+            has_ended: false,
+            outgoing: None,
+            is_last: false,
+            is_finished: false,
+            deadline: None,
+        }
+    }
+
+    /// Whether the peer has said all it has to say and all of it was taken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended && self.waiting.is_empty()
+    }
+
+    /// Whether all was sent that there was to send.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Whether trailers came behind the peer's body.
+    pub(crate) fn has_trailers(&self) -> bool {
+        !self.trailers.is_empty()
+    }
+
+    /// The trailers that came behind the peer's body.
+    pub(crate) fn take_trailers(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.trailers)
+    }
+
+    /// Takes what came into the inbox; 0 is the end.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Inbox,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<usize>> {
+        while self.waiting.is_empty() {
+            if self.has_ended {
+                return Poll::Ready(Ok(0));
+            }
+            let Some(incoming) = &mut self.incoming else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            match ready!(incoming.poll_data(cx)) {
+                Some(data) => self.waiting = data.map_err(io::Error::other)?,
+                None => {
+                    let trailers = ready!(incoming.poll_trailers(cx)).map_err(io::Error::other)?;
+                    self.trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
+                    self.has_ended = true;
+                }
+            }
+        }
+        let room = inbox.room(buffers);
+        let count = room.len().min(self.waiting.len());
+        room[..count].copy_from_slice(&self.waiting[..count]);
+        self.waiting.advance(count);
+        inbox.filled(count);
+        if let Some(incoming) = &mut self.incoming {
+            // It fails only for more than was received.
+            let _ = incoming.flow_control().release_capacity(count);
+            self.has_ended |= incoming.is_end_stream();
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Says that the next bytes written are the last.
+    pub(crate) fn expect_end(&mut self) {
+        self.is_last = true;
+    }
+
+    /// Sends as much as the peer has room for.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outgoing = self.outgoing.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        outgoing.reserve_capacity(wanted);
+        let mut room = outgoing.capacity();
+        while room == 0 && wanted > 0 {
+            match ready!(outgoing.poll_capacity(cx)) {
+                Some(Ok(more)) => room = more,
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            }
+        }
+        let mut count = wanted.min(room);
+        let mut data = BytesMut::with_capacity(count);
+        for slice in slices {
+            let taken = slice.len().min(count - data.len());
+            data.extend_from_slice(&slice[..taken]);
+        }
+        count = data.len();
+        let is_end = self.is_last && count == wanted;
+        outgoing.send_data(data.freeze(), is_end).map_err(io::Error::other)?;
+        self.is_finished |= is_end;
+        Poll::Ready(Ok(count))
+    }
+
+    /// Ends what we send, with trailers if there are any, given as field lines.
+    pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
+        if self.is_finished {
+            return Ok(());
+        }
+        let outgoing = self.outgoing.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        self.is_finished = true;
+        if trailers.is_empty() {
+            return outgoing.send_data(Bytes::new(), true).map_err(io::Error::other);
+        }
+        outgoing.send_trailers(heads::trailers(trailers)).map_err(io::Error::other)
+    }
+
+    /// Gives the stream up: the peer is told that what it got is not whole.
+    pub(crate) fn reset(&mut self) {
+        self.is_finished = true;
+        match (&mut self.outgoing, &mut self.part) {
+            (Some(outgoing), _) => outgoing.send_reset(Reason::INTERNAL_ERROR),
+            (None, Part::Served(respond)) => respond.send_reset(Reason::INTERNAL_ERROR),
+            (None, Part::Asked { .. }) => {}
+        }
+    }
+
+    /// Why a client waits no more, if so: it took its request back, its connection is lost, or the time
+    /// it gave has passed.
+    pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {
+        if self.is_finished {
+            return None;
+        }
+        let reset = match (&mut self.outgoing, &mut self.part) {
+            (Some(outgoing), _) => outgoing.poll_reset(cx).map(drop),
+            (None, Part::Served(respond)) => respond.poll_reset(cx).map(drop),
+            (None, Part::Asked { .. }) => Poll::Pending,
+        };
+        if reset.is_ready() {
+            return Some(Kind::ClientGone);
+        }
+        self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| Kind::Deadline)
+    }
+
+    /// How long the client waits for all of its answer.
+    pub(crate) fn set_deadline(&mut self, deadline: Timer) {
+        self.deadline = Some(deadline);
+    }
+
+    /// Answers a client with a head of HTTP/1 text, interim or final; `ends` says that no body follows.
+    pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<()> {
+        let Part::Served(respond) = &mut self.part else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let head = heads::response(text).ok_or(io::ErrorKind::InvalidData)?;
+        if head.status().is_informational() {
+            return respond.send_informational(head).map_err(io::Error::other);
+        }
+        self.outgoing = Some(respond.send_response(head, ends).map_err(io::Error::other)?);
+        self.is_finished = ends;
+        Ok(())
+    }
+
+    /// Waits for the next head of the answer, interim or final.
+    pub(crate) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &Buffers,
+        (limits, asked, head): Answer<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        let Part::Asked { answer: Some(answer), .. } = &mut self.part else {
+            return Poll::Ready(Err(Kind::UpstreamClosed.into()));
+        };
+        if let Poll::Ready(Some(Ok(interim))) = answer.poll_informational(cx) {
+            return Poll::Ready(read_head(&interim, false, buffers, (limits, asked, head)));
+        }
+        let response = ready!(Pin::new(&mut *answer).poll(cx)).map_err(|error| fault(&error))?;
+        let (parts, incoming) = response.into_parts();
+        self.part.answered();
+        self.has_ended = incoming.is_end_stream();
+        self.incoming = Some(incoming);
+        let response = http::Response::from_parts(parts, ());
+        Poll::Ready(read_head(&response, self.has_ended, buffers, (limits, asked, head)))
+    }
+}
+
+impl Part {
+    fn answered(&mut self) {
+        if let Part::Asked { answer, .. } = self {
+            *answer = None;
+        }
+    }
+}
+
+fn read_head(
+    response: &http::Response<()>,
+    has_ended: bool,
+    buffers: &Buffers,
+    (limits, asked, head): Answer<'_>,
+) -> Result<(), Fault> {
+    let mut text = buffers.take_text();
+    let read = heads::read_response(response, has_ended, limits, asked, &mut text, head);
+    buffers.give_text(text);
+    read.map_err(|error| Kind::UpstreamHead(error).into())
+}
+
+/// What a request came to that was not answered. A stream that was refused, or is beyond what the
+/// endpoint will still look at, was not acted on (RFC 9113 §8.7).
+fn fault(error: &h2::Error) -> Fault {
+    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    let is_beyond = error.is_go_away() && error.is_remote();
+    Fault { kind: Kind::UpstreamClosed, unsent: is_refused || is_beyond }
+}

@@ -1,0 +1,248 @@
+//! Heads across the edge: those of HTTP/2 become the text HTTP/1 has for them, and back.
+//!
+//! So one parser judges every head and one encoder decides what is forwarded. Knows no stream.
+
+use bytes::Bytes;
+use h2::ext::Protocol;
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use yumen_http::fields::write_line;
+use yumen_http::parse::{self, HeadError, HeadLimits, Parsed};
+use yumen_http::{Framing, Known, RequestHead, ResponseHead, Version};
+
+/// What a WebSocket client on HTTP/1.1 would have sent: on HTTP/2 nothing depends on it (RFC 8441 §5.1).
+const WEBSOCKET_KEY: &[u8] = b"eXVtZW4gb3ZlciBIVFRQLw==";
+
+/// Reads a client's request head into `head`, which is clear. `text` is scratch. `has_ended` says that
+/// no body follows.
+pub(crate) fn read_request<T>(
+    request: &Request<T>,
+    has_ended: bool,
+    limits: &HeadLimits,
+    text: &mut Vec<u8>,
+    head: &mut RequestHead,
+) -> Result<(), HeadError> {
+    let is_websocket = websocket(request)?;
+    let uri = request.uri();
+    let authority = authority(request)?;
+    let is_connect = request.method() == Method::CONNECT && !is_websocket;
+    let method = if is_websocket { "GET" } else { request.method().as_str() };
+    text.extend_from_slice(method.as_bytes());
+    text.push(b' ');
+    match uri.path_and_query() {
+        Some(target) if !is_connect => text.extend_from_slice(target.as_str().as_bytes()),
+        _ => text.extend_from_slice(authority),
+    }
+    text.extend_from_slice(b" HTTP/1.1\r\n");
+    write_line(text, b"Host", authority);
+    write_fields(text, request.headers(), |name| name == http::header::HOST);
+    if is_websocket {
+        text.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
+        write_line(text, b"Sec-WebSocket-Key", WEBSOCKET_KEY);
+    }
+    text.extend_from_slice(b"\r\n");
+    match parse::request(text, 0, limits, head)? {
+        Parsed::Head(_) => {}
+        Parsed::Partial => return Err(HeadError::TooLarge),
+    }
+    head.version = Version::Http2;
+    if has_ended || is_websocket {
+        head.framing = Framing::None;
+    } else if head.framing == Framing::None {
+        head.framing = Framing::Chunked;
+    }
+    Ok(())
+}
+
+/// Whether the request opens a WebSocket; other protocols are not known here.
+fn websocket<T>(request: &Request<T>) -> Result<bool, HeadError> {
+    match request.extensions().get::<Protocol>() {
+        None => Ok(false),
+        Some(protocol) if protocol.as_str().eq_ignore_ascii_case("websocket") => Ok(true),
+        Some(_) => Err(HeadError::UnknownCoding),
+    }
+}
+
+/// Whom the request is for: what `:authority` says, which `Host` must not contradict.
+fn authority<T>(request: &Request<T>) -> Result<&[u8], HeadError> {
+    let mut hosts = request.headers().get_all(http::header::HOST).iter().map(HeaderValue::as_bytes);
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(HeadError::Malformed("there is more than one Host"));
+    }
+    match (request.uri().authority().map(|authority| authority.as_str().as_bytes()), host) {
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
+            Err(HeadError::Malformed("the Host is not the authority"))
+        }
+        (Some(authority), _) => Ok(authority),
+        (None, Some(host)) => Ok(host),
+        (None, None) => Err(HeadError::Malformed("there is no Host")),
+    }
+}
+
+/// Field lines; cookies that were split for compression are joined again (RFC 9113 §8.2.3).
+fn write_fields(text: &mut Vec<u8>, fields: &HeaderMap, skips: impl Fn(&HeaderName) -> bool) {
+    for name in fields.keys() {
+        if skips(name) {
+            continue;
+        }
+        let values = fields.get_all(name).iter();
+        if name != http::header::COOKIE {
+            values.for_each(|value| write_line(text, name.as_str().as_bytes(), value.as_bytes()));
+            continue;
+        }
+        text.extend_from_slice(b"cookie: ");
+        for (at, crumb) in values.enumerate() {
+            if at > 0 {
+                text.extend_from_slice(b"; ");
+            }
+            text.extend_from_slice(crumb.as_bytes());
+        }
+        text.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Reads an endpoint's response head into `head`, which is clear. `text` is scratch.
+pub(crate) fn read_response<T>(
+    response: &Response<T>,
+    has_ended: bool,
+    limits: &HeadLimits,
+    asked: yumen_http::Method,
+    text: &mut Vec<u8>,
+    head: &mut ResponseHead,
+) -> Result<(), HeadError> {
+    text.extend_from_slice(b"HTTP/1.1 ");
+    text.extend_from_slice(response.status().as_str().as_bytes());
+    text.extend_from_slice(b"\r\n");
+    write_fields(text, response.headers(), |_| false);
+    text.extend_from_slice(b"\r\n");
+    match parse::response(text, 0, limits, asked, head)? {
+        Parsed::Head(_) => {}
+        Parsed::Partial => return Err(HeadError::TooLarge),
+    }
+    head.version = Version::Http2;
+    if has_ended && !matches!(head.framing, Framing::None) {
+        head.framing = Framing::Length(0);
+    }
+    Ok(())
+}
+
+/// Trailers as field lines.
+pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
+    let mut text = Vec::new();
+    write_fields(&mut text, trailers, |_| false);
+    text
+}
+
+/// The request a head of HTTP/1 text stands for.
+///
+/// `authority` is whom it is for where the head does not say.
+pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Request<()>> {
+    let mut lines = Lines(text);
+    let mut words = lines.next()?.split(|byte| *byte == b' ');
+    let method = Method::from_bytes(words.next()?).ok()?;
+    let target = path_and_query(words.next()?)?;
+    let mut request = Request::new(());
+    let host = read_fields(lines, request.headers_mut(), is_told);
+    *request.method_mut() = method;
+    *request.version_mut() = http::Version::HTTP_2;
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.path_and_query = Some(target);
+    let host = host.filter(|host| !host.is_empty());
+    let host = host.unwrap_or_else(|| Bytes::copy_from_slice(authority.as_bytes()));
+    parts.authority = Some(Authority::from_maybe_shared(host).ok()?);
+    *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    Some(request)
+}
+
+/// A target as HTTP/2 carries it; bytes that URIs do not have are percent-encoded.
+fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
+    let is_odd = |byte: &u8| matches!(byte, 0..=b' ' | b'#' | b'<' | b'>' | b'`' | 0x7f..);
+    if !target.iter().any(is_odd) {
+        return PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(target)).ok();
+    }
+    let mut encoded = String::with_capacity(target.len() + 16);
+    for byte in target {
+        match is_odd(byte) {
+            true => encoded.push_str(&format!("%{byte:02X}")),
+            false => encoded.push(char::from(*byte)),
+        }
+    }
+    PathAndQuery::from_maybe_shared(Bytes::from(encoded)).ok()
+}
+
+/// The response a head of HTTP/1 text stands for. A change of protocols is a success on HTTP/2, whose
+/// handshake fields mean nothing there (RFC 8441 §5).
+pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
+    let mut lines = Lines(text);
+    let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
+    let mut response = Response::new(());
+    let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
+    read_fields(lines, response.headers_mut(), |known, name| {
+        is_told(known, name) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
+    });
+    *response.status_mut() = if is_tunnel { StatusCode::OK } else { status };
+    Some(response)
+}
+
+/// Trailers from field lines.
+pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    read_fields(Lines(lines), &mut trailers, |known, name| {
+        is_told(known, name) && !matches!(known, Known::ContentLength | Known::Trailer)
+    });
+    trailers
+}
+
+/// Whether a field may stand in a message of HTTP/2: not those of one connection (RFC 9113 §8.2.2).
+fn is_told(known: Known, _name: &[u8]) -> bool {
+    !matches!(
+        known,
+        Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::TransferEncoding
+            | Known::Upgrade
+            | Known::Te
+    )
+}
+
+/// Fields from lines, but for the host, which is given back.
+fn read_fields(
+    lines: Lines<'_>,
+    fields: &mut HeaderMap,
+    is_told: impl Fn(Known, &[u8]) -> bool,
+) -> Option<Bytes> {
+    let mut host = None;
+    for line in lines {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let known = Known::of(name);
+        if known == Known::Host {
+            host = Some(Bytes::copy_from_slice(value));
+        } else if is_told(known, name)
+            && let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
+            fields.append(name, value);
+        }
+    }
+    host
+}
+
+/// Lines up to the empty one, without their ends.
+struct Lines<'a>(&'a [u8]);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let feed = memchr::memchr(b'\n', self.0)?;
+        let line = self.0[..feed].strip_suffix(b"\r").unwrap_or(&self.0[..feed]);
+        self.0 = &self.0[feed + 1..];
+        (!line.is_empty()).then_some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use super::*;
+
+fn read(request: &Request<()>, has_ended: bool) -> Result<RequestHead, HeadError> {
+    let mut head = RequestHead::default();
+    read_request(request, has_ended, &HeadLimits::default(), &mut Vec::new(), &mut head).map(|()| head)
+}
+
+fn asked(method: &str, uri: &str, fields: &[(&str, &str)]) -> Request<()> {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap()
+}
+
+fn lines(head: &RequestHead) -> String {
+    let mut text = Vec::new();
+    head.fields.write(&mut text, |_| true);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn a_request_is_read_as_if_it_had_come_over_http1() {
+    let request =
+        asked("GET", "https://A.test:8443/a/../b?q", &[("x-a", "1"), ("x-a", "2"), ("te", "trailers")]);
+    let head = read(&request, true).unwrap();
+    assert_eq!((head.host(), head.path(), head.target()), (&b"a.test"[..], &b"/b"[..], &b"/a/../b?q"[..]));
+    assert_eq!((head.version, head.framing), (Version::Http2, Framing::None));
+    assert_eq!(lines(&head), "Host: A.test:8443\r\nx-a: 1\r\nx-a: 2\r\nte: trailers\r\n");
+}
+
+#[test]
+fn the_end_of_the_body_is_told_by_the_stream() {
+    let check = |method: &str, fields: &[(&str, &str)], has_ended: bool, expected: Framing| {
+        let head = read(&asked(method, "http://a/", fields), has_ended).unwrap();
+        assert_eq!(head.framing, expected, "{method} {fields:?} {has_ended}");
+    };
+    check("POST", &[], true, Framing::None);
+    check("POST", &[], false, Framing::Chunked);
+    check("GET", &[], false, Framing::Chunked);
+    check("POST", &[("content-length", "5")], false, Framing::Length(5));
+    check("POST", &[("content-length", "0")], true, Framing::None);
+}
+
+#[test]
+fn cookies_are_joined_again() {
+    let request = asked("GET", "http://a/", &[("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")]);
+    let head = read(&request, true).unwrap();
+    assert_eq!(head.cookie(b"b"), Some(&b"2"[..]));
+    assert_eq!(head.fields.all("cookie").count(), 1);
+}
+
+#[test]
+fn a_host_may_repeat_the_authority_and_not_contradict_it() {
+    assert!(read(&asked("GET", "http://a.test/", &[("host", "A.test")]), true).is_ok());
+    let told = read(&asked("GET", "/", &[("host", "b.test")]), true).unwrap();
+    assert_eq!(told.host(), b"b.test");
+    let refused: &[(&str, &[(&str, &str)])] = &[
+        ("http://a.test/", &[("host", "b.test")]),
+        ("http://a.test/", &[("host", "a.test"), ("host", "a.test")]),
+        ("/", &[]),
+        ("http://user@a.test/", &[]),
+    ];
+    for (uri, fields) in refused {
+        assert!(matches!(read(&asked("GET", uri, fields), true), Err(HeadError::Malformed(_))), "{uri}");
+    }
+}
+
+#[test]
+fn connect_opens_websockets_and_nothing_else() {
+    let connect = read(&asked("CONNECT", "a.test:80", &[]), true).unwrap();
+    assert_eq!(connect.method(), yumen_http::Method::Connect);
+    let mut request = asked("CONNECT", "http://a.test/chat", &[("sec-websocket-version", "13")]);
+    request.extensions_mut().insert(Protocol::from_static("websocket"));
+    let head = read(&request, false).unwrap();
+    assert_eq!((head.method(), head.path()), (yumen_http::Method::Get, &b"/chat"[..]));
+    assert!(head.options.upgrade && head.framing == Framing::None);
+    assert_eq!(head.fields.get("upgrade"), Some(&b"websocket"[..]));
+    assert!(head.fields.has("sec-websocket-key"));
+    request.extensions_mut().insert(Protocol::from_static("other"));
+    assert_eq!(read(&request, false).unwrap_err(), HeadError::UnknownCoding);
+}
+
+#[test]
+fn a_request_leaves_without_what_belongs_to_a_connection() {
+    let text = b"POST /a?b HTTP/1.1\r\nHost: a.test\r\nX-Case: v\r\nConnection: x\r\nKeep-Alive: 1\r\n\
+        Transfer-Encoding: chunked\r\nUpgrade: h3\r\nTE: gzip\r\n\r\n";
+    let request = request(text, true, "").unwrap();
+    assert_eq!((request.method().as_str(), request.uri().to_string()), ("POST", "https://a.test/a?b".into()));
+    let fields: Vec<_> = request.headers().iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(fields, ["x-case"]);
+}
+
+#[test]
+fn targets_that_uris_do_not_have_are_encoded() {
+    let check = |target: &[u8], expected: &str| {
+        let text = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
+        let request = request(&text, false, "").unwrap();
+        assert_eq!(request.uri().path_and_query().unwrap().as_str(), expected);
+    };
+    check(b"/a%20b", "/a%20b");
+    check(b"/\xff<x>", "/%FF%3Cx%3E");
+    check(b"*", "*");
+    check(b"/{\"a\"}|^\\", "/{\"a\"}|^\\");
+}
+
+#[test]
+fn a_request_for_nobody_is_for_the_endpoint() {
+    let request = request(b"GET / HTTP/1.0\r\nHost: \r\n\r\n", false, "10.0.0.1:80").unwrap();
+    assert_eq!(request.uri().authority().unwrap().as_str(), "10.0.0.1:80");
+}
+
+#[test]
+fn a_response_goes_both_ways() {
+    let text =
+        b"HTTP/1.1 404 Nope\r\nServer: x\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nConnection: close\r\n\r\n";
+    let sent = response(text).unwrap();
+    assert_eq!(sent.status(), 404);
+    let mut head = ResponseHead::default();
+    let limits = HeadLimits::default();
+    let asked = yumen_http::Method::Get;
+    read_response(&sent, false, &limits, asked, &mut Vec::new(), &mut head).unwrap();
+    assert_eq!((head.status, head.framing), (404, Framing::Close));
+    assert_eq!(head.fields.all("set-cookie").count(), 2);
+    head.clear();
+    read_response(&sent, true, &limits, asked, &mut Vec::new(), &mut head).unwrap();
+    assert_eq!(head.framing, Framing::Length(0));
+}
+
+#[test]
+fn a_change_of_protocols_is_a_success() {
+    let text = b"HTTP/1.1 101 \r\nUpgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: x\r\n\
+        Sec-WebSocket-Protocol: chat\r\n\r\n";
+    let sent = response(text).unwrap();
+    assert_eq!(sent.status(), 200);
+    let fields: Vec<_> = sent.headers().keys().map(HeaderName::as_str).collect();
+    assert_eq!(fields, ["sec-websocket-protocol"]);
+}
+
+#[test]
+fn trailers_keep_their_order_and_lose_what_frames() {
+    let trailers = trailers(b"grpc-status: 0\r\nContent-Length: 3\r\ngrpc-message: a\r\n\r\n");
+    assert_eq!(trailer_lines(&trailers), b"grpc-status: 0\r\ngrpc-message: a\r\n");
+}

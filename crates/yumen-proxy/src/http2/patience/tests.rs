@@ -1,0 +1,75 @@
+use super::*;
+
+const PING: u8 = 6;
+const SETTINGS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
+    let length = (payload as u32).to_be_bytes();
+    let mut bytes = vec![length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
+    bytes.resize(HEADER_BYTES + payload, b'x');
+    bytes
+}
+
+/// Feeds the frames over and over, in pieces of any size, until a patience of 100 is over; says after how
+/// many rounds, if at all.
+fn lasts(frames: &[Vec<u8>]) -> Option<usize> {
+    let bytes = frames.concat();
+    let counts = [1, 7, bytes.len()].map(|piece| {
+        let mut patience = Patience::new(100, 0, 0);
+        (1..=1000).find(|_| {
+            bytes.chunks(piece).for_each(|chunk| patience.received(chunk, 0));
+            patience.is_over()
+        })
+    });
+    assert!(counts.iter().all(|count| *count == counts[0]), "pieces do not matter: {counts:?}");
+    counts[0]
+}
+
+#[test]
+fn floods_end_it_and_traffic_does_not() {
+    let request = || frame(HEADERS, 5, 30);
+    let table: &[(&str, &[Vec<u8>], Option<usize>)] = &[
+        ("pings", &[frame(PING, 0, 8)], Some(100)),
+        ("settings", &[frame(SETTINGS, 0, 60)], Some(100)),
+        ("empty data", &[frame(DATA, 0, 0)], Some(100)),
+        ("unknown frames", &[frame(0xfa, 0, 3)], Some(100)),
+        ("window updates alone", &[frame(8, 0, 4)], Some(100)),
+        ("requests taken back", &[request(), frame(RESET, 0, 4)], Some(25)),
+        ("requests", &[request()], None),
+        ("requests with window updates", &[request(), frame(8, 0, 4), frame(8, 0, 4)], None),
+        ("one of four taken back", &[request(), request(), request(), frame(RESET, 0, 4)], None),
+        ("a body, acknowledged", &[frame(DATA, 0, 1000), frame(PING, 0, 8)], None),
+        ("the end of a body", &[frame(DATA, END_STREAM, 0)], None),
+    ];
+    for (name, frames, expected) in table {
+        assert_eq!(lasts(frames), *expected, "{name}");
+    }
+}
+
+#[test]
+fn time_and_what_is_sent_give_it_back_but_not_once_it_is_over() {
+    let mut patience = Patience::new(10, 0, 0);
+    let pings = |patience: &mut Patience, count: usize, now_ms| {
+        (0..count).for_each(|_| patience.received(&frame(PING, 0, 8), now_ms));
+    };
+    pings(&mut patience, 9, 0);
+    pings(&mut patience, 9, 1000);
+    assert!(!patience.is_over(), "a second gave all of it back");
+    patience.sent(100 * 128);
+    pings(&mut patience, 9, 1000);
+    assert!(!patience.is_over(), "what was sent gave all of it back");
+    pings(&mut patience, 1, 1000);
+    assert!(patience.is_over());
+    pings(&mut patience, 1, 100_000);
+    assert!(patience.is_over(), "it stays over");
+}
+
+#[test]
+fn the_preface_is_no_frame() {
+    let mut patience = Patience::new(1, 24, 0);
+    patience.received(&[0; 23], 0);
+    patience.received(&[0; 1], 0);
+    assert!(!patience.is_over());
+    patience.received(&frame(PING, 0, 8), 0);
+    assert!(patience.is_over());
+}

@@ -1,0 +1,88 @@
+//! What a stream of HTTP/2 does differently from a connection, and what a connection does in its place.
+
+use std::io;
+use std::task::Context;
+
+use yumen_http::Framing;
+
+use crate::fault::Kind;
+use crate::stream::Stream;
+use crate::transfer::{Ending, Source};
+
+impl Stream {
+    /// Whether it is one of many on its connection.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Stream::Http2(_))
+    }
+
+    /// How the end of a body with this framing is told when it is read from here.
+    pub(crate) fn incoming(&self, framing: Framing) -> Framing {
+        match self {
+            Stream::Http2(duplex) => match framing {
+                Framing::None => Framing::None,
+                // What has arrived whole has the length it has; else the stream's end is the body's.
+                Framing::Length(length) if duplex.has_ended() => Framing::Length(length),
+                _ => Framing::Close,
+            },
+            _ => framing,
+        }
+    }
+
+    /// How the end of a body is told that is written here; `chunked` is how HTTP/1 would.
+    pub(crate) fn ending(&self, chunked: bool) -> Ending {
+        match self {
+            Stream::Http2(_) => Ending::Stream,
+            _ if chunked => Ending::Chunk,
+            _ => Ending::Known,
+        }
+    }
+
+    /// What is left of a body that lasts to the end: `None` while nobody knows. `count` bytes were read
+    /// last; `waiting` are not decoded yet.
+    pub(crate) fn end(&mut self, count: usize, waiting: usize) -> Option<Source> {
+        let Stream::Http2(duplex) = self else { return (count == 0).then_some(Source::Done) };
+        if !duplex.has_ended() {
+            return None;
+        }
+        let trailers = duplex.take_trailers();
+        Some(match waiting {
+            0 if trailers.is_empty() => Source::Done,
+            0 => Source::Trailers(trailers),
+            waiting => Source::Length(waiting as u64),
+        })
+    }
+
+    /// The next bytes written are the last.
+    pub(crate) fn expect_end(&mut self) {
+        if let Stream::Http2(duplex) = self {
+            duplex.expect_end();
+        }
+    }
+
+    /// Ends a stream, with trailers if there are any.
+    pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Http2(duplex) => duplex.finish(trailers),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands a head over where heads do not go among the bytes; then none of `text` is left. `ends` says
+    /// that no body follows.
+    #[inline]
+    pub(crate) fn send_head(&mut self, text: &mut Vec<u8>, ends: bool) -> io::Result<()> {
+        let Stream::Http2(duplex) = self else { return Ok(()) };
+        let sent = duplex.send_head(text, ends);
+        text.clear();
+        sent
+    }
+
+    /// Why the peer waits no more, if so; a connection tells that only by what is read from it.
+    #[inline]
+    pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {
+        match self {
+            Stream::Http2(duplex) => duplex.given_up(cx),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The bytes of an HTTP/2 connection: frames of many streams leave together, and floods are noticed.
+//!
+//! The library writes into a buffer and believes it flushed; whoever drives the connection sends the
+//! buffer once, when every stream that was ready has been served. Knows frames only to count them.
+
+use std::cell::{RefCell, RefMut};
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::patience::Patience;
+use crate::buffer::{BUFFER_BYTES, Inbox};
+use crate::clock;
+use crate::stream::Stream;
+use crate::worker::Worker;
+
+/// A connection's bytes, shared by the library and whoever drives the connection.
+#[derive(Clone)]
+pub(crate) struct Wire(Rc<RefCell<Inner>>);
+
+pub(crate) struct Inner {
+    pub(crate) stream: Stream,
+    /// Received before it was known that HTTP/2 is spoken.
+    early: Inbox,
+    /// Frames to send, in a buffer of the worker's that is held only while there are any. When it is full
+    /// it is sent, whoever is still to be served.
+    pending: Option<Box<[u8]>>,
+    pending_range: Range<usize>,
+    worker: Rc<Worker>,
+    /// Bytes the socket took so far.
+    pub(crate) sent_bytes: u64,
+    pub(crate) patience: Patience,
+}
+
+impl Wire {
+    pub(crate) fn new(stream: Stream, early: Inbox, patience: Patience, worker: Rc<Worker>) -> Wire {
+        let (pending, pending_range, sent_bytes) = (None, 0..0, 0);
+        let inner = Inner { stream, early, pending, pending_range, worker, sent_bytes, patience };
+        Wire(Rc::new(RefCell::new(inner)))
+    }
+
+    pub(crate) fn inner(&self) -> RefMut<'_, Inner> {
+        self.0.borrow_mut()
+    }
+
+    /// Sends what is buffered; ready when all is gone.
+    pub(crate) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.0.borrow_mut();
+        ready!(inner.poll_send(cx))?;
+        inner.stream.poll_flush(cx)
+    }
+}
+
+impl Inner {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(pending) = &self.pending else { return Poll::Ready(Ok(())) };
+        while !self.pending_range.is_empty() {
+            let rest = &pending[self.pending_range.clone()];
+            let sent = ready!(self.stream.poll_write(cx, &[IoSlice::new(rest)]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.patience.sent(sent);
+            self.pending_range.start += sent;
+            self.sent_bytes += sent as u64;
+        }
+        self.pending_range = 0..0;
+        self.pending.take().into_iter().for_each(|buffer| self.worker.buffers.give(buffer));
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether something still waits to be sent.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.pending_range.is_empty()
+    }
+
+    fn poll_buffer(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if self.pending_range.end == BUFFER_BYTES {
+            ready!(self.poll_send(cx))?;
+        }
+        let buffer = self.pending.get_or_insert_with(|| self.worker.buffers.take());
+        let before = self.pending_range.end;
+        for slice in slices {
+            let end = self.pending_range.end;
+            let count = slice.len().min(BUFFER_BYTES - end);
+            buffer[end..end + count].copy_from_slice(&slice[..count]);
+            self.pending_range.end += count;
+        }
+        Poll::Ready(Ok(self.pending_range.end - before))
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.patience.is_over() {
+            // Its driver says goodbye; nothing more is listened to.
+            return Poll::Pending;
+        }
+        let before = room.filled().len();
+        if self.early.is_empty() {
+            ready!(self.stream.poll_read(cx, room))?;
+        } else {
+            let count = self.early.len().min(room.remaining());
+            room.put_slice(&self.early.bytes()[..count]);
+            self.early.consume(count);
+        }
+        self.patience.received(&room.filled()[before..], clock::now().mono_ms());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_receive(cx, room)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_buffer(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().poll_send(cx)
+    }
+}

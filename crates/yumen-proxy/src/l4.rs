@@ -1,0 +1,173 @@
+//! Streams: connections and sessions of datagrams that are passed on without looking into them.
+//!
+//! A stream takes its route and its upstream from the snapshot when it begins and holds on to these two, not to
+//! the snapshot: it may live for days. Knows nothing of HTTP but the empty request that plugins see.
+
+pub(crate) mod arrival;
+mod counters;
+mod dial;
+mod fault;
+mod phases;
+mod relay;
+mod splice;
+pub(crate) mod udp;
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use yumen_plugin::{Client, Consumers, Exchange, Outcome, Source, StreamFacts};
+use yumen_snapshot::{StreamAsk, StreamRoute, Target, Upstream};
+
+use crate::buffer::Inbox;
+use crate::clock;
+use crate::settings::StreamProtocol;
+use crate::stream::{Stream, Tcp};
+use crate::timers::Timer;
+use crate::tls::Acceptor;
+use crate::worker::Worker;
+pub(crate) use counters::StreamCounters;
+pub(crate) use fault::Fault;
+
+/// The client's side of a stream.
+struct Front {
+    stream: Stream,
+    /// What was read of it and not yet passed on.
+    inbox: Inbox,
+    timer: Timer,
+}
+
+/// What is known of a stream when it is over.
+#[derive(Debug, Default)]
+struct Tally {
+    attempts: u32,
+    endpoint: Option<SocketAddr>,
+    /// When an endpoint was first asked, in microseconds of the monotonic clock.
+    asked_us: Option<u64>,
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+/// Passes a connection on to its end.
+pub(crate) async fn run(
+    worker: Rc<Worker>,
+    tcp: Tcp,
+    mut client: Client,
+    protocol: StreamProtocol,
+    tls: Option<Rc<Acceptor>>,
+) {
+    let began_us = clock::now().mono_us;
+    let _open = worker.counters.streams.open(protocol);
+    let stream = Stream::Tcp(tcp);
+    let mut front = Front { stream, inbox: Inbox::default(), timer: worker.timers.timer() };
+    let arrived = arrival::open(&worker, &mut front, &mut client, protocol, tls.as_deref()).await;
+    let found = arrived.and_then(|()| find(&worker, &client));
+    let route = found.as_ref().ok().cloned();
+    let mut ex = exchange(&worker, &client, protocol, route.as_deref());
+    let mut tally = Tally::default();
+    let ended = match found {
+        Ok(route) => pass(&worker, &mut front, &mut ex, &route, &mut tally).await,
+        Err(fault) => Err(fault),
+    };
+    if ended.is_err() {
+        // What was cut off must not look finished.
+        front.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
+    }
+    finish(&worker, ex, route.as_deref(), &tally, ended.err(), began_us);
+}
+
+/// The route of a stream, as the newest snapshot has it.
+fn find(worker: &Worker, client: &Client) -> Result<Arc<StreamRoute>, Fault> {
+    let sni = client.tls.as_ref().and_then(|tls| tls.sni.as_deref()).map(str::to_ascii_lowercase);
+    let remote = client.peer.ip().to_canonical();
+    let server = SocketAddr::new(client.local.ip().to_canonical(), client.local.port());
+    let ask = StreamAsk { remote, server, sni: sni.as_deref() };
+    worker.pinned().streams.find(&ask).cloned().ok_or(Fault::NoRoute)
+}
+
+/// Where a route leads now.
+fn upstream(worker: &Worker, route: &StreamRoute) -> Result<Arc<Upstream>, Fault> {
+    match &route.target {
+        Target::Upstream(slot) => worker.pinned().shared_upstream(*slot).cloned().ok_or(Fault::Unavailable),
+        Target::None | Target::Refuse { .. } => Err(Fault::Unavailable),
+    }
+}
+
+/// What plugins see of a stream: an exchange whose request is empty.
+fn exchange<'s>(
+    worker: &'s Worker,
+    client: &'s Client,
+    protocol: StreamProtocol,
+    route: Option<&'s StreamRoute>,
+) -> Exchange<'s> {
+    static NOBODY: OnceLock<Consumers> = OnceLock::new();
+    let consumers = NOBODY.get_or_init(Consumers::default);
+    let mut ex = Exchange::new(worker.take_request(), client, clock::now(), worker, consumers);
+    ex.stream = Some(StreamFacts { protocol: protocol.name(), mqtt_client_id: None });
+    ex.route = route.map(|route| &route.info);
+    ex
+}
+
+/// Plugins, an endpoint, then bytes both ways.
+async fn pass(
+    worker: &Rc<Worker>,
+    front: &mut Front,
+    ex: &mut Exchange<'_>,
+    route: &StreamRoute,
+    tally: &mut Tally,
+) -> Result<(), Fault> {
+    let upstream = upstream(worker, route)?;
+    phases::access(&route.chain, ex).await?;
+    if !route.chain.preread().is_empty() {
+        phases::preread(worker, front, &route.chain, ex).await?;
+    }
+    let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
+    let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
+    let mut relay = relay::Relay::new(std::mem::take(&mut front.inbox), idle_ms);
+    let ended = relay.run(worker, &front.timer, &mut front.stream, &mut back.stream).await;
+    (tally.received_bytes, tally.sent_bytes) = relay.bytes();
+    if ended.is_err() {
+        back.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
+    }
+    ended
+}
+
+/// Writes down how a stream ended: counters, the plugins' log phase, the access log.
+fn finish(
+    worker: &Worker,
+    mut ex: Exchange<'_>,
+    route: Option<&StreamRoute>,
+    tally: &Tally,
+    fault: Option<Fault>,
+    began_us: u64,
+) {
+    let now = clock::now();
+    let outcome = Outcome {
+        status: fault.map_or(200, Fault::status),
+        source: if tally.endpoint.is_some() && fault.is_none() { Source::Upstream } else { Source::Gateway },
+        received_bytes: tally.received_bytes,
+        sent_bytes: tally.sent_bytes,
+        duration_us: now.mono_us.saturating_sub(began_us),
+        upstream_us: tally.asked_us.map(|asked_us| now.mono_us.saturating_sub(asked_us)),
+        endpoint: tally.endpoint,
+        upstream_status: None,
+        attempts: tally.attempts,
+        fault: fault.map_or("", Fault::word),
+    };
+    // Logs and series belong to the time a stream ended.
+    ex.now = now;
+    ex.status = outcome.status;
+    ex.endpoint = tally.endpoint;
+    if let Some(route) = route {
+        phases::log(&route.chain, &mut ex, &outcome);
+    }
+    worker.counters.streams.finish(fault, &outcome);
+    if let Some(log) = &worker.log {
+        let dropped = log.borrow_mut().write(&ex, &outcome);
+        worker.counters.log_lines_dropped.add(dropped);
+    }
+    if let Some(fault) = fault {
+        tracing::debug!(fault = fault.word(), client = %ex.client.peer, "stream ended by a fault");
+    }
+    worker.give_request(ex.request);
+}

@@ -1,0 +1,124 @@
+//! What stands before the stream itself: a PROXY header, a TLS handshake, or the server name in passing.
+
+use std::io;
+
+use rustix::net::RecvFlags;
+use tokio::io::Interest;
+use yumen_http::client_hello::{self, ClientHello};
+use yumen_http::proxy_protocol::{self, Ends, HEADER_BYTES_MAX, ProxyHeader};
+use yumen_plugin::{Client, TlsInfo};
+
+use super::{Fault, Front, phases};
+use crate::settings::StreamProtocol;
+use crate::stream::{Stream, Tcp};
+use crate::timers::{Timer, until};
+use crate::tls::{self, Acceptor};
+use crate::worker::Worker;
+
+/// Takes the PROXY header off a connection, byte for byte, and makes the client whom it tells. Says whether
+/// the connection may go on.
+pub(crate) async fn take_proxy_header(worker: &Worker, tcp: &mut Tcp, client: &mut Client) -> bool {
+    let timer: Timer = worker.timers.timer();
+    timer.set(worker.settings.handshake_timeout_ms);
+    let taken = until(&timer, std::pin::pin!(read_proxy_header(tcp))).await;
+    match taken {
+        Some(Ok(ends)) => {
+            if let Some(ends) = ends {
+                client.peer = ends.source;
+            }
+            true
+        }
+        failed => {
+            let error = failed.and_then(Result::err).map_or("too late".to_owned(), |error| error.to_string());
+            tracing::debug!(error, peer = %client.peer, "no PROXY header from a peer that must send one");
+            worker.counters.streams.no_proxy_header();
+            false
+        }
+    }
+}
+
+/// Looks at what has arrived without taking it until the header is whole, then takes just the header.
+async fn read_proxy_header(tcp: &mut Tcp) -> io::Result<Option<Ends>> {
+    let mut room = [0; HEADER_BYTES_MAX];
+    let stream = tcp.register()?;
+    loop {
+        stream.readable().await?;
+        let looked = stream.try_io(Interest::READABLE, || {
+            let (count, _) = rustix::net::recv(&*stream, &mut room[..], RecvFlags::PEEK)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match proxy_protocol::parse(&room[..count]).map_err(io::Error::other)? {
+                ProxyHeader::Whole { used, ends } => Ok((used, ends)),
+                // The reactor tells when more has come.
+                ProxyHeader::Partial => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        match looked {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+            Ok((used, ends)) => {
+                rustix::net::recv(&*stream, &mut room[..used], RecvFlags::empty())?;
+                return Ok(ends);
+            }
+        }
+    }
+}
+
+/// What the listener's protocol asks for before a route can be found.
+pub(super) async fn open(
+    worker: &Worker,
+    front: &mut Front,
+    client: &mut Client,
+    protocol: StreamProtocol,
+    tls: Option<&Acceptor>,
+) -> Result<(), Fault> {
+    front.timer.set(worker.settings.handshake_timeout_ms);
+    match (protocol, tls) {
+        (StreamProtocol::TlsPassthrough, _) => {
+            let sni = server_name(worker, front).await?;
+            client.tls = Some(TlsInfo { sni, ..TlsInfo::default() });
+        }
+        (_, Some(acceptor)) => {
+            client.tls = Some(handshake(worker, front, acceptor).await?);
+        }
+        (StreamProtocol::Tcp | StreamProtocol::Tls | StreamProtocol::Udp, None) => {}
+    }
+    Ok(())
+}
+
+/// Reads the client's first TLS message and leaves it for the endpoint.
+async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<str>>, Fault> {
+    loop {
+        match client_hello::parse(front.inbox.bytes()) {
+            Ok(ClientHello::Whole(name)) => return Ok(name),
+            Ok(ClientHello::Partial) => phases::fill(worker, front).await?,
+            Err(_) => return Err(Fault::NotTls),
+        }
+    }
+}
+
+async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> Result<TlsInfo, Fault> {
+    let Stream::Tcp(tcp) = &mut front.stream else { return Err(Fault::ClientTls) };
+    let tcp = std::mem::replace(tcp, Tcp::Moving);
+    match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
+        Some(Ok((stream, info))) => {
+            worker.counters.handshakes.add(1);
+            front.stream = Stream::Accepted(Box::new(stream));
+            if let Some(reason) = tls::refuses_stream(&worker.pinned(), &info) {
+                tracing::debug!(reason, "stream refused");
+                return Err(Fault::ClientTls);
+            }
+            Ok(info)
+        }
+        Some(Err(error)) => {
+            worker.counters.handshake_failures.add(1);
+            tracing::debug!(%error, "tls handshake failed");
+            Err(Fault::ClientTls)
+        }
+        None => {
+            worker.counters.handshake_failures.add(1);
+            Err(Fault::ClientTimeout)
+        }
+    }
+}

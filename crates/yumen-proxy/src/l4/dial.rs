@@ -1,0 +1,201 @@
+//! A connection to an endpoint of the upstream, tried on one after another.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+
+use yumen_http::proxy_protocol::{self, Ends};
+use yumen_plugin::{Client, Exchange};
+use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Upstream};
+
+use super::{Fault, Tally};
+use crate::clock;
+use crate::fault::Kind;
+use crate::health::{self, Observation};
+use crate::stream::{Stream, Tcp};
+use crate::timers::{Timer, until};
+use crate::tls;
+use crate::worker::Worker;
+
+/// An attempt at an endpoint that is counted as under way until it is dropped.
+pub(super) struct Underway<'u> {
+    upstream: &'u Upstream,
+    index: usize,
+    began_us: u64,
+    /// How long the endpoint took to be there, once it was.
+    took_us: Option<u64>,
+}
+
+impl<'u> Underway<'u> {
+    pub(super) fn start(upstream: &'u Upstream, index: usize) -> Underway<'u> {
+        upstream.started(index);
+        Underway { upstream, index, began_us: clock::now().mono_us, took_us: None }
+    }
+
+    /// Which of the upstream's endpoints.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The endpoint is there: what averages are made of is this time, not how long a stream lives.
+    pub(super) fn answered(&mut self) {
+        self.took_us = Some(clock::now().mono_us.saturating_sub(self.began_us));
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        let now_us = clock::now().mono_us;
+        let took_us = self.took_us.unwrap_or(now_us.saturating_sub(self.began_us));
+        self.upstream.finished(self.index, took_us, now_us);
+    }
+}
+
+/// The endpoint's side of a stream.
+pub(super) struct Back<'u> {
+    pub(super) stream: Stream,
+    _underway: Underway<'u>,
+}
+
+/// Connects to an endpoint; where that fails, to others, as the upstream allows.
+pub(super) async fn connect<'u>(
+    worker: &Worker,
+    ex: &mut Exchange<'_>,
+    upstream: &'u Upstream,
+    timer: &Timer,
+    tally: &mut Tally,
+) -> Result<Back<'u>, Fault> {
+    let mut attempts = Attempts::new(upstream, tally);
+    loop {
+        let index = attempts.next(ex)?;
+        let endpoint = &upstream.endpoints[index];
+        worker.counters.connects.add(1);
+        let mut underway = Underway::start(upstream, index);
+        match attempt(ex.client, upstream, endpoint, timer).await {
+            Ok(stream) => {
+                underway.answered();
+                health::observe(upstream, index, Observation::Connected);
+                return Ok(Back { stream, _underway: underway });
+            }
+            Err(fault) => {
+                attempts.failed(index, fault)?;
+                worker.counters.retries.add(1);
+            }
+        }
+    }
+}
+
+/// Which endpoints were tried, and whether there may be another attempt.
+pub(super) struct Attempts<'a> {
+    upstream: &'a Upstream,
+    tally: &'a mut Tally,
+    tried: Tried,
+    began_ms: u64,
+    last: Fault,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(upstream: &'a Upstream, tally: &'a mut Tally) -> Attempts<'a> {
+        let now = clock::now();
+        tally.asked_us = Some(now.mono_us);
+        Attempts {
+            upstream,
+            tally,
+            tried: Tried::default(),
+            began_ms: now.mono_ms(),
+            last: Fault::NoEndpoint,
+        }
+    }
+
+    /// The endpoint for the next attempt.
+    pub(super) fn next(&mut self, ex: &mut Exchange<'_>) -> Result<usize, Fault> {
+        let index = self.upstream.pick(ex, &self.tried).ok_or(self.last)?;
+        let address = self.upstream.endpoints[index].addr;
+        ex.endpoint = Some(address);
+        self.tally.endpoint = Some(address);
+        self.tally.attempts += 1;
+        Ok(index)
+    }
+
+    /// Notes a failure; an error where it was the last attempt.
+    pub(super) fn failed(&mut self, index: usize, fault: Fault) -> Result<(), Fault> {
+        let kind = match fault {
+            Fault::ConnectTimeout => Kind::ConnectTimeout,
+            Fault::UpstreamTls => Kind::UpstreamTls,
+            _ => Kind::Connect,
+        };
+        health::observe_fault(self.upstream, index, kind);
+        self.tried.push(index);
+        self.last = fault;
+        let bound_ms = self.upstream.retry_timeout_ms;
+        let is_late = bound_ms != 0 && clock::now().mono_ms().saturating_sub(self.began_ms) >= bound_ms;
+        if self.tried.count() > self.upstream.retries || is_late { Err(fault) } else { Ok(()) }
+    }
+}
+
+async fn attempt(
+    client: &Client,
+    upstream: &Upstream,
+    endpoint: &Endpoint,
+    timer: &Timer,
+) -> Result<Stream, Fault> {
+    timer.set(upstream.timeouts.connect_ms);
+    let connecting = std::pin::pin!(open(client, upstream, endpoint));
+    let tcp = match until(timer, connecting).await {
+        None => return Err(Fault::ConnectTimeout),
+        Some(Err(error)) => {
+            tracing::debug!(%error, endpoint = %endpoint.addr, "connect failed");
+            return Err(Fault::Connect);
+        }
+        Some(Ok(tcp)) => tcp,
+    };
+    // Only `tls` asks for it: an upstream of requests that streams use as well is spoken to as it is.
+    if upstream.scheme != Scheme::Tls {
+        return Ok(Stream::Tcp(tcp));
+    }
+    let config = tls::client_config(upstream, false).map_err(|error| {
+        tracing::warn!(%error, upstream = %upstream.origin, "upstream TLS cannot be set up");
+        Fault::UpstreamTls
+    })?;
+    let name = tls::server_name(tls_name(client, upstream, endpoint)).map_err(|_| Fault::UpstreamTls)?;
+    let handshake = std::pin::pin!(tokio_rustls::TlsConnector::from(config).connect(name, tcp));
+    match until(timer, handshake).await {
+        None => Err(Fault::ConnectTimeout),
+        Some(Err(error)) => {
+            tracing::debug!(%error, endpoint = %endpoint.addr, "upstream TLS handshake failed");
+            Err(Fault::UpstreamTls)
+        }
+        Some(Ok(stream)) => Ok(Stream::Connected(Box::new(stream))),
+    }
+}
+
+/// Connects and tells the endpoint of the client, where it wants to know.
+async fn open(client: &Client, upstream: &Upstream, endpoint: &Endpoint) -> io::Result<Tcp> {
+    let tcp = Tcp::connect(endpoint.addr).await?;
+    let Some(version) = upstream.proxy_protocol else { return Ok(tcp) };
+    let mut header = Vec::new();
+    let ends = Ends { source: client.peer, destination: client.local };
+    proxy_protocol::write(&mut header, version, &ends);
+    let mut stream = Stream::Tcp(tcp);
+    let mut sent = 0;
+    while sent < header.len() {
+        sent += poll_fn(|cx| stream.poll_write(cx, &[IoSlice::new(&header[sent..])])).await?;
+    }
+    match stream {
+        Stream::Tcp(tcp) => Ok(tcp),
+        _ => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
+
+/// The name the endpoint's certificate is asked for: the one written, the endpoint's own, or the client's
+/// where the endpoint has only an address.
+fn tls_name<'n>(client: &'n Client, upstream: &'n Upstream, endpoint: &'n Endpoint) -> &'n str {
+    if let PassHost::Rewrite(host) = &upstream.pass_host {
+        return host;
+    }
+    let asked = client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
+    let is_address = endpoint.host.parse::<std::net::IpAddr>().is_ok();
+    match asked {
+        Some(asked) if is_address && upstream.pass_host == PassHost::Pass => asked,
+        _ => &endpoint.host,
+    }
+}

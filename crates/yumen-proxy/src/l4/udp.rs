@@ -1,0 +1,317 @@
+//! Datagrams: a session per client address, kept while datagrams come and go, in a bounded table.
+//!
+//! Nothing waits for a peer that is behind: what cannot be sent at once is dropped and counted.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use foldhash::fast::RandomState;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
+use yumen_plugin::{Client, Exchange};
+use yumen_snapshot::{StreamRoute, Upstream};
+
+use super::dial::{Attempts, Underway};
+use super::{Fault, Tally, exchange, find, finish, phases, upstream};
+use crate::clock;
+use crate::settings::{ListenerSettings, StreamProtocol};
+use crate::timers::Timer;
+use crate::worker::{Admitted, Worker};
+
+/// No datagram is longer.
+const DATAGRAM_BYTES_MAX: usize = 65_536;
+/// Datagrams that wait while a session begins.
+const WAITING_MAX: usize = 32;
+/// Datagrams taken of one socket before others have their turn.
+const BATCH: usize = 64;
+/// A session of a draining worker ends after so long without a datagram, in milliseconds.
+const DRAIN_IDLE_MS: u64 = 1000;
+
+/// A bound socket for datagrams of one worker.
+pub struct Datagrams {
+    /// The socket.
+    pub socket: std::net::UdpSocket,
+}
+
+/// Binds a socket per worker to the same address; the system keeps a client with one of them. Port 0 becomes
+/// the same free port for all.
+pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<std::net::UdpSocket>> {
+    // As for connections: an address that is somebody else's is found out.
+    drop(std::net::UdpSocket::bind(settings.address)?);
+    let first = bind_one(settings.address)?;
+    let address = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(bind_one(address)?);
+    }
+    Ok(sockets)
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+type Sessions = HashMap<SocketAddr, Rc<Session>, RandomState>;
+
+/// The sessions of one socket.
+struct Table {
+    worker: Rc<Worker>,
+    socket: UdpSocket,
+    local: SocketAddr,
+    sessions: RefCell<Sessions>,
+    /// Where endpoints' datagrams are read to, one at a time.
+    room: RefCell<Vec<u8>>,
+}
+
+/// One client's datagrams.
+struct Session {
+    timer: Timer,
+    idle_ms: Cell<u64>,
+    /// Towards the endpoint, once one was chosen.
+    back: OnceCell<UdpSocket>,
+    /// What came before that.
+    waiting: RefCell<Vec<Box<[u8]>>>,
+    received_bytes: Cell<u64>,
+    sent_bytes: Cell<u64>,
+}
+
+/// Serves datagrams as long as the worker runs; one that drains begins no session.
+pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams) {
+    let opened = UdpSocket::from_std(datagrams.socket).and_then(|socket| Ok((socket.local_addr()?, socket)));
+    let (local, socket) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return tracing::error!(%error, "socket for datagrams could not be registered"),
+    };
+    let mut room = vec![0; DATAGRAM_BYTES_MAX];
+    let table =
+        Table { worker, socket, local, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
+    let table = Rc::new(table);
+    loop {
+        if table.socket.readable().await.is_err() {
+            return;
+        }
+        for _ in 0..BATCH {
+            match table.socket.try_recv_from(&mut room) {
+                Ok((count, peer)) => table.take(peer, &room[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // An answer of ours that did not arrive is told here; it is no fault of this socket.
+                Err(_) => {}
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Table {
+    /// A datagram of a client.
+    fn take(self: &Rc<Table>, peer: SocketAddr, datagram: &[u8]) {
+        let counters = &self.worker.counters.streams;
+        let known = self.sessions.borrow().get(&peer).cloned();
+        let session = match known {
+            Some(session) => session,
+            None => match self.begin(peer) {
+                Some(session) => session,
+                None => return counters.dropped_datagrams.add(1),
+            },
+        };
+        session.received_bytes.set(session.received_bytes.get() + datagram.len() as u64);
+        session.touch();
+        let passed = match session.back.get() {
+            Some(back) => back.try_send(datagram).is_ok(),
+            None => session.keep(datagram),
+        };
+        if !passed {
+            counters.dropped_datagrams.add(1);
+        }
+    }
+
+    fn begin(self: &Rc<Table>, peer: SocketAddr) -> Option<Rc<Session>> {
+        let worker = &self.worker;
+        if worker.draining.get() {
+            return None;
+        }
+        if self.sessions.borrow().len() >= worker.settings.udp_sessions_max {
+            worker.counters.streams.too_many_sessions();
+            return None;
+        }
+        let admitted = worker.admit()?;
+        let session = Rc::new(Session {
+            timer: worker.timers.timer(),
+            idle_ms: Cell::new(worker.settings.udp_idle_ms),
+            back: OnceCell::new(),
+            waiting: RefCell::default(),
+            received_bytes: Cell::new(0),
+            sent_bytes: Cell::new(0),
+        });
+        self.sessions.borrow_mut().insert(peer, session.clone());
+        let connection = worker.counters.accepted.get();
+        let client = Client { peer, local: self.local, tls: None, connection };
+        tokio::task::spawn_local(run(self.clone(), session.clone(), client, admitted));
+        Some(session)
+    }
+}
+
+impl Session {
+    /// Something moved: the session lives on.
+    fn touch(&self) {
+        self.timer.set(self.idle_ms.get());
+    }
+
+    /// Keeps a datagram until there is an endpoint; says whether there was room.
+    fn keep(&self, datagram: &[u8]) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        let has_room = waiting.len() < WAITING_MAX;
+        if has_room {
+            waiting.push(datagram.into());
+        }
+        has_room
+    }
+}
+
+/// Takes a session out of its table however it ends.
+struct Listed<'t>(&'t Table, SocketAddr);
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.0.sessions.borrow_mut().remove(&self.1);
+    }
+}
+
+/// One session, from its first datagram until none comes any more.
+async fn run(table: Rc<Table>, session: Rc<Session>, client: Client, _admitted: Admitted) {
+    let worker = &table.worker;
+    let began_us = clock::now().mono_us;
+    let _open = worker.counters.streams.open(StreamProtocol::Udp);
+    let _listed = Listed(&table, client.peer);
+    let found = find(worker, &client);
+    let route = found.as_ref().ok().cloned();
+    let mut ex = exchange(worker, &client, StreamProtocol::Udp, route.as_deref());
+    let mut tally = Tally::default();
+    let ended = match found {
+        Ok(route) => pass(&table, &session, &mut ex, &route, &mut tally).await,
+        Err(fault) => Err(fault),
+    };
+    (tally.received_bytes, tally.sent_bytes) = (session.received_bytes.get(), session.sent_bytes.get());
+    finish(worker, ex, route.as_deref(), &tally, ended.err(), began_us);
+}
+
+async fn pass(
+    table: &Table,
+    session: &Session,
+    ex: &mut Exchange<'_>,
+    route: &StreamRoute,
+    tally: &mut Tally,
+) -> Result<(), Fault> {
+    let worker = &table.worker;
+    let upstream = upstream(worker, route)?;
+    session.idle_ms.set(upstream.stream_idle_ms.unwrap_or(worker.settings.udp_idle_ms));
+    session.touch();
+    phases::access(&route.chain, ex).await?;
+    let first = session.waiting.borrow().first().cloned().unwrap_or_default();
+    if !phases::look(&route.chain, ex, &first)? {
+        return Err(Fault::Protocol);
+    }
+    let mut attempts = Attempts::new(&upstream, tally);
+    let (mut underway, back) = connect(ex, &upstream, &mut attempts).await?;
+    for datagram in session.waiting.take() {
+        if back.try_send(&datagram).is_err() {
+            worker.counters.streams.dropped_datagrams.add(1);
+        }
+    }
+    // Set once, here.
+    let back = session.back.get_or_init(|| back);
+    let mut answers = Answers { answered: false, draining: false };
+    let ended = poll_fn(|cx| answers.poll(cx, table, session, back, ex.client.peer)).await;
+    if answers.answered {
+        underway.answered();
+    } else if ended.is_err() {
+        // Nobody listens there.
+        let _ = attempts.failed(underway.index(), Fault::Connect);
+    }
+    ended
+}
+
+/// A socket of its own for the session, so that only the endpoint's datagrams come in by it.
+async fn connect<'u>(
+    ex: &mut Exchange<'_>,
+    upstream: &'u Upstream,
+    attempts: &mut Attempts<'_>,
+) -> Result<(Underway<'u>, UdpSocket), Fault> {
+    loop {
+        let index = attempts.next(ex)?;
+        let underway = Underway::start(upstream, index);
+        match open(upstream.endpoints[index].addr).await {
+            Ok(socket) => return Ok((underway, socket)),
+            Err(error) => {
+                tracing::debug!(%error, endpoint = %upstream.endpoints[index].addr, "no socket for datagrams");
+                attempts.failed(index, Fault::Connect)?;
+            }
+        }
+    }
+}
+
+async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(address).await?;
+    Ok(socket)
+}
+
+/// Passes an endpoint's datagrams back until none moves any more.
+struct Answers {
+    answered: bool,
+    draining: bool,
+}
+
+impl Answers {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        table: &Table,
+        session: &Session,
+        back: &UdpSocket,
+        client: SocketAddr,
+    ) -> Poll<Result<(), Fault>> {
+        if table.worker.draining.get() && !self.draining {
+            self.draining = true;
+            session.idle_ms.set(session.idle_ms.get().min(DRAIN_IDLE_MS));
+            session.touch();
+        }
+        for _ in 0..BATCH {
+            if session.timer.is_over(cx) {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(back.poll_recv_ready(cx)).is_err() {
+                return Poll::Ready(Err(Fault::UpstreamReset));
+            }
+            let mut room = table.room.borrow_mut();
+            match back.try_recv(&mut room) {
+                Ok(count) => {
+                    self.answered = true;
+                    session.touch();
+                    match table.socket.try_send_to(&room[..count], client) {
+                        Ok(_) => session.sent_bytes.set(session.sent_bytes.get() + count as u64),
+                        Err(_) => table.worker.counters.streams.dropped_datagrams.add(1),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The endpoint's host told that nobody listens.
+                Err(_) => return Poll::Ready(Err(Fault::Connect)),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,142 @@
+//! Stream routes to what connections come to: references, quarantine, healing, plugins.
+
+use serde_json::{Value, json};
+use yumen_config::{Kind, Resource};
+
+use crate::streams::StreamAsk;
+use crate::testing::{Bench, compiler};
+use crate::upstream::Tried;
+use crate::{Change, Compiled, Compiler, Snapshot, Target};
+
+fn put(kind: Kind, id: &str, value: Value) -> Change {
+    Change::Put(Resource::new(kind, id, &value))
+}
+
+fn delete(kind: Kind, id: &str) -> Change {
+    Change::Delete(kind, id.into())
+}
+
+fn nodes(address: &str) -> Value {
+    json!({ "nodes": { address: 1 }, "scheme": "tcp" })
+}
+
+/// What a connection to a port comes to: the route, where it goes, and its plugins.
+fn answer(snapshot: &Snapshot, port: u16) -> String {
+    let server = ([10, 0, 0, 1], port).into();
+    let ask = StreamAsk { remote: [192, 0, 2, 1].into(), server, sni: None };
+    let Some(route) = snapshot.streams.find(&ask) else { return "-".into() };
+    let goes = match &route.target {
+        Target::Refuse { message, .. } => message.to_string(),
+        Target::None => "nowhere".into(),
+        Target::Upstream(slot) => {
+            let upstream = snapshot.shared_upstream(*slot).expect("a slot in use is filled");
+            let bench = Bench::default();
+            let picked = upstream.pick(&bench.exchange("GET /"), &Tried::default());
+            picked.map_or("empty".into(), |index| upstream.endpoints[index].addr.to_string())
+        }
+    };
+    let plugins: Vec<String> =
+        route.chain.all().iter().map(|one| format!("{}@{}", one.name, one.origin)).collect();
+    format!("{} {goes} {}", route.info.id, plugins.join(" ")).trim_end().to_owned()
+}
+
+/// Applies each step and looks at port 9100.
+fn check(steps: Vec<(Vec<Change>, &str, &[&str])>) {
+    let mut compiler: Compiler = compiler();
+    for (number, (changes, expected, problems)) in steps.into_iter().enumerate() {
+        let Compiled { snapshot, problems: told } = compiler.apply(changes, number as u64);
+        assert_eq!(answer(&snapshot, 9100), expected, "step {number}");
+        let told: Vec<String> =
+            told.iter().map(|one| format!("{} at {}: {}", one.object, one.path, one.message)).collect();
+        assert_eq!(told, problems, "step {number}");
+    }
+}
+
+fn stream(value: Value) -> Change {
+    put(Kind::StreamRoutes, "s", value)
+}
+
+#[test]
+fn a_stream_route_follows_its_upstream_and_service() {
+    let limit = json!({"conn": 1, "burst": 0, "default_conn_delay": 1, "key": "remote_addr"});
+    let missing = "stream_routes/s at upstream_id: there is no upstream u in force";
+    check(vec![
+        (vec![stream(json!({"server_port": 9100, "upstream": nodes("10.1.0.1:1")}))], "s 10.1.0.1:1", &[]),
+        (
+            vec![stream(json!({"server_port": 9100, "upstream_id": "u"}))],
+            "s what the stream route refers to is missing",
+            &[missing],
+        ),
+        (vec![put(Kind::Upstreams, "u", nodes("10.1.0.2:2"))], "s 10.1.0.2:2", &[]),
+        (vec![put(Kind::Upstreams, "u", nodes("10.1.0.3:3"))], "s 10.1.0.3:3", &[]),
+        (
+            vec![
+                put(
+                    Kind::Services,
+                    "v",
+                    json!({"upstream_id": "u", "plugins": {"cors": {}, "limit-conn": limit, "ip-restriction": {"blacklist": ["10.0.0.1"]}}}),
+                ),
+                stream(json!({"server_port": 9100, "service_id": "v", "plugins": {"limit-conn": limit}})),
+            ],
+            "s 10.1.0.3:3 ip-restriction@services/v limit-conn@stream_routes/s",
+            &[],
+        ),
+        (
+            vec![delete(Kind::Services, "v")],
+            "s what the stream route refers to is missing limit-conn@stream_routes/s",
+            &["stream_routes/s at service_id: there is no service v in force"],
+        ),
+        (vec![delete(Kind::StreamRoutes, "s")], "-", &[]),
+    ]);
+}
+
+#[test]
+fn a_broken_text_leaves_the_last_good_version_and_a_new_one_refuses() {
+    let broken = "stream_routes/s at plugins.cors: unknown plugin [cors]";
+    let with_cors = json!({"server_port": 9100, "upstream": nodes("10.1.0.9:9"), "plugins": {"cors": {}}});
+    check(vec![
+        (vec![stream(with_cors.clone())], "s the stream route is misconfigured", &[broken]),
+        (vec![stream(json!({"server_port": 9100, "upstream": nodes("10.1.0.1:1")}))], "s 10.1.0.1:1", &[]),
+        (vec![stream(with_cors)], "s 10.1.0.1:1", &[broken]),
+        (
+            vec![stream(json!({"server_port": 9100, "remote_addr": "nobody"}))],
+            "s 10.1.0.1:1",
+            &["stream_routes/s at remote_addr: \"nobody\" is neither an address nor a network"],
+        ),
+        (vec![stream(json!({"server_port": 9100}))], "s the stream route has no upstream", &[]),
+    ]);
+}
+
+#[test]
+fn what_a_protocol_inside_would_route_gets_no_connection() {
+    let upstream = nodes("10.1.0.1:1");
+    check(vec![
+        (
+            vec![stream(json!({"server_port": 9100, "upstream": upstream, "protocol": {"name": "redis"}}))],
+            "s 10.1.0.1:1",
+            &[
+                "stream_routes/s at protocol: the protocol inside is not looked at in this version: bytes pass as they are",
+            ],
+        ),
+        (
+            vec![stream(json!({"upstream": upstream, "protocol": {"name": "redis", "superior_id": "1"}}))],
+            "-",
+            &[
+                "stream_routes/s at protocol: calls inside a protocol are not routed in this version: the stream route gets no connection",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn an_upstream_keeps_what_streams_need() {
+    let upstream = json!({
+        "nodes": {"10.1.0.1:1": 1}, "scheme": "tls", "proxy_protocol": "v2",
+        "timeout": {"connect": 1, "send": 2, "read": 30},
+    });
+    let compiled = compiler().apply(vec![put(Kind::Upstreams, "u", upstream)], 1);
+    let (_, upstream) = compiled.snapshot.upstreams().next().expect("the upstream");
+    assert!(upstream.scheme.is_tls());
+    assert_eq!(upstream.stream_idle_ms, Some(30_000));
+    assert_eq!(upstream.proxy_protocol, Some(yumen_http::proxy_protocol::ProxyVersion::V2));
+}

@@ -1,0 +1,219 @@
+//! Clients that hold on to what they got or ask for more than there is: each bounded, counted, survived.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+
+/// How much the gateway may grow under any of these, in KiB: all of them together hold far more.
+const GROWTH_KIB_MAX: u64 = 64 * 1024;
+
+const HASTY: &str = "timeouts: {head_ms: 700, body_ms: 700, idle_ms: 700, send_ms: 700}";
+
+fn hasty(document: &Value) -> Gateway {
+    Gateway::with(document, &Options { node: HASTY, ..Options::default() })
+}
+
+fn mock() -> Value {
+    let mocking = json!({ "mocking": { "response_status": 200, "response_example": "mock" } });
+    json!({ "routes": [{ "id": "mock", "uri": "/mock", "plugins": mocking }] })
+}
+
+fn faults(gateway: &Gateway, side: &str, fault: &str) -> f64 {
+    gateway.metric(&format!("yumen_faults_total{{fault=\"{fault}\",side=\"{side}\"}}"))
+}
+
+/// Opens connections that all send this and then nothing.
+fn open(gateway: &Gateway, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = TcpStream::connect(gateway.http).unwrap();
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
+/// They are let go with this status, and what they did is counted; meanwhile others are served.
+fn check_timed_out(bytes: &[u8], count: usize) {
+    let upstream = Upstream::text("x");
+    let gateway = hasty(&upstream.everything());
+    let before = gateway.resident_kib();
+    let streams = open(&gateway, count, bytes);
+    assert_eq!(gateway.get("/").status, 200);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    for stream in streams {
+        assert_eq!(Client::of(stream).reply().status, 408);
+    }
+    assert_eq!(faults(&gateway, "client", "client_timeout"), count as f64);
+    eventually("all are gone", 10, || gateway.metric("yumen_connections") == 0.0);
+}
+
+#[test]
+fn slow_heads_are_let_go() {
+    check_timed_out(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow:", 300);
+}
+
+#[test]
+fn slow_bodies_are_let_go() {
+    check_timed_out(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nabc", 100);
+    check_timed_out(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", 100);
+}
+
+#[test]
+fn huge_heads_that_never_end_hold_a_buffer_each_and_no_more() {
+    let mut head = b"GET / HTTP/1.1\r\nHost: x\r\nX-Huge: ".to_vec();
+    head.resize(60_000, b'x');
+    check_timed_out(&head, 200);
+}
+
+#[test]
+fn heads_beyond_every_bound_are_refused_and_counted() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&upstream.everything());
+    let before = gateway.resident_kib();
+    let mut refused = 0.0;
+    for _ in 0..20 {
+        for (head, status) in [
+            (format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(1 << 20)), 431),
+            (format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(1 << 20)), 414),
+            (format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(8000)), 431),
+            ("\r\n".repeat(100_000), 400),
+            ("y".repeat(1 << 20), 414),
+        ] {
+            let mut client = Client::connect(gateway.http);
+            assert_eq!(client.send(&head).reply().status, status, "{:?}", &head[..40]);
+            assert!(client.is_closed_within(Duration::from_secs(5)));
+            refused += 1.0;
+        }
+    }
+    assert_eq!(faults(&gateway, "client", "client_head"), refused);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    assert_eq!(upstream.requests(), 0);
+}
+
+#[test]
+fn clients_that_do_not_read_are_let_go_and_counted() {
+    const BODY: usize = 64 << 20;
+    let upstream = Upstream::start(|_, stream| {
+        let mut sent =
+            stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n").as_bytes());
+        let piece = vec![b'x'; 64 * 1024];
+        for _ in 0..BODY / piece.len() {
+            sent = sent.and_then(|()| stream.write_all(&piece));
+        }
+        sent.is_ok()
+    });
+    let gateway = hasty(&upstream.everything());
+    let before = gateway.resident_kib();
+    let streams = open(&gateway, 60, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("all are let go", 60, || faults(&gateway, "client", "client_stalled") == 60.0);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    eventually("all are gone", 10, || gateway.metric("yumen_connections") == 0.0);
+    // none of them takes what it got for the whole
+    for mut stream in streams {
+        let mut got = Vec::new();
+        let end = stream.read_to_end(&mut got);
+        assert!(end.is_err() || got.len() < BODY, "{end:?}");
+    }
+}
+
+#[test]
+fn requests_whose_answers_nobody_reads_pile_up_nowhere() {
+    let gateway = hasty(&mock());
+    let before = gateway.resident_kib();
+    let requests = b"GET /mock HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2000);
+    let writers: Vec<_> = (0..20)
+        .map(|_| {
+            let (mut stream, requests) = (TcpStream::connect(gateway.http).unwrap(), requests.clone());
+            // ends when the gateway ends the connection
+            std::thread::spawn(move || while stream.write_all(&requests).is_ok() {})
+        })
+        .collect();
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    eventually("all are gone", 10, || gateway.metric("yumen_connections") == 0.0);
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_and_counted() {
+    let node = "limits: {connections_per_worker: 50}";
+    let gateway = Gateway::with(&mock(), &Options { node, workers: 1, ..Options::default() });
+    let mut kept: Vec<Client> = (0..50).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut kept {
+        assert_eq!(client.get("/mock").status, 200);
+    }
+    let flood = open(&gateway, 500, b"GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("all are refused", 30, || gateway.metric("yumen_connections_refused_total") == 500.0);
+    for client in &mut kept {
+        assert_eq!(client.get("/mock").status, 200);
+    }
+    assert_eq!(gateway.metric("yumen_connections"), 50.0);
+    drop((flood, kept));
+    eventually("there is room", 10, || gateway.metric("yumen_connections") == 0.0);
+    assert_eq!(gateway.get("/mock").status, 200);
+}
+
+fn open_files(gateway: &Gateway) -> u64 {
+    std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap().count() as u64
+}
+
+/// Bounds the gateway's open files; what it has open stays.
+fn limit_files(gateway: &Gateway, files: u64) {
+    let pid = Pid::from_raw(gateway.pid() as i32);
+    let before = prlimit(pid, Resource::Nofile, Rlimit { current: Some(files), maximum: Some(1 << 20) });
+    // The hard limit may be lower than that.
+    if before.is_err() {
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        prlimit(pid, Resource::Nofile, Rlimit { current: Some(files), maximum }).unwrap();
+    }
+}
+
+#[test]
+fn accepting_goes_on_at_the_file_limit_as_files_become_free() {
+    let gateway = Gateway::with(&mock(), &Options { workers: 1, ..Options::default() });
+    assert_eq!(gateway.get("/mock").status, 200);
+    let limit = open_files(&gateway) + 30;
+    limit_files(&gateway, limit);
+    let mut clients: Vec<Client> = (0..100).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut clients {
+        client.send("GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    eventually("it cannot accept", 30, || gateway.log().contains("accepting failed"));
+    // whoever was accepted is served, and whoever waits is, as soon as another leaves
+    for mut client in clients {
+        assert_eq!(client.reply().text(), "mock");
+    }
+    assert!(gateway.metric("yumen_accept_failures_total") >= 1.0);
+    let told = gateway.log().matches("accepting failed").count();
+    let failures = gateway.metric("yumen_accept_failures_total") as usize;
+    assert!(told <= failures, "{told} lines of {failures} failures");
+    assert_eq!(gateway.get("/mock").status, 200);
+}
+
+#[test]
+fn an_endpoint_is_not_blamed_for_want_of_files() {
+    let upstream = Upstream::text("x");
+    let passive = json!({ "passive": { "unhealthy": { "tcp_failures": 1 } }, "active": { "http_path": "/", "healthy": { "interval": 3600 }, "unhealthy": { "interval": 3600 } } });
+    let target = json!({ "nodes": upstream.nodes(), "checks": passive, "retries": 0 });
+    let mut document = mock();
+    document["routes"].as_array_mut().unwrap().push(json!({ "id": "up", "uri": "/*", "upstream": target }));
+    let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
+    let mut client = Client::connect(gateway.http);
+    assert_eq!(client.get("/mock").status, 200);
+    limit_files(&gateway, 4);
+    let reply = client.get("/");
+    assert_eq!(reply.status, 503, "{reply:?}");
+    limit_files(&gateway, 4096);
+    assert_eq!(client.get("/").text(), "x");
+    assert_eq!(faults(&gateway, "local", "exhausted"), 1.0);
+}

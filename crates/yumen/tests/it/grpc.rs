@@ -1,0 +1,154 @@
+//! gRPC through the gateway: what it answers itself, how long it waits, what it counts.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use serde_json::json;
+
+use crate::harness::http2::{self, Answer, Http2Client, Http2Upstream, request};
+use crate::harness::{Gateway, eventually};
+
+fn call(path: &str) -> Request<()> {
+    let mut call = request("POST", path);
+    call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    call.headers_mut().insert("te", "trailers".parse().unwrap());
+    call
+}
+
+/// A message in its frame.
+const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
+
+fn status(answer: &Answer) -> (&str, &str) {
+    let told = if answer.fields.contains_key("grpc-status") { &answer.fields } else { &answer.trailers };
+    let text = |name: &str| told.get(name).map_or("", |value| value.to_str().unwrap());
+    (text("grpc-status"), text("grpc-message"))
+}
+
+fn grpc(upstream: &Http2Upstream) -> serde_json::Value {
+    json!({ "nodes": { upstream.address.to_string(): 1 }, "scheme": "grpc" })
+}
+
+/// Answers a call with its own message; `/s/hang` never, `/s/half` breaks off.
+fn service() -> Http2Upstream {
+    Http2Upstream::start(|call, mut respond| async move {
+        let (parts, mut incoming) = call.into_parts();
+        if parts.uri.path() == "/s/hang" {
+            std::future::pending::<()>().await;
+        }
+        let answer = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+        let mut sender = respond.send_response(answer, false)?;
+        let (body, _) = http2::read_body(&mut incoming).await?;
+        http2::send(&mut sender, &body, false).await?;
+        if parts.uri.path() == "/s/half" {
+            sender.send_reset(h2::Reason::INTERNAL_ERROR);
+            return Ok(());
+        }
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", "5".parse().unwrap());
+        trailers.insert("grpc-message", "not found".parse().unwrap());
+        sender.send_trailers(trailers)
+    })
+}
+
+#[test]
+fn calls_pass_and_their_statuses_are_counted() {
+    let service = service();
+    let gateway =
+        Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/s/*", "upstream": grpc(&service) }] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let answer = client.ask(call("/s/m"), MESSAGE).await.unwrap();
+        assert_eq!((answer.status, &answer.body[..]), (200, MESSAGE));
+        assert_eq!(status(&answer), ("5", "not found"));
+    });
+    let count = |status: &str| gateway.metric(&format!("yumen_grpc_calls_total{{status=\"{status}\"}}"));
+    eventually("it is counted", 10, || count("5") == 1.0);
+    assert_eq!(count("0"), 0.0);
+}
+
+#[test]
+fn what_the_gateway_says_is_said_as_grpc_says_it() {
+    let service = service();
+    let keyed = json!({ "key-auth": {} });
+    let gateway = Gateway::start(&json!({
+        "routes": [
+            { "id": "1", "uri": "/s/*", "upstream": grpc(&service) },
+            { "id": "2", "uri": "/key/*", "plugins": keyed, "upstream": grpc(&service) },
+            { "id": "3", "uri": "/dead/*", "upstream": { "nodes": { "127.0.0.1:1": 1 }, "scheme": "grpc" } },
+        ],
+    }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let table = [
+            ("/none/m", "12", "404 Route Not Found"),
+            ("/key/m", "16", "Missing API key in request"),
+            ("/dead/m", "14", "the upstream could not be reached"),
+            ("/s/half", "14", "the upstream closed the connection"),
+        ];
+        for (path, code, message) in table {
+            let answer = client.ask(call(path), MESSAGE).await.unwrap();
+            assert_eq!((answer.status, answer.field("content-type")), (200, "application/grpc"), "{path}");
+            assert_eq!(status(&answer), (code, message), "{path}");
+        }
+        // Others are answered as ever.
+        let plain = client.ask(request("POST", "/none"), b"x").await.unwrap();
+        assert_eq!((plain.status, plain.field("content-type")), (404, "application/json"));
+    });
+}
+
+#[test]
+fn a_call_ends_at_its_deadline() {
+    let service = service();
+    let gateway =
+        Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/s/*", "upstream": grpc(&service) }] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut hasty = call("/s/hang");
+        hasty.headers_mut().insert("grpc-timeout", "100m".parse().unwrap());
+        let answer = client.ask(hasty, MESSAGE).await.unwrap();
+        assert_eq!(status(&answer), ("4", "the client's deadline has passed"));
+        // Also one whose answer has begun.
+        let mut hasty = call("/s/m");
+        hasty.headers_mut().insert("grpc-timeout", "200m".parse().unwrap());
+        let (answer, mut stream) = client.begin(hasty).await;
+        http2::send(&mut stream, MESSAGE, false).await.unwrap();
+        let answer = http2::read(answer.await.unwrap()).await.unwrap();
+        assert_eq!(status(&answer).0, "4");
+        drop(stream);
+    });
+    eventually("both are counted", 10, || gateway.metric("yumen_grpc_calls_total{status=\"4\"}") == 2.0);
+}
+
+#[test]
+fn a_stream_of_messages_is_not_held_back() {
+    let service = Http2Upstream::start(|call, mut respond| async move {
+        let answer = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+        let mut sender = respond.send_response(answer, false)?;
+        let mut incoming = call.into_body();
+        // Each message is answered before the next is sent.
+        while let Some(data) = incoming.data().await {
+            let data = data?;
+            incoming.flow_control().release_capacity(data.len())?;
+            http2::send(&mut sender, &data, false).await?;
+        }
+        sender.send_data(Bytes::new(), true)
+    });
+    let gateway =
+        Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/s/*", "upstream": grpc(&service) }] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let (answer, mut stream) = client.begin(call("/s/m")).await;
+        let mut incoming = answer.await.unwrap().into_body();
+        for _ in 0..20 {
+            http2::send(&mut stream, MESSAGE, false).await.unwrap();
+            let data = tokio::time::timeout(Duration::from_secs(60), incoming.data()).await;
+            let data = data.expect("a message comes back").unwrap().unwrap();
+            incoming.flow_control().release_capacity(data.len()).unwrap();
+            assert_eq!(data, MESSAGE);
+        }
+        stream.send_data(Bytes::new(), true).unwrap();
+        let (rest, _) = http2::read_body(&mut incoming).await.unwrap();
+        assert!(rest.is_empty());
+    });
+}

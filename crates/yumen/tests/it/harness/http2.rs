@@ -1,0 +1,276 @@
+//! Clients and upstreams of HTTP/2 for tests: a library's where its frames do not matter, raw ones where
+//! they do.
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::server::SendResponse;
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, Request, Response};
+use serde_json::{Value, json};
+
+/// Runs a test on a runtime of its own; one that hangs fails.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let test = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await });
+    test.expect("the test ends")
+}
+
+/// A client.
+pub(crate) struct Http2Client {
+    pub(crate) sender: SendRequest<Bytes>,
+    /// What became of the connection.
+    pub(crate) connection: tokio::task::JoinHandle<Result<(), h2::Error>>,
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: HeaderMap,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl Http2Client {
+    pub(crate) async fn connect(address: SocketAddr) -> Http2Client {
+        Http2Client::of(&h2::client::Builder::new(), address).await
+    }
+
+    pub(crate) async fn of(builder: &h2::client::Builder, address: SocketAddr) -> Http2Client {
+        let stream = tokio::net::TcpStream::connect(address).await.expect("the gateway accepts");
+        stream.set_nodelay(true).unwrap();
+        let (sender, connection) = builder.handshake(stream).await.expect("a handshake");
+        Http2Client { sender, connection: tokio::spawn(connection) }
+    }
+
+    /// Begins a request whose body is sent by the caller.
+    pub(crate) async fn begin(
+        &mut self,
+        request: Request<()>,
+    ) -> (h2::client::ResponseFuture, SendStream<Bytes>) {
+        let mut sender = self.sender.clone().ready().await.expect("room for a stream");
+        sender.send_request(request, false).expect("a request")
+    }
+
+    pub(crate) async fn ask(&mut self, request: Request<()>, body: &[u8]) -> Result<Answer, h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let (answer, mut stream) = sender.send_request(request, body.is_empty())?;
+        // An echo is read while it is spoken to. What becomes of the body, the answer tells.
+        let sending = async {
+            if !body.is_empty() {
+                let _ = send(&mut stream, body, true).await;
+            }
+        };
+        let reading = async { read(answer.await?).await };
+        tokio::join!(sending, reading).1
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Answer {
+        self.ask(request("GET", path), b"").await.expect("an answer")
+    }
+}
+
+/// A request to the gateway.
+pub(crate) fn request(method: &str, path: &str) -> Request<()> {
+    Request::builder().method(method).uri(format!("http://test{path}")).body(()).unwrap()
+}
+
+/// Sends data as the peer makes room for it.
+pub(crate) async fn send(stream: &mut SendStream<Bytes>, data: &[u8], ends: bool) -> Result<(), h2::Error> {
+    let mut data = Bytes::copy_from_slice(data);
+    if data.is_empty() {
+        return stream.send_data(data, ends);
+    }
+    loop {
+        stream.reserve_capacity(data.len());
+        let room = match std::future::poll_fn(|cx| stream.poll_capacity(cx)).await {
+            Some(room) => room?,
+            None => return Ok(()),
+        };
+        let piece = data.split_to(room.min(data.len()));
+        let is_last = data.is_empty();
+        stream.send_data(piece, is_last && ends)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads an answer to its end.
+pub(crate) async fn read(answer: Response<RecvStream>) -> Result<Answer, h2::Error> {
+    let (parts, mut stream) = answer.into_parts();
+    let (body, trailers) = read_body(&mut stream).await?;
+    Ok(Answer { status: parts.status.as_u16(), fields: parts.headers, body, trailers })
+}
+
+pub(crate) async fn read_body(stream: &mut RecvStream) -> Result<(Vec<u8>, HeaderMap), h2::Error> {
+    let mut body = Vec::new();
+    while let Some(data) = stream.data().await {
+        let data = data?;
+        stream.flow_control().release_capacity(data.len())?;
+        body.extend_from_slice(&data);
+    }
+    Ok((body, stream.trailers().await?.unwrap_or_default()))
+}
+
+type Served = Pin<Box<dyn Future<Output = Result<(), h2::Error>> + Send>>;
+type Script = dyn Fn(Request<RecvStream>, SendResponse<Bytes>) -> Served + Send + Sync;
+
+/// A scripted upstream, on a thread of its own; a task per request.
+pub(crate) struct Http2Upstream {
+    pub(crate) address: SocketAddr,
+    counts: Arc<[AtomicUsize; 2]>,
+}
+
+impl Http2Upstream {
+    pub(crate) fn start<F>(
+        script: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Send + Sync + 'static,
+    ) -> Http2Upstream
+    where
+        F: Future<Output = Result<(), h2::Error>> + Send + 'static,
+    {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let counts = Arc::new([const { AtomicUsize::new(0) }; 2]);
+        let counted = counts.clone();
+        let script: Arc<Script> = Arc::new(move |request, respond| Box::pin(script(request, respond)));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                while let Ok((stream, _)) = listener.accept().await {
+                    counted[0].fetch_add(1, Ordering::AcqRel);
+                    tokio::spawn(serve(stream, script.clone(), counted.clone()));
+                }
+            });
+        });
+        Http2Upstream { address, counts }
+    }
+
+    /// Answers with the request's body, its trailers, and what it saw of the head as fields.
+    pub(crate) fn echo() -> Http2Upstream {
+        Http2Upstream::start(|request, mut respond| async move {
+            let (parts, mut stream) = request.into_parts();
+            let answer = Response::builder()
+                .header("x-version", "2")
+                .header("x-method", parts.method.as_str())
+                .header("x-target", parts.uri.path_and_query().unwrap().as_str())
+                .header("x-authority", parts.uri.authority().unwrap().as_str())
+                .header("x-te", parts.headers.get("te").map_or("", |te| te.to_str().unwrap()))
+                .body(())
+                .unwrap();
+            let mut sender = respond.send_response(answer, false)?;
+            while let Some(data) = stream.data().await {
+                let data = data?;
+                stream.flow_control().release_capacity(data.len())?;
+                send(&mut sender, &data, false).await?;
+            }
+            match stream.trailers().await? {
+                Some(trailers) => sender.send_trailers(trailers),
+                None => sender.send_data(Bytes::new(), true),
+            }
+        })
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.counts[0].load(Ordering::Acquire)
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.counts[1].load(Ordering::Acquire)
+    }
+
+    /// An upstream with this one alone, asked over HTTP/2.
+    pub(crate) fn alone(&self) -> Value {
+        json!({ "nodes": { self.address.to_string(): 1 }, "http_version": "2" })
+    }
+
+    /// A document that sends everything here.
+    pub(crate) fn everything(&self) -> Value {
+        json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": self.alone() }] })
+    }
+}
+
+async fn serve(stream: tokio::net::TcpStream, script: Arc<Script>, counts: Arc<[AtomicUsize; 2]>) {
+    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        counts[1].fetch_add(1, Ordering::AcqRel);
+        if request.uri().path() == "/goodbye" {
+            connection.graceful_shutdown();
+        }
+        tokio::spawn(script(request, respond));
+    }
+}
+
+/// The fields of `GET /` of a host called `x`.
+pub(crate) const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const CONTINUATION: u8 = 9;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+/// A frame.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    let head = [length[1], length[2], length[3], kind, flags];
+    [&head, &stream.to_be_bytes()[..], payload].concat()
+}
+
+/// A client that writes its own frames.
+pub(crate) struct RawClient(TcpStream);
+
+impl RawClient {
+    pub(crate) fn connect(address: SocketAddr) -> RawClient {
+        let stream = TcpStream::connect(address).expect("the gateway accepts");
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut client = RawClient(stream);
+        client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        client.send(&frame(SETTINGS, 0, 0, b""));
+        client
+    }
+
+    /// Sends bytes; says whether the other side still took them.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
+        self.0.write_all(bytes).is_ok()
+    }
+
+    /// Reads frames up to the first of this kind and gives its payload; `None` where the connection ends
+    /// before.
+    pub(crate) fn wait_for(&mut self, kind: u8) -> Option<Vec<u8>> {
+        loop {
+            let mut head = [0; 9];
+            self.0.read_exact(&mut head).ok()?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            let mut payload = vec![0; length];
+            self.0.read_exact(&mut payload).ok()?;
+            if head[3] == kind {
+                return Some(payload);
+            }
+        }
+    }
+}

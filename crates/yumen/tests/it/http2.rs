@@ -1,0 +1,429 @@
+//! HTTP/2 from outside: every combination of versions, bodies both ways, ends of all kinds.
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use h2::Reason;
+use http::{HeaderMap, Response};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::harness::http2::{self, Http2Client, Http2Upstream, request};
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Gateway, Options, Upstream, eventually, noise};
+
+/// Gives back the body it got.
+fn echo_http1() -> Upstream {
+    Upstream::start(|request, stream| respond(stream, 200, "X-Version: 1\r\n", &request.body))
+}
+
+fn one_worker<'a>() -> Options<'a> {
+    Options { workers: 1, ..Options::default() }
+}
+
+#[test]
+fn all_combinations_of_versions_carry_bodies_both_ways() {
+    let (old, new) = (echo_http1(), Http2Upstream::echo());
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/1", "upstream": old.alone() },
+        { "id": "2", "uri": "/2", "upstream": new.alone() },
+    ] }));
+    for (path, version) in [("/1", "1"), ("/2", "2")] {
+        for size in [0, 1, 16_385, 300_000] {
+            let body = noise(size);
+            let mut client = Client::connect(gateway.http);
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"));
+            let reply = client.send(&body).reply();
+            assert!(reply.status == 200 && reply.body == body, "1.1 to {version}, {size}: {}", reply.head);
+            assert_eq!(reply.field("x-version"), Some(version));
+            http2::run(async {
+                let mut client = Http2Client::connect(gateway.http).await;
+                let answer = client.ask(request("POST", path), &body).await.unwrap();
+                assert!(answer.status == 200 && answer.body == body, "2 to {version}, {size}");
+                assert_eq!(answer.field("x-version"), version);
+            });
+        }
+    }
+    // and the answer without a body
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let head = client.ask(request("HEAD", "/1"), b"").await.unwrap();
+        assert_eq!((head.status, head.body.len(), head.field("content-length")), (200, 0, "0"));
+    });
+    assert_eq!(gateway.metric("yumen_http2_faults_total"), 0.0);
+}
+
+#[test]
+fn an_endpoint_sees_the_request_as_it_came() {
+    let upstream = Http2Upstream::echo();
+    let gateway = Gateway::start(&upstream.everything());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let answer = client.get("/a/b?c=%20d").await;
+        assert_eq!(answer.field("x-target"), "/a/b?c=%20d");
+        assert_eq!((answer.field("x-authority"), answer.field("x-method")), ("test", "GET"));
+        assert_eq!(answer.field("server"), "yumen");
+    });
+}
+
+#[test]
+fn trailers_go_both_ways_between_all_versions() {
+    let old = Upstream::start(|request, stream| {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes());
+        let _ = write!(stream, "{:x}\r\n", request.body.len());
+        let _ = stream.write_all(&request.body);
+        stream.write_all(b"\r\n0\r\nX-Sum: 7\r\n\r\n").is_ok()
+    });
+    let new = Http2Upstream::echo();
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/1", "upstream": old.alone() },
+        { "id": "2", "uri": "/2", "upstream": new.alone() },
+    ] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let answer = client.ask(request("POST", "/1"), b"abc").await.unwrap();
+        assert_eq!((answer.text().as_str(), &answer.trailers["x-sum"]), ("abc", &"7".parse().unwrap()));
+        let (answer, mut stream) = client.begin(request("POST", "/2")).await;
+        http2::send(&mut stream, b"abc", false).await.unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", "8".parse().unwrap());
+        stream.send_trailers(trailers).unwrap();
+        let answer = http2::read(answer.await.unwrap()).await.unwrap();
+        assert_eq!((answer.text().as_str(), &answer.trailers["x-sum"]), ("abc", &"8".parse().unwrap()));
+    });
+    let mut client = Client::connect(gateway.http);
+    client.send("POST /2 HTTP/1.1\r\nHost: x\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("3\r\nabc\r\n0\r\nX-Sum: 9\r\n\r\n");
+    let reply = client.head().unwrap();
+    assert!(reply.to_lowercase().contains("x-te: trailers"), "{reply}");
+    let mut body = Vec::new();
+    while client.chunk(&mut body).unwrap() {}
+    assert_eq!(body, b"abc");
+}
+
+#[test]
+fn interim_answers_pass() {
+    let upstream = Upstream::start(|_, stream| {
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
+        let _ = stream.write_all(hints.as_bytes());
+        respond(stream, 200, "", b"done")
+    });
+    let gateway = Gateway::start(&upstream.everything());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        let (mut answer, _) = sender.send_request(request("GET", "/"), true).unwrap();
+        let hints = poll_fn(|cx| answer.poll_informational(cx)).await.unwrap().unwrap();
+        assert_eq!((hints.status().as_u16(), &hints.headers()["link"]), (103, &"</a.css>".parse().unwrap()));
+        assert_eq!(http2::read(answer.await.unwrap()).await.unwrap().text(), "done");
+        assert_eq!(client.get("/").await.text(), "done");
+    });
+}
+
+#[test]
+fn many_requests_share_one_connection_to_the_endpoint() {
+    let (arrived, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let upstream = Http2Upstream::start(move |_, mut respond| {
+        let (arrived, all) = (arrived.clone(), all.clone());
+        async move {
+            // Nobody is answered before all are there.
+            let notified = all.notified();
+            if arrived.fetch_add(1, Ordering::AcqRel) + 1 < 50 {
+                notified.await;
+            } else {
+                all.notify_waiters();
+            }
+            respond.send_response(Response::new(()), true).map(drop)
+        }
+    });
+    let gateway = Gateway::with(&upstream.everything(), &one_worker());
+    http2::run(async {
+        let mut clients = tokio::task::JoinSet::new();
+        let mut many = Http2Client::connect(gateway.http).await;
+        for _ in 0..50 {
+            let mut sender = many.sender.clone().ready().await.unwrap();
+            let (answer, _) = sender.send_request(request("GET", "/"), true).unwrap();
+            clients.spawn(answer);
+        }
+        while let Some(answer) = clients.join_next().await {
+            assert_eq!(answer.unwrap().unwrap().status(), 200);
+        }
+        many.get("/").await;
+    });
+    assert_eq!((upstream.connections(), upstream.requests()), (1, 51));
+    assert_eq!(gateway.metric("yumen_upstream_connects_total"), 1.0);
+}
+
+#[test]
+fn a_request_taken_back_is_taken_back_from_the_endpoint() {
+    let resets = Arc::new(Mutex::new(Vec::new()));
+    let noted = resets.clone();
+    let upstream = Http2Upstream::start(move |_, mut respond| {
+        let noted = noted.clone();
+        async move {
+            let reason = poll_fn(|cx| respond.poll_reset(cx)).await?;
+            noted.lock().unwrap().push(reason);
+            Ok(())
+        }
+    });
+    let gateway = Gateway::start(&upstream.everything());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let (answer, mut stream) = client.begin(request("POST", "/")).await;
+        while upstream.requests() == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        stream.send_reset(Reason::CANCEL);
+        drop(answer);
+        while resets.lock().unwrap().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+    assert_eq!(*resets.lock().unwrap(), [Reason::CANCEL]);
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_not_taken_for_whole_and_others_live_on() {
+    let old = Upstream::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+        false
+    });
+    let new = Http2Upstream::start(|request, mut respond| async move {
+        let mut sender = respond.send_response(Response::new(()), false)?;
+        http2::send(&mut sender, b"half", false).await?;
+        if request.uri().path() == "/2" {
+            // The client says when it has the half.
+            let mut incoming = request.into_body();
+            incoming.data().await;
+            sender.send_reset(Reason::INTERNAL_ERROR);
+        } else {
+            sender.send_data(Bytes::new(), true)?;
+        }
+        Ok(())
+    });
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/1", "upstream": old.alone() },
+        { "id": "2", "uri": "/*", "upstream": new.alone() },
+    ] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for path in ["/1", "/2", "/1"] {
+            let method = if path == "/1" { "GET" } else { "POST" };
+            let mut sender = client.sender.clone().ready().await.unwrap();
+            let (answer, mut stream) = sender.send_request(request(method, path), path == "/1").unwrap();
+            let mut incoming = answer.await.unwrap().into_body();
+            if path == "/2" {
+                assert_eq!(incoming.data().await.unwrap().unwrap(), "half");
+                stream.send_data(Bytes::from_static(b"go on"), true).unwrap();
+            }
+            let broken = http2::read_body(&mut incoming).await.unwrap_err();
+            assert!(broken.is_reset() && broken.is_remote(), "{path}: {broken}");
+            assert_eq!(client.get("/3").await.text(), "half");
+        }
+    });
+    let mut client = Client::connect(gateway.http);
+    client.send("POST /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n");
+    client.head().unwrap();
+    let mut body = Vec::new();
+    assert!(client.chunk(&mut body).unwrap());
+    client.send("go");
+    assert!(client.chunk(&mut body).is_err(), "a body without its last chunk");
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_its_endpoint_back_and_nobody_else() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = sent.clone();
+    const LARGE: usize = 32 * 1024 * 1024;
+    let upstream = Http2Upstream::start(move |request, mut respond| {
+        let counted = counted.clone();
+        async move {
+            let mut sender = respond.send_response(Response::new(()), false)?;
+            if request.uri().path() == "/large" {
+                for _ in 0..LARGE / 8192 {
+                    http2::send(&mut sender, &[b'x'; 8192], false).await?;
+                    counted.fetch_add(8192, Ordering::AcqRel);
+                }
+            }
+            sender.send_data(Bytes::from_static(b"end"), true)
+        }
+    });
+    let gateway = Gateway::with(&upstream.everything(), &one_worker());
+    http2::run(async {
+        // With room for others beside the one stream.
+        let mut builder = h2::client::Builder::new();
+        let mut client = Http2Client::of(builder.initial_connection_window_size(1 << 20), gateway.http).await;
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        let (answer, _) = sender.send_request(request("GET", "/large"), true).unwrap();
+        let answer = answer.await.unwrap();
+        // Others on the same two connections are served while this one is not read.
+        for _ in 0..20 {
+            assert_eq!(client.get("/small").await.text(), "end");
+        }
+        let mut before = usize::MAX;
+        while sent.load(Ordering::Acquire) != before {
+            before = sent.load(Ordering::Acquire);
+            client.get("/small").await;
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+        assert!(before < 2 * 1024 * 1024, "{before} bytes wait for a client that does not read");
+        assert_eq!(http2::read(answer).await.unwrap().body.len(), LARGE + 3);
+    });
+}
+
+#[test]
+fn an_endpoint_that_says_goodbye_is_asked_on_a_new_connection() {
+    let upstream = Http2Upstream::echo();
+    let gateway = Gateway::with(&upstream.everything(), &one_worker());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for round in 1..=3 {
+            assert_eq!(client.get("/").await.status, 200);
+            assert_eq!(client.get("/goodbye").await.status, 200);
+            for _ in 0..3 {
+                assert_eq!(client.get("/").await.status, 200, "round {round}");
+            }
+        }
+    });
+    assert!(upstream.connections() >= 3, "{}", upstream.connections());
+}
+
+#[test]
+fn a_refused_request_is_repeated_whatever_its_method() {
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let counted = refusals.clone();
+    let fickle = Http2Upstream::start(move |request, mut respond| {
+        let counted = counted.clone();
+        async move {
+            // Only a connection that was used before may be repeated on.
+            if request.uri().path() == "/first" || counted.fetch_add(1, Ordering::AcqRel) > 0 {
+                return respond.send_response(Response::new(()), true).map(drop);
+            }
+            respond.send_reset(Reason::REFUSED_STREAM);
+            Ok(())
+        }
+    });
+    let gateway = Gateway::with(&fickle.everything(), &one_worker());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        assert_eq!(client.get("/first").await.status, 200);
+        let answer = client.ask(request("POST", "/then"), b"").await.unwrap();
+        assert_eq!(answer.status, 200);
+    });
+    assert_eq!(refusals.load(Ordering::Acquire), 2);
+}
+
+#[test]
+fn a_draining_gateway_says_goodbye_and_finishes_what_runs() {
+    let gate = crate::harness::upstream::Gate::default();
+    let waits = gate.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        if request.target == "/slow" {
+            waits.pass();
+        }
+        respond(stream, 200, "", b"done")
+    });
+    let mut gateway = Gateway::start(&upstream.everything());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        assert_eq!(client.get("/").await.text(), "done");
+        let mut sender = client.sender.clone().ready().await.unwrap();
+        let (answer, _) = sender.send_request(request("GET", "/slow"), true).unwrap();
+        while upstream.requests() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        gateway.terminate();
+        // No further stream is opened once the goodbye is here.
+        while client.sender.clone().ready().await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        gate.open();
+        assert_eq!(http2::read(answer.await.unwrap()).await.unwrap().text(), "done");
+        assert!(client.connection.await.unwrap().is_ok());
+    });
+    assert_eq!(gateway.wait(60).code(), Some(0));
+}
+
+#[test]
+fn websockets_run_over_a_stream() {
+    let upstream = Upstream::start(|request, stream| {
+        if request.field("upgrade") != Some("websocket") || request.field("sec-websocket-key").is_none() {
+            return respond(stream, 426, "", b"no upgrade");
+        }
+        let accept = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\nSec-WebSocket-Protocol: chat\r\n\r\n";
+        let _ = stream.write_all(accept.as_bytes());
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            if stream.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        false
+    });
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/ws", "enable_websocket": true, "upstream": upstream.alone() },
+        { "id": "2", "uri": "/plain", "upstream": upstream.alone() },
+    ] }));
+    let open = |path: &str| {
+        let mut open = request("CONNECT", path);
+        open.headers_mut().insert("sec-websocket-version", "13".parse().unwrap());
+        open.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+        open
+    };
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        // The client may not ask for it before the gateway's settings are here.
+        client.get("/plain").await;
+        assert!(client.sender.is_extended_connect_protocol_enabled());
+        let (answer, mut stream) = client.begin(open("/ws")).await;
+        let (parts, mut incoming) = answer.await.unwrap().into_parts();
+        assert_eq!(
+            (parts.status.as_u16(), &parts.headers["sec-websocket-protocol"]),
+            (200, &"chat".parse().unwrap())
+        );
+        assert!(!parts.headers.contains_key("sec-websocket-accept"));
+        for size in [1, 125, 60_000] {
+            let bytes = noise(size);
+            http2::send(&mut stream, &bytes, false).await.unwrap();
+            let mut back = Vec::new();
+            while back.len() < size {
+                let data = incoming.data().await.unwrap().unwrap();
+                incoming.flow_control().release_capacity(data.len()).unwrap();
+                back.extend_from_slice(&data);
+            }
+            assert!(back == bytes, "{size}");
+        }
+        stream.send_data(Bytes::new(), true).unwrap();
+        let (rest, _) = http2::read_body(&mut incoming).await.unwrap();
+        assert!(rest.is_empty(), "the end is passed on and comes back");
+        let (answer, _stream) = client.begin(open("/plain")).await;
+        assert_eq!(answer.await.unwrap().status(), 426);
+        // Tunnels to anywhere are not opened.
+        let connect = http::Request::builder().method("CONNECT").uri("test:80").body(()).unwrap();
+        let (answer, _stream) = client.begin(connect).await;
+        assert_eq!(answer.await.unwrap().status(), 405);
+    });
+}
+
+#[test]
+fn tls_settles_the_version_and_a_node_may_do_without() {
+    let upstream = Upstream::text("x");
+    let version = |gateway: &Gateway, args: &[&str]| {
+        let url = format!("https://{}/", gateway.https);
+        let always = ["-sk", "-o", "/dev/null", "-w", "%{http_version} %{http_code}"];
+        crate::harness::run("curl", &[&always, args, &[&url]].concat()).1
+    };
+    let gateway = Gateway::start(&upstream.everything());
+    assert_eq!(version(&gateway, &["--http2"]), "2 200");
+    assert_eq!(version(&gateway, &["--http1.1"]), "1.1 200");
+    let without = Options { node: "http2: { enabled: false }", ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &without);
+    assert_eq!(version(&gateway, &["--http2"]), "1.1 200");
+    let reply = gateway.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert_eq!(reply.status, 505);
+    eventually("nobody spoke it", 10, || gateway.metric("yumen_http2_connections_total") == 0.0);
+}

@@ -1,0 +1,131 @@
+//! Clients of HTTP/2 that mean no good: each flood ends its own connection, is counted, and costs nobody else.
+
+use crate::harness::http2::{
+    self, CONTINUATION, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, Http2Client, Http2Upstream, PING,
+    RST_STREAM, RawClient, SETTINGS, frame, request,
+};
+use crate::harness::{Gateway, Options, Upstream, eventually};
+
+/// The reason a GOAWAY tells.
+fn reason(goaway: &[u8]) -> u32 {
+    u32::from_be_bytes(goaway[4..8].try_into().unwrap())
+}
+
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// Sends pieces until the gateway takes no more or has had `count`; says what it had to say.
+fn flood(gateway: &Gateway, count: usize, piece: impl Fn(u32) -> Vec<u8>) -> Option<u32> {
+    let mut client = RawClient::connect(gateway.http);
+    for at in 0..count as u32 {
+        if !client.send(&piece(at)) {
+            break;
+        }
+    }
+    client.wait_for(GOAWAY).map(|goaway| reason(&goaway))
+}
+
+/// A piece of a flood, by its place in it.
+type Piece = fn(u32) -> Vec<u8>;
+
+#[test]
+fn floods_of_frames_end_their_connection_and_are_counted() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&upstream.everything());
+    let floods: &[(&str, Piece)] = &[
+        ("pings", |_| frame(PING, 0, 0, &[0; 8])),
+        ("settings", |_| frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])),
+        ("priorities", |at| frame(2, 0, at * 2 + 1, &[0, 0, 0, 0, 1])),
+        ("unknown frames", |_| frame(0xfa, 0, 0, b"x")),
+        ("requests taken back", |at| {
+            let headers = frame(HEADERS, END_HEADERS | END_STREAM, at * 2 + 1, GET);
+            [headers, frame(RST_STREAM, 0, at * 2 + 1, &8u32.to_be_bytes())].concat()
+        }),
+    ];
+    for (at, (name, piece)) in floods.iter().enumerate() {
+        let reason = flood(&gateway, 100_000, piece);
+        // A goodbye may be lost where the client goes on sending into a closed connection.
+        assert!(matches!(reason, None | Some(ENHANCE_YOUR_CALM)), "{name}: {reason:?}");
+        eventually(name, 20, || gateway.metric("yumen_http2_floods_total") == (at + 1) as f64);
+        assert_eq!(gateway.get("/").status, 200, "{name}");
+    }
+    assert_eq!(gateway.metric("yumen_connection_panics_total"), 0.0);
+}
+
+#[test]
+fn a_header_block_without_end_is_not_collected() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&upstream.everything());
+    let filler = [&[0x00, 0x01, b'a', 0x7f, 0x81, 0x7f][..], &[b'v'; 256]].concat();
+    let mut client = RawClient::connect(gateway.http);
+    client.send(&frame(HEADERS, END_STREAM, 1, GET));
+    let mut sent = 0;
+    while sent < 64 << 20 && client.send(&frame(CONTINUATION, 0, 1, &filler)) {
+        sent += filler.len();
+    }
+    assert!(sent < 64 << 20, "the connection ends before the client does");
+    assert_eq!(upstream.requests(), 0);
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn a_head_that_is_too_large_is_answered_431() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&upstream.everything());
+    http2::run(async {
+        for (count, size) in [(1, 70_000), (101, 10)] {
+            let mut client = Http2Client::connect(gateway.http).await;
+            let mut large = request("GET", "/");
+            for at in 0..count {
+                let name = http::HeaderName::from_bytes(format!("x-{at}").as_bytes()).unwrap();
+                large.headers_mut().append(name, "v".repeat(size).parse().unwrap());
+            }
+            // A client that knows the bound from the settings would refuse by itself.
+            let answer = client.ask(large, b"").await;
+            match answer {
+                Ok(answer) => assert_eq!(answer.status, 431, "{count} of {size}"),
+                Err(error) => panic!("{count} of {size}: {error}"),
+            }
+        }
+    });
+    assert_eq!(upstream.requests(), 0);
+}
+
+#[test]
+fn more_streams_than_allowed_are_refused() {
+    let upstream = Http2Upstream::start(|_, respond| async move {
+        let _held = respond;
+        std::future::pending().await
+    });
+    let node = Options { node: "http2: { streams: 3 }", ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &node);
+    let mut client = RawClient::connect(gateway.http);
+    for stream in [1, 3, 5, 7] {
+        client.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, GET));
+    }
+    let reset = client.wait_for(RST_STREAM).expect("a refusal");
+    assert_eq!(reset, 7u32.to_be_bytes(), "REFUSED_STREAM");
+    eventually("the others are served", 10, || upstream.requests() == 3);
+}
+
+#[test]
+fn a_client_that_is_silent_or_does_not_read_is_let_go() {
+    let large =
+        Upstream::start(|_, stream| crate::harness::upstream::respond(stream, 200, "", &vec![b'x'; 4 << 20]));
+    let node =
+        Options { node: "timeouts: { idle_ms: 300, send_ms: 300, head_ms: 300 }", ..Options::default() };
+    let gateway = Gateway::with(&large.everything(), &node);
+    // Silent: told to go, then closed.
+    let mut silent = RawClient::connect(gateway.http);
+    assert_eq!(silent.wait_for(GOAWAY).map(|goaway| reason(&goaway)), Some(0));
+    // Asks for much, makes no room for it: its stream is given up.
+    let mut deaf = RawClient::connect(gateway.http);
+    deaf.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
+    assert!(deaf.wait_for(RST_STREAM).is_some());
+    // Begins and does not go on.
+    let mut halting = std::net::TcpStream::connect(gateway.http).unwrap();
+    halting.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    std::io::Write::write_all(&mut halting, b"PRI * HTTP/2.0\r\n\r\nSM").unwrap();
+    let ended = std::io::Read::read_to_end(&mut halting, &mut Vec::new());
+    assert!(ended.is_ok_and(|count| count < 200), "some settings, then the end");
+    eventually("all are gone", 20, || gateway.metric("yumen_connections") == 0.0);
+}

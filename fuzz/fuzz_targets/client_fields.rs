@@ -1,0 +1,95 @@
+//! Fields that say what a client is and takes: no panic, and nothing believed or chosen that was not said.
+
+#![no_main]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use yumen_http::{HeadLimits, RequestHead, ResponseHead, parse};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::real_ip::RealIp;
+use yumen_plugin::{Chunk, Client, Coder, Coding, Consumers, Exchange, Host, Now};
+
+struct NoHost;
+
+impl Host for NoHost {
+    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+struct Gzip;
+
+impl Coding for Gzip {
+    fn name(&self) -> &'static str {
+        "gzip"
+    }
+
+    fn admits(&self, _: &Exchange<'_>, _: &ResponseHead) -> bool {
+        true
+    }
+
+    fn varies(&self) -> bool {
+        true
+    }
+
+    fn begin(&self) -> Box<dyn Coder> {
+        Box::new(Gzip)
+    }
+}
+
+impl Coder for Gzip {
+    fn code(&mut self, _: &Chunk) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// A value of `Forwarded` and `X-Forwarded-For`, a line break, a value of `Accept-Encoding`.
+fuzz_target!(|data: &[u8]| {
+    let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let (addresses, accepts) = (&data[..at], data.get(at + 1..).unwrap_or_default());
+    let mut bytes = b"GET / HTTP/1.1\r\nHost: a\r\nForwarded: ".to_vec();
+    bytes.extend_from_slice(addresses);
+    bytes.extend_from_slice(b"\r\nX-Forwarded-For: ");
+    bytes.extend_from_slice(addresses);
+    bytes.extend_from_slice(b"\r\nAccept-Encoding: ");
+    bytes.extend_from_slice(accepts);
+    bytes.extend_from_slice(b"\r\n\r\n");
+    let mut head = RequestHead::default();
+    if parse::request(&bytes, 0, &HeadLimits::default(), &mut head).is_err() {
+        return;
+    }
+    let client = Client {
+        peer: ([192, 0, 2, 1], 1).into(),
+        local: ([192, 0, 2, 2], 80).into(),
+        tls: None,
+        connection: 0,
+    };
+    let consumers = Consumers::default();
+    let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
+    for source in ["http_forwarded", "http_x_forwarded_for"] {
+        RealIp::new(source, None, true).apply(&mut ex);
+        let said = ex.remote_ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
+        assert!(said, "an address out of nothing");
+    }
+    let mut answer = ResponseHead::default();
+    answer.set_status(200);
+    ex.offer_coding(Arc::new(Gzip));
+    ex.settle_coding(&mut answer);
+    let takes = accepts.to_ascii_lowercase();
+    let named = takes.windows(4).any(|word| word == b"gzip") || takes.contains(&b'*');
+    assert!(named || !ex.edits_body, "a coding nobody asked for");
+});
