@@ -22,7 +22,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio_rustls::LazyConfigAcceptor;
-use yumen_plugin::{ClientVerdict, TlsInfo};
+use yumen_plugin::TlsInfo;
 use yumen_snapshot::Publisher;
 
 use crate::stream::{Stream, Tcp};
@@ -31,7 +31,7 @@ use tickets::BoundTickets;
 use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
-pub(crate) use enforce::refusal;
+pub(crate) use enforce::{refusal, refuses_stream};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
@@ -40,6 +40,10 @@ pub(crate) use upstream::{client_config, server_name, shared_config};
 
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
 const HTTP2: &[u8] = b"h2";
+
+/// What else is spoken. A handshake that offers nothing known fails (RFC 7301 §3.2), and old clients offer
+/// the old one only.
+const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 
 /// Makes TLS streams of accepted connections.
 #[derive(Clone)]
@@ -56,10 +60,10 @@ pub struct ServerTls {
     pub default: Option<Arc<CertifiedKey>>,
     /// The versions spoken where the certificate does not say.
     pub versions: Versions,
-    /// Whether HTTP/2 is offered.
-    pub http2: bool,
     /// The suites offered where the certificate does not say, by name; none offers all.
     pub ciphers: Vec<String>,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
     /// The keys of session tickets; none gives out no tickets.
     pub tickets: Option<Arc<TicketKeys>>,
     /// How many sessions are remembered for clients without tickets; 0 remembers none.
@@ -116,8 +120,8 @@ fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Re
     // Each connection takes one along to the next.
     config.send_tls13_tickets = 1;
     if !variant.streams {
-        let http2 = settings.http2.then(|| HTTP2.to_vec());
-        config.alpn_protocols = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
+        let all = settings.http2.then_some(HTTP2).into_iter().chain(HTTP1);
+        config.alpn_protocols = all.map(<[u8]>::to_vec).collect();
     }
     if let Some(keys) = &settings.tickets {
         let binding = rules.map_or(0, |rules| rules.id);
@@ -154,10 +158,6 @@ impl Acceptor {
         let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
-        let is_asked = rules.is_some_and(|rules| rules.client.is_some());
-        if self.for_streams && is_asked && info.verdict != ClientVerdict::Verified {
-            return Err(io::Error::other("the client certificate is missing or does not hold"));
-        }
         Ok((stream, info))
     }
 }

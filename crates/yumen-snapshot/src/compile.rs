@@ -421,10 +421,10 @@ impl Compiler {
                 let hint = match (was_good, name.kind) {
                     (true, _) => "its last good version stays in force until it is mended",
                     (false, Kind::Routes) => "requests it would match are answered 503 until it is mended",
-                    (false, Kind::StreamRoutes) => "connections it would match are closed until it is mended",
                     (false, Kind::Ssls) if certificate::asks_clients(&json) => {
                         "requests for its names are answered 400 until it is mended"
                     }
+                    (false, Kind::StreamRoutes) => "connections it would match are closed until it is mended",
                     (false, _) => "it is not in force until it is mended",
                 };
                 if let Some(first) =
@@ -436,10 +436,10 @@ impl Compiler {
                     self.good.insert(name.clone(), before);
                 } else if name.kind == Kind::Routes {
                     self.salvage_route(name, &json);
-                } else if name.kind == Kind::StreamRoutes {
-                    self.salvage_stream(name, &json);
                 } else if name.kind == Kind::Ssls {
                     self.salvage_ssl(name, &json);
+                } else if name.kind == Kind::StreamRoutes {
+                    self.salvage_stream(name, &json);
                 }
                 problems
             }

@@ -12,7 +12,7 @@ use super::{Fault, Front, phases};
 use crate::settings::StreamProtocol;
 use crate::stream::{Stream, Tcp};
 use crate::timers::{Timer, until};
-use crate::tls::Acceptor;
+use crate::tls::{self, Acceptor};
 use crate::worker::Worker;
 
 /// Takes the PROXY header off a connection, byte for byte, and makes the client whom it tells. Says whether
@@ -105,6 +105,10 @@ async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> R
         Some(Ok((stream, info))) => {
             worker.counters.handshakes.add(1);
             front.stream = Stream::Accepted(Box::new(stream));
+            if let Some(reason) = tls::refuses_stream(&worker.pinned(), &info) {
+                tracing::debug!(reason, "stream refused");
+                return Err(Fault::ClientTls);
+            }
             Ok(info)
         }
         Some(Err(error)) => {

@@ -11,11 +11,13 @@ use super::loader::Rules;
 
 /// The answer to a request that is not served without a certificate; `None` where it may pass. As
 /// APISIX: status 400, and the host must be the name the handshake was for.
-#[cold]
+#[inline(never)]
 pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Response> {
     let tls = ex.client.tls.as_ref()?;
-    let host = std::str::from_utf8(ex.request.host()).unwrap_or_default();
     let asked = tls.sni.as_deref().unwrap_or_default();
+    // A request that names no host is one for the name of the handshake.
+    let host = Some(ex.request.host()).filter(|host| !host.is_empty()).unwrap_or(asked.as_bytes());
+    let host = std::str::from_utf8(host).unwrap_or_default();
     let (name, certificate) = snapshot.certificate_by_name(host)?;
     let policy = certificate.client.as_ref()?;
     if policy.skips(ex.request.path()) {
@@ -33,6 +35,19 @@ pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Response
             let message = format!("the client certificate is refused: {reason}");
             Some(Response::error_msg(400, &message))
         }
+    }
+}
+
+/// Why a stream is not passed on, if the certificate it asked for wants one of the client. Streams have no
+/// path that could be exempt.
+pub(crate) fn refuses_stream(snapshot: &Snapshot, tls: &TlsInfo) -> Option<String> {
+    let certificate = snapshot.certificate(tls.sni.as_deref().unwrap_or_default())?;
+    certificate.client.as_ref()?;
+    let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<Rules>());
+    match verdict(rules, tls) {
+        ClientVerdict::Verified => None,
+        ClientVerdict::Absent => Some("a client certificate is required".to_owned()),
+        ClientVerdict::Failed(reason) => Some(format!("the client certificate is refused: {reason}")),
     }
 }
 

@@ -106,6 +106,11 @@ fn paths_that_need_no_certificate_are_served_without() {
     refused(None, "/private", "a client certificate is required");
     refused(None, "/public/../private", "a client certificate is required");
     refused(None, "/private?/public/", "a client certificate is required");
+    let nameless = edge.ask("a.test/private", None, &["--http1.0", "-H", "Host:"]);
+    assert!(
+        nameless.ends_with(" 400") && nameless.contains("a client certificate is required"),
+        "{nameless}"
+    );
     refused(Some(&late), "/private", "certificate has expired");
     refused(Some(&stranger), "/private", "unable to get local issuer certificate");
     assert!(edge.ask("a.test/public/x", Some(&stranger), &[]).starts_with("FAILED:unable to get"));

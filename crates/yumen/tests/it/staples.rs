@@ -180,16 +180,19 @@ fn what_must_have_a_staple_gets_it_before_anybody_asks() {
 
 #[test]
 fn no_answer_and_a_bad_answer_cost_nothing_but_the_staple() {
+    let signed = |authority: &Authority| {
+        let (cert, key) = authority.sign("a.test", "1", "");
+        json!({ "id": "1", "snis": ["a.test"], "cert": cert, "key": key })
+    };
     let authority = Authority::new();
-    let (cert, key) = authority.sign("a.test", "1", "");
-    let ssl = json!({ "id": "1", "snis": ["a.test"], "cert": cert, "key": key });
+    let _responder = authority.respond(REVOKED);
+    let ssl = signed(&authority);
     let failed = |gateway: &Gateway| gateway.metric("yumen_tls_staple_fetches_total{result=\"failed\"}");
     let missing = "OCSP response: no response sent";
-    let silent = gateway(std::slice::from_ref(&ssl), "");
+    let silent = gateway(&[signed(&Authority::new())], "");
     assert_eq!(stapled(&silent, "a.test"), missing);
     eventually("the failure is counted", 20, || failed(&silent) >= 1.0);
     assert_eq!(stapled(&silent, "a.test"), missing);
-    let _responder = authority.respond(REVOKED);
     let revoked = gateway(std::slice::from_ref(&ssl), "");
     stapled(&revoked, "a.test");
     eventually("the refusal is counted", 20, || failed(&revoked) >= 1.0);
