@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 SEED ?= 1
 YUMEN := target/release/yumen
 
-.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short bench bench-admin bench-load clean
+.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short bench bench-admin bench-load lab clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,11 @@ conformance-short: build
 bench-admin: build ## what configuration costs: PUTs per second, writes under load, churn
 	@scripts/deps.sh bench
 	@bench/admin.py $(ARGS)
+
+lab: build ## run a scenario of the lab (ARGS="connection-close --quick")
+	@scripts/deps.sh lab
+	$(CARGO) build --release --locked -p yumen-lab
+	@target/release/yumen-bench run $(ARGS)
 
 bench-load: ## CPU per response of the load generator beside wrk, counts beside h2load
 	@scripts/deps.sh bench

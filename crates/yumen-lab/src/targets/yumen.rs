@@ -1,5 +1,5 @@
-//! Yumen itself, on its defaults. Where changes are to come it runs on its embedded store and takes them by the
-//! Admin API; otherwise it reads a file.
+//! Yumen itself, on its defaults but for the idle time and the room for connections. Where changes are to come it
+//! runs on its embedded store and takes them by the Admin API; otherwise it reads a file.
 
 use serde_json::json;
 
@@ -33,6 +33,8 @@ impl Adapter for Yumen {
             "admin": { "keys": [{ "name": "lab", "key": ADMIN_KEY, "role": "admin" }] },
             "limits": { "connections_per_worker": plan.connections_room().max(65_536) },
             "logs": { "level": "warn" },
+            // what the others are given as well, so that idle connections are not closed in the middle of a hold
+            "timeouts": { "idle_ms": 300_000 },
             "store": { "kind": if plan.dynamic { "embedded" } else { "file" }, "file": plan.path("routes.yaml") },
         });
         let address = |port: u16| format!("127.0.0.1:{port}");

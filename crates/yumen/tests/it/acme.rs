@@ -9,7 +9,6 @@ use crate::harness::certs::{Authority, ecdsa};
 use crate::harness::upstream::closed_port;
 use crate::harness::{Gateway, Options, Scratch, eventually, run};
 
-#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 /// Where `scripts/deps.sh` puts what Go builds; `None` where there is no Go to build it.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests is told what was left out")]
 fn tool(name: &str) -> Option<PathBuf> {
