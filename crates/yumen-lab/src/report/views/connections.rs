@@ -51,7 +51,8 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
         table.notes.push("k: asked to close, and kept the connection all the same.".to_owned());
     }
     blocks.push(Block::Figure(Box::new(chart(context, rows, id, &reused)), table));
-    blocks.push(Block::Table(counts(context)));
+    let title = "The bare counts of every round".to_owned();
+    blocks.push(Block::Details(title, vec![Block::Table(counts(context))]));
     blocks
 }
 
@@ -69,7 +70,10 @@ fn chart(context: Context<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -
     let description = if reused.is_empty() {
         "Every target did what the request asked for.".to_owned()
     } else {
-        format!("Hollow: kept connections although asked to close, which are {}.", reused.join(", "))
+        format!(
+            "Hollow, far left: kept connections although asked to close ({} of the figures).",
+            reused.len()
+        )
     };
     Chart {
         id: id.to_owned(),
