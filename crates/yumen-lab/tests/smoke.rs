@@ -1,5 +1,7 @@
 //! The lab itself: seconds-long runs against gateways that are really started. Nothing here asserts a speed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

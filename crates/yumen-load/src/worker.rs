@@ -257,8 +257,7 @@ impl Worker {
     /// The lane's next request, when it is due. None when the run is over for it.
     pub(crate) async fn next<'a>(&'a self, lane: &Lane) -> Option<&'a Target> {
         if let Kind::Open { rate } = self.prepared.plan.kind {
-            let step = lane.begun.get() * self.prepared.lanes() as u64 + lane.index as u64;
-            let due_ns = self.start_ns.get() + (step as f64 * SECOND_NS as f64 / rate) as u64;
+            let due_ns = self.due_ns(lane, lane.begun.get(), rate);
             lane.due_ns.set(due_ns);
             if due_ns >= self.end_ns.get() || !self.take_ticket() {
                 lane.due_ns.set(u64::MAX);
@@ -326,18 +325,25 @@ impl Worker {
             tally.cut_off(self.moments(lane, ended_ns));
         }
         let Kind::Open { rate } = self.prepared.plan.kind else { return };
-        if self.end_ns.get() == u64::MAX {
+        if self.end_ns.get() == u64::MAX || lane.due_ns.get() == u64::MAX {
             return;
         }
-        let period_ns = self.prepared.lanes() as f64 * SECOND_NS as f64 / rate;
-        let waiting = u64::from(lane.busy.get());
-        for missed in waiting.. {
-            let due_ns = lane.due_ns.get().saturating_add((missed as f64 * period_ns) as u64);
-            if due_ns >= ended_ns || !(missed == 0 || self.take_ticket()) {
-                break;
+        // The one it waits for has its ticket already.
+        let mut has_ticket = !lane.busy.get();
+        for number in lane.begun.get().. {
+            let due_ns = self.due_ns(lane, number, rate);
+            if due_ns >= ended_ns || !(has_ticket || self.take_ticket()) {
+                return;
             }
+            has_ticket = false;
             tally.cut_off(Moments { intended_ns: Some(due_ns), sent_ns: None, ended_ns });
         }
+    }
+
+    /// When the lane's request of this number is due: lanes take turns at a constant rate.
+    fn due_ns(&self, lane: &Lane, number: u64, rate: f64) -> u64 {
+        let turn = number * self.prepared.lanes() as u64 + lane.index as u64;
+        self.start_ns.get() + (turn as f64 * SECOND_NS as f64 / rate) as u64
     }
 }
 

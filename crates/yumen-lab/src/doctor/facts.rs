@@ -136,6 +136,12 @@ impl CpuTimes {
         if self.total == 0 { 0.0 } else { part as f64 / self.total as f64 }
     }
 
+    /// Share of the time from `before` to `self` in which a processor ran anything.
+    pub fn busy_since(self, before: CpuTimes) -> f64 {
+        let times = self.since(before);
+        times.share(times.total - times.idle)
+    }
+
     /// Share of the time from `before` to `self` that was stolen.
     pub fn stolen_since(self, before: CpuTimes) -> f64 {
         let times = self.since(before);

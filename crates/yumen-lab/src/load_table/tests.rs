@@ -83,8 +83,8 @@ fn an_open_loop_says_what_was_missed_and_who_was_late() {
     let text = render(&open);
     for line in [
         "HTTP/1.1 over TLSv1.3 (TLS13_X, RSA 2048); open loop at 2 000/s, 2 threads, 100 connections, 10.0 s",
-        "since it was due     500 ms    900 ms    990 ms    999 ms    1.00 s    1.00 s   512 ms   99.9 us",
-        "since it was sent    500 us    900 us    990 us    999 us   1.00 ms   1.00 ms   512 us   99.9 us",
+        "since it was due     500 ms    900 ms    990 ms    999 ms    1.00 s    1.00 s    512 ms   99.9 us",
+        "since it was sent    500 us    900 us    990 us    999 us   1.00 ms   1.00 ms    512 us   99.9 us",
         "cut off      10 000 unanswered at the end",
         "connections  100 opened, 0 full handshakes, 0 resumed",
         "note: the generator was 1.98 ms late at its own p99: add threads, or free a CPU for it",

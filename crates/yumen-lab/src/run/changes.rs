@@ -61,7 +61,8 @@ fn one(
     error = error.or(outcome.err());
     let fresh: Vec<SocketAddr> = wanted.iter().filter(|address| !before.contains(address)).copied().collect();
     // only an endpoint that has just begun has no connections from before
-    let effective = if changes.stop && !fresh.is_empty() { seen(&fresh, start, ended) } else { None };
+    let looked_for = changes.stop && !fresh.is_empty() && error.is_none();
+    let effective = if looked_for { seen(&fresh, start, ended) } else { None };
     if changes.stop && count < before.len() {
         let _ = sleep_until(Instant::now() + GRACE, ended);
         upstreams.shrink(count);

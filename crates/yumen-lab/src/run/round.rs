@@ -64,7 +64,7 @@ pub(super) fn run(
     parts.generator.roots.add(running.root());
     let ended = AtomicBool::new(false);
     let limit = load::expected(settings, seconds);
-    let (summary, mut usage, changes) = std::thread::scope(|scope| {
+    let (summary, (mut usage, others), changes) = std::thread::scope(|scope| {
         let watching = scope.spawn(|| usage::watch(&parts, interval(seconds), &ended));
         let changing = settings.changes.as_ref().zip(subject.gateway).map(|(changes, gateway)| {
             let (upstreams, ended) = (&mut *upstreams, &ended);
@@ -85,6 +85,8 @@ pub(super) fn run(
         shared: bench.pinning.upstream == bench.pinning.generator,
         gateway_known: !subject.pids.is_empty(),
         gateway: subject.is_gateway,
+        held: settings.load == Load::Idle,
+        others,
     };
     Ok(Round {
         number: 0,
@@ -108,7 +110,14 @@ fn parts(settings: &Settings, subject: &Subject<'_>, upstreams: &Upstreams, pinn
         gateway: Watched { roots: Roots::of(&subject.pids), cpus: gateway_cpus },
         upstream: Watched { roots: upstream, cpus: cpus(&pinning.upstream) },
         generator: Watched { roots: Roots::default(), cpus: cpus(&pinning.generator) },
+        processors: processors(),
     }
+}
+
+/// Processors of the machine, whoever may use them.
+fn processors() -> usize {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()
 }
 
 /// What the generator knows better than a look from outside, and what follows from the number of requests.
@@ -132,8 +141,7 @@ fn answered(settings: &Settings, summary: &Summary) -> Option<f64> {
             let calls: u64 = summary.ramp.iter().map(|step| step.calls).sum();
             Some(summary.responses as f64 / calls.max(1) as f64)
         }
-        Load::Idle => Some(1.0),
-        Load::Closed => None,
+        Load::Closed | Load::Idle => None,
     }
 }
 

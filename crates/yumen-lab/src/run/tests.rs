@@ -7,8 +7,15 @@ fn part(cpus: usize, busy: f64) -> Part {
     Part { cpus, cpu_ns: (busy * cpus as f64 * 1e9) as u64, ..Part::default() }
 }
 
-const SECOND: Offered =
-    Offered { elapsed_ns: 1_000_000_000, answered: None, shared: false, gateway_known: true, gateway: true };
+const SECOND: Offered = Offered {
+    elapsed_ns: 1_000_000_000,
+    answered: None,
+    shared: false,
+    gateway_known: true,
+    gateway: true,
+    held: false,
+    others: 0.0,
+};
 
 fn check(gateway: f64, upstream: f64, generator: f64, offered: Offered, expected: Who) {
     let usage = Usage {
@@ -49,6 +56,13 @@ fn an_offered_load_that_was_met_is_its_own_bound() {
 fn without_its_processes_a_gateway_is_not_blamed() {
     check(0.0, 0.5, 0.5, Offered { gateway_known: false, ..SECOND }, Who::Unknown);
     check(0.0, 0.5, 0.5, Offered { gateway: false, ..SECOND }, Who::Latency);
+}
+
+#[test]
+fn other_programs_are_blamed_only_where_no_part_was_busy() {
+    let others = Offered { others: 0.4, ..SECOND };
+    check(0.5, 0.3, 0.3, others, Who::Machine);
+    check(0.95, 0.3, 0.3, others, Who::Gateway);
 }
 
 #[test]

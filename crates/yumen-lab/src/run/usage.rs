@@ -40,10 +40,12 @@ pub(super) struct Parts {
     pub(super) gateway: Watched,
     pub(super) upstream: Watched,
     pub(super) generator: Watched,
+    /// Processors of the machine.
+    pub(super) processors: usize,
 }
 
-/// Watches until `ended` is set.
-pub(super) fn watch(parts: &Parts, interval: Duration, ended: &AtomicBool) -> Usage {
+/// Watches until `ended` is set. Beside the usage: the share of all processors others used.
+pub(super) fn watch(parts: &Parts, interval: Duration, ended: &AtomicBool) -> (Usage, f64) {
     let begun = Instant::now();
     let times = CpuTimes::now();
     let mut meters =
@@ -62,9 +64,14 @@ pub(super) fn watch(parts: &Parts, interval: Duration, ended: &AtomicBool) -> Us
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let stolen = times.zip(CpuTimes::now()).map_or(0.0, |(before, after)| after.stolen_since(before));
+    let times = times.zip(CpuTimes::now());
+    let stolen = times.map_or(0.0, |(before, after)| after.stolen_since(before));
+    let busy = times.map_or(0.0, |(before, after)| after.busy_since(before));
     let [gateway, upstream, generator] = meters.map(Meter::part);
-    Usage { gateway, upstream, generator, stolen }
+    let own_ns = (gateway.cpu_ns + upstream.cpu_ns + generator.cpu_ns) as f64;
+    let own = own_ns / (begun.elapsed().as_nanos().max(1) as f64 * parts.processors.max(1) as f64);
+    let others = (busy - own).max(0.0);
+    (Usage { gateway, upstream, generator, stolen }, others)
 }
 
 /// Adds up what threads used; those that ended keep what was last seen of them.
@@ -129,14 +136,20 @@ pub(super) struct Offered {
     pub(super) shared: bool,
     /// Whether the gateway's processes are known.
     pub(super) gateway_known: bool,
+    /// Whether connections are only held: then nobody is to be busy.
+    pub(super) held: bool,
     /// Whether there is a gateway at all.
     pub(super) gateway: bool,
+    /// Share of all processors that other programs used.
+    pub(super) others: f64,
 }
 
 /// From this share on, a part counts as busy all the time.
 const BUSY: f64 = 0.9;
 /// From this share on, stolen time spoils a round.
 const STOLEN: f64 = 0.05;
+/// From this share on, other programs may be what everybody waits for.
+const OTHERS: f64 = 0.1;
 /// Answered like this, an offered load was met.
 const MET: f64 = 0.98;
 
@@ -153,6 +166,9 @@ pub(super) fn bottleneck(usage: &Usage, offered: Offered) -> Bottleneck {
         percent(generator)
     );
     let verdict = |who: Who, why: &str| Bottleneck { who, why: format!("{why}; {figures}") };
+    if offered.held {
+        return verdict(Who::Load, "connections were held, nothing was asked");
+    }
     if usage.stolen >= STOLEN {
         return verdict(Who::Machine, &format!("{} of the machine's time was stolen", percent(usage.stolen)));
     }
@@ -171,6 +187,13 @@ pub(super) fn bottleneck(usage: &Usage, offered: Offered) -> Bottleneck {
     }
     if offered.answered.is_some_and(|answered| answered >= MET) {
         return verdict(Who::Load, "everything that was offered was answered");
+    }
+    if offered.others >= OTHERS {
+        let why = format!(
+            "nobody was busy all the time, but other programs used {} of the machine",
+            percent(offered.others)
+        );
+        return verdict(Who::Machine, &why);
     }
     if offered.gateway && !offered.gateway_known {
         return verdict(Who::Unknown, "the gateway's processes are not known");

@@ -192,9 +192,9 @@ impl Settings {
         !self.mock
     }
 
-    /// Whether the upstream alone can be measured at it: it speaks no TLS here.
+    /// Whether the upstream alone can be measured at it: it speaks no TLS here, and its memory is of no interest.
     pub fn has_direct(&self) -> bool {
-        self.has_upstream() && !self.tls
+        self.has_upstream() && !self.tls && self.load != Load::Idle
     }
 
     /// Whether a gateway nobody configured for it can take part.

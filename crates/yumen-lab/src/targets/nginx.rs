@@ -25,6 +25,9 @@ impl Adapter for Nginx {
     }
 
     fn render(&self, plan: &Plan) -> Result<Rendered, String> {
+        if plan.mock && plan.limit_count {
+            return Err("NGINX answers with `return` before it counts, so it cannot do both".to_owned());
+        }
         let rendered = Rendered::default()
             .file("nginx.conf", configuration(plan))
             .args(["-p", &plan.path(""), "-c", &plan.path("nginx.conf"), "-e", &plan.path("error.log")])

@@ -1,0 +1,97 @@
+//! The binary as a shell meets it: addresses on the standard output, silence in pipes, exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+
+use yumen_lab::load_command::read_summary;
+use yumen_load::UpstreamStats;
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_yumen-bench")).args(args).output().unwrap()
+}
+
+/// An upstream of its own for one test.
+struct Upstream {
+    child: Child,
+    address: String,
+}
+
+impl Upstream {
+    fn start(options: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_yumen-bench"))
+            .args(["upstream", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").unwrap().to_owned();
+        Self { child, address }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_result_goes_where_it_is_wanted_and_nothing_else_is_said_in_a_pipe() {
+    let upstream = Upstream::start(&["--error-share", "0.1"]);
+    let url = format!("http://{}/1k", upstream.address);
+    let json = bench(&["load", &url, "-n", "50", "-c", "5", "--json", "-"]);
+    let summary = read_summary(std::str::from_utf8(&json.stdout).unwrap()).unwrap();
+    assert_eq!((summary.responses, summary.errors.bad_status, summary.connections.opened), (50, 5, 5));
+    assert_eq!((json.status.code(), json.stderr.as_slice()), (Some(0), &b""[..]));
+
+    let table = bench(&["load", &url, "-n", "50"]);
+    let text = String::from_utf8(table.stdout).unwrap();
+    assert!(text.contains("statuses     200: 45, 500: 5\n"), "{text}");
+    assert_eq!((table.status.code(), table.stderr.as_slice()), (Some(0), &b""[..]));
+
+    let stats = upstream.get("/stats");
+    let stats: UpstreamStats = serde_json::from_str(stats.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!((stats.requests, stats.errors_on_purpose), (100, 10));
+}
+
+#[test]
+fn a_run_that_cannot_be_made_says_why_and_fails() {
+    for (args, reason) in [
+        (&["load", "ftp://127.0.0.1/"][..], "the scheme is ftp"),
+        (&["load", "http://127.0.0.1/", "-c", "1", "-t", "2"], "fewer connections than threads"),
+        (&["load", "https://127.0.0.1/", "--ca", "/does/not/exist"], "/does/not/exist"),
+        (&["load"], "<URLS>"),
+        (&["upstream", "--stall", "1s"], "FIRST+FOR"),
+    ] {
+        let output = bench(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(reason), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn steps_of_a_ramp_are_written_for_plotting() {
+    let upstream = Upstream::start(&[]);
+    let url = format!("http://{}/hello", upstream.address);
+    let ramp = ["--ramp", "50:100:50", "--calls", "2", "--connections-per-step", "10", "--tsv", "-"];
+    let output = bench(&[&["load", &url][..], &ramp].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let first: Vec<_> = text.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!(first, ["dem_req_rate", "100", "200"], "{text}");
+    assert!(text.lines().skip(1).all(|line| line.ends_with("\t0.00")), "{text}");
+}
