@@ -24,8 +24,8 @@ pub struct LoadArgs {
     pub urls_file: Option<PathBuf>,
 
     /// Connections held at once
-    #[arg(short, long, default_value_t = 10, help_heading = "Load")]
-    pub connections: usize,
+    #[arg(short, long, default_value = "10", value_parser = parse_whole, help_heading = "Load")]
+    pub connections: u64,
     /// Threads
     #[arg(short, long, default_value_t = 1, help_heading = "Load")]
     pub threads: usize,
@@ -175,7 +175,7 @@ pub fn plan(args: &LoadArgs) -> Result<Plan> {
         body_bytes: body.len() as u64,
         body,
         kind,
-        connections: args.connections,
+        connections: usize::try_from(args.connections).context("--connections")?,
         threads: args.threads,
         duration_ms: args.duration.or((endless && args.count.is_none()).then_some(10_000)),
         count: args.count,

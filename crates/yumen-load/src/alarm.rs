@@ -223,3 +223,6 @@ impl Drop for Timer {
         self.slot.waker.borrow_mut().take();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,8 +29,8 @@ fn a_bare_url_is_a_closed_loop_of_ten_seconds() {
 
 #[test]
 fn options_become_the_plan() {
-    check("-c 100 -t 8 -d 60s", |plan| {
-        (plan.connections, plan.threads, plan.duration_ms) = (100, 8, Some(60_000));
+    check("-c 1k -t 8 -d 60s", |plan| {
+        (plan.connections, plan.threads, plan.duration_ms) = (1000, 8, Some(60_000));
     });
     check("-n 10k", |plan| (plan.count, plan.duration_ms) = (Some(10_000), None));
     check("-R 30k", |plan| plan.kind = Kind::Open { rate: 30_000.0 });

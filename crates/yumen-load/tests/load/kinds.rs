@@ -107,11 +107,11 @@ fn a_known_latency_is_measured_as_such() {
             peer.write(OK);
         }
     });
-    // Half of the connections take three times as long: of four answers three are fast ones at best.
+    // One of the two connections takes three times as long: about one answer in four is its.
     let summary = run(&Plan { count: Some(40), connections: 2, ..server.plan() });
     let measured = histogram(&summary.latency);
     assert!(measured.min() >= 20 * MS - 20 * MS / 1000);
-    assert!(slower_than(&summary.latency, 59) >= 5);
+    assert!(slower_than(&summary.latency, 59) >= 3);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn calls_a_failed_connection_did_not_make_are_errors_of_the_step() {
         peer.read();
         peer.stay();
     });
-    let summary = run(&Plan { kind: ramp(), response_timeout_ms: 100, ..server.plan() });
+    let summary = run(&Plan { kind: ramp(), response_timeout_ms: 1500, ..server.plan() });
     for step in &summary.ramp {
         assert_eq!((step.responses, step.errors.response_timeout), (10, 10));
         assert!((step.error_percent - 200.0 / 3.0).abs() < 1e-9, "{}", step.error_percent);
