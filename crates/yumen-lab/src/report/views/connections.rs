@@ -42,8 +42,8 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
         return Vec::new();
     }
     let mut blocks = vec![Block::Paragraph(
-        "What the gateways did with the request to close, counted at their door and not assumed: 100 means that every request \
-         had a connection of its own, close to 0 that connections were kept. Figures of the two kinds must not be compared."
+        "What the gateways did with the request to close, counted by the generator and by the kernel, and not assumed: 100 means that \
+         every request had a connection of its own, close to 0 that connections were kept. Figures of the two kinds must not be compared."
             .to_owned(),
     )];
     blocks.extend(notice(&reused));
@@ -68,7 +68,7 @@ fn notice(reused: &[String]) -> Option<Block> {
 
 fn chart(context: Context<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -> Chart {
     let description = if reused.is_empty() {
-        "Every target did what the request asked for.".to_owned()
+        "No target kept a connection that it was asked to close.".to_owned()
     } else {
         format!(
             "Hollow, far left: kept connections although asked to close ({} of the figures).",
@@ -119,7 +119,7 @@ fn counts(context: Context<'_>) -> Table {
         }
     }
     table.notes.push(
-        "Opened: by the generator. At the door: counted by the kernel, less those of the upstream."
+        "Opened: by the generator. At the door: counted by the kernel, less those of the upstream; other programs on the machine add to it."
             .to_owned(),
     );
     table
