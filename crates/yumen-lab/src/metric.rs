@@ -167,8 +167,10 @@ pub fn foreign_bottleneck(target: &Target, result: &TargetResult) -> Option<Who>
 /// New client connections for each request, in every round in which they were counted.
 pub fn connections_per_request(result: &TargetResult) -> Vec<f64> {
     let counted = result.rounds.iter().filter_map(|round| round.connections);
-    // the kernel's count where there is one: it does not depend on the generator
-    let at_the_door = |connections: &Connections| connections.door.unwrap_or(connections.client) as f64;
+    // other programs add to the kernel's count and never take from it, so the smaller one is nearer to the truth
+    let at_the_door = |connections: &Connections| {
+        connections.door.map_or(connections.client, |door| door.min(connections.client)) as f64
+    };
     counted
         .filter(|connections| connections.requests > 0)
         .map(|connections| at_the_door(&connections) / connections.requests as f64)

@@ -1,5 +1,7 @@
 //! Reports and comparisons of synthetic runs: what they say, that they are well-formed, and how Chromium lays them out.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 #[path = "reports/browser.rs"]
 mod browser;
 #[path = "reports/comparisons.rs"]

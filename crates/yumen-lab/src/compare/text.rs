@@ -88,7 +88,7 @@ fn closing(outcome: &Outcome) -> String {
         count(Decision::Worse),
         count(Decision::Better),
         count(Decision::Same),
-        Unit::Share.show(outcome.limits.threshold),
+        Unit::Share.tick(outcome.limits.threshold),
         count(Decision::Undecided),
         count(Decision::TooFew),
     );

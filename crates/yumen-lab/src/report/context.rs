@@ -98,7 +98,7 @@ impl<'a> Context<'a> {
         self.run.targets.iter().map(cell).collect()
     }
 
-    /// The gateway with the best median in a case; `None` where fewer than two were measured or all are alike.
+    /// The gateway with the best median in a case; `None` where fewer than two were measured or two share it.
     fn best(&self, case: &'a Case, metric: Metric) -> Option<&'a str> {
         let comparable =
             |target: &&Target| target.role == Role::Gateway && self.doubt(case, target) != Some(KEPT);
@@ -107,11 +107,11 @@ impl<'a> Context<'a> {
             .filter_map(|target| Some((target.name.as_str(), median(&self.values(case, target, metric))?)))
             .collect();
         medians.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-        let (lowest, highest) = (*medians.first()?, *medians.last()?);
-        if lowest.1 == highest.1 {
-            return None;
+        if metric.better() == Better::Higher {
+            medians.reverse();
         }
-        Some(if metric.better() == Better::Higher { highest.0 } else { lowest.0 })
+        let [best, second, ..] = medians.as_slice() else { return None };
+        (best.1 != second.1).then_some(best.0)
     }
 
     /// What the flags in a table mean: a line for each that occurs.

@@ -88,9 +88,9 @@ pub(crate) fn blocks(comparisons: &[Comparison], limits: Limits) -> Vec<Block> {
         comparisons.len(),
         losses.len(),
         wins.len(),
-        Unit::Share.show(limits.threshold),
+        Unit::Share.tick(limits.threshold),
         comparisons.len() - losses.len() - wins.len() - same,
-        Unit::Share.show(limits.threshold),
+        Unit::Share.tick(limits.threshold),
         limits.alpha,
     ))];
     if losses.is_empty() {

@@ -43,6 +43,15 @@ impl Unit {
         }
     }
 
+    /// What ticks up to a value should be round numbers of: bytes are written in powers of 1024.
+    pub(crate) fn grain(self, high: f64) -> f64 {
+        let fits = |(size, _): &&(f64, &str)| high >= *size;
+        match self {
+            Self::Bytes => SIZES.iter().find(fits).map_or(1.0, |(size, _)| *size),
+            _ => 1.0,
+        }
+    }
+
     /// The number at a tick of an axis, as short as it can be.
     pub fn tick(self, value: f64) -> String {
         match self {

@@ -179,7 +179,7 @@ fn changes(point: &Point, model: &Model, random: &mut Random) -> Vec<ChangeMark>
     let count = if point.changes { (point.seconds / 10.0) as u64 } else { 0 };
     let mark = |index: u64, random: &mut Random| ChangeMark {
         at_ms: 5000 + index * 10_000,
-        what: format!("{} endpoints", if index % 2 == 0 { 7 } else { 5 }),
+        what: format!("{} endpoints", if index.is_multiple_of(2) { 7 } else { 5 }),
         took_ms: model.base_us / 20.0 * random.near_one(0.3),
         effective_ms: Some(model.base_us / 10.0),
         error: (model.name == "kong" && index == 1).then(|| "the interface answered 503".to_owned()),

@@ -23,7 +23,7 @@ pub(super) fn draw(chart: &Chart, dots: &Dots, size: Size) -> String {
     let bottom = top + row_height * dots.rows.len() as f64;
     let frame = Frame { left: 8.0, right: size.width() - 18.0, top, bottom };
     let points = || dots.rows.iter().flat_map(|row| &row.dots).map(|(_, point)| *point);
-    let scale = Scale::around(dots.x.spacing, points().flat_map(ends));
+    let scale = Scale::around(dots.x.spacing, points().flat_map(ends), |high| dots.x.unit.grain(high));
     let ticks = scale.ticks(if size == Size::Wide { 8 } else { 4 });
     let mut markup = Markup::default();
     chart.open(&mut markup, size, bottom + 42.0);

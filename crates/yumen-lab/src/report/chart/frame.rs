@@ -31,7 +31,7 @@ impl Frame {
     pub(crate) fn draw_y(&self, markup: &mut Markup, axis: &Axis, scale: &Scale) {
         markup.leaf("text", &[("class", "axis"), ("x", "0"), ("y", "12")], &axis.label);
         let number_x = coordinate(self.left - 7.0);
-        for tick in scale.ticks(5) {
+        for tick in scale.y_ticks() {
             let Some(y) = self.y(scale, tick) else { continue };
             let path = format!("M{} {}H{}", coordinate(self.left), coordinate(y), coordinate(self.right));
             markup.void("path", &[("class", "grid"), ("d", &path)]);

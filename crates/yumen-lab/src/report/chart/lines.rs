@@ -12,8 +12,8 @@ const SHAPES_PER_LINE: usize = 8;
 
 pub(super) fn draw(chart: &Chart, lines: &Lines, size: Size) -> String {
     let marks_height = if lines.marks.is_empty() { 0.0 } else { 14.0 };
-    let y = Scale::around(lines.y.spacing, values(lines));
-    let numbers = y.ticks(5).into_iter().map(|tick| text_width(&lines.y.unit.tick(tick)));
+    let y = Scale::around(lines.y.spacing, values(lines), |high| lines.y.unit.grain(high));
+    let numbers = y.y_ticks().into_iter().map(|tick| text_width(&lines.y.unit.tick(tick)));
     let frame = Frame {
         left: numbers.fold(30.0, f64::max) + 9.0,
         right: size.width() - 16.0,
@@ -46,7 +46,7 @@ fn values(lines: &Lines) -> impl Iterator<Item = f64> {
 fn x_scale(lines: &Lines) -> Scale {
     let points = || lines.series.iter().flat_map(|series| &series.points).map(|point| point.x);
     if lines.x.spacing == Spacing::Nines {
-        return Scale::around(Spacing::Nines, points());
+        return Scale::around(Spacing::Nines, points(), |_| 1.0);
     }
     let low = points().fold(f64::INFINITY, f64::min);
     let high = points().fold(f64::NEG_INFINITY, f64::max);

@@ -42,8 +42,8 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
         return Vec::new();
     }
     let mut blocks = vec![Block::Paragraph(
-        "What the gateways did with the request to close, counted at their door and not assumed: 100 means that every request \
-         had a connection of its own, close to 0 that connections were kept. Figures of the two kinds must not be compared."
+        "What the gateways did with the request to close, counted by the generator and by the kernel, and not assumed: 100 means that \
+         every request had a connection of its own, close to 0 that connections were kept. Figures of the two kinds must not be compared."
             .to_owned(),
     )];
     blocks.extend(notice(&reused));
@@ -51,7 +51,8 @@ pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {
         table.notes.push("k: asked to close, and kept the connection all the same.".to_owned());
     }
     blocks.push(Block::Figure(Box::new(chart(context, rows, id, &reused)), table));
-    blocks.push(Block::Table(counts(context)));
+    let title = "The bare counts of every round".to_owned();
+    blocks.push(Block::Details(title, vec![Block::Table(counts(context))]));
     blocks
 }
 
@@ -67,9 +68,12 @@ fn notice(reused: &[String]) -> Option<Block> {
 
 fn chart(context: Context<'_>, rows: Vec<DotRow>, id: &str, reused: &[String]) -> Chart {
     let description = if reused.is_empty() {
-        "Every target did what the request asked for.".to_owned()
+        "No target kept a connection that it was asked to close.".to_owned()
     } else {
-        format!("Hollow: kept connections although asked to close, which are {}.", reused.join(", "))
+        format!(
+            "Hollow, far left: kept connections although asked to close ({} of the figures).",
+            reused.len()
+        )
     };
     Chart {
         id: id.to_owned(),
@@ -115,7 +119,7 @@ fn counts(context: Context<'_>) -> Table {
         }
     }
     table.notes.push(
-        "Opened: by the generator. At the door: counted by the kernel, less those of the upstream."
+        "Opened: by the generator. At the door: counted by the kernel, less those of the upstream; other programs on the machine add to it."
             .to_owned(),
     );
     table

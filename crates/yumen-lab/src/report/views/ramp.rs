@@ -88,7 +88,7 @@ fn values(context: Context<'_>, case: &Case, target: &Target, reading: &Reading,
 
 fn reading_block(context: Context<'_>, reading: &Reading, case: &Case, rates: &[f64], id: &str) -> Block {
     let caption = format!("{} over the offered rate", reading.name);
-    let mut table = Table::of_numbers(&caption, "requests offered per second", &target_names(context.run));
+    let mut table = Table::of_numbers(&caption, "offered/s", &target_names(context.run));
     for rate in rates {
         let mut row = vec![Cell::text(Unit::PerSecond.show(*rate))];
         row.extend(context.run.targets.iter().map(|target| {
