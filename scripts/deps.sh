@@ -30,6 +30,8 @@ bench wrk         wrk
 bench h2load      nghttp2-client
 conformance openssl openssl
 conformance python3 python3
+conformance sslscan sslscan
+conformance curl curl
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy

@@ -48,7 +48,7 @@ fn list(state: &AdminState, target: &Target, query: &Query) -> Result<Response, 
         (Some(consumer), Kind::Credentials) => format!("consumers/{consumer}/credentials"),
         _ => target.kind.name().to_owned(),
     };
-    let keyed = rows.into_iter().map(|(id, entry)| (Key::new(target.kind, id.clone()), entry));
+    let keyed = rows.iter().map(|(id, entry)| (Key::new(target.kind, Arc::clone(id)), *entry));
     Ok(answer::list(state.api_version, &place, total, keyed, revision(&at)))
 }
 
