@@ -100,13 +100,13 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
     let peer = Rc::new(Peer::new(&worker, client));
     let mut conn = Connection { worker, peer, stream, inbox: Inbox::default(), timer };
     if speaks_http2 {
-        return Box::pin(http2::run(conn)).await;
+        return http2::apart(http2::run(conn)).await;
     }
     match converse(&mut conn, None).await {
         After::Next | After::Close => conn.close().await,
         After::Linger => conn.linger().await,
         After::Reset => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
-        After::Http2 => Box::pin(http2::run(conn)).await,
+        After::Http2 => http2::apart(http2::run(conn)).await,
     }
 }
 

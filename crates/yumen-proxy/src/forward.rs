@@ -20,6 +20,7 @@ use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
 use crate::health::{self, Observation};
+use crate::http2;
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
 use crate::timers::until;
@@ -131,8 +132,7 @@ impl Attempt<'_, '_> {
         let mark = self.conn.inbox.mark();
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         if self.speaks_http2() {
-            // Boxed, so that exchanges of HTTP/1 are no larger for it.
-            return Box::pin(self.run_on_lane(tls, mark)).await;
+            return http2::apart(self.run_on_lane(tls, mark)).await;
         }
         let watch = self.chains.explaining();
         watch.inspect(|watch| watch.lap());
@@ -235,8 +235,7 @@ impl Attempt<'_, '_> {
         let mut text = self.conn.worker.buffers.take_text();
         self.write_head(&mut text);
         if self.relay.place.is_some() {
-            // Boxed, so that exchanges of HTTP/1 are no larger for it.
-            Box::pin(self.send_on_lane(&text)).await?;
+            http2::apart(self.send_on_lane(&text)).await?;
             text.clear();
         }
         self.begin_upload(text);

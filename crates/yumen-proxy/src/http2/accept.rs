@@ -252,6 +252,8 @@ async fn exchange(
     if let Stream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()
     {
+        // What was said before goes first: a reset takes back what is still queued.
+        tokio::task::yield_now().await;
         duplex.reset();
     }
 }
