@@ -300,7 +300,11 @@ impl Connection {
     /// answer that its sender would understand.
     fn begins_http(&self) -> bool {
         let line = self.inbox.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
-        self.stream.is_shared() || memchr::memmem::find(line, b" HTTP/").is_some()
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        self.stream.is_shared()
+            || words.next().is_none()
+            || words.next().is_some_and(|target| matches!(target[0], b'/' | b'*'))
+            || line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"))
     }
 
     /// Whether what came in place of a request says that HTTP/2 is spoken.
