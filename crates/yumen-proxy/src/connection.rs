@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use yumen_http::parse::{self, Parsed};
@@ -65,14 +66,16 @@ pub(crate) struct Peer {
     pub(crate) forwarding: Vec<u8>,
     /// Where the peer's address stands in them, as text.
     ip: Range<usize>,
+    /// Where else it may connect, as answers tell it.
+    pub(crate) alt_svc: Option<Arc<[u8]>>,
 }
 
 impl Peer {
-    fn new(worker: &Worker, client: Client) -> Peer {
+    pub(crate) fn new(worker: &Worker, client: Client, alt_svc: Option<Arc<[u8]>>) -> Peer {
         let ip = client.peer.ip().to_canonical();
         let trusted = worker.settings.trusted.contains(ip);
         let (forwarding, ip) = forwarding_fields(ip, &client);
-        Peer { client, trusted, forwarding, ip }
+        Peer { client, trusted, forwarding, ip, alt_svc }
     }
 
     /// Its address as text.
@@ -84,6 +87,7 @@ impl Peer {
 /// Serves a connection to its end.
 pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: Option<Rc<Acceptor>>) {
     let timer = worker.timers.timer();
+    let alt_svc = tls.as_ref().and_then(|tls| tls.alt_svc());
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
@@ -95,7 +99,7 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
         },
     };
     let speaks_http2 = tls::speaks_http2(&stream);
-    let peer = Rc::new(Peer::new(&worker, client));
+    let peer = Rc::new(Peer::new(&worker, client, alt_svc));
     let mut conn = Connection { worker, peer, stream, inbox: Inbox::default(), timer };
     if speaks_http2 {
         return Box::pin(http2::run(conn)).await;

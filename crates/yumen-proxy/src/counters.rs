@@ -55,6 +55,12 @@ pub struct Counters {
     pub http2_faults: Counter,
     /// Of those, the ones closed for a flood of frames.
     pub http2_floods: Counter,
+    /// Client connections that spoke HTTP/3.
+    pub http3_connections: Counter,
+    /// Of those, the ones closed because the client broke its rules.
+    pub http3_faults: Counter,
+    /// Of those, the ones closed because the client took back too many requests.
+    pub http3_floods: Counter,
     /// Calls of gRPC answered, by status; the last one is none of the protocol's.
     pub grpc: [Counter; 18],
     /// Exchanges that failed, in the order of [`COUNTED`].
@@ -87,6 +93,9 @@ impl Default for Counters {
             http2_connections: Counter::default(),
             http2_faults: Counter::default(),
             http2_floods: Counter::default(),
+            http3_connections: Counter::default(),
+            http3_faults: Counter::default(),
+            http3_floods: Counter::default(),
             grpc: Default::default(),
             faults: Default::default(),
             streams: StreamCounters::default(),
@@ -217,6 +226,15 @@ impl Gather for AllCounters {
             }),
             ("yumen_http2_floods_total", "HTTP/2 connections closed for a flood of frames.", C, |c| {
                 c.http2_floods.get() as f64
+            }),
+            ("yumen_http3_connections_total", "Client connections that spoke HTTP/3.", C, |c| {
+                c.http3_connections.get() as f64
+            }),
+            ("yumen_http3_faults_total", "HTTP/3 connections whose client broke its rules.", C, |c| {
+                c.http3_faults.get() as f64
+            }),
+            ("yumen_http3_floods_total", "HTTP/3 connections closed for requests taken back.", C, |c| {
+                c.http3_floods.get() as f64
             }),
         ];
         for (name, help, kind, read) in families {

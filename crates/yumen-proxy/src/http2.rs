@@ -5,13 +5,13 @@
 
 mod accept;
 mod duplex;
-mod heads;
+pub(crate) mod heads;
 mod lanes;
 mod patience;
 mod stream;
 mod wire;
 
-pub(crate) use accept::run;
+pub(crate) use accept::{run, set_deadline, take_early};
 pub(crate) use duplex::Duplex;
 pub(crate) use heads::request;
 pub(crate) use lanes::{Lanes, Occupied, Way};

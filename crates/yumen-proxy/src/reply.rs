@@ -243,6 +243,11 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
     if !has_date {
         conn.worker.date.write(out);
     }
+    if let Some(line) = &conn.peer.alt_svc
+        && head.fields.get("alt-svc").is_none()
+    {
+        out.extend_from_slice(line);
+    }
     // A length survives only if the body leaves with that length.
     let drops_length =
         matches!(head.framing, Framing::Chunked | Framing::Close) || head.status < 200 || head.status == 204;

@@ -20,6 +20,7 @@ use crate::forward::forward;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
+use crate::stream::Stream;
 use crate::worker::Pinned;
 
 /// Bodies that routes look into are buffered up to this many bytes.
@@ -125,8 +126,10 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
     let pinned = worker.pinned();
     let mut ex =
         Exchange::new(worker.take_request(), &peer.client, clock::now(), &*worker, &pinned.consumers);
-    if conn.stream.is_shared() {
-        ex.request.version = Version::Http2;
+    match conn.stream {
+        Stream::Http2(_) => ex.request.version = Version::Http2,
+        Stream::Http3(_) => ex.request.version = Version::Http3,
+        _ => {}
     }
     let nothing = Chain::default();
     let chains = Chains::new(&nothing, None);
