@@ -68,7 +68,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut drain
         let hands = Shaking::begin(&shaking);
         tokio::task::spawn_local(open(worker.clone(), incoming, local, hands, admitted));
     }
-    endpoint.set_server_config(None);
+    // A client that is told can go elsewhere at once.
+    tokio::task::spawn_local(async move {
+        while let Some(incoming) = endpoint.accept().await {
+            incoming.refuse();
+        }
+    });
 }
 
 /// A handshake under way; counted out however it ends.
