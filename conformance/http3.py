@@ -91,10 +91,6 @@ async def get(client):
     assert await serves(client)
 
 
-async def head(client):
-    assert await serves(client, head=client.head("HEAD")) == b""
-
-
 async def body_of_known_length(client):
     body = b"x" * 200_000
     await serves(client, head=client.head("POST", more=[("content-length", str(len(body)))]), body=body)
@@ -188,7 +184,7 @@ async def control_stream_ends(client):
     await client.is_closed_with(ErrorCode.H3_CLOSED_CRITICAL_STREAM)
 
 
-CASES = [get, head, body_of_known_length, body_of_unknown_length, hundred_at_once, other_address, key_update,
+CASES = [get, body_of_known_length, body_of_unknown_length, hundred_at_once, other_address, key_update,
          unknown_frames_and_streams_are_ignored, no_method, no_path, two_hosts, newline_in_value, wrong_length,
          data_before_head, settings_on_request_stream, second_settings, second_control_stream, control_stream_ends]
 

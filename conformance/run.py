@@ -59,7 +59,9 @@ class Hello(http.server.BaseHTTPRequestHandler):
 
 
 class Quiet(http.server.ThreadingHTTPServer):
-    """Clients that give up are what these suites are made of."""
+    """Clients that give up are what these suites are made of, and clients that come all at once."""
+
+    request_queue_size = 256
 
     def handle_error(self, *_):
         pass

@@ -31,7 +31,8 @@ pub(crate) fn is_call(request: &RequestHead) -> bool {
             .strip_prefix(b"application/grpc")
             .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
     };
-    matches!(request.version, Version::Http2 | Version::Http3) && request.fields.known(Known::ContentType).is_some_and(is_grpc)
+    matches!(request.version, Version::Http2 | Version::Http3)
+        && request.fields.known(Known::ContentType).is_some_and(is_grpc)
 }
 
 /// Our refusal of a call, as the client's library understands it: a success of HTTP that has no message and

@@ -88,7 +88,8 @@ impl Timers {
         loop {
             let next = self.queue.borrow().keys().next().copied();
             self.wakes_ms.set(next.unwrap_or(NEVER));
-            let wait_ms = next.map(|at| (at << self.grain_bits).saturating_sub(clock::exact().mono_ms()).max(1));
+            let wait_ms =
+                next.map(|at| (at << self.grain_bits).saturating_sub(clock::exact().mono_ms()).max(1));
             set_alarm(alarm.get_ref(), wait_ms.unwrap_or(0))?;
             tokio::select! {
                 ready = alarm.readable() => {

@@ -137,7 +137,12 @@ impl SteeredSocket {
     }
 
     /// Takes what other workers handed over; 0 when there is nothing.
-    fn take_handed(&self, cx: &mut Context<'_>, rooms: &mut [IoSliceMut<'_>], metas: &mut [RecvMeta]) -> usize {
+    fn take_handed(
+        &self,
+        cx: &mut Context<'_>,
+        rooms: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> usize {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let mut count = 0;
         for (room, meta) in rooms.iter_mut().zip(metas) {

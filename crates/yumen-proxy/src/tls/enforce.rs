@@ -16,10 +16,7 @@ pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Response
     let tls = ex.client.tls.as_ref()?;
     let host = std::str::from_utf8(ex.request.host()).unwrap_or_default();
     let asked = tls.sni.as_deref().unwrap_or_default();
-    let (name, certificate) = match snapshot.certificate_by_name(host) {
-        Some(found) => found,
-        None => return None,
-    };
+    let (name, certificate) = snapshot.certificate_by_name(host)?;
     let policy = certificate.client.as_ref()?;
     if policy.skips(ex.request.path()) {
         return None;

@@ -280,7 +280,9 @@ fn a_client_that_takes_back_all_it_asks_is_sent_away() {
         let client = world.client().await;
         let mut sent = 0;
         while client.quic.close_reason().is_none() && sent < 20_000 {
-            let Ok(mut stream) = client.sender.clone().send_request(request("POST", "/")).await else { break };
+            let Ok(mut stream) = client.sender.clone().send_request(request("POST", "/")).await else {
+                break;
+            };
             stream.stop_stream(Code::H3_REQUEST_CANCELLED);
             sent += 1;
         }
