@@ -120,6 +120,8 @@ impl Default for Http2Settings {
 /// What one connection of HTTP/3 may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http3Settings {
+    /// Whether requests that change nothing are served before the handshake is over.
+    pub early_data: bool,
     /// Streams a client may have open at once.
     pub streams_max: u32,
     /// Bytes a client may send on one stream before they were taken.
@@ -131,6 +133,7 @@ pub struct Http3Settings {
 impl Default for Http3Settings {
     fn default() -> Self {
         Http3Settings {
+            early_data: false,
             streams_max: 128,
             stream_window_bytes: 64 * 1024,
             connection_window_bytes: 1024 * 1024,

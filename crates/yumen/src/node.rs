@@ -154,6 +154,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
             patience: node.http2.control_frames,
         },
         http3: Http3Settings {
+            early_data: node.http3.early_data,
             streams_max: node.http3.streams,
             stream_window_bytes: node.http3.stream_window_bytes,
             connection_window_bytes: node.http3.connection_window_bytes,

@@ -176,6 +176,10 @@ impl Default for Http2 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http3 {
+    /// Whether a client that comes back may ask in its first flight (0-RTT). Only what changes nothing, such as
+    /// GET, is then served at once, with `Early-Data: 1` towards the endpoint; all else waits for the handshake.
+    /// Until then nothing proves that the client is where its address says. Needs `tls.session_entries`.
+    pub early_data: bool,
     /// The most streams a client has open at once; it waits with more.
     #[schemars(range(min = 1, max = 100000))]
     pub streams: u32,
@@ -196,6 +200,7 @@ pub struct Http3 {
 impl Default for Http3 {
     fn default() -> Self {
         Http3 {
+            early_data: false,
             streams: 128,
             stream_window_bytes: 65536,
             connection_window_bytes: 1_048_576,

@@ -12,9 +12,10 @@ use std::task::Poll;
 use bytes::Bytes;
 use h3::error::{Code, ConnectionError};
 use h3::server::{Connection as Library, RequestResolver, RequestStream};
-use http::Request;
+use http::{HeaderValue, Request};
+use quinn::ZeroRttAccepted;
 use quinn::crypto::rustls::HandshakeData;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use yumen_http::Version;
 use yumen_plugin::{Client, TlsInfo};
 
@@ -102,10 +103,10 @@ async fn open(
 ) {
     let timer = worker.timers.timer();
     timer.set(worker.settings.handshake_timeout_ms);
-    let Some((quic, library)) = until(&timer, pin!(handshake(&worker, incoming))).await.flatten() else {
+    let Some((quic, library, over)) = until(&timer, pin!(handshake(&worker, incoming))).await.flatten()
+    else {
         return worker.counters.handshake_failures.add(1);
     };
-    drop(shaking);
     worker.counters.handshakes.add(1);
     worker.counters.http3_connections.add(1);
     let client = Client {
@@ -119,24 +120,34 @@ async fn open(
         open: Cell::new(0),
         last_end_ms: Cell::new(clock::now().mono_ms()),
         abandoned: Cell::new(0),
+        is_early: Cell::new(over.is_some()),
+        handshake_over: Notify::new(),
         quic,
         worker: worker.clone(),
     });
+    if let Some(over) = over {
+        let streams = streams.clone();
+        tokio::task::spawn_local(async move {
+            over.await;
+            streams.is_early.set(false);
+            streams.handshake_over.notify_waiters();
+            drop(shaking);
+        });
+    } else {
+        drop(shaking);
+    }
     Driver { library, timer, streams, is_leaving: false }.run().await;
     // What closes it is sent by a task of the library's, which the worker must not end before.
     worker.timers.clone().sleep(GOODBYE_MS).await;
     drop(admitted);
 }
 
-async fn handshake(
-    worker: &Worker,
-    incoming: quinn::Incoming,
-) -> Option<(quinn::Connection, Library<h3_quinn::Connection, Bytes>)> {
-    let quic = match incoming.accept() {
-        Ok(connecting) => connecting.await,
-        Err(error) => Err(error),
-    };
-    let quic = quic.inspect_err(|error| tracing::debug!(%error, "http3 handshake failed")).ok()?;
+/// A connection, and what tells that its handshake is over where that was not waited for.
+type Shaken = (quinn::Connection, Library<h3_quinn::Connection, Bytes>, Option<ZeroRttAccepted>);
+
+async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken> {
+    let shaken = connect(incoming, worker.settings.http3.early_data).await;
+    let (quic, over) = shaken.inspect_err(|error| tracing::debug!(%error, "http3 handshake failed")).ok()?;
     let head_bytes_max = worker.settings.request_head.head_bytes_max as u64;
     let library = h3::server::builder()
         .max_field_section_size(head_bytes_max)
@@ -144,7 +155,22 @@ async fn handshake(
         .build(h3_quinn::Connection::new(quic.clone()))
         .await
         .ok()?;
-    Some((quic, library))
+    Some((quic, library, over))
+}
+
+async fn connect(
+    incoming: quinn::Incoming,
+    takes_early: bool,
+) -> Result<(quinn::Connection, Option<ZeroRttAccepted>), quinn::ConnectionError> {
+    let mut connecting = incoming.accept()?;
+    if !takes_early {
+        return Ok((connecting.await?, None));
+    }
+    connecting.handshake_data().await?;
+    match connecting.into_0rtt() {
+        Ok((quic, over)) => Ok((quic, Some(over))),
+        Err(connecting) => Ok((connecting.await?, None)),
+    }
 }
 
 /// What the handshake told. The library does not tell suite and group.
@@ -166,6 +192,9 @@ struct Streams {
     last_end_ms: Cell<u64>,
     /// Requests the client took back, less those it did not.
     abandoned: Cell<u32>,
+    /// The handshake is not over: what comes may be a copy of what came before.
+    is_early: Cell<bool>,
+    handshake_over: Notify,
 }
 
 impl Streams {
@@ -178,6 +207,21 @@ impl Streams {
             *peer = Rc::new(Peer::new(&self.worker, client, None));
         }
         peer.clone()
+    }
+
+    /// Lets a request pass that may be a copy, if it changes nothing, and holds others until it is none
+    /// (RFC 8470 §3).
+    async fn admit(&self, request: &mut Request<()>) {
+        if !self.is_early.get() {
+            return;
+        }
+        if request.method().is_safe() {
+            request.headers_mut().insert("early-data", HeaderValue::from_static("1"));
+            return;
+        }
+        while self.is_early.get() {
+            self.handshake_over.notified().await;
+        }
     }
 
     fn ended(&self, is_abandoned: bool) {
@@ -310,7 +354,10 @@ async fn resolve(streams: &Rc<Streams>, resolver: Resolver) {
     let timer = worker.timers.timer();
     timer.set(worker.settings.head_timeout_ms);
     match until(&timer, pin!(resolver.resolve_request())).await {
-        Some(Ok((request, stream))) => exchange(streams, request, stream, timer).await,
+        Some(Ok((mut request, stream))) => {
+            streams.admit(&mut request).await;
+            exchange(streams, request, stream, timer).await;
+        }
         // The library has said what was wrong.
         Some(Err(_)) | None => streams.ended(true),
     }

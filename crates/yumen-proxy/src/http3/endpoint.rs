@@ -46,7 +46,8 @@ pub fn listen(
     let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
     let reset_key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())
         .map_err(|_| "the system gives no randomness")?;
-    let mut server = ServerConfig::new(Arc::new(acceptor.quic()?), Arc::new(token_key));
+    let mut server =
+        ServerConfig::new(Arc::new(acceptor.quic(settings.http3.early_data)?), Arc::new(token_key));
     server.transport_config(Arc::new(transport(settings)));
     let (steering, reset_key) = (Steering::new(sockets.len()), Arc::new(reset_key));
     let mails = mail(sockets.len());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use quinn::crypto::rustls::QuicServerConfig;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
 
 use super::tickets::BoundTickets;
@@ -33,7 +33,10 @@ impl Acceptor {
     }
 
     /// How clients of HTTP/3 are answered.
-    pub(crate) fn quic(&self) -> Result<QuicServerConfig, String> {
+    ///
+    /// What comes before the handshake is over can be sent again by anybody. So `early_data` is taken only with
+    /// sessions that are remembered here and forgotten as they are used (RFC 8446 §8.1).
+    pub(crate) fn quic(&self, early_data: bool) -> Result<QuicServerConfig, String> {
         let settings = &self.shared.settings;
         let suites = match settings.ciphers.is_empty() {
             true => provider::provider(),
@@ -50,13 +53,14 @@ impl Acceptor {
         config.ignore_client_order = true;
         config.send_tls13_tickets = 1;
         config.alpn_protocols = vec![HTTP3.to_vec()];
-        // Data before the handshake is over can be replayed by anybody.
-        config.max_early_data_size = 0;
-        match &settings.tickets {
-            Some(keys) => {
-                config.ticketer = Arc::new(BoundTickets { keys: keys.clone(), binding: TICKET_BINDING });
-            }
-            None => config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {}),
+        // QUIC has its own bounds: here it is all or nothing.
+        config.max_early_data_size = if early_data { u32::MAX } else { 0 };
+        config.session_storage = match early_data && settings.sessions_max > 0 {
+            true => ServerSessionMemoryCache::new(settings.sessions_max),
+            false => Arc::new(rustls::server::NoServerSessionStorage {}),
+        };
+        if let Some(keys) = settings.tickets.as_ref().filter(|_| !early_data) {
+            config.ticketer = Arc::new(BoundTickets { keys: keys.clone(), binding: TICKET_BINDING });
         }
         // The first packets are always sealed with it, whatever is offered for the rest (RFC 9001 §5.2).
         let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());

@@ -306,3 +306,34 @@ fn a_name_whose_certificate_asks_for_clients_is_not_served() {
     });
     assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 0.0);
 }
+
+#[test]
+fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing() {
+    let upstream = Upstream::echo("up");
+    let routes = json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]);
+    let early = |seen: &[u8]| {
+        let seen: Value = serde_json::from_slice(seen).unwrap();
+        seen["fields"].get("early-data").is_some()
+    };
+    for (more, is_wanted) in [("", false), ("http3: {early_data: true}\n", true)] {
+        let world = World::start(routes.clone(), 1, more);
+        let mut was_early = false;
+        http2::run(async {
+            let mut client = world.client().await;
+            assert_eq!(client.get("/").await.status, 200);
+            for _ in 0..20 {
+                let Some(again) = client.again(world.gateway.https, "a.test").await else { break };
+                let get = again.ask_with(request("GET", "/"), b"", None);
+                let post = again.ask_with(request("POST", "/"), b"x", None);
+                let (get, post) = tokio::join!(get, post);
+                if let (Ok(get), Ok(post)) = (get, post) {
+                    assert_eq!((get.status, post.status), (200, 200));
+                    assert!(!early(&post.body), "what changes something waits");
+                    was_early |= early(&get.body);
+                }
+                client = again;
+            }
+        });
+        assert_eq!(was_early, is_wanted, "{more}");
+    }
+}

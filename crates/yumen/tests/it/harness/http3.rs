@@ -39,14 +39,26 @@ impl Http3Client {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
+        tls.enable_early_data = true;
         tls.alpn_protocols = vec![b"h3".to_vec()];
         let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
         let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
         endpoint.set_default_client_config(config);
         let quic = endpoint.connect(address, name).unwrap().await?;
+        Ok(Http3Client::over(endpoint, quic).await)
+    }
+
+    /// Comes back to where it was before, and asks at once; `None` where it was not told how.
+    pub(crate) async fn again(&self, address: SocketAddr, name: &str) -> Option<Http3Client> {
+        let connecting = self.endpoint.connect(address, name).unwrap();
+        let (quic, _) = connecting.into_0rtt().ok()?;
+        Some(Http3Client::over(self.endpoint.clone(), quic).await)
+    }
+
+    async fn over(endpoint: quinn::Endpoint, quic: quinn::Connection) -> Http3Client {
         let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();
         let driver = tokio::spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
-        Ok(Http3Client { endpoint, quic, sender, driver })
+        Http3Client { endpoint, quic, sender, driver }
     }
 
     /// Asks from another port from now on, as a client does whose network changes.
