@@ -236,8 +236,8 @@ impl Fleet {
         let settings = Arc::new(node::settings(node)?);
         let (log_queue, log_writer) = start_access_log(node)?;
         let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
-        let mut http3 = listeners.take_http3(workers, acceptor, &settings)?;
-        for id in 0..workers {
+        let http3 = listeners.take_http3(workers, acceptor, &settings)?;
+        for (id, http3) in http3.into_iter().enumerate() {
             let (counters, applied) = (Arc::<Counters>::default(), Arc::<AtomicU64>::default());
             let parts = WorkerParts {
                 id,
@@ -252,7 +252,7 @@ impl Fleet {
             let sockets = Sockets {
                 listeners: listeners.of_worker(id, node, acceptor)?,
                 datagrams: listeners.datagrams_of_worker(id)?,
-                http3: std::mem::take(&mut http3[id]),
+                http3,
             };
             fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
             fleet.counters.push(counters);
