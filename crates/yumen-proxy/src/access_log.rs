@@ -140,6 +140,7 @@ impl LogBuffer {
             yumen_http::Version::Http10 => "1.0",
             yumen_http::Version::Http11 => "1.1",
             yumen_http::Version::Http2 => "2.0",
+            yumen_http::Version::Http3 => "3.0",
         };
         // A vector never fails to take bytes.
         let _ = write!(self.text, "{} - {} [", ex.remote_ip, user);

@@ -4,12 +4,14 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{BodyError, Framing, HeadError, RequestHead};
 use yumen_plugin::{Client, Exchange, TlsInfo};
 
+use crate::apart::apart;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
 use crate::http2;
@@ -67,14 +69,16 @@ pub(crate) struct Peer {
     pub(crate) forwarding: Vec<u8>,
     /// Where the peer's address stands in them, as text.
     ip: Range<usize>,
+    /// Where else it may connect, as answers tell it.
+    pub(crate) alt_svc: Option<Arc<[u8]>>,
 }
 
 impl Peer {
-    fn new(worker: &Worker, client: Client) -> Peer {
+    pub(crate) fn new(worker: &Worker, client: Client, alt_svc: Option<Arc<[u8]>>) -> Peer {
         let ip = client.peer.ip().to_canonical();
         let trusted = worker.settings.trusted.contains(ip);
         let (forwarding, ip) = forwarding_fields(ip, &client);
-        Peer { client, trusted, forwarding, ip }
+        Peer { client, trusted, forwarding, ip, alt_svc }
     }
 
     /// Its address as text.
@@ -86,6 +90,7 @@ impl Peer {
 /// Serves a connection to its end.
 pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: Option<Rc<Acceptor>>) {
     let timer = worker.timers.timer();
+    let alt_svc = tls.as_ref().and_then(|tls| tls.alt_svc());
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
@@ -97,16 +102,16 @@ pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: O
         },
     };
     let speaks_http2 = tls::speaks_http2(&stream);
-    let peer = Rc::new(Peer::new(&worker, client));
+    let peer = Rc::new(Peer::new(&worker, client, alt_svc));
     let mut conn = Connection { worker, peer, stream, inbox: Inbox::default(), timer };
     if speaks_http2 {
-        return http2::apart(http2::run(conn)).await;
+        return apart(http2::run(conn)).await;
     }
     match converse(&mut conn, None).await {
         After::Next | After::Close => conn.close().await,
-        After::Linger => conn.linger().await,
+        After::Linger => apart(conn.linger()).await,
         After::Reset => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
-        After::Http2 => http2::apart(http2::run(conn)).await,
+        After::Http2 => apart(http2::run(conn)).await,
     }
 }
 

@@ -55,6 +55,12 @@ pub struct Counters {
     pub http2_faults: Counter,
     /// Of those, the ones closed for a flood of frames.
     pub http2_floods: Counter,
+    /// Client connections that spoke HTTP/3.
+    pub http3_connections: Counter,
+    /// Of those, the ones closed because the client broke its rules.
+    pub http3_faults: Counter,
+    /// Of those, the ones closed because the client took back too many requests.
+    pub http3_floods: Counter,
     /// Calls of gRPC answered, by status; the last one is none of the protocol's.
     pub grpc: [Counter; 18],
     /// Exchanges that failed, in the order of [`COUNTED`].
@@ -87,6 +93,9 @@ impl Default for Counters {
             http2_connections: Counter::default(),
             http2_faults: Counter::default(),
             http2_floods: Counter::default(),
+            http3_connections: Counter::default(),
+            http3_faults: Counter::default(),
+            http3_floods: Counter::default(),
             grpc: Default::default(),
             faults: Default::default(),
             streams: StreamCounters::default(),
@@ -194,59 +203,89 @@ fn single(name: &'static str, help: &'static str, kind: MetricKind, value: f64) 
     Family { name: name.into(), help: help.into(), kind, samples }
 }
 
+type Read = fn(&Counters) -> f64;
+
+/// The families with one series each.
+const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
+    ("yumen_connections_accepted_total", "Client connections accepted.", MetricKind::Counter, |c| {
+        c.accepted.get() as f64
+    }),
+    (
+        "yumen_connections_refused_total",
+        "Client connections closed at the limit.",
+        MetricKind::Counter,
+        |c| c.refused.get() as f64,
+    ),
+    (
+        "yumen_accept_failures_total",
+        "Times accepting failed for want of descriptors or memory.",
+        MetricKind::Counter,
+        |c| c.accept_failures.get() as f64,
+    ),
+    ("yumen_connections", "Client connections open.", MetricKind::Gauge, |c| c.connections.get() as f64),
+    ("yumen_received_bytes_total", "Bytes received from clients.", MetricKind::Counter, |c| {
+        c.received_bytes.get() as f64
+    }),
+    ("yumen_sent_bytes_total", "Bytes sent to clients.", MetricKind::Counter, |c| c.sent_bytes.get() as f64),
+    ("yumen_upstream_connects_total", "Connections made to endpoints.", MetricKind::Counter, |c| {
+        c.connects.get() as f64
+    }),
+    ("yumen_upstream_reuses_total", "Requests sent over kept-alive connections.", MetricKind::Counter, |c| {
+        c.reuses.get() as f64
+    }),
+    ("yumen_upstream_retries_total", "Attempts after the first.", MetricKind::Counter, |c| {
+        c.retries.get() as f64
+    }),
+    ("yumen_upstream_idle_connections", "Idle connections to endpoints.", MetricKind::Gauge, |c| {
+        c.idle_upstream.get() as f64
+    }),
+    ("yumen_tls_handshakes_total", "TLS handshakes completed.", MetricKind::Counter, |c| {
+        c.handshakes.get() as f64
+    }),
+    ("yumen_tls_handshake_failures_total", "TLS handshakes failed.", MetricKind::Counter, |c| {
+        c.handshake_failures.get() as f64
+    }),
+    ("yumen_access_log_dropped_total", "Access log lines dropped.", MetricKind::Counter, |c| {
+        c.log_lines_dropped.get() as f64
+    }),
+    ("yumen_connection_panics_total", "Connection tasks that panicked.", MetricKind::Counter, |c| {
+        c.panics.get() as f64
+    }),
+    ("yumen_http2_connections_total", "Client connections that spoke HTTP/2.", MetricKind::Counter, |c| {
+        c.http2_connections.get() as f64
+    }),
+    (
+        "yumen_http2_faults_total",
+        "HTTP/2 connections whose client broke its rules.",
+        MetricKind::Counter,
+        |c| c.http2_faults.get() as f64,
+    ),
+    (
+        "yumen_http2_floods_total",
+        "HTTP/2 connections closed for a flood of frames.",
+        MetricKind::Counter,
+        |c| c.http2_floods.get() as f64,
+    ),
+    ("yumen_http3_connections_total", "Client connections that spoke HTTP/3.", MetricKind::Counter, |c| {
+        c.http3_connections.get() as f64
+    }),
+    (
+        "yumen_http3_faults_total",
+        "HTTP/3 connections whose client broke its rules.",
+        MetricKind::Counter,
+        |c| c.http3_faults.get() as f64,
+    ),
+    (
+        "yumen_http3_floods_total",
+        "HTTP/3 connections closed for requests taken back.",
+        MetricKind::Counter,
+        |c| c.http3_floods.get() as f64,
+    ),
+];
+
 impl Gather for AllCounters {
     fn gather(&self, out: &mut Vec<Family>) {
-        use MetricKind::{Counter as C, Gauge as G};
-        type Read = fn(&Counters) -> f64;
-        let families: &[(&'static str, &'static str, MetricKind, Read)] = &[
-            ("yumen_connections_accepted_total", "Client connections accepted.", C, |c| {
-                c.accepted.get() as f64
-            }),
-            ("yumen_connections_refused_total", "Client connections closed at the limit.", C, |c| {
-                c.refused.get() as f64
-            }),
-            (
-                "yumen_accept_failures_total",
-                "Times accepting failed for want of descriptors or memory.",
-                C,
-                |c| c.accept_failures.get() as f64,
-            ),
-            ("yumen_connections", "Client connections open.", G, |c| c.connections.get() as f64),
-            ("yumen_received_bytes_total", "Bytes received from clients.", C, |c| {
-                c.received_bytes.get() as f64
-            }),
-            ("yumen_sent_bytes_total", "Bytes sent to clients.", C, |c| c.sent_bytes.get() as f64),
-            ("yumen_upstream_connects_total", "Connections made to endpoints.", C, |c| {
-                c.connects.get() as f64
-            }),
-            ("yumen_upstream_reuses_total", "Requests sent over kept-alive connections.", C, |c| {
-                c.reuses.get() as f64
-            }),
-            ("yumen_upstream_retries_total", "Attempts after the first.", C, |c| c.retries.get() as f64),
-            ("yumen_upstream_idle_connections", "Idle connections to endpoints.", G, |c| {
-                c.idle_upstream.get() as f64
-            }),
-            ("yumen_tls_handshakes_total", "TLS handshakes completed.", C, |c| c.handshakes.get() as f64),
-            ("yumen_tls_handshake_failures_total", "TLS handshakes failed.", C, |c| {
-                c.handshake_failures.get() as f64
-            }),
-            ("yumen_access_log_dropped_total", "Access log lines dropped.", C, |c| {
-                c.log_lines_dropped.get() as f64
-            }),
-            ("yumen_connection_panics_total", "Connection tasks that panicked.", C, |c| {
-                c.panics.get() as f64
-            }),
-            ("yumen_http2_connections_total", "Client connections that spoke HTTP/2.", C, |c| {
-                c.http2_connections.get() as f64
-            }),
-            ("yumen_http2_faults_total", "HTTP/2 connections whose client broke its rules.", C, |c| {
-                c.http2_faults.get() as f64
-            }),
-            ("yumen_http2_floods_total", "HTTP/2 connections closed for a flood of frames.", C, |c| {
-                c.http2_floods.get() as f64
-            }),
-        ];
-        for (name, help, kind, read) in families {
+        for (name, help, kind, read) in SINGLES {
             out.push(single(name, help, *kind, self.sum(read)));
         }
         out.push(self.requests());

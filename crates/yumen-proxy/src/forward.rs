@@ -11,6 +11,7 @@ use yumen_http::{Framing, Known, ResponseHead, encode};
 use yumen_plugin::{Exchange, Phase};
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
+use crate::apart::apart;
 use crate::buffer::Inbox;
 use crate::chains::Chains;
 use crate::clock;
@@ -20,7 +21,6 @@ use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
 use crate::health::{self, Observation};
-use crate::http2;
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
 use crate::timers::until;
@@ -132,7 +132,7 @@ impl Attempt<'_, '_> {
         let mark = self.conn.inbox.mark();
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         if self.speaks_http2() {
-            return http2::apart(self.run_on_lane(tls, mark)).await;
+            return apart(self.run_on_lane(tls, mark)).await;
         }
         let watch = self.chains.explaining();
         watch.inspect(|watch| watch.lap());
@@ -148,7 +148,7 @@ impl Attempt<'_, '_> {
             }
         }
         watch.inspect(|watch| watch.lap());
-        let connected = self.connect(tls).await;
+        let connected = apart(self.connect(tls)).await;
         watch.inspect(|watch| watch.connected());
         let stream = connected?;
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
@@ -235,7 +235,7 @@ impl Attempt<'_, '_> {
         let mut text = self.conn.worker.buffers.take_text();
         self.write_head(&mut text);
         if self.relay.place.is_some() {
-            http2::apart(self.send_on_lane(&text)).await?;
+            apart(self.send_on_lane(&text)).await?;
             text.clear();
         }
         self.begin_upload(text);

@@ -31,7 +31,8 @@ pub(crate) fn is_call(request: &RequestHead) -> bool {
             .strip_prefix(b"application/grpc")
             .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
     };
-    request.version == Version::Http2 && request.fields.known(Known::ContentType).is_some_and(is_grpc)
+    matches!(request.version, Version::Http2 | Version::Http3)
+        && request.fields.known(Known::ContentType).is_some_and(is_grpc)
 }
 
 /// Our refusal of a call, as the client's library understands it: a success of HTTP that has no message and
@@ -120,7 +121,7 @@ pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
 /// is no call.
 pub(crate) fn status_of_answer(request: &RequestHead, fields: &Fields) -> Option<u8> {
     // Asked for every answer there is: one comparison for HTTP/1.
-    if request.version != Version::Http2 || !is_call(request) {
+    if !matches!(request.version, Version::Http2 | Version::Http3) || !is_call(request) {
         return None;
     }
     Some(status_of(fields).unwrap_or(UNTOLD))

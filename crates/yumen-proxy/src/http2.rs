@@ -5,20 +5,16 @@
 
 mod accept;
 mod duplex;
-mod heads;
+pub(crate) mod heads;
 mod lanes;
 mod patience;
 mod stream;
 mod wire;
 
-pub(crate) use accept::run;
+pub(crate) use accept::{run, set_deadline, take_early};
 pub(crate) use duplex::Duplex;
 pub(crate) use heads::request;
 pub(crate) use lanes::{Lanes, Occupied, Way};
-
-use std::future::Future;
-
-use yumen_plugin::plugin::LocalFuture;
 
 use crate::settings::Settings;
 
@@ -30,14 +26,6 @@ const PREFACE_BYTES: usize = 24;
 
 /// What a stream may hold for a peer that does not take it.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
-
-/// What only HTTP/2 waits for, boxed and out of the compiler's sight: exchanges of HTTP/1 are neither larger
-/// nor slower for it.
-#[cold]
-#[inline(never)]
-pub(crate) fn apart<'a, T>(future: impl Future<Output = T> + 'a) -> LocalFuture<'a, T> {
-    Box::pin(future)
-}
 
 fn server_builder(settings: &Settings) -> h2::server::Builder {
     let http2 = &settings.http2;

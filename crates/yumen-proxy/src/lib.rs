@@ -2,6 +2,7 @@
 //!
 //! Knows the snapshot it serves from, and neither stores, nor the admin API, nor any concrete plugin.
 
+mod apart;
 mod buffer;
 mod chains;
 mod connection;
@@ -12,6 +13,7 @@ mod forwarded;
 mod grpc;
 mod health;
 mod http2;
+mod http3;
 mod l4;
 mod observe;
 mod pool;
@@ -39,6 +41,7 @@ pub mod settings;
 pub mod tls;
 
 pub use counters::{AllCounters, Counters};
+pub use http3::{Http3Listener, bind as bind_http3, listen as listen_http3};
 pub use l4::udp::{Datagrams, bind as bind_datagrams};
 pub use listener::Listener;
 pub use observe::RecentRequest;

@@ -8,6 +8,7 @@ use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::{Route, Upstream};
 
+use crate::apart::apart;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
 use crate::connection::{After, Connection};
@@ -144,7 +145,7 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        run_tunnel(conn, link, download, read_timeout_ms, flow).await;
+        apart(run_tunnel(conn, link, download, read_timeout_ms, flow)).await;
         end_attempt(upstream, index, flow);
         return After::Close;
     }
@@ -274,6 +275,11 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
     let has_date = head.fields.known(Known::Date).is_some();
     if !has_date {
         conn.worker.date.write(out);
+    }
+    if let Some(line) = &conn.peer.alt_svc
+        && head.fields.get("alt-svc").is_none()
+    {
+        out.extend_from_slice(line);
     }
     // A length survives only if the body leaves with that length.
     let drops_length =

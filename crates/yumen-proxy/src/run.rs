@@ -6,13 +6,19 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::http3::{self, Http3Listener};
 use crate::l4::udp::{self, Datagrams};
 use crate::listener::{self, Listener};
 use crate::worker::{Worker, WorkerParts};
 
 /// Serves on the calling thread until told to drain, then until every exchange is over or draining has
 /// taken too long.
-pub fn worker(parts: WorkerParts, listeners: Vec<Listener>, datagrams: Vec<Datagrams>) -> io::Result<()> {
+pub fn worker(
+    parts: WorkerParts,
+    listeners: Vec<Listener>,
+    datagrams: Vec<Datagrams>,
+    http3: Vec<Http3Listener>,
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .on_thread_unpark(clock::refresh)
@@ -28,12 +34,15 @@ pub fn worker(parts: WorkerParts, listeners: Vec<Listener>, datagrams: Vec<Datag
             }
         });
         tokio::task::spawn_local(worker.clone().housekeep());
-        let accepting: Vec<_> = listeners
+        let mut accepting: Vec<_> = listeners
             .into_iter()
             .map(|listener| {
                 tokio::task::spawn_local(listener::accept(worker.clone(), listener, drain.clone()))
             })
             .collect();
+        for listener in http3 {
+            accepting.push(tokio::task::spawn_local(http3::serve(worker.clone(), listener, drain.clone())));
+        }
         for datagrams in datagrams {
             tokio::task::spawn_local(udp::serve(worker.clone(), datagrams));
         }

@@ -10,6 +10,7 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::{Route, Target, Upstream};
 
+use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
 use crate::clock;
 use crate::connection::{After, Connection};
@@ -20,6 +21,7 @@ use crate::forward::forward;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
+use crate::stream::Stream;
 use crate::worker::Pinned;
 
 /// Bodies that routes look into are buffered up to this many bytes.
@@ -125,8 +127,10 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
     let pinned = worker.pinned();
     let mut ex =
         Exchange::new(worker.take_request(), &peer.client, clock::now(), &*worker, &pinned.consumers);
-    if conn.stream.is_shared() {
-        ex.request.version = Version::Http2;
+    match conn.stream {
+        Stream::Http2(_) => ex.request.version = Version::Http2,
+        Stream::Http3(_) => ex.request.version = Version::Http3,
+        _ => {}
     }
     let nothing = Chain::default();
     let chains = Chains::new(&nothing, None);
@@ -152,7 +156,7 @@ async fn decide<'s>(
         return Err(Stop::Respond(answer));
     }
     if pinned.needs_body() && ex.request.framing != Framing::None {
-        conn.read_body(ex, ROUTED_BODY_BYTES_MAX).await?;
+        apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await?;
     }
     let found = pinned.find(ex);
     if let Some(route) = found {
@@ -256,7 +260,7 @@ async fn run_one(
         match settled {
             Settled::Continue => return Ok(()),
             Settled::Respond(response) => return Err(Stop::Respond(instance.dress(response))),
-            Settled::NeedBody(bytes_max) => conn.read_body(ex, bytes_max).await?,
+            Settled::NeedBody(bytes_max) => apart(conn.read_body(ex, bytes_max)).await?,
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct Settings {
     pub recent_requests: usize,
     /// Bounds of HTTP/2.
     pub http2: Http2Settings,
+    /// Bounds of HTTP/3.
+    pub http3: Http3Settings,
     /// What signs the tokens of `X-Yumen-Debug`; without it nobody looks for the field.
     pub debug_key: Option<DebugKey>,
 }
@@ -79,6 +81,7 @@ impl Default for Settings {
             forwarded: false,
             recent_requests: 2048,
             http2: Http2Settings::default(),
+            http3: Http3Settings::default(),
             debug_key: None,
         }
     }
@@ -110,6 +113,30 @@ impl Default for Http2Settings {
             connection_window_bytes: 1024 * 1024,
             upstream_window_bytes: 8 * 1024 * 1024,
             patience: 2000,
+        }
+    }
+}
+
+/// What one connection of HTTP/3 may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http3Settings {
+    /// Whether requests that change nothing are served before the handshake is over.
+    pub early_data: bool,
+    /// Streams a client may have open at once.
+    pub streams_max: u32,
+    /// Bytes a client may send on one stream before they were taken.
+    pub stream_window_bytes: u32,
+    /// Bytes a client may send on all its streams before they were taken.
+    pub connection_window_bytes: u32,
+}
+
+impl Default for Http3Settings {
+    fn default() -> Self {
+        Http3Settings {
+            early_data: false,
+            streams_max: 128,
+            stream_window_bytes: 64 * 1024,
+            connection_window_bytes: 1024 * 1024,
         }
     }
 }
@@ -160,6 +187,8 @@ pub struct ListenerSettings {
     pub proxy_from: IpSet,
     /// What it carries, where that is not requests.
     pub streams: Option<StreamProtocol>,
+    /// Whether HTTP/3 is spoken on the same port.
+    pub http3: bool,
 }
 
 impl ListenerSettings {
@@ -173,6 +202,7 @@ impl ListenerSettings {
             defer_accept: false,
             proxy_from: IpSet::default(),
             streams: None,
+            http3: false,
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::buffer::{Buffers, Inbox};
 use crate::http2::Duplex;
+use crate::http3;
 
 /// A TCP connection. One that was just accepted is read at once: with deferred accept its request is
 /// already there, and a connection answered without waiting never costs the reactor anything.
@@ -268,6 +269,8 @@ impl AsyncWrite for Tcp {
 pub(crate) enum Stream {
     /// One of many on a connection of HTTP/2: its bytes are a body's, and heads go beside them.
     Http2(Box<Duplex>),
+    /// The same of HTTP/3.
+    Http3(Box<http3::Duplex>),
     Tcp(Tcp),
     Accepted(Box<tokio_rustls::server::TlsStream<Tcp>>),
     Connected(Box<tokio_rustls::client::TlsStream<Tcp>>),
@@ -287,6 +290,7 @@ impl Stream {
             Stream::Accepted(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
             Stream::Connected(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
             Stream::Http2(duplex) => return duplex.poll_fill(cx, inbox, buffers),
+            Stream::Http3(duplex) => return duplex.poll_fill(cx, inbox, buffers),
         };
         inbox.filled(count);
         Poll::Ready(Ok(count))
@@ -303,6 +307,7 @@ impl Stream {
             Stream::Accepted(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
             Stream::Connected(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
             Stream::Http2(duplex) => duplex.poll_write(cx, slices),
+            Stream::Http3(duplex) => duplex.poll_write(cx, slices),
         }
     }
 
@@ -319,7 +324,7 @@ impl Stream {
     /// Pushes out what TLS holds back.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Tcp(_) | Stream::Http2(_) => Poll::Ready(Ok(())),
+            Stream::Tcp(_) | Stream::Http2(_) | Stream::Http3(_) => Poll::Ready(Ok(())),
             Stream::Accepted(tls) => Pin::new(tls).poll_flush(cx),
             Stream::Connected(tls) => Pin::new(tls).poll_flush(cx),
         }
@@ -332,6 +337,7 @@ impl Stream {
             Stream::Accepted(tls) => Pin::new(tls).poll_shutdown(cx),
             Stream::Connected(tls) => Pin::new(tls).poll_shutdown(cx),
             Stream::Http2(duplex) => Poll::Ready(duplex.finish(&[])),
+            Stream::Http3(duplex) => Poll::Ready(duplex.finish(&[])),
         }
     }
 
@@ -341,7 +347,7 @@ impl Stream {
             Stream::Tcp(tcp) => Some(tcp),
             Stream::Accepted(tls) => Some(tls.get_ref().0),
             Stream::Connected(tls) => Some(tls.get_ref().0),
-            Stream::Http2(_) => None,
+            Stream::Http2(_) | Stream::Http3(_) => None,
         }
     }
 
@@ -351,7 +357,7 @@ impl Stream {
             Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, room),
             Stream::Accepted(tls) => Pin::new(tls).poll_read(cx, room),
             Stream::Connected(tls) => Pin::new(tls).poll_read(cx, room),
-            Stream::Http2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Stream::Http2(_) | Stream::Http3(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 

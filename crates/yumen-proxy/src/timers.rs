@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::clock;
 
-/// Deadlines are met this late at most.
-const GRAIN_MS: u64 = 16;
+/// Deadlines are met this late at most, in milliseconds, as a power of two.
+const GRAIN_BITS: u32 = 4;
 const NEVER: u64 = u64::MAX;
 
 struct Slot {
@@ -29,8 +29,8 @@ struct Slot {
 }
 
 /// A worker's deadlines.
-#[derive(Default)]
 pub(crate) struct Timers {
+    grain_bits: u32,
     queue: RefCell<BTreeMap<u64, Vec<Rc<Slot>>>>,
     free: RefCell<Vec<Rc<Slot>>>,
     /// When the driver will wake by itself.
@@ -44,7 +44,28 @@ pub(crate) struct Timer {
     timers: Rc<Timers>,
 }
 
+impl Default for Timers {
+    fn default() -> Self {
+        Timers::with_grain(GRAIN_BITS)
+    }
+}
+
 impl Timers {
+    fn with_grain(grain_bits: u32) -> Timers {
+        Timers {
+            grain_bits,
+            queue: RefCell::default(),
+            free: RefCell::default(),
+            wakes_ms: Cell::default(),
+            earlier: Notify::new(),
+        }
+    }
+
+    /// Deadlines that are met to the millisecond.
+    pub(crate) fn fine() -> Timers {
+        Timers::with_grain(0)
+    }
+
     /// A deadline that is not set.
     pub(crate) fn timer(self: &Rc<Self>) -> Timer {
         let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -67,7 +88,8 @@ impl Timers {
         loop {
             let next = self.queue.borrow().keys().next().copied();
             self.wakes_ms.set(next.unwrap_or(NEVER));
-            let wait_ms = next.map(|at| (at * GRAIN_MS).saturating_sub(clock::exact().mono_ms()).max(1));
+            let wait_ms =
+                next.map(|at| (at << self.grain_bits).saturating_sub(clock::exact().mono_ms()).max(1));
             set_alarm(alarm.get_ref(), wait_ms.unwrap_or(0))?;
             tokio::select! {
                 ready = alarm.readable() => {
@@ -93,7 +115,7 @@ impl Timers {
             let due = {
                 let mut queue = self.queue.borrow_mut();
                 match queue.first_key_value() {
-                    Some((at, _)) if at * GRAIN_MS <= now_ms => queue.pop_first(),
+                    Some((at, _)) if at << self.grain_bits <= now_ms => queue.pop_first(),
                     _ => None,
                 }
             };
@@ -119,11 +141,11 @@ impl Timers {
     /// When `fire` next has something to do, for a simulation that drives it.
     #[cfg(test)]
     pub(crate) fn next_ms(&self) -> Option<u64> {
-        self.queue.borrow().keys().next().map(|at| at * GRAIN_MS)
+        self.queue.borrow().keys().next().map(|at| at << self.grain_bits)
     }
 
     fn enqueue(&self, slot: &Rc<Slot>, deadline_ms: u64) {
-        let at = deadline_ms / GRAIN_MS + 1;
+        let at = (deadline_ms >> self.grain_bits) + 1;
         slot.queued_ms.set(at);
         self.queue.borrow_mut().entry(at).or_default().push(slot.clone());
         if at < self.wakes_ms.get() {
@@ -163,7 +185,7 @@ impl Timer {
         let deadline = clock::now().mono_ms() + timeout_ms;
         self.slot.deadline_ms.set(deadline);
         let queued = self.slot.queued_ms.get();
-        if queued == NEVER || (queued - 1) * GRAIN_MS > deadline {
+        if queued == NEVER || (queued - 1) << self.timers.grain_bits > deadline {
             self.timers.enqueue(&self.slot, deadline);
         }
     }

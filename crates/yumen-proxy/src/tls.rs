@@ -8,6 +8,7 @@ mod loader;
 pub mod ocsp;
 mod pair;
 mod provider;
+mod quic;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -50,6 +51,7 @@ const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 pub struct Acceptor {
     shared: Arc<Shared>,
     for_streams: bool,
+    alt_svc: Option<Arc<[u8]>>,
 }
 
 /// How clients are answered.
@@ -92,7 +94,7 @@ pub fn acceptor(settings: ServerTls) -> Result<Acceptor, String> {
     let shared = Shared { settings, sessions, resolver, plain: Configs::default() };
     // What is wrong with the settings is told now, not to the first client.
     shared.config(Variant { streams: false, clients_order: false }, None)?;
-    Ok(Acceptor { shared: Arc::new(shared), for_streams: false })
+    Ok(Acceptor { shared: Arc::new(shared), for_streams: false, alt_svc: None })
 }
 
 /// How to answer under these rules, or the node's settings where there are none.
@@ -139,7 +141,7 @@ fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Re
 impl Acceptor {
     /// The same for streams: no protocol is agreed on inside.
     pub fn for_streams(&self) -> Acceptor {
-        Acceptor { shared: self.shared.clone(), for_streams: true }
+        Acceptor { for_streams: true, alt_svc: None, ..self.clone() }
     }
 
     /// Shakes hands with a client.

@@ -7,7 +7,7 @@ use yumen_base::IpSet;
 use yumen_config::NodeConfig;
 use yumen_config::node::{self, Listen, StoreKind, StreamListen};
 use yumen_proxy::debug::DebugKey;
-use yumen_proxy::settings::{Http2Settings, RealIp};
+use yumen_proxy::settings::{Http2Settings, Http3Settings, RealIp};
 use yumen_proxy::{ListenerSettings, Settings, StreamProtocol};
 
 use crate::cli::RunArgs;
@@ -83,6 +83,7 @@ pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSetting
             defer_accept: listen.defer_accept,
             proxy_from: networks("listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
             streams: None,
+            http3: listen.http3,
         })
     };
     node.listen.iter().map(read).collect()
@@ -105,6 +106,7 @@ pub(crate) fn stream_listeners(node: &NodeConfig) -> anyhow::Result<Vec<Listener
                 node::StreamProtocol::TlsPassthrough => StreamProtocol::TlsPassthrough,
                 node::StreamProtocol::Udp => StreamProtocol::Udp,
             }),
+            http3: false,
         })
     };
     node.stream_listen.iter().map(read).collect()
@@ -151,10 +153,23 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
             upstream_window_bytes: node.http2.upstream_window_bytes,
             patience: node.http2.control_frames,
         },
+        http3: Http3Settings {
+            early_data: node.http3.early_data,
+            streams_max: node.http3.streams,
+            stream_window_bytes: node.http3.stream_window_bytes,
+            connection_window_bytes: node.http3.connection_window_bytes,
+        },
         debug_key: Some(&node.observe.debug_key)
             .filter(|secret| !secret.is_empty())
             .map(|secret| DebugKey::new(secret.as_bytes())),
     })
+}
+
+/// The line that tells clients of a listener, bound to this port, where HTTP/3 is spoken (RFC 7838 §3).
+pub(crate) fn alt_svc_line(settings: &node::Http3, bound_port: u16) -> Option<Vec<u8>> {
+    let port = if settings.advertised_port == 0 { bound_port } else { settings.advertised_port };
+    let age_s = settings.alt_svc_max_age_s;
+    (age_s > 0).then(|| format!("Alt-Svc: h3=\":{port}\"; ma={age_s}\r\n").into_bytes())
 }
 
 fn real_ip(settings: &yumen_config::node::RealIp) -> anyhow::Result<Option<RealIp>> {

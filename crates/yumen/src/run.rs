@@ -15,7 +15,9 @@ use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, Sto
 use yumen_plugin::Carry;
 use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
 use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{Counters, Datagrams, Listener, ListenerSettings, Settings, StreamProtocol, WorkerParts};
+use yumen_proxy::{
+    Counters, Datagrams, Http3Listener, Listener, ListenerSettings, Settings, StreamProtocol, WorkerParts,
+};
 use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     wait_for_first_snapshot(&control);
     let (drain, draining) = watch::channel(false);
     let acceptor = tls.acceptor(&node, &publisher)?;
-    let fleet = Fleet::start(&node, workers, &place, &publisher, &listeners, &acceptor, &draining)?;
+    let fleet = Fleet::start(&node, workers, &place, &publisher, &mut listeners, &acceptor, &draining)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
@@ -109,8 +111,10 @@ fn start_logs(node: &NodeConfig) {
     };
     let mut filter = EnvFilter::default().add_directive(level.into());
     if level <= LevelFilter::INFO {
-        // The HTTP/2 library warns of what peers do wrong: a peer must not fill the log.
+        // The libraries of HTTP/2 and QUIC warn of what peers do wrong: a peer must not fill the log.
         filter = filter.add_directive("h2=off".parse().expect("a target and a level"));
+        filter = filter.add_directive("quinn=off".parse().expect("a target and a level"));
+        filter = filter.add_directive("quinn_proto=off".parse().expect("a target and a level"));
     }
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -132,6 +136,8 @@ struct Listeners {
     sockets: Vec<Vec<std::net::TcpListener>>,
     /// Addresses and sockets for datagrams, the sockets by worker.
     datagrams: Vec<(SocketAddr, Vec<std::net::UdpSocket>)>,
+    /// Sockets for HTTP/3, by listener that has it, then by worker; taken once.
+    http3: Vec<Vec<std::net::UdpSocket>>,
 }
 
 impl Listeners {
@@ -149,6 +155,7 @@ impl Listeners {
             let address = bound.first().map_or(Ok(listener.address), std::net::UdpSocket::local_addr)?;
             datagrams.push((address, bound));
         }
+        let mut http3 = Vec::new();
         for listener in &mut settings {
             let bound = yumen_proxy::listener::bind(listener, workers)
                 .with_context(|| format!("cannot listen on {}", listener.address))?;
@@ -156,8 +163,13 @@ impl Listeners {
                 listener.address = first.local_addr()?;
             }
             sockets.push(bound);
+            if listener.http3 {
+                let bound = yumen_proxy::bind_http3(listener, workers)
+                    .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
+                http3.push(bound);
+            }
         }
-        Ok(Listeners { settings, sockets, datagrams })
+        Ok(Listeners { settings, sockets, datagrams, http3 })
     }
 
     /// Closes the handles kept here.
@@ -217,14 +229,15 @@ impl Fleet {
         workers: usize,
         place: &Placement,
         publisher: &Arc<Publisher>,
-        listeners: &Listeners,
+        listeners: &mut Listeners,
         acceptor: &Acceptor,
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<Fleet> {
         let settings = Arc::new(node::settings(node)?);
         let (log_queue, log_writer) = start_access_log(node)?;
         let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
-        for id in 0..workers {
+        let http3 = listeners.take_http3(workers, acceptor, &settings)?;
+        for (id, http3) in http3.into_iter().enumerate() {
             let (counters, applied) = (Arc::<Counters>::default(), Arc::<AtomicU64>::default());
             let parts = WorkerParts {
                 id,
@@ -236,7 +249,11 @@ impl Fleet {
                 drain: draining.clone(),
                 seed: seed()?,
             };
-            let sockets = (listeners.of_worker(id, acceptor)?, listeners.datagrams_of_worker(id)?);
+            let sockets = Sockets {
+                listeners: listeners.of_worker(id, node, acceptor)?,
+                datagrams: listeners.datagrams_of_worker(id)?,
+                http3,
+            };
             fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
             fleet.counters.push(counters);
             fleet.applied.push(applied);
@@ -253,12 +270,37 @@ impl Fleet {
 }
 
 impl Listeners {
-    fn of_worker(&self, worker: usize, acceptor: &Acceptor) -> anyhow::Result<Vec<Listener>> {
+    /// What serves HTTP/3, by worker.
+    fn take_http3(
+        &mut self,
+        workers: usize,
+        acceptor: &Acceptor,
+        settings: &Settings,
+    ) -> anyhow::Result<Vec<Vec<Http3Listener>>> {
+        let mut by_worker: Vec<Vec<Http3Listener>> = (0..workers).map(|_| Vec::new()).collect();
+        for sockets in self.http3.drain(..) {
+            let listeners = yumen_proxy::listen_http3(sockets, acceptor, settings)
+                .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
+            by_worker.iter_mut().zip(listeners).for_each(|(own, listener)| own.push(listener));
+        }
+        Ok(by_worker)
+    }
+
+    fn of_worker(
+        &self,
+        worker: usize,
+        node: &NodeConfig,
+        acceptor: &Acceptor,
+    ) -> anyhow::Result<Vec<Listener>> {
         let all = self.settings.iter().zip(&self.sockets);
         all.map(|(settings, sockets)| {
             let socket = sockets[worker].try_clone()?;
             let tls = settings.tls.then(|| match settings.streams {
                 Some(_) => acceptor.for_streams(),
+                None if settings.http3 => {
+                    let line = node::alt_svc_line(&node.http3, settings.address.port());
+                    line.map_or_else(|| acceptor.clone(), |line| acceptor.telling(line))
+                }
                 None => acceptor.clone(),
             });
             Ok(Listener { socket, tls, proxy_from: settings.proxy_from.clone(), streams: settings.streams })
@@ -272,19 +314,27 @@ impl Listeners {
     }
 }
 
+/// A worker's own.
+struct Sockets {
+    listeners: Vec<Listener>,
+    datagrams: Vec<Datagrams>,
+    http3: Vec<Http3Listener>,
+}
+
 fn start_worker(
     node: &NodeConfig,
     place: Placement,
     parts: WorkerParts,
-    (listeners, datagrams): (Vec<Listener>, Vec<Datagrams>),
+    sockets: Sockets,
 ) -> anyhow::Result<JoinHandle<()>> {
     let affinity = node.workers.cpu_affinity.clone();
     let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
     let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
     Ok(thread.spawn(move || {
         let id = parts.id;
+        let Sockets { listeners, datagrams, http3 } = sockets;
         process::settle_worker(id, &affinity, nice, &place.cpus);
-        if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams) {
+        if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams, http3) {
             tracing::error!(worker = id, %error, "worker could not start");
         }
     })?)
@@ -332,7 +382,7 @@ fn announce(
     node: &NodeConfig,
 ) {
     for listener in &listeners.settings {
-        tracing::info!(address = %listener.address, tls = listener.tls, "listening");
+        tracing::info!(address = %listener.address, tls = listener.tls, http3 = listener.http3, "listening");
     }
     for (address, _) in &listeners.datagrams {
         tracing::info!(%address, "listening for datagrams");

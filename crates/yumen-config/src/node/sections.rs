@@ -11,6 +11,9 @@ pub struct Listen {
     pub address: String,
     /// Whether clients speak TLS.
     pub tls: bool,
+    /// Whether clients may speak HTTP/3 too, over UDP on the same port; needs `tls`. Answers over TCP tell them
+    /// so in `Alt-Svc`.
+    pub http3: bool,
     /// How many connections may wait to be accepted; the system clamps it.
     #[schemars(range(min = 1))]
     pub backlog: u32,
@@ -31,6 +34,7 @@ impl Default for Listen {
         Listen {
             address: "127.0.0.1:9080".into(),
             tls: false,
+            http3: false,
             backlog: 65535,
             defer_accept: true,
             reuse_port: true,

@@ -12,7 +12,13 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_told_with_path_and_hint() {
-    let table: [(&str, &[&str]); 13] = [
+    let table: [(&str, &[&str]); 14] = [
+        (
+            "listen: [{http3: true}]\n",
+            &[
+                "error: yumen.yaml at listen[0].http3: HTTP/3 is always encrypted, and the listener is without TLS\n  hint: set tls to true",
+            ],
+        ),
         (
             "stream_listen: [{address: nowhere}, {protocol: udp, proxy_protocol_from: [10.0.0.1]}]\n",
             &[

@@ -172,6 +172,44 @@ impl Default for Http2 {
     }
 }
 
+/// What one connection of HTTP/3 may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http3 {
+    /// Whether a client that comes back may ask in its first flight (0-RTT). Only what changes nothing, such as
+    /// GET, is then served at once, with `Early-Data: 1` towards the endpoint; all else waits for the handshake.
+    /// Until then nothing proves that the client is where its address says. Needs `tls.session_entries`.
+    pub early_data: bool,
+    /// The most streams a client has open at once; it waits with more.
+    #[schemars(range(min = 1, max = 100000))]
+    pub streams: u32,
+    /// How much a client sends on one stream before any of it was passed on, in bytes.
+    #[schemars(range(min = 16384, max = 16777216))]
+    pub stream_window_bytes: u32,
+    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes.
+    #[schemars(range(min = 16384, max = 1073741824))]
+    pub connection_window_bytes: u32,
+    /// How long a client may remember that HTTP/3 is spoken here, in seconds; 0 tells it nothing.
+    #[schemars(range(max = 31536000))]
+    pub alt_svc_max_age_s: u32,
+    /// The UDP port clients are told, where it is not the listener's, as behind a load balancer; 0 is the
+    /// listener's.
+    pub advertised_port: u16,
+}
+
+impl Default for Http3 {
+    fn default() -> Self {
+        Http3 {
+            early_data: false,
+            streams: 128,
+            stream_window_bytes: 65536,
+            connection_window_bytes: 1_048_576,
+            alt_svc_max_age_s: 86400,
+            advertised_port: 0,
+        }
+    }
+}
+
 /// How routes are matched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -259,24 +259,21 @@ async fn exchange(
 }
 
 /// Notes how long the client waits, where it says.
-fn set_deadline(conn: &mut Connection, head: &RequestHead) {
+pub(crate) fn set_deadline(conn: &mut Connection, head: &RequestHead) {
     let Some(timeout_ms) = grpc::is_call(head).then(|| grpc::timeout_ms(head)).flatten() else { return };
     let deadline = conn.worker.timers.timer();
     deadline.set(timeout_ms);
-    if let Stream::Http2(duplex) = &mut conn.stream {
-        duplex.set_deadline(deadline);
-    }
+    conn.stream.set_deadline(deadline);
 }
 
 /// Takes what has come of the body together with the head. A body that is whole then has a length.
-async fn take_early(conn: &mut Connection, head: &mut RequestHead) {
+pub(crate) async fn take_early(conn: &mut Connection, head: &mut RequestHead) {
     if head.framing == Framing::None {
         return;
     }
     let Connection { stream, inbox, worker, .. } = conn;
     let polled = poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, inbox, &worker.buffers))).await;
-    let Stream::Http2(duplex) = stream else { return };
-    let is_whole = matches!(polled, Poll::Ready(Ok(_))) && duplex.has_ended() && !duplex.has_trailers();
+    let is_whole = matches!(polled, Poll::Ready(Ok(_))) && stream.has_ended_plainly();
     // An empty one stays as it came: a call's end is told by an empty frame behind its head.
     if is_whole && head.framing == Framing::Chunked && !inbox.is_empty() {
         let length = inbox.len();

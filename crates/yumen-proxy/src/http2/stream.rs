@@ -1,4 +1,4 @@
-//! What a stream of HTTP/2 does differently from a connection, and what a connection does in its place.
+//! What a stream of HTTP/2 or HTTP/3 does differently from a connection, and what a connection does in its place.
 
 use std::io;
 use std::task::Context;
@@ -7,31 +7,52 @@ use yumen_http::Framing;
 
 use crate::fault::Kind;
 use crate::stream::Stream;
+use crate::timers::Timer;
 use crate::transfer::{Ending, Source};
 
 impl Stream {
     /// Whether it is one of many on its connection.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Stream::Http2(_))
+        matches!(self, Stream::Http2(_) | Stream::Http3(_))
     }
 
     /// How the end of a body with this framing is told when it is read from here.
     pub(crate) fn incoming(&self, framing: Framing) -> Framing {
+        let has_ended = match self {
+            Stream::Http2(duplex) => duplex.has_ended(),
+            Stream::Http3(duplex) => duplex.has_ended(),
+            _ => return framing,
+        };
+        match framing {
+            Framing::None => Framing::None,
+            // What has arrived whole has the length it has; else the stream's end is the body's.
+            Framing::Length(length) if has_ended => Framing::Length(length),
+            _ => Framing::Close,
+        }
+    }
+
+    /// Whether all the peer sends has come, and nothing behind the body.
+    pub(crate) fn has_ended_plainly(&self) -> bool {
         match self {
-            Stream::Http2(duplex) => match framing {
-                Framing::None => Framing::None,
-                // What has arrived whole has the length it has; else the stream's end is the body's.
-                Framing::Length(length) if duplex.has_ended() => Framing::Length(length),
-                _ => Framing::Close,
-            },
-            _ => framing,
+            Stream::Http2(duplex) => duplex.has_ended() && !duplex.has_trailers(),
+            Stream::Http3(duplex) => duplex.has_ended() && !duplex.has_trailers(),
+            _ => false,
+        }
+    }
+
+    /// How long a client waits for all of its answer.
+    pub(crate) fn set_deadline(&mut self, deadline: Timer) {
+        match self {
+            Stream::Http2(duplex) => duplex.set_deadline(deadline),
+            Stream::Http3(duplex) => duplex.set_deadline(deadline),
+            _ => {}
         }
     }
 
     /// How the end of a body is told that is written here; `chunked` is how HTTP/1 would.
     pub(crate) fn ending(&self, chunked: bool) -> Ending {
         match self {
-            Stream::Http2(_) => Ending::Stream,
+            Stream::Http2(_) | Stream::Http3(_) => Ending::Stream,
             _ if chunked => Ending::Chunk,
             _ => Ending::Known,
         }
@@ -40,11 +61,11 @@ impl Stream {
     /// What is left of a body that lasts to the end: `None` while nobody knows. `count` bytes were read
     /// last; `waiting` are not decoded yet.
     pub(crate) fn end(&mut self, count: usize, waiting: usize) -> Option<Source> {
-        let Stream::Http2(duplex) = self else { return (count == 0).then_some(Source::Done) };
-        if !duplex.has_ended() {
-            return None;
-        }
-        let trailers = duplex.take_trailers();
+        let trailers = match self {
+            Stream::Http2(duplex) => duplex.has_ended().then(|| duplex.take_trailers()),
+            Stream::Http3(duplex) => duplex.has_ended().then(|| duplex.take_trailers()),
+            _ => return (count == 0).then_some(Source::Done),
+        }?;
         Some(match waiting {
             0 if trailers.is_empty() => Source::Done,
             0 => Source::Trailers(trailers),
@@ -54,8 +75,10 @@ impl Stream {
 
     /// The next bytes written are the last.
     pub(crate) fn expect_end(&mut self) {
-        if let Stream::Http2(duplex) = self {
-            duplex.expect_end();
+        match self {
+            Stream::Http2(duplex) => duplex.expect_end(),
+            Stream::Http3(duplex) => duplex.expect_end(),
+            _ => {}
         }
     }
 
@@ -63,6 +86,7 @@ impl Stream {
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
         match self {
             Stream::Http2(duplex) => duplex.finish(trailers),
+            Stream::Http3(duplex) => duplex.finish(trailers),
             _ => Ok(()),
         }
     }
@@ -71,8 +95,11 @@ impl Stream {
     /// that no body follows.
     #[inline]
     pub(crate) fn send_head(&mut self, text: &mut Vec<u8>, ends: bool) -> io::Result<()> {
-        let Stream::Http2(duplex) = self else { return Ok(()) };
-        let sent = duplex.send_head(text, ends);
+        let sent = match self {
+            Stream::Http2(duplex) => duplex.send_head(text, ends),
+            Stream::Http3(duplex) => duplex.send_head(text, ends),
+            _ => return Ok(()),
+        };
         text.clear();
         sent
     }
@@ -82,6 +109,7 @@ impl Stream {
     pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {
         match self {
             Stream::Http2(duplex) => duplex.given_up(cx),
+            Stream::Http3(duplex) => duplex.given_up(cx),
             _ => None,
         }
     }

@@ -67,7 +67,7 @@ impl Gateway {
                 drain: draining,
                 seed: 1,
             };
-            run::worker(parts, vec![Listener::plain(socket)], Vec::new()).unwrap();
+            run::worker(parts, vec![Listener::plain(socket)], Vec::new(), Vec::new()).unwrap();
         });
         Gateway { address, upstream, drain, thread: Some(thread) }
     }

@@ -25,6 +25,7 @@ mod guides;
 mod health;
 mod http2;
 mod http2_abuse;
+mod http3;
 mod import;
 mod l4;
 mod limits;

@@ -6,6 +6,7 @@ pub(crate) mod certs;
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod http2;
+pub(crate) mod http3;
 pub(crate) mod nginx;
 pub(crate) mod scratch;
 pub(crate) mod upstream;

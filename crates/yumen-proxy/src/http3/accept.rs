@@ -1,0 +1,411 @@
+//! A client's connection of HTTP/3: its streams become exchanges, its end is orderly.
+//!
+//! Knows what a connection owes its client, and nothing of what becomes of an exchange.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h3::error::{Code, ConnectionError};
+use h3::server::{Connection as Library, RequestResolver, RequestStream};
+use http::{HeaderValue, Request};
+use quinn::ZeroRttAccepted;
+use quinn::crypto::rustls::HandshakeData;
+use tokio::sync::{Notify, watch};
+use yumen_http::Version;
+use yumen_plugin::{Client, TlsInfo};
+
+use super::Duplex;
+use super::endpoint::{EXCESSIVE_LOAD, Http3Listener};
+use super::outgoing::{Outgoing, send_all};
+use crate::clock;
+use crate::connection::{Connection, Peer};
+use crate::fault::Kind;
+use crate::http2::{heads, set_deadline, take_early};
+use crate::serve;
+use crate::stream::Stream;
+use crate::timers::{Timer, until};
+use crate::worker::{Admitted, Worker};
+
+type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
+type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+
+/// While so many handshakes are under way, a client shows first that it is where it says (RFC 9000 §8.1.2).
+const UNPROVEN_MAX: usize = 256;
+/// How long a client may take to get the rest of its answers and to close, in milliseconds.
+const LINGER_MS: u64 = 1000;
+/// How often a connection that ends looks whether it has, in milliseconds.
+const LOOK_MS: u64 = 50;
+/// For the library to send what closes a connection, in milliseconds.
+const GOODBYE_MS: u64 = 20;
+
+/// Serves a listener until the worker drains; its connections go on to their ends.
+pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut drain: watch::Receiver<bool>) {
+    let opened = listener.open(worker.id).and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
+    let (local, endpoint) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return tracing::error!(%error, "socket for HTTP/3 could not be registered"),
+    };
+    let shaking = Rc::new(Cell::new(0));
+    loop {
+        let incoming = tokio::select! {
+            incoming = endpoint.accept() => incoming,
+            _ = drain.wait_for(|drain| *drain) => None,
+        };
+        let Some(incoming) = incoming else { break };
+        if shaking.get() >= UNPROVEN_MAX && incoming.may_retry() && !incoming.remote_address_validated() {
+            // It may retry, as was just asked.
+            let _ = incoming.retry();
+            continue;
+        }
+        let Some(admitted) = worker.admit() else {
+            incoming.refuse();
+            continue;
+        };
+        let hands = Shaking::begin(&shaking);
+        tokio::task::spawn_local(open(worker.clone(), incoming, local, hands, admitted));
+    }
+    // A client that is told can go elsewhere at once.
+    tokio::task::spawn_local(async move {
+        while let Some(incoming) = endpoint.accept().await {
+            incoming.refuse();
+        }
+    });
+}
+
+/// A handshake under way; counted out however it ends.
+struct Shaking(Rc<Cell<usize>>);
+
+impl Shaking {
+    fn begin(count: &Rc<Cell<usize>>) -> Shaking {
+        count.set(count.get() + 1);
+        Shaking(count.clone())
+    }
+}
+
+impl Drop for Shaking {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// From a client's first datagram to the end of its connection.
+async fn open(
+    worker: Rc<Worker>,
+    incoming: quinn::Incoming,
+    local: SocketAddr,
+    shaking: Shaking,
+    admitted: Admitted,
+) {
+    let timer = worker.timers.timer();
+    timer.set(worker.settings.handshake_timeout_ms);
+    let Some((quic, library, over)) = until(&timer, pin!(handshake(&worker, incoming))).await.flatten()
+    else {
+        return worker.counters.handshake_failures.add(1);
+    };
+    worker.counters.handshakes.add(1);
+    worker.counters.http3_connections.add(1);
+    let client = Client {
+        peer: quic.remote_address(),
+        local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
+        tls: Some(tls_info(&quic)),
+        connection: worker.counters.accepted.get(),
+    };
+    let streams = Rc::new(Streams {
+        peer: RefCell::new(Rc::new(Peer::new(&worker, client, None))),
+        open: Cell::new(0),
+        last_end_ms: Cell::new(clock::now().mono_ms()),
+        abandoned: Cell::new(0),
+        is_early: Cell::new(over.is_some()),
+        handshake_over: Notify::new(),
+        quic,
+        worker: worker.clone(),
+    });
+    if let Some(over) = over {
+        let streams = streams.clone();
+        tokio::task::spawn_local(async move {
+            over.await;
+            streams.is_early.set(false);
+            streams.handshake_over.notify_waiters();
+            drop(shaking);
+        });
+    } else {
+        drop(shaking);
+    }
+    Driver { library, timer, streams, is_leaving: false }.run().await;
+    // What closes it is sent by a task of the library's, which the worker must not end before.
+    worker.timers.clone().sleep(GOODBYE_MS).await;
+    drop(admitted);
+}
+
+/// A connection, and what tells that its handshake is over where that was not waited for.
+type Shaken = (quinn::Connection, Library<h3_quinn::Connection, Bytes>, Option<ZeroRttAccepted>);
+
+async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken> {
+    let shaken = connect(incoming, worker.settings.http3.early_data).await;
+    let (quic, over) = shaken.inspect_err(|error| tracing::debug!(%error, "http3 handshake failed")).ok()?;
+    let head_bytes_max = worker.settings.request_head.head_bytes_max as u64;
+    let library = h3::server::builder()
+        .max_field_section_size(head_bytes_max)
+        .send_grease(false)
+        .build(h3_quinn::Connection::new(quic.clone()))
+        .await
+        .ok()?;
+    Some((quic, library, over))
+}
+
+async fn connect(
+    incoming: quinn::Incoming,
+    takes_early: bool,
+) -> Result<(quinn::Connection, Option<ZeroRttAccepted>), quinn::ConnectionError> {
+    let mut connecting = incoming.accept()?;
+    if !takes_early {
+        return Ok((connecting.await?, None));
+    }
+    connecting.handshake_data().await?;
+    match connecting.into_0rtt() {
+        Ok((quic, over)) => Ok((quic, Some(over))),
+        Err(connecting) => Ok((connecting.await?, None)),
+    }
+}
+
+/// What the handshake told. The library does not tell suite and group.
+fn tls_info(quic: &quinn::Connection) -> TlsInfo {
+    let data = quic.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    TlsInfo {
+        sni: data.and_then(|data| data.server_name).map(String::into_boxed_str),
+        version: "TLSv1.3",
+        ..TlsInfo::default()
+    }
+}
+
+/// A connection's streams that are being served, and what they share.
+struct Streams {
+    worker: Rc<Worker>,
+    quic: quinn::Connection,
+    peer: RefCell<Rc<Peer>>,
+    open: Cell<usize>,
+    last_end_ms: Cell<u64>,
+    /// Requests the client took back, less those it did not.
+    abandoned: Cell<u32>,
+    /// The handshake is not over: what comes may be a copy of what came before.
+    is_early: Cell<bool>,
+    handshake_over: Notify,
+}
+
+impl Streams {
+    /// Who asks, at the address asked from: a connection outlives the address it was made from.
+    fn peer(&self) -> Rc<Peer> {
+        let mut peer = self.peer.borrow_mut();
+        let address = self.quic.remote_address();
+        if peer.client.peer != address {
+            let client = Client { peer: address, ..peer.client.clone() };
+            *peer = Rc::new(Peer::new(&self.worker, client, None));
+        }
+        peer.clone()
+    }
+
+    /// Lets a request pass that may be a copy, if it changes nothing, and holds others until it is none
+    /// (RFC 8470 §3).
+    async fn admit(&self, request: &mut Request<()>) {
+        if !self.is_early.get() {
+            return;
+        }
+        if request.method().is_safe() {
+            request.headers_mut().insert("early-data", HeaderValue::from_static("1"));
+            return;
+        }
+        while self.is_early.get() {
+            self.handshake_over.notified().await;
+        }
+    }
+
+    fn ended(&self, is_abandoned: bool) {
+        let abandoned = self.abandoned.get();
+        self.abandoned.set(if is_abandoned { abandoned + 1 } else { abandoned.saturating_sub(1) });
+    }
+}
+
+/// Counts a stream out, however it ends.
+struct Entered(Rc<Streams>);
+
+impl Entered {
+    fn new(streams: &Rc<Streams>) -> Entered {
+        streams.open.set(streams.open.get() + 1);
+        Entered(streams.clone())
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.last_end_ms.set(clock::now().mono_ms());
+        if std::thread::panicking() {
+            self.0.worker.counters.panics.add(1);
+        }
+    }
+}
+
+struct Driver {
+    library: Library<h3_quinn::Connection, Bytes>,
+    timer: Timer,
+    streams: Rc<Streams>,
+    /// The client was told that no further stream will be served.
+    is_leaving: bool,
+}
+
+enum Event {
+    Stream(Box<Resolver>),
+    Over(Option<ConnectionError>),
+    /// The worker drains, or a deadline has passed.
+    Look,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let worker = self.streams.worker.clone();
+        self.timer.set(worker.settings.idle_timeout_ms);
+        loop {
+            match self.next().await {
+                Event::Stream(resolver) => self.serve(*resolver),
+                Event::Over(error) => {
+                    return error.iter().for_each(|error| note(&worker, error));
+                }
+                Event::Look if self.look().await => return,
+                Event::Look => {}
+            }
+            if self.streams.abandoned.get() > worker.settings.http2.patience {
+                worker.counters.http3_floods.add(1);
+                return self.streams.quic.close(EXCESSIVE_LOAD, b"too many requests taken back");
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Event {
+        let Driver { library, timer, streams, is_leaving } = self;
+        let mut accepting = pin!(library.accept());
+        poll_fn(|cx| {
+            if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
+                return Poll::Ready(match accepted {
+                    Ok(Some(resolver)) => Event::Stream(Box::new(resolver)),
+                    Ok(None) => Event::Over(None),
+                    Err(error) => Event::Over(Some(error)),
+                });
+            }
+            let drains = streams.worker.draining.get() && !*is_leaving;
+            if timer.is_over(cx) || drains { Poll::Ready(Event::Look) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Whether the connection is over: nobody asks, or the worker drains.
+    async fn look(&mut self) -> bool {
+        let worker = self.streams.worker.clone();
+        let now_ms = clock::now().mono_ms();
+        let is_idle = self.streams.open.get() == 0;
+        let idle_ms = if is_idle { now_ms.saturating_sub(self.streams.last_end_ms.get()) } else { 0 };
+        if self.is_leaving {
+            // Closing destroys what is on its way, and the client does not say that all has come.
+            self.timer.set(LOOK_MS);
+            return is_idle && idle_ms >= LINGER_MS;
+        }
+        let left_ms = worker.settings.idle_timeout_ms.saturating_sub(idle_ms);
+        if left_ms > 0 && !worker.draining.get() {
+            self.timer.set(left_ms);
+            return false;
+        }
+        self.is_leaving = true;
+        self.timer.set(LOOK_MS);
+        // All that was accepted is served, and the next is not: its number is what the client is told.
+        self.library.shutdown(1).await.is_err()
+    }
+
+    fn serve(&mut self, mut resolver: Resolver) {
+        if self.is_leaving {
+            // It may be asked again elsewhere (RFC 9114 §5.2).
+            return h3::quic::SendStream::<Bytes>::reset(
+                &mut resolver.frame_stream,
+                Code::H3_REQUEST_REJECTED.value(),
+            );
+        }
+        let entered = Entered::new(&self.streams);
+        tokio::task::spawn_local(async move {
+            resolve(&entered.0, resolver).await;
+            drop(entered);
+        });
+    }
+}
+
+/// Counts a connection that ended for what the client did wrong.
+fn note(worker: &Worker, error: &ConnectionError) {
+    if let ConnectionError::Local { .. } = error {
+        worker.counters.http3_faults.add(1);
+        tracing::debug!(%error, "http3 connection failed");
+    }
+}
+
+/// One stream from its first byte to its end.
+async fn resolve(streams: &Rc<Streams>, resolver: Resolver) {
+    let worker = &streams.worker;
+    let timer = worker.timers.timer();
+    timer.set(worker.settings.head_timeout_ms);
+    match until(&timer, pin!(resolver.resolve_request())).await {
+        Some(Ok((mut request, stream))) => {
+            streams.admit(&mut request).await;
+            exchange(streams, request, stream, timer).await;
+        }
+        // The library has said what was wrong.
+        Some(Err(_)) | None => streams.ended(true),
+    }
+}
+
+/// One stream from its head to its end.
+async fn exchange(streams: &Rc<Streams>, request: Request<()>, stream: Incoming, timer: Timer) {
+    let worker = streams.worker.clone();
+    let (sender, receiver) = stream.split();
+    let outgoing = Rc::<Outgoing>::default();
+    let sending = {
+        let (entered, outgoing, quic) = (Entered::new(streams), outgoing.clone(), streams.quic.clone());
+        let stall_ms = worker.settings.send_timeout_ms;
+        async move {
+            send_all(sender, outgoing, quic, timer, stall_ms).await;
+            drop(entered);
+        }
+    };
+    tokio::task::spawn_local(sending);
+    let mut duplex = Duplex::new(receiver, outgoing.clone(), length(&request));
+    // Nearly always it is known by now whether a body follows.
+    let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
+    let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();
+    let mut conn = Connection::of(worker.clone(), streams.peer(), Stream::Http3(Box::new(duplex)));
+    let mut head = worker.take_request();
+    let mut text = worker.buffers.take_text();
+    let limits = &worker.settings.request_head;
+    let read = heads::read_request(&request, has_ended, limits, &mut text, &mut head);
+    worker.buffers.give_text(text);
+    match read {
+        Ok(()) => {
+            head.version = Version::Http3;
+            take_early(&mut conn, &mut head).await;
+            set_deadline(&mut conn, &head);
+            serve::exchange(&mut conn, head).await
+        }
+        Err(error) => serve::refuse(&mut conn, Kind::Head(error)).await,
+    };
+    conn.inbox.release(&worker.buffers);
+    let Stream::Http3(duplex) = &mut conn.stream else { return };
+    streams.ended(!duplex.is_finished() || outgoing.is_broken());
+    if !duplex.is_finished() {
+        duplex.reset();
+    }
+}
+
+/// How long the head says the body is; what cannot be read is refused with the head.
+fn length(request: &Request<()>) -> Option<u64> {
+    let value = request.headers().get(http::header::CONTENT_LENGTH)?;
+    value.to_str().ok()?.parse().ok()
+}

@@ -1,0 +1,205 @@
+//! One stream of an HTTP/3 connection as bytes in and bytes out: the bodies. Heads and trailers go beside them.
+//!
+//! The client's window is opened again only as bytes are taken, so what waits here is bounded by it. Knows
+//! nothing of exchanges.
+
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use h3::server::RequestStream;
+
+use super::outgoing::Outgoing;
+use crate::buffer::{Buffers, Inbox};
+use crate::fault::Kind;
+use crate::http2::heads;
+use crate::timers::Timer;
+
+/// The library's half of a stream that receives.
+pub(super) type Receiver = RequestStream<h3_quinn::RecvStream, Bytes>;
+
+/// A stream that carries a client's request.
+pub(crate) struct Duplex {
+    incoming: Receiver,
+    /// What came of the body and was not taken.
+    waiting: Bytes,
+    /// What is still to come of it, where the head says how long it is.
+    left_bytes: Option<u64>,
+    trailers: Vec<u8>,
+    /// The body is over, and its trailers are still to come.
+    has_data_ended: bool,
+    has_ended: bool,
+    outgoing: Rc<Outgoing>,
+    is_last: bool,
+    is_finished: bool,
+    deadline: Option<Timer>,
+}
+
+impl Duplex {
+    /// `length` is what the head says of the body's.
+    pub(super) fn new(incoming: Receiver, outgoing: Rc<Outgoing>, length: Option<u64>) -> Duplex {
+        Duplex {
+            incoming,
+            waiting: Bytes::new(),
+            left_bytes: length,
+            trailers: Vec::new(),
+            has_data_ended: false,
+            has_ended: false,
+            outgoing,
+            is_last: false,
+            is_finished: false,
+            deadline: None,
+        }
+    }
+
+    /// Whether the client has said all it has to say and all of it was taken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended && self.waiting.is_empty()
+    }
+
+    /// Whether all was sent that there was to send.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Whether trailers came behind the body.
+    pub(crate) fn has_trailers(&self) -> bool {
+        !self.trailers.is_empty()
+    }
+
+    /// The trailers that came behind the body.
+    pub(crate) fn take_trailers(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.trailers)
+    }
+
+    /// Ready when something of the body waits or it has ended.
+    ///
+    /// The head's length is held against the body: an endpoint that believes the one must not get the other.
+    pub(super) fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.waiting.is_empty() && !self.has_ended {
+            if self.has_data_ended {
+                let trailers = ready!(self.incoming.poll_recv_trailers(cx)).map_err(io::Error::other)?;
+                self.trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
+                self.has_ended = true;
+                continue;
+            }
+            let data = ready!(self.incoming.poll_recv_data(cx)).map_err(io::Error::other)?;
+            let data = data.map(|mut data| data.copy_to_bytes(data.remaining()));
+            let Some(data) = data else {
+                if self.left_bytes.is_some_and(|left| left > 0) {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                self.has_data_ended = true;
+                continue;
+            };
+            if let Some(left) = &mut self.left_bytes {
+                *left = left.checked_sub(data.len() as u64).ok_or(io::ErrorKind::InvalidData)?;
+            }
+            self.waiting = data;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes what came into the inbox; 0 is the end.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Inbox,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_incoming(cx))?;
+        if self.waiting.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let room = inbox.room(buffers);
+        let count = room.len().min(self.waiting.len());
+        room[..count].copy_from_slice(&self.waiting[..count]);
+        self.waiting.advance(count);
+        inbox.filled(count);
+        // Whether that was the end is known only by asking for more.
+        if let Poll::Ready(Err(error)) = self.poll_incoming(cx) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Says that the next bytes written are the last.
+    pub(crate) fn expect_end(&mut self) {
+        self.is_last = true;
+    }
+
+    /// Takes as much as there is room for.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        let count = ready!(self.outgoing.poll_room(cx))?.min(wanted);
+        let mut data = BytesMut::with_capacity(count);
+        for slice in slices {
+            let taken = slice.len().min(count - data.len());
+            data.extend_from_slice(&slice[..taken]);
+        }
+        if count > 0 {
+            self.outgoing.send(data.freeze());
+        }
+        if self.is_last && count == wanted && !self.is_finished {
+            self.is_finished = true;
+            self.outgoing.end();
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Ends what we send, with trailers if there are any, given as field lines.
+    pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_finished, true) {
+            return Ok(());
+        }
+        if !trailers.is_empty() {
+            self.outgoing.send_trailers(heads::trailers(trailers));
+        }
+        self.outgoing.end();
+        Ok(())
+    }
+
+    /// Gives the stream up: the client is told that what it got is not whole.
+    pub(crate) fn reset(&mut self) {
+        self.is_finished = true;
+        self.outgoing.give_up();
+    }
+
+    /// Answers the client with a head of HTTP/1 text, interim or final; `ends` says that no body follows.
+    pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<()> {
+        if self.outgoing.is_broken() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let head = heads::response(text).ok_or(io::ErrorKind::InvalidData)?;
+        let is_interim = head.status().is_informational();
+        self.outgoing.send_head(head);
+        if ends && !is_interim {
+            self.is_finished = true;
+            self.outgoing.end();
+        }
+        Ok(())
+    }
+
+    /// Why the client waits no more, if so: it takes nothing more, its connection is lost, or the time it gave
+    /// has passed.
+    pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {
+        if self.is_finished {
+            return None;
+        }
+        if self.outgoing.is_broken() {
+            return Some(Kind::ClientGone);
+        }
+        self.outgoing.wait(cx);
+        self.deadline.as_ref().filter(|deadline| deadline.is_over(cx)).map(|_| Kind::Deadline)
+    }
+
+    /// How long the client waits for all of its answer.
+    pub(crate) fn set_deadline(&mut self, deadline: Timer) {
+        self.deadline = Some(deadline);
+    }
+}

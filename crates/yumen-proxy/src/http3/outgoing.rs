@@ -1,0 +1,184 @@
+//! What is sent on one stream, in order: heads, data, trailers, an end.
+//!
+//! The exchange puts it here as far as there is room; a task of the stream's own gives it to the library, which
+//! takes it as the client's windows open. Knows no exchange.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h3::error::{Code, StreamError};
+use h3::server::RequestStream;
+use http::{HeaderMap, Response};
+
+use crate::timers::Timer;
+
+/// What a stream may hold for a client that does not take it.
+const QUEUED_BYTES_MAX: usize = 64 * 1024;
+
+/// The library's half of a stream that sends.
+pub(super) type Sender = RequestStream<h3_quinn::SendStream<Bytes>, Bytes>;
+
+enum Piece {
+    Head(Response<()>),
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+/// What waits to be sent on a stream.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    pieces: RefCell<VecDeque<Piece>>,
+    queued_bytes: Cell<usize>,
+    /// Nothing more can be sent: the client does not take it, or its connection is lost.
+    is_broken: Cell<bool>,
+    /// The client shall be told that what it got is not whole.
+    is_given_up: Cell<bool>,
+    writer: RefCell<Option<Waker>>,
+    sender: RefCell<Option<Waker>>,
+}
+
+impl Outgoing {
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
+    pub(super) fn send_head(&self, head: Response<()>) {
+        self.push(Piece::Head(head));
+    }
+
+    pub(super) fn send_trailers(&self, trailers: HeaderMap) {
+        self.push(Piece::Trailers(trailers));
+    }
+
+    pub(super) fn end(&self) {
+        self.push(Piece::End);
+    }
+
+    pub(super) fn give_up(&self) {
+        self.is_given_up.set(true);
+        wake(&self.sender);
+    }
+
+    /// How many more bytes there is room for.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.is_broken.get() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        match QUEUED_BYTES_MAX.saturating_sub(self.queued_bytes.get()) {
+            0 => {
+                self.wait(cx);
+                Poll::Pending
+            }
+            room => Poll::Ready(Ok(room)),
+        }
+    }
+
+    pub(super) fn send(&self, data: Bytes) {
+        self.queued_bytes.set(self.queued_bytes.get() + data.len());
+        self.push(Piece::Data(data));
+    }
+
+    /// Wakes the exchange when there is room again or nothing more can be sent.
+    pub(super) fn wait(&self, cx: &mut Context<'_>) {
+        *self.writer.borrow_mut() = Some(cx.waker().clone());
+    }
+
+    fn push(&self, piece: Piece) {
+        self.pieces.borrow_mut().push_back(piece);
+        wake(&self.sender);
+    }
+
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        if self.is_given_up.get() {
+            return Poll::Ready(None);
+        }
+        if let Some(piece) = self.pieces.borrow_mut().pop_front() {
+            return Poll::Ready(Some(piece));
+        }
+        *self.sender.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn break_off(&self) {
+        self.is_broken.set(true);
+        self.pieces.borrow_mut().clear();
+        wake(&self.writer);
+    }
+}
+
+fn wake(waker: &RefCell<Option<Waker>>) {
+    let waker = waker.borrow_mut().take();
+    waker.into_iter().for_each(Waker::wake);
+}
+
+/// Sends what is put into `outgoing` until its end, until it is given up or the connection is lost; `stall_ms`
+/// is how long a client may take nothing.
+pub(super) async fn send_all(
+    mut sender: Sender,
+    outgoing: Rc<Outgoing>,
+    connection: quinn::Connection,
+    timer: Timer,
+    stall_ms: u64,
+) {
+    let mut lost = pin!(connection.closed());
+    loop {
+        let next = poll_fn(|cx| match lost.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => outgoing.poll_next(cx),
+        });
+        let Some(piece) = next.await else { break };
+        let (bytes, is_end) = match &piece {
+            Piece::Data(data) => (data.len(), false),
+            piece => (0, matches!(piece, Piece::End)),
+        };
+        timer.set(stall_ms);
+        let sent = step(&mut sender, piece, &outgoing, &timer).await;
+        timer.set(0);
+        if !matches!(sent, Some(Ok(()))) {
+            break;
+        }
+        if is_end {
+            return;
+        }
+        outgoing.queued_bytes.set(outgoing.queued_bytes.get() - bytes);
+        wake(&outgoing.writer);
+    }
+    // Dropping it would tell the client that all has been said.
+    sender.stop_stream(Code::H3_INTERNAL_ERROR);
+    outgoing.break_off();
+}
+
+/// One piece; `None` where the client does not take it in time or the stream is given up.
+async fn step(
+    sender: &mut Sender,
+    piece: Piece,
+    outgoing: &Outgoing,
+    timer: &Timer,
+) -> Option<Result<(), StreamError>> {
+    let mut sending = pin!(async {
+        match piece {
+            Piece::Head(head) => sender.send_response(head).await,
+            Piece::Data(data) => sender.send_data(data).await,
+            Piece::Trailers(trailers) => sender.send_trailers(trailers).await,
+            Piece::End => sender.finish().await,
+        }
+    });
+    poll_fn(|cx| {
+        if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
+            return Poll::Ready(Some(sent));
+        }
+        if outgoing.is_given_up.get() || timer.is_over(cx) {
+            return Poll::Ready(None);
+        }
+        *outgoing.sender.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await
+}

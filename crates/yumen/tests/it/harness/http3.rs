@@ -1,0 +1,119 @@
+//! A client of HTTP/3 for tests, by the same libraries the gateway uses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Request};
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::http2::Answer;
+
+type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+type Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
+
+/// A client and its one connection.
+pub(crate) struct Http3Client {
+    pub(crate) endpoint: quinn::Endpoint,
+    pub(crate) quic: quinn::Connection,
+    pub(crate) sender: Sender,
+    /// How the connection ended.
+    pub(crate) driver: tokio::task::JoinHandle<h3::error::ConnectionError>,
+}
+
+impl Http3Client {
+    /// Connects for a name that this authority must have vouched for.
+    pub(crate) async fn connect(
+        address: SocketAddr,
+        name: &str,
+        authority: &str,
+    ) -> Result<Http3Client, quinn::ConnectionError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        tls.enable_early_data = true;
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+        let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        endpoint.set_default_client_config(config);
+        let quic = endpoint.connect(address, name).unwrap().await?;
+        Ok(Http3Client::over(endpoint, quic).await)
+    }
+
+    /// Comes back to where it was before, and asks at once; `None` where it was not told how.
+    pub(crate) async fn again(&self, address: SocketAddr, name: &str) -> Option<Http3Client> {
+        let connecting = self.endpoint.connect(address, name).unwrap();
+        let (quic, _) = connecting.into_0rtt().ok()?;
+        Some(Http3Client::over(self.endpoint.clone(), quic).await)
+    }
+
+    async fn over(endpoint: quinn::Endpoint, quic: quinn::Connection) -> Http3Client {
+        let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();
+        let driver = tokio::spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
+        Http3Client { endpoint, quic, sender, driver }
+    }
+
+    /// Asks from another port from now on, as a client does whose network changes.
+    pub(crate) fn move_away(&self) -> SocketAddr {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        self.endpoint.rebind(socket).unwrap();
+        self.endpoint.local_addr().unwrap()
+    }
+
+    pub(crate) async fn begin(&self, request: Request<()>) -> Stream {
+        self.sender.clone().send_request(request).await.expect("a request")
+    }
+
+    /// Sends a body and trailers, if there are any, while the answer is read.
+    pub(crate) async fn ask_with(
+        &self,
+        request: Request<()>,
+        body: &[u8],
+        trailers: Option<HeaderMap>,
+    ) -> Result<Answer, h3::error::StreamError> {
+        let (mut sender, mut receiver) = self.begin(request).await.split();
+        let body = Bytes::copy_from_slice(body);
+        let sending = async {
+            // What becomes of the body, the answer tells.
+            if !body.is_empty() && sender.send_data(body).await.is_err() {
+                return;
+            }
+            if let Some(trailers) = trailers {
+                let _ = sender.send_trailers(trailers).await;
+            }
+            let _ = sender.finish().await;
+        };
+        let reading = async {
+            let (head, ()) = receiver.recv_response().await?.into_parts();
+            let mut body = Vec::new();
+            while let Some(mut data) = receiver.recv_data().await? {
+                let count = data.remaining();
+                body.extend_from_slice(&data.copy_to_bytes(count));
+            }
+            let trailers = receiver.recv_trailers().await?.unwrap_or_default();
+            Ok(Answer { status: head.status.as_u16(), fields: head.headers, body, trailers })
+        };
+        tokio::join!(sending, reading).1
+    }
+
+    pub(crate) async fn ask(&self, request: Request<()>, body: &[u8]) -> Answer {
+        self.ask_with(request, body, None).await.expect("an answer")
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask(request("GET", path), b"").await
+    }
+}
+
+/// A request to the gateway.
+pub(crate) fn request(method: &str, path: &str) -> Request<()> {
+    Request::builder().method(method).uri(format!("https://a.test{path}")).body(()).unwrap()
+}

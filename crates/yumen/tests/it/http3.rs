@@ -1,0 +1,339 @@
+//! HTTP/3 from outside: bodies both ways, moving clients, ends of all kinds.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use h3::error::Code;
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use crate::harness::certs::{self, Authority};
+use crate::harness::http2::{self, Http2Upstream};
+use crate::harness::http3::{Http3Client, request};
+use crate::harness::upstream::{Gate, respond};
+use crate::harness::{Gateway, Options, Upstream, eventually, noise, run};
+
+/// A gateway that speaks HTTP/3 for `a.test`, and who vouches for it.
+struct World {
+    gateway: Gateway,
+    authority: Authority,
+}
+
+impl World {
+    fn start(routes: Value, workers: u32, more: &str) -> World {
+        World::with(routes, workers, more, &json!({}))
+    }
+
+    /// `ssl` is what the certificate says beside its names.
+    fn with(routes: Value, workers: u32, more: &str, ssl: &Value) -> World {
+        let authority = Authority::new("known");
+        let pair = authority.sign("a", &["a.test"], certs::ecdsa());
+        let mut object = json!({ "id": "a", "cert": pair.cert, "key": pair.key, "snis": ["a.test"] });
+        object.as_object_mut().unwrap().extend(ssl.as_object().unwrap().clone());
+        let any = "address: '127.0.0.1:0'";
+        let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n{more}");
+        let options = Options { node: &node, own_listeners: true, workers, ..Options::default() };
+        let gateway = Gateway::with(&json!({ "routes": routes, "ssls": [object] }), &options);
+        World { gateway, authority }
+    }
+
+    async fn client(&self) -> Http3Client {
+        self.try_client().await.expect("a handshake")
+    }
+
+    async fn try_client(&self) -> Result<Http3Client, quinn::ConnectionError> {
+        Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert).await
+    }
+}
+
+fn echo_http1() -> Upstream {
+    Upstream::start(|request, stream| respond(stream, 200, "X-Version: 1\r\n", &request.body))
+}
+
+#[test]
+fn bodies_of_all_sizes_go_both_ways_to_upstreams_of_both_versions() {
+    let (old, new) = (echo_http1(), Http2Upstream::echo());
+    let world = World::start(
+        json!([
+            { "id": "1", "uri": "/1", "upstream": old.alone() },
+            { "id": "2", "uri": "/2", "upstream": new.alone() },
+        ]),
+        2,
+        "",
+    );
+    http2::run(async {
+        let client = world.client().await;
+        for (path, version) in [("/1", "1"), ("/2", "2")] {
+            for size in [0, 1, 16_385, 300_000, 3_000_000] {
+                let body = noise(size);
+                let answer = client.ask(request("POST", path), &body).await;
+                assert!(answer.status == 200 && answer.body == body, "to {version}, {size}");
+                assert_eq!(answer.field("x-version"), version);
+            }
+        }
+        let head = client.ask(request("HEAD", "/1"), b"").await;
+        assert_eq!((head.status, head.body.len(), head.field("content-length")), (200, 0, "0"));
+    });
+    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
+    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+}
+
+#[test]
+fn many_streams_are_served_at_once() {
+    let upstream = echo_http1();
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 2, "");
+    http2::run(async {
+        let client = world.client().await;
+        let bodies: Vec<Vec<u8>> = (0..300).map(|count| noise(count * 100)).collect();
+        let asking = bodies.iter().map(|body| client.ask(request("POST", "/"), body));
+        let answers = futures(asking).await;
+        for (answer, body) in answers.iter().zip(&bodies) {
+            assert!(answer.status == 200 && answer.body == *body, "{}", body.len());
+        }
+    });
+}
+
+/// All of them, begun in order.
+async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (one, output) in &mut waiting {
+            if output.is_none()
+                && let std::task::Poll::Ready(ready) = one.as_mut().poll(cx)
+            {
+                *output = Some(ready);
+            }
+        }
+        match waiting.iter().all(|(_, output)| output.is_some()) {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    waiting.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+#[test]
+fn the_protocol_is_told_to_plugins_logs_and_clients() {
+    let mocking = json!({ "mocking": { "response_example": "$server_protocol $scheme $ssl_server_name" } });
+    let upstream = Upstream::echo("up");
+    let routes = json!([
+        { "id": "1", "uri": "/mock", "plugins": mocking },
+        { "id": "2", "uri": "/up", "upstream": upstream.alone() },
+    ]);
+    let world = World::start(routes, 2, "logs: {access: {enabled: true, path: '-', format: combined}}\n");
+    http2::run(async {
+        let client = world.client().await;
+        let answer = client.get("/mock").await;
+        assert_eq!(answer.text(), "HTTP/3.0 https a.test");
+        assert_eq!(answer.field("alt-svc"), "", "who speaks it needs not be told");
+        let seen: Value = serde_json::from_slice(&client.get("/up").await.body).unwrap();
+        assert_eq!(seen["fields"]["host"], "a.test");
+        assert_eq!(seen["fields"]["x-forwarded-proto"], "https");
+        assert_eq!(seen["fields"].get("transfer-encoding"), None, "a request without a body stays one");
+    });
+    eventually("the request is logged", 10, || {
+        world.gateway.lines().iter().any(|line| line.contains("\"GET /up HTTP/3.0\" 200"))
+    });
+    let address = world.gateway.https;
+    for version in ["--http1.1", "--http2"] {
+        let (_, out, err) = run("curl", &["-sSik", version, "-m", "20", &format!("https://{address}/up")]);
+        let told = format!("alt-svc: h3=\":{}\"; ma=86400", address.port());
+        assert!(out.to_ascii_lowercase().contains(&told), "{out}{err}");
+    }
+    let plain = world.gateway.get("/mock");
+    assert_eq!(plain.field("alt-svc"), None, "nobody is told in the clear");
+}
+
+#[test]
+fn trailers_go_both_ways() {
+    let upstream = Http2Upstream::echo();
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 2, "");
+    http2::run(async {
+        let client = world.client().await;
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", "7".parse().unwrap());
+        let answer = client.ask_with(request("POST", "/"), b"abc", Some(trailers)).await.unwrap();
+        assert_eq!((answer.text().as_str(), &answer.trailers["x-sum"]), ("abc", &"7".parse().unwrap()));
+    });
+}
+
+#[test]
+fn a_connection_goes_on_when_its_client_moves() {
+    let upstream = Upstream::start(|request, stream| {
+        let told = request.field("x-real-ip").unwrap_or("").to_owned();
+        respond(stream, 200, "", &[told.as_bytes(), b" ", &request.body].concat())
+    });
+    let mocking = json!({ "mocking": { "response_example": "$remote_port" } });
+    let routes = json!([
+        { "id": "1", "uri": "/port", "plugins": mocking },
+        { "id": "2", "uri": "/*", "upstream": upstream.alone() },
+    ]);
+    // More workers than processors: most moves lead to another one's socket.
+    let world = World::start(routes, 4, "");
+    http2::run(async {
+        let client = world.client().await;
+        let body = noise(100_000);
+        for _ in 0..8 {
+            let now: SocketAddr = client.move_away();
+            let answer = client.ask(request("POST", "/"), &body).await;
+            assert!(answer.status == 200 && answer.body[10..] == body, "{:?}", &answer.body[..10]);
+            assert_eq!(client.get("/port").await.text(), now.port().to_string());
+        }
+    });
+    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
+}
+
+#[test]
+fn a_body_that_is_not_as_long_as_its_head_says_does_not_reach_the_endpoint_as_whole() {
+    let upstream = echo_http1();
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        for (told, body) in [("3", "POST /smuggled HTTP/1.1\r\n\r\n"), ("9", "short")] {
+            let mut request = request("POST", "/");
+            request.headers_mut().insert("content-length", told.parse().unwrap());
+            let answer = client.ask_with(request, body.as_bytes(), None).await;
+            assert!(answer.as_ref().is_err() || answer.as_ref().unwrap().status >= 400, "{answer:?}");
+        }
+        assert_eq!(client.get("/after").await.status, 200, "the connection is not to blame");
+    });
+}
+
+#[test]
+fn an_answer_that_breaks_off_does_not_look_whole() {
+    let upstream = Upstream::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome");
+        false
+    });
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        let answer = client.ask_with(request("GET", "/"), b"", None).await;
+        match answer {
+            Err(h3::error::StreamError::RemoteTerminate { code, .. }) => {
+                assert_eq!(code, Code::H3_INTERNAL_ERROR);
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn what_is_too_large_or_unknown_is_refused_and_the_connection_lives_on() {
+    let upstream = echo_http1();
+    let routes = json!([{ "id": "1", "uri": "/up", "upstream": upstream.alone() }]);
+    let world = World::start(routes, 1, "limits: {body_bytes: 1000, fields: 60}\n");
+    http2::run(async {
+        let client = world.client().await;
+        assert_eq!(client.get("/none").await.status, 404);
+        let mut large = request("GET", "/up");
+        for i in 0..70 {
+            let name: http::HeaderName = format!("x-{i}").parse().unwrap();
+            large.headers_mut().insert(name, "y".parse().unwrap());
+        }
+        assert_eq!(client.ask(large, b"").await.status, 431);
+        assert_eq!(client.ask(request("POST", "/up"), &noise(5000)).await.status, 413);
+        assert_eq!(client.ask(request("POST", "/up"), &noise(500)).await.status, 200);
+    });
+}
+
+#[test]
+fn requests_in_flight_are_answered_when_the_gateway_ends() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        if request.target == "/slow" {
+            waits.pass();
+        }
+        respond(stream, 200, "", &noise(200_000))
+    });
+    let mut world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 2, "");
+    http2::run(async {
+        let client = world.client().await;
+        assert_eq!(client.get("/quick").await.status, 200);
+        let slow = client.get("/slow");
+        let ending = async {
+            // The request is on its way first.
+            while upstream.requests() < 2 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            world.gateway.terminate();
+            // New clients are told to go elsewhere.
+            while world.try_client().await.is_ok() {}
+            gate.open();
+        };
+        let (answer, ()) = tokio::join!(slow, ending);
+        assert!(answer.status == 200 && answer.body == noise(200_000));
+        let end = client.driver.await.unwrap();
+        assert!(end.is_h3_no_error(), "{end}");
+    });
+    assert_eq!(world.gateway.wait(60).code(), Some(0));
+}
+
+#[test]
+fn a_client_that_takes_back_all_it_asks_is_sent_away() {
+    let upstream = echo_http1();
+    let routes = json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]);
+    let world = World::start(routes, 1, "http2: {control_frames: 100}\n");
+    http2::run(async {
+        let client = world.client().await;
+        let mut sent = 0;
+        while client.quic.close_reason().is_none() && sent < 20_000 {
+            let Ok(mut stream) = client.sender.clone().send_request(request("POST", "/")).await else {
+                break;
+            };
+            stream.stop_stream(Code::H3_REQUEST_CANCELLED);
+            sent += 1;
+        }
+        match client.quic.closed().await {
+            quinn::ConnectionError::ApplicationClosed(close) => {
+                assert_eq!(close.error_code, Code::H3_EXCESSIVE_LOAD.value().try_into().unwrap());
+            }
+            other => panic!("{other}"),
+        }
+    });
+    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 1.0);
+}
+
+#[test]
+fn a_name_whose_certificate_asks_for_clients_is_not_served() {
+    let clients = Authority::new("clients");
+    let routes = json!([{ "id": "1", "uri": "/*", "plugins": { "mocking": { "response_example": "in" } } }]);
+    let world = World::with(routes, 1, "", &json!({ "client": { "ca": clients.cert } }));
+    http2::run(async {
+        assert!(world.try_client().await.is_err());
+    });
+    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 0.0);
+}
+
+#[test]
+fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing() {
+    let upstream = Upstream::echo("up");
+    let routes = json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]);
+    let early = |seen: &[u8]| {
+        let seen: Value = serde_json::from_slice(seen).unwrap();
+        seen["fields"].get("early-data").is_some()
+    };
+    for (more, is_wanted) in [("", false), ("http3: {early_data: true}\n", true)] {
+        let world = World::start(routes.clone(), 1, more);
+        let mut was_early = false;
+        http2::run(async {
+            let mut client = world.client().await;
+            assert_eq!(client.get("/").await.status, 200);
+            for _ in 0..20 {
+                let Some(again) = client.again(world.gateway.https, "a.test").await else { break };
+                let get = again.ask_with(request("GET", "/"), b"", None);
+                let post = again.ask_with(request("POST", "/"), b"x", None);
+                let (get, post) = tokio::join!(get, post);
+                if let (Ok(get), Ok(post)) = (get, post) {
+                    assert_eq!((get.status, post.status), (200, 200));
+                    assert!(!early(&post.body), "what changes something waits");
+                    was_early |= early(&get.body);
+                }
+                client = again;
+            }
+        });
+        assert_eq!(was_early, is_wanted, "{more}");
+    }
+}
