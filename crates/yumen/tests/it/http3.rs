@@ -1,8 +1,11 @@
 //! HTTP/3 from outside: bodies both ways, moving clients, ends of all kinds.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::{Buf, Bytes};
 use h3::error::Code;
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -90,6 +93,98 @@ fn many_streams_are_served_at_once() {
         for (answer, body) in answers.iter().zip(&bodies) {
             assert!(answer.status == 200 && answer.body == *body, "{}", body.len());
         }
+    });
+}
+
+/// Waits until a count has stood still for a while, and tells it.
+async fn settled(count: &AtomicUsize) -> usize {
+    let mut before = usize::MAX;
+    loop {
+        let now = count.load(Ordering::Acquire);
+        if now > 0 && now == before {
+            return now;
+        }
+        before = now;
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+}
+
+const LARGE: usize = 96 * 1024 * 1024;
+/// What the windows and the buffers of all sockets on the way hold at most, with room to spare.
+const HELD: usize = 48 * 1024 * 1024;
+
+#[test]
+fn an_answer_is_read_no_faster_than_the_client_takes_it() {
+    let written = Arc::<AtomicUsize>::default();
+    let counted = written.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
+        let _ = stream.write_all(head.as_bytes());
+        let piece = vec![b'x'; 64 * 1024];
+        (0..LARGE / piece.len()).all(|_| {
+            counted.fetch_add(piece.len(), Ordering::AcqRel);
+            stream.write_all(&piece).is_ok()
+        })
+    });
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        let mut stream = client.begin(request("GET", "/")).await;
+        stream.finish().await.unwrap();
+        assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+        let held = settled(&written).await;
+        assert!(held < HELD, "{held} bytes were taken of the endpoint");
+        let mut received = 0;
+        while let Some(data) = stream.recv_data().await.unwrap() {
+            received += data.remaining();
+        }
+        assert_eq!(received, LARGE);
+    });
+}
+
+#[test]
+fn a_body_is_taken_no_faster_than_the_endpoint_reads_it() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        waits.pass();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        let read = std::io::copy(&mut reader.take(LARGE as u64), &mut std::io::sink());
+        assert_eq!(read.unwrap(), LARGE as u64);
+        respond(&mut stream, 200, "", b"ok");
+    });
+    let nodes = json!({ "nodes": { address.to_string(): 1 } });
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": nodes }]), 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        let mut request = request("POST", "/");
+        request.headers_mut().insert("content-length", LARGE.into());
+        let (mut sender, mut receiver) = client.begin(request).await.split();
+        let taken = AtomicUsize::new(0);
+        let sending = async {
+            let piece = Bytes::from(vec![b'x'; 64 * 1024]);
+            for _ in 0..LARGE / piece.len() {
+                sender.send_data(piece.clone()).await.unwrap();
+                taken.fetch_add(piece.len(), Ordering::AcqRel);
+            }
+            sender.finish().await.unwrap();
+        };
+        let watching = async {
+            let held = settled(&taken).await;
+            gate.open();
+            held
+        };
+        let ((), held, answer) = tokio::join!(sending, watching, receiver.recv_response());
+        assert!(held < HELD, "{held} bytes were taken of the client");
+        assert_eq!(answer.unwrap().status(), 200);
     });
 }
 
