@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop;
 
 use crate::buffer::{Buffers, Inbox};
 use crate::http2::Duplex;
@@ -93,13 +94,24 @@ impl Tcp {
             return end.poll_read(cx, inbox.room(buffers));
         }
         loop {
-            if let Tcp::Registered(stream) = self {
+            if let Tcp::Registered(stream) = self
+                && (is_unread(stream) || !coop::has_budget_remaining())
+            {
                 ready!(stream.poll_read_ready(cx))?;
             }
-            let received = self.receive(inbox.room(buffers));
-            match received {
+            let room = inbox.room(buffers);
+            let room_bytes = room.len();
+            match self.receive(room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),
-                done => return Poll::Ready(done),
+                done => {
+                    // A peer that is never waited for leaves the worker to others now and then.
+                    if matches!(done, Ok(count) if count == room_bytes)
+                        && let Poll::Ready(turn) = coop::poll_proceed(cx)
+                    {
+                        turn.made_progress();
+                    }
+                    return Poll::Ready(done);
+                }
             }
         }
     }
@@ -160,6 +172,12 @@ impl Tcp {
         }
         send(self.fd()?, slices, SendFlags::MORE)
     }
+}
+
+/// Whether the reactor has heard of nothing to read. Cheaper than to poll it, which also leaves a waker.
+#[inline]
+fn is_unread(stream: &TcpStream) -> bool {
+    stream.try_io(Interest::READABLE, || Ok(())).is_err()
 }
 
 fn read_tls(
@@ -364,9 +382,8 @@ impl Stream {
     /// Whether an idle connection is still good: nothing has arrived, not even an end. Costs no
     /// system call, since the reactor has heard of anything that has.
     pub(crate) fn is_quiet(&self) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
         match self.tcp() {
-            Some(Tcp::Registered(tcp)) => tcp.poll_read_ready(&mut cx).is_pending(),
+            Some(Tcp::Registered(tcp)) => is_unread(tcp),
             #[cfg(test)]
             Some(Tcp::Memory(end)) => end.is_quiet(),
             _ => false,
