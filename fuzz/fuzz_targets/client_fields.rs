@@ -57,7 +57,7 @@ impl Coder for Gzip {
     }
 }
 
-/// A value of `Forwarded` and `X-Forwarded-For`, a line break, a value of `Accept-Encoding`.
+// A value of `Forwarded` and `X-Forwarded-For`, a line break, a value of `Accept-Encoding`.
 fuzz_target!(|data: &[u8]| {
     let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (addresses, accepts) = (&data[..at], data.get(at + 1..).unwrap_or_default());

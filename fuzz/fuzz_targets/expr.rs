@@ -32,7 +32,7 @@ impl Host for NoHost {
 const HEAD: &[u8] = b"POST /a?b=1&query=%7Ba%7D HTTP/1.1\r\nHost: a\r\nCookie: c=d\r\n\
     Content-Type: application/json\r\nContent-Length: 1\r\n\r\n";
 
-/// The rules, a line break, the body they are asked about.
+// The rules, a line break, the body they are asked about.
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (rules, body) = text.split_once('\n').unwrap_or((text, "{\"a\":[1]}"));

@@ -42,10 +42,7 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTls> {
     let mut rest = bytes;
     let mut gathered: Vec<u8> = Vec::new();
     loop {
-        if rest.first().is_some_and(|kind| *kind != RECORD_HANDSHAKE)
-            || rest.get(1).is_some_and(|major| *major != 3)
-            || gathered.first().is_some_and(|kind| *kind != MESSAGE_CLIENT_HELLO)
-        {
+        if gathered.first().is_some_and(|kind| *kind != MESSAGE_CLIENT_HELLO) {
             return Err(NotTls);
         }
         if let Some(length) = gathered.get(1..4) {
@@ -56,6 +53,12 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTls> {
             if gathered.len() >= 4 + length {
                 return Ok(Some(gathered[4..4 + length].to_vec()));
             }
+        }
+        // Only now, since what follows a whole message may be of another kind: early data, for one.
+        if rest.first().is_some_and(|kind| *kind != RECORD_HANDSHAKE)
+            || rest.get(1).is_some_and(|major| *major != 3)
+        {
+            return Err(NotTls);
         }
         let Some((header, after)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));

@@ -95,7 +95,7 @@ impl Tcp {
         }
         loop {
             if let Tcp::Registered(stream) = self
-                && (is_unread(stream) || !coop::has_budget_remaining())
+                && (has_nothing_to_read(stream) || !coop::has_budget_remaining())
             {
                 ready!(stream.poll_read_ready(cx))?;
             }
@@ -176,7 +176,7 @@ impl Tcp {
 
 /// Whether the reactor has heard of nothing to read. Cheaper than to poll it, which also leaves a waker.
 #[inline]
-fn is_unread(stream: &TcpStream) -> bool {
+fn has_nothing_to_read(stream: &TcpStream) -> bool {
     stream.try_io(Interest::READABLE, || Ok(())).is_err()
 }
 
@@ -383,7 +383,7 @@ impl Stream {
     /// system call, since the reactor has heard of anything that has.
     pub(crate) fn is_quiet(&self) -> bool {
         match self.tcp() {
-            Some(Tcp::Registered(tcp)) => is_unread(tcp),
+            Some(Tcp::Registered(tcp)) => has_nothing_to_read(tcp),
             #[cfg(test)]
             Some(Tcp::Memory(end)) => end.is_quiet(),
             _ => false,
