@@ -7,6 +7,7 @@ pub mod load_command;
 pub mod load_table;
 pub mod load_tsv;
 pub mod metric;
+pub mod quantity;
 pub mod record;
 pub mod report;
 pub mod report_command;

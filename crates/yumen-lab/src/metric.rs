@@ -5,8 +5,8 @@
 use serde::Serialize;
 use yumen_load::{Kind, Latency};
 
+use crate::quantity::Unit;
 use crate::record::{Connections, Role, Round, Target, TargetResult, Who};
-use crate::report::Unit;
 use crate::statistics::median;
 
 /// Fewer new connections than this for each request mean that connections were kept.

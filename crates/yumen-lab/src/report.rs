@@ -12,7 +12,6 @@ mod markdown;
 mod markup;
 mod sections;
 mod standing;
-mod unit;
 mod views;
 
 use anyhow::{Context as _, Result, ensure};
@@ -22,7 +21,6 @@ use crate::record::{FORMAT, Run};
 pub use build::build;
 pub(crate) use standing::p_value;
 pub use standing::{Comparison, standings};
-pub use unit::Unit;
 
 /// How a report is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use crate::metric::{Better, Metric};
-use crate::report::Unit;
+use crate::quantity::Unit;
 use crate::statistics::{
     Effect, Interval, PairedRatio, RankTest, Spread, Tail, cliffs_delta, interval_of_ratio, mann_whitney,
     smallest_p,

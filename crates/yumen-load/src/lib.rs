@@ -2,6 +2,7 @@
 //! Must not know gateways, scenarios or how results are shown.
 
 mod alarm;
+mod error;
 mod http1;
 mod http2;
 mod idle;
@@ -18,9 +19,9 @@ mod tls;
 mod upstream;
 mod worker;
 
+pub use error::LoadError;
 pub use machine::own_cost;
 pub use plan::{Kind, Plan, Protocol, TlsPlan, TlsVersion, WeightedUrl};
-pub use prepared::LoadError;
 pub use run::{Progress, run};
 pub use summary::{
     Connections, Errors, FORMAT, Generator, Idle, Latency, Machine, Percentile, RampStep, Second, Summary,

@@ -6,7 +6,7 @@ use std::fs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::prepared::LoadError;
+use crate::error::LoadError;
 use crate::summary::{Generator, Machine};
 
 /// Open files beside the connections.

@@ -8,6 +8,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
+use crate::error::LoadError;
 use crate::plan::{Kind, Plan, Protocol};
 use crate::tls;
 
@@ -16,33 +17,6 @@ const ORDER_MAX: usize = 4_000_000;
 /// Fields HTTP/2 has no place for: they describe a connection.
 const CONNECTION_FIELDS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
-
-/// Why a plan cannot be run.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A part of the plan makes no sense.
-    #[error("{0}")]
-    Plan(String),
-    /// A URL cannot be used.
-    #[error("{url}: {why}")]
-    Url {
-        /// As it was given.
-        url: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// TLS could not be set up.
-    #[error("TLS: {0}")]
-    Tls(String),
-    /// The system refused something the run needs.
-    #[error("{what}: {source}")]
-    System {
-        /// What was asked of it.
-        what: &'static str,
-        /// Its answer.
-        source: std::io::Error,
-    },
-}
 
 /// A scheme, host and port: what connections are made to.
 #[derive(Clone, Debug)]

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hdrhistogram::Histogram;
 
+use crate::error::LoadError;
 use crate::plan::{Kind, Plan, Protocol};
-use crate::prepared::{LoadError, Prepared};
+use crate::prepared::Prepared;
 use crate::summary::{Connections, FORMAT, Generator, Idle, RampStep, Second, Summary};
 use crate::tally::{Interval, Tally, latency};
 use crate::worker::{self, Shared};

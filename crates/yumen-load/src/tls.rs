@@ -15,8 +15,8 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
+use crate::error::LoadError;
 use crate::plan::{Plan, Protocol, TlsVersion};
-use crate::prepared::LoadError;
 use crate::summary::TlsFacts;
 
 /// Sessions kept for resumption, by server.

@@ -4,7 +4,7 @@
 //! timers and limits. Knows no route and no plugin.
 
 mod accept;
-mod duplex;
+pub(crate) mod duplex;
 pub(crate) mod heads;
 mod lanes;
 mod patience;

@@ -106,6 +106,8 @@ fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Re
     };
     let suites = rules.and_then(|rules| rules.suites.clone()).or(of_node);
     let versions = rules.and_then(|rules| rules.versions).unwrap_or(settings.versions);
+    // What the operator put in order is taken in that order.
+    let ours_first = suites.is_some() || !variant.clients_order;
     let builder = ServerConfig::builder_with_provider(
         suites.map_or_else(provider::provider, |suites| provider::with_suites(&suites)),
     )
@@ -118,7 +120,7 @@ fn server_config(shared: &Shared, variant: Variant, rules: Option<&Rules>) -> Re
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(resolver.clone());
-    config.ignore_client_order = !variant.clients_order;
+    config.ignore_client_order = ours_first;
     // Each connection takes one along to the next.
     config.send_tls13_tickets = 1;
     if !variant.streams {

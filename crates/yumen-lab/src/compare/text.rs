@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::{Outcome, Row};
-use crate::report::Unit;
+use crate::quantity::Unit;
 use crate::verdict::Decision;
 
 const HEADINGS: [&str; 9] =

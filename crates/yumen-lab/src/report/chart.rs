@@ -10,7 +10,7 @@ mod marker;
 mod scale;
 
 use super::markup::Markup;
-use super::unit::Unit;
+use crate::quantity::Unit;
 use crate::statistics::Interval;
 
 pub(crate) use marker::STYLES;

@@ -74,7 +74,7 @@ fn result_value(context: Context<'_>, case: &Case, target: &Target) -> Option<Va
 }
 
 fn unit_name(metric: Metric) -> &'static str {
-    use super::Unit;
+    use crate::quantity::Unit;
     match metric.unit() {
         Unit::PerSecond => "per_second",
         Unit::Nanoseconds => "nanoseconds",

@@ -8,8 +8,8 @@ pub(crate) mod usage;
 use super::context::Context;
 use super::document::{Block, Cell, Emphasis, Table};
 use super::standing::{Comparison, overview};
-use super::unit::Unit;
 use crate::metric::{error_share, good_responses_per_second, percentile, who_name};
+use crate::quantity::Unit;
 use crate::record::{Level, Role, Run, Target};
 
 /// The targets that are gateways.

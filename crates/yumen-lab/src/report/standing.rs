@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::document::{Block, Cell, Emphasis, Table};
-use super::unit::Unit;
 use crate::metric::Metric;
+use crate::quantity::Unit;
 use crate::record::{Case, Role, Run, Target};
 use crate::verdict::{Decision, Limits, Verdict};
 

@@ -126,11 +126,7 @@ impl Duplex {
                 }
             }
         }
-        let room = inbox.room(buffers);
-        let count = room.len().min(self.waiting.len());
-        room[..count].copy_from_slice(&self.waiting[..count]);
-        self.waiting.advance(count);
-        inbox.filled(count);
+        let count = hand_over(&mut self.waiting, inbox, buffers);
         if let Some(incoming) = &mut self.incoming {
             // It fails only for more than was received.
             let _ = incoming.flow_control().release_capacity(count);
@@ -161,15 +157,10 @@ impl Duplex {
                 None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             }
         }
-        let mut count = wanted.min(room);
-        let mut data = BytesMut::with_capacity(count);
-        for slice in slices {
-            let taken = slice.len().min(count - data.len());
-            data.extend_from_slice(&slice[..taken]);
-        }
-        count = data.len();
+        let data = gather(slices, wanted.min(room));
+        let count = data.len();
         let is_end = self.is_last && count == wanted;
-        outgoing.send_data(data.freeze(), is_end).map_err(io::Error::other)?;
+        outgoing.send_data(data, is_end).map_err(io::Error::other)?;
         self.is_finished |= is_end;
         Poll::Ready(Ok(count))
     }
@@ -254,6 +245,26 @@ impl Duplex {
         let response = http::Response::from_parts(parts, ());
         Poll::Ready(read_head(&response, self.has_ended, buffers, (limits, asked, head)))
     }
+}
+
+/// Moves what waits into the inbox, as much as it has room for; says how much.
+pub(crate) fn hand_over(waiting: &mut Bytes, inbox: &mut Inbox, buffers: &Buffers) -> usize {
+    let room = inbox.room(buffers);
+    let count = room.len().min(waiting.len());
+    room[..count].copy_from_slice(&waiting[..count]);
+    waiting.advance(count);
+    inbox.filled(count);
+    count
+}
+
+/// The first bytes of the slices in one piece, at most so many.
+pub(crate) fn gather(slices: &[IoSlice<'_>], bytes_max: usize) -> Bytes {
+    let mut data = BytesMut::with_capacity(bytes_max);
+    for slice in slices {
+        let taken = slice.len().min(bytes_max - data.len());
+        data.extend_from_slice(&slice[..taken]);
+    }
+    data.freeze()
 }
 
 impl Part {

@@ -7,12 +7,13 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use h3::server::RequestStream;
 
 use super::outgoing::Outgoing;
 use crate::buffer::{Buffers, Inbox};
 use crate::fault::Kind;
+use crate::http2::duplex::{gather, hand_over};
 use crate::http2::heads;
 use crate::timers::Timer;
 
@@ -112,11 +113,7 @@ impl Duplex {
         if self.waiting.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let room = inbox.room(buffers);
-        let count = room.len().min(self.waiting.len());
-        room[..count].copy_from_slice(&self.waiting[..count]);
-        self.waiting.advance(count);
-        inbox.filled(count);
+        let count = hand_over(&mut self.waiting, inbox, buffers);
         // Whether that was the end is known only by asking for more.
         if let Poll::Ready(Err(error)) = self.poll_incoming(cx) {
             return Poll::Ready(Err(error));
@@ -137,13 +134,8 @@ impl Duplex {
     ) -> Poll<io::Result<usize>> {
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         let count = ready!(self.outgoing.poll_room(cx))?.min(wanted);
-        let mut data = BytesMut::with_capacity(count);
-        for slice in slices {
-            let taken = slice.len().min(count - data.len());
-            data.extend_from_slice(&slice[..taken]);
-        }
         if count > 0 {
-            self.outgoing.send(data.freeze());
+            self.outgoing.send(gather(slices, count));
         }
         if self.is_last && count == wanted && !self.is_finished {
             self.is_finished = true;

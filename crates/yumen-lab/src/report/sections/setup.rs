@@ -4,7 +4,7 @@
 
 use super::super::context::Context;
 use super::super::document::{Block, Cell, Emphasis, Table};
-use super::super::unit::Unit;
+use crate::quantity::Unit;
 use crate::record::{Level, Machine, Run};
 
 pub(crate) fn blocks(context: Context<'_>) -> Vec<Block> {

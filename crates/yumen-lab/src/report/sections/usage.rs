@@ -4,8 +4,8 @@
 
 use super::super::context::{Context, target_names};
 use super::super::document::{Block, Cell, Column, Emphasis, Table};
-use super::super::unit::Unit;
 use crate::metric::{bottleneck, who_name};
+use crate::quantity::Unit;
 use crate::record::{Part, Role, Round, Target, TargetResult, Who};
 use crate::statistics::median;
 

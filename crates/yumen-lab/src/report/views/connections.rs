@@ -5,8 +5,8 @@
 use super::super::chart::{Axis, Chart, DotRow, Dots, Plot, Point, Spacing};
 use super::super::context::{Context, target_names};
 use super::super::document::{Block, Cell, Emphasis, Table};
-use super::super::unit::Unit;
 use crate::metric::{connections_per_request, kept_connections};
+use crate::quantity::Unit;
 use crate::statistics::median;
 
 pub(super) fn blocks(context: Context<'_>, id: &str) -> Vec<Block> {

@@ -5,8 +5,8 @@
 use super::super::chart::{Axis, Chart, Lines, Plot, Series, Spacing};
 use super::super::context::{Context, number, target_names};
 use super::super::document::{Block, Cell, Table};
-use super::super::unit::Unit;
 use crate::metric::Metric;
+use crate::quantity::Unit;
 use crate::record::{Case, Target, View};
 
 /// What is drawn, in this order.

@@ -4,9 +4,9 @@
 
 use super::super::context::{Context, number};
 use super::super::document::{Block, Cell, Emphasis, Table};
-use super::super::unit::Unit;
 use super::curves::metric_block;
 use crate::metric::Metric;
+use crate::quantity::Unit;
 use crate::record::{Case, View};
 
 pub(super) fn blocks(context: Context<'_>, view: &View, id: &str) -> Vec<Block> {

@@ -7,8 +7,8 @@ use yumen_load::RampStep;
 use super::super::chart::{Axis, Chart, Lines, Plot, Point, Series, Spacing};
 use super::super::context::{Context, target_names};
 use super::super::document::{Block, Cell, Table};
-use super::super::unit::Unit;
 use crate::metric::percentile;
+use crate::quantity::Unit;
 use crate::record::{Case, Target};
 use crate::statistics::{Spread, median};
 

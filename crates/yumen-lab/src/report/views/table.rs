@@ -5,8 +5,8 @@
 use super::super::chart::{Axis, Chart, DotRow, Dots, Plot, Point, Spacing};
 use super::super::context::{Context, target_names};
 use super::super::document::{Block, Cell, Table};
-use super::super::unit::Unit;
 use crate::metric::Metric;
+use crate::quantity::Unit;
 use crate::record::{Case, Target, ViewKind};
 use crate::statistics::Interval;
 

@@ -5,8 +5,8 @@
 use super::super::chart::{Axis, Chart, LegendEntry, Lines, Mark, Plot, Point, Series, Spacing};
 use super::super::context::{Context, target_names, typical_round};
 use super::super::document::{Block, Cell, Emphasis, Table};
-use super::super::unit::Unit;
 use crate::metric::Metric;
+use crate::quantity::Unit;
 use crate::record::{Case, Round, Target};
 
 /// Rows of the table beside a chart of many seconds.
