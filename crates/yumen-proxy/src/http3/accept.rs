@@ -21,6 +21,7 @@ use yumen_plugin::{Client, TlsInfo};
 
 use super::Duplex;
 use super::endpoint::{EXCESSIVE_LOAD, Http3Listener};
+use super::head::resolved;
 use super::outgoing::{Outgoing, send_all};
 use crate::clock;
 use crate::connection::{Connection, Peer};
@@ -31,8 +32,8 @@ use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::worker::{Admitted, Worker};
 
-type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
-type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+pub(super) type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
+pub(super) type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
 /// While so many handshakes are under way, a client shows first that it is where it says (RFC 9000 §8.1.2).
 const UNPROVEN_MAX: usize = 256;
@@ -152,6 +153,7 @@ async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken>
     let library = h3::server::builder()
         .max_field_section_size(head_bytes_max)
         .send_grease(false)
+        .enable_extended_connect(true)
         .build(h3_quinn::Connection::new(quic.clone()))
         .await
         .ok()?;
@@ -353,7 +355,7 @@ async fn resolve(streams: &Rc<Streams>, resolver: Resolver) {
     let worker = &streams.worker;
     let timer = worker.timers.timer();
     timer.set(worker.settings.head_timeout_ms);
-    match until(&timer, pin!(resolver.resolve_request())).await {
+    match until(&timer, pin!(resolved(resolver))).await {
         Some(Ok((mut request, stream))) => {
             streams.admit(&mut request).await;
             exchange(streams, request, stream, timer).await;
