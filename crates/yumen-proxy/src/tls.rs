@@ -33,6 +33,7 @@ use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
 pub(crate) use enforce::{refusal, refuses_stream};
+pub(crate) use quic::{asks_client, quic_info};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;

@@ -14,10 +14,9 @@ use h3::error::{Code, ConnectionError};
 use h3::server::{Connection as Library, RequestResolver, RequestStream};
 use http::{HeaderValue, Request};
 use quinn::ZeroRttAccepted;
-use quinn::crypto::rustls::HandshakeData;
 use tokio::sync::{Notify, watch};
 use yumen_http::Version;
-use yumen_plugin::{Client, TlsInfo};
+use yumen_plugin::Client;
 
 use super::Duplex;
 use super::endpoint::{EXCESSIVE_LOAD, Http3Listener};
@@ -30,6 +29,7 @@ use crate::http2::{heads, set_deadline, take_early};
 use crate::serve;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
+use crate::tls;
 use crate::worker::{Admitted, Worker};
 
 pub(super) type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
@@ -113,7 +113,7 @@ async fn open(
     let client = Client {
         peer: quic.remote_address(),
         local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
-        tls: Some(tls_info(&quic)),
+        tls: Some(tls::quic_info(&quic)),
         connection: worker.counters.accepted.get(),
     };
     let streams = Rc::new(Streams {
@@ -168,20 +168,14 @@ async fn connect(
     if !takes_early {
         return Ok((connecting.await?, None));
     }
-    connecting.handshake_data().await?;
+    let told = connecting.handshake_data().await?;
+    // Who asks is known only when all is over.
+    if tls::asks_client(&*told) {
+        return Ok((connecting.await?, None));
+    }
     match connecting.into_0rtt() {
         Ok((quic, over)) => Ok((quic, Some(over))),
         Err(connecting) => Ok((connecting.await?, None)),
-    }
-}
-
-/// What the handshake told. The library does not tell suite and group.
-fn tls_info(quic: &quinn::Connection) -> TlsInfo {
-    let data = quic.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-    TlsInfo {
-        sni: data.and_then(|data| data.server_name).map(String::into_boxed_str),
-        version: "TLSv1.3",
-        ..TlsInfo::default()
     }
 }
 
