@@ -277,6 +277,7 @@ class Http3:
                 if isinstance(event, ProtocolNegotiated):
                     self.http = H3Connection(self._quic)
                 if isinstance(event, (ConnectionTerminated, StreamReset)):
+                    way.said_all = True
                     way.over()
                 for seen in self.http.handle_event(event) if self.http else []:
                     if isinstance(seen, HeadersReceived) and not way.answered.done():

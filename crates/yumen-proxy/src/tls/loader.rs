@@ -88,7 +88,14 @@ impl Rules {
         }
         let suites = written.ciphers.map(suites).transpose().map_err(|error| ("ssl_ciphers", error))?;
         let client = written.client.as_ref().map(ClientCheck::new).transpose()?;
-        Ok(Rules { id, versions, suites, client: client.map(Arc::new), configs: Configs::default(), quic: OnceLock::new() })
+        Ok(Rules {
+            id,
+            versions,
+            suites,
+            client: client.map(Arc::new),
+            configs: Configs::default(),
+            quic: OnceLock::new(),
+        })
     }
 }
 

@@ -301,7 +301,9 @@ impl Session for Shaking {
 
 /// Whether a handshake, of which this was told so far, still waits for a certificate of the client.
 pub(crate) fn asks_client(told: &dyn Any) -> bool {
-    told.downcast_ref::<Told>().and_then(|told| told.rules.as_deref()).is_some_and(|rules| rules.client.is_some())
+    told.downcast_ref::<Told>()
+        .and_then(|told| told.rules.as_deref())
+        .is_some_and(|rules| rules.client.is_some())
 }
 
 /// What a handshake told. The library does not tell suite and group.

@@ -7,8 +7,8 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, Request};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::RootCertStore;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::certs::Pair;
 use super::http2::Answer;
