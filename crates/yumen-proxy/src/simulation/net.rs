@@ -1,6 +1,6 @@
 //! Connections in memory: bytes travel, arrive in random pieces, stall, and end well or badly.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,6 +26,13 @@ pub(crate) fn connect(address: SocketAddr) -> Option<Connecting> {
     dial.as_ref().map(|dial| dial(address))
 }
 
+/// Runs a task in the simulation that runs on this thread; gives it back where none does.
+pub(crate) fn spawn<T: Future<Output = ()> + 'static>(task: T) -> Option<T> {
+    let Some(net) = NET.with_borrow(Clone::clone) else { return Some(task) };
+    net.scheduler.spawn("gateway's own".into(), task);
+    None
+}
+
 /// How bytes travel in a world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
@@ -47,6 +54,8 @@ pub(crate) struct Net {
     pub(crate) weather: Weather,
     dial: RefCell<Option<Dial>>,
     wires: RefCell<Vec<Weak<Wire>>>,
+    /// Bytes the gateway read, less those it wrote.
+    pub(crate) held_bytes: Cell<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +68,9 @@ enum Ending {
 /// One direction of a connection.
 struct Pipe {
     name: String,
+    /// Whether the gateway reads here, or writes.
+    gateway_reads: bool,
+    gateway_writes: bool,
     flying: Vec<u8>,
     arrived: Vec<u8>,
     /// Count of bytes delivered, and the range of them that arrives in one piece.
@@ -110,7 +122,13 @@ pub(crate) struct End {
 
 impl Net {
     pub(crate) fn new(scheduler: Rc<Scheduler>, weather: Weather) -> Rc<Net> {
-        let net = Rc::new(Net { scheduler, weather, dial: RefCell::default(), wires: RefCell::default() });
+        let net = Rc::new(Net {
+            scheduler,
+            weather,
+            dial: RefCell::default(),
+            wires: RefCell::default(),
+            held_bytes: Cell::new(0),
+        });
         NET.set(Some(net.clone()));
         net
     }
@@ -131,6 +149,8 @@ impl Net {
         let pipe = |from: &str, to: &str| {
             RefCell::new(Pipe {
                 name: format!("{from} > {to}"),
+                gateway_reads: to == "gateway",
+                gateway_writes: from == "gateway",
                 flying: Vec::new(),
                 arrived: Vec::new(),
                 delivered: 0,
@@ -313,6 +333,9 @@ impl End {
         room[..count].copy_from_slice(&pipe.arrived[..count]);
         pipe.arrived.drain(..count);
         pipe.wake_writer();
+        if pipe.gateway_reads {
+            self.hold(count as i64);
+        }
         Poll::Ready(Ok(count))
     }
 
@@ -351,7 +374,15 @@ impl End {
             pipe.flying.extend_from_slice(&slice[..taken]);
             left -= taken;
         }
+        if pipe.gateway_writes {
+            self.hold(-(count as i64));
+        }
         Ok(count)
+    }
+
+    fn hold(&self, more: i64) {
+        let held = &self.wire.net.held_bytes;
+        held.set(held.get() + more);
     }
 
     /// Says that nothing more will be written.
