@@ -21,7 +21,7 @@ use super::scheduler::{Gate, Random};
 use super::wire::content;
 
 /// Whoever opens smaller windows, byte by byte, is taken for one who floods.
-pub(crate) const WINDOW_BYTES_MIN: u32 = 1000;
+const WINDOW_BYTES_MIN: u32 = 1000;
 
 /// An end of a connection as libraries want it; others may hold the end too.
 pub(crate) struct Io(pub(crate) Rc<End>);
@@ -48,8 +48,14 @@ impl AsyncWrite for Io {
     }
 }
 
-/// Sends data in pieces as large as the peer has room for, and the end behind it if `ends`.
-pub(crate) async fn send(stream: &mut SendStream<Bytes>, data: &[u8], ends: bool, random: &Random) {
+/// Sends data in pieces as large as the peer has room for, and the end behind it if `ends`; tells how much went.
+pub(crate) async fn send(
+    stream: &mut SendStream<Bytes>,
+    data: &[u8],
+    ends: bool,
+    random: &Random,
+    sent: impl Fn(usize),
+) {
     let mut rest = data;
     while !rest.is_empty() {
         let wanted = rest.len().min(1 + random.size(40_000));
@@ -64,6 +70,7 @@ pub(crate) async fn send(stream: &mut SendStream<Bytes>, data: &[u8], ends: bool
         if stream.send_data(Bytes::copy_from_slice(piece), false).is_err() {
             return;
         }
+        sent(piece.len());
         rest = behind;
     }
     if ends {
@@ -72,13 +79,13 @@ pub(crate) async fn send(stream: &mut SendStream<Bytes>, data: &[u8], ends: bool
     }
 }
 
-/// Reads a body; says whether it was whole. `nap` is what its reader does between pieces.
-pub(crate) async fn read_body(incoming: &mut RecvStream, nap: impl AsyncFn()) -> (Vec<u8>, bool) {
+/// Reads a body; says whether it was whole. `nap` is what its reader does after so many bytes.
+pub(crate) async fn read_body(incoming: &mut RecvStream, nap: impl AsyncFn(usize)) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while let Some(data) = incoming.data().await {
         let Ok(data) = data else { return (body, false) };
         body.extend_from_slice(&data);
-        nap().await;
+        nap(data.len()).await;
         // It fails only for a stream that is over.
         let _ = incoming.flow_control().release_capacity(data.len());
     }
@@ -129,9 +136,7 @@ pub(crate) async fn ask(ledger: Rc<Ledger>, end: End, habits: Habits, name: Stri
     for index in 0..shared.streams {
         let (shared, sender) = (shared.clone(), sender.clone());
         scheduler.spawn(format!("{} stream{index}", shared.name), async move {
-            shared.ledger.open.set(shared.ledger.open.get() + 1);
             stream(&shared, sender, index).await;
-            shared.ledger.open.set(shared.ledger.open.get() - 1);
             shared.over_count.set(shared.over_count.get() + 1);
             shared.over.raise(shared.over_count.get());
         });
@@ -168,7 +173,7 @@ async fn stream(shared: &Shared, sender: SendRequest<Bytes>, index: usize) {
             scheduler.sleep_us(random.size(4_000_000) as u64).await;
         }
         if has_body {
-            send(&mut outgoing, &body, true, random).await;
+            send(&mut outgoing, &body, true, random, |_| {}).await;
         }
         if takes_back {
             scheduler.sleep_us(random.size(1_000_000) as u64).await;
@@ -179,7 +184,8 @@ async fn stream(shared: &Shared, sender: SendRequest<Bytes>, index: usize) {
     let reading = async {
         let Ok(response) = answer.await else { return lost(shared, if takes_back { 0 } else { id }) };
         let (head, mut incoming) = response.into_parts();
-        let nap = async || {
+        let nap = async |bytes| {
+            shared.ledger.taken(id, bytes);
             if random.percent(shared.habits.slow_reads) {
                 scheduler.sleep_us(random.size(500_000) as u64).await;
             }

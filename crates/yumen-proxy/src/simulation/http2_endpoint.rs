@@ -8,20 +8,23 @@ use h2::{Reason, RecvStream};
 use http::{Request, Response};
 
 use super::endpoint::{BODY_BYTES_MAX, Manners};
-use super::http2::{Io, WINDOW_BYTES_MIN, read_body, send};
+use super::http2::{Io, read_body, send};
 use super::ledger::{Answer, Ledger};
 use super::net::End;
 use super::wire::content;
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(end: End, ledger: Rc<Ledger>, manners: Manners, name: String) {
+pub(crate) async fn serve(end: End, ledger: Rc<Ledger>, manners: Manners, counts: bool, name: String) {
     let scheduler = ledger.scheduler.clone();
     let random = &scheduler.random;
     let end = Rc::new(end);
     let mut builder = h2::server::Builder::new();
-    builder
-        .initial_window_size(WINDOW_BYTES_MIN + random.size(100_000) as u32)
-        .max_concurrent_streams(random.one(&[1, 3, 100]));
+    // The library stalls where a window smaller than the usual one is told after data has come.
+    builder.initial_window_size(65_535 + random.size(100_000) as u32);
+    if manners.refuses > 0 {
+        // Streams that come before this is known are refused.
+        builder.max_concurrent_streams(random.one(&[1, 3, 100]));
+    }
     let Ok(mut connection) = builder.handshake::<_, Bytes>(Io(end.clone())).await else { return };
     let mut count = 0;
     while let Some(accepted) = connection.accept().await {
@@ -40,7 +43,7 @@ pub(crate) async fn serve(end: End, ledger: Rc<Ledger>, manners: Manners, name: 
             }
             return;
         }
-        let served = Served { ledger: ledger.clone(), end: end.clone(), manners };
+        let served = Served { ledger: ledger.clone(), end: end.clone(), manners, counts };
         scheduler.spawn(format!("served {name} {count}"), served.run(request, respond));
         if random.percent(manners.closes_idle) {
             end.note(|| "endpoint says goodbye".into());
@@ -70,7 +73,12 @@ struct Served {
     ledger: Rc<Ledger>,
     end: Rc<End>,
     manners: Manners,
+    /// Whether clients tell how much of an answer they have read.
+    counts: bool,
 }
+
+/// More than may be under way of an answer.
+const LONG_BYTES: usize = 3 * 1024 * 1024;
 
 impl Served {
     async fn nap(&self, us_max: usize) {
@@ -112,7 +120,7 @@ impl Served {
 
     async fn read(&self, id: u64, incoming: &mut RecvStream) {
         let random = &self.ledger.scheduler.random;
-        let nap = async || {
+        let nap = async |_| {
             if random.percent(10) {
                 self.nap(200_000).await;
             }
@@ -125,7 +133,8 @@ impl Served {
         let random = &self.ledger.scheduler.random;
         let status = random.one(&[200, 200, 200, 200, 201, 204, 304, 404, 500]);
         let has_body = !matches!(status, 204 | 304);
-        let body_bytes = if has_body { random.size(BODY_BYTES_MAX) } else { 0 };
+        let most = if random.percent(5) { LONG_BYTES } else { BODY_BYTES_MAX };
+        let body_bytes = if has_body { random.size(most) } else { 0 };
         let number = self.ledger.answer(id, Answer { status, body_bytes });
         let mut head = Response::builder().status(status).header("x-id", id).header("x-answer", number);
         if has_body && random.percent(50) {
@@ -138,12 +147,17 @@ impl Served {
             return;
         }
         let body = content(id, number, body_bytes);
+        let sent = |bytes| {
+            if self.counts {
+                self.ledger.sent(id, bytes);
+            }
+        };
         if random.percent(self.manners.breaks_answer) {
             let cut = random.below(body.len() + 1);
             self.end.note(|| format!("endpoint breaks its answer to {id} after {cut}"));
-            send(&mut outgoing, &body[..cut], false, random).await;
+            send(&mut outgoing, &body[..cut], false, random, sent).await;
             return outgoing.send_reset(Reason::INTERNAL_ERROR);
         }
-        send(&mut outgoing, &body, true, random).await;
+        send(&mut outgoing, &body, true, random, sent).await;
     }
 }

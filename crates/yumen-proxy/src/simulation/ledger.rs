@@ -41,6 +41,10 @@ pub(crate) struct Judged<'b> {
 /// Statuses the gateway answers with by itself.
 const OWN_STATUSES: [u16; 6] = [400, 408, 413, 502, 503, 504];
 
+/// What of an answer may be under way: the windows of the gateway and of its client, the room of two connections, and
+/// what the gateway holds between them, which is the least of it.
+const HELD_BYTES_MAX: usize = 1024 * 1024;
+
 #[derive(Debug)]
 struct Entry {
     asked: Asked,
@@ -56,8 +60,8 @@ pub(crate) struct Ledger {
     closed: RefCell<BTreeMap<u64, usize>>,
     broken: RefCell<Vec<String>>,
     connections: Cell<u64>,
-    /// Streams that clients have open, of connections with many.
-    pub(crate) open: Cell<usize>,
+    /// Bytes of answers that endpoints could send and clients did not read yet, where both count.
+    held: RefCell<BTreeMap<u64, usize>>,
     /// Complete answers of endpoints that clients got, of the gateway, and broken ones.
     pub(crate) passed: Cell<u64>,
     pub(crate) local: Cell<u64>,
@@ -72,7 +76,7 @@ impl Ledger {
             closed: RefCell::default(),
             broken: RefCell::default(),
             connections: Cell::new(0),
-            open: Cell::new(0),
+            held: RefCell::default(),
             passed: Cell::new(0),
             local: Cell::new(0),
             torn: Cell::new(0),
@@ -134,12 +138,33 @@ impl Ledger {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(&id) else { return 0 };
         entry.answers.push(answer);
+        self.held.borrow_mut().insert(id, 0);
         entry.answers.len() as u64
     }
 
     pub(crate) fn answered(&self, id: u64, number: u64) -> Option<Answer> {
         let entries = self.entries.borrow();
         entries.get(&id)?.answers.get((number as usize).checked_sub(1)?).copied()
+    }
+
+    /// Notes that an endpoint could send so much more of an answer.
+    pub(crate) fn sent(&self, id: u64, bytes: usize) {
+        let mut held = self.held.borrow_mut();
+        let held = held.entry(id).or_default();
+        *held += bytes;
+        if *held > HELD_BYTES_MAX {
+            let held = *held;
+            self.broken(format!(
+                "{held} bytes of the answer to {id} are on their way, {HELD_BYTES_MAX} allowed"
+            ));
+        }
+    }
+
+    /// Notes that a client read so much more of it.
+    pub(crate) fn taken(&self, id: u64, bytes: usize) {
+        if let Some(held) = self.held.borrow_mut().get_mut(&id) {
+            *held = held.saturating_sub(bytes);
+        }
     }
 
     /// Compares what a client got with what was meant for it. In a calm world only endpoints answer.

@@ -1,6 +1,6 @@
 //! Connections in memory: bytes travel, arrive in random pieces, stall, and end well or badly.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -54,8 +54,6 @@ pub(crate) struct Net {
     pub(crate) weather: Weather,
     dial: RefCell<Option<Dial>>,
     wires: RefCell<Vec<Weak<Wire>>>,
-    /// Bytes the gateway read, less those it wrote.
-    pub(crate) held_bytes: Cell<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +66,6 @@ enum Ending {
 /// One direction of a connection.
 struct Pipe {
     name: String,
-    /// Whether the gateway reads here, or writes.
-    gateway_reads: bool,
-    gateway_writes: bool,
     flying: Vec<u8>,
     arrived: Vec<u8>,
     /// Count of bytes delivered, and the range of them that arrives in one piece.
@@ -122,13 +117,7 @@ pub(crate) struct End {
 
 impl Net {
     pub(crate) fn new(scheduler: Rc<Scheduler>, weather: Weather) -> Rc<Net> {
-        let net = Rc::new(Net {
-            scheduler,
-            weather,
-            dial: RefCell::default(),
-            wires: RefCell::default(),
-            held_bytes: Cell::new(0),
-        });
+        let net = Rc::new(Net { scheduler, weather, dial: RefCell::default(), wires: RefCell::default() });
         NET.set(Some(net.clone()));
         net
     }
@@ -149,8 +138,6 @@ impl Net {
         let pipe = |from: &str, to: &str| {
             RefCell::new(Pipe {
                 name: format!("{from} > {to}"),
-                gateway_reads: to == "gateway",
-                gateway_writes: from == "gateway",
                 flying: Vec::new(),
                 arrived: Vec::new(),
                 delivered: 0,
@@ -333,9 +320,6 @@ impl End {
         room[..count].copy_from_slice(&pipe.arrived[..count]);
         pipe.arrived.drain(..count);
         pipe.wake_writer();
-        if pipe.gateway_reads {
-            self.hold(count as i64);
-        }
         Poll::Ready(Ok(count))
     }
 
@@ -374,15 +358,7 @@ impl End {
             pipe.flying.extend_from_slice(&slice[..taken]);
             left -= taken;
         }
-        if pipe.gateway_writes {
-            self.hold(-(count as i64));
-        }
         Ok(count)
-    }
-
-    fn hold(&self, more: i64) {
-        let held = &self.wire.net.held_bytes;
-        held.set(held.get() + more);
     }
 
     /// Says that nothing more will be written.
