@@ -23,6 +23,9 @@ use super::wire::content;
 /// Whoever opens smaller windows, byte by byte, is taken for one who floods.
 const WINDOW_BYTES_MIN: u32 = 1000;
 
+/// A script that reads slowly has nothing against small frames, of which much is made in crumbs.
+pub(crate) const FRAMES_BUDGET: usize = 1 << 30;
+
 /// An end of a connection as libraries want it; others may hold the end too.
 pub(crate) struct Io(pub(crate) Rc<End>);
 
@@ -113,7 +116,10 @@ pub(crate) async fn ask(ledger: Rc<Ledger>, end: End, habits: Habits, name: Stri
     let random = &scheduler.random;
     let end = Rc::new(end);
     let mut builder = h2::client::Builder::new();
-    builder.initial_window_size(WINDOW_BYTES_MIN + random.size(100_000) as u32).enable_push(false);
+    builder
+        .initial_window_size(WINDOW_BYTES_MIN + random.size(100_000) as u32)
+        .enable_push(false)
+        .data_frame_budget(FRAMES_BUDGET);
     let Ok((sender, connection)) = builder.handshake::<_, Bytes>(Io(end.clone())).await else { return };
     let connection_over = Rc::new(Gate::default());
     let driven = connection_over.clone();

@@ -8,7 +8,7 @@ use h2::{Reason, RecvStream};
 use http::{Request, Response};
 
 use super::endpoint::{BODY_BYTES_MAX, Manners};
-use super::http2::{Io, read_body, send};
+use super::http2::{FRAMES_BUDGET, Io, read_body, send};
 use super::ledger::{Answer, Ledger};
 use super::net::End;
 use super::wire::content;
@@ -20,7 +20,7 @@ pub(crate) async fn serve(end: End, ledger: Rc<Ledger>, manners: Manners, counts
     let end = Rc::new(end);
     let mut builder = h2::server::Builder::new();
     // The library stalls where a window smaller than the usual one is told after data has come.
-    builder.initial_window_size(65_535 + random.size(100_000) as u32);
+    builder.initial_window_size(65_535 + random.size(100_000) as u32).data_frame_budget(FRAMES_BUDGET);
     if manners.refuses > 0 {
         // Streams that come before this is known are refused.
         builder.max_concurrent_streams(random.one(&[1, 3, 100]));

@@ -256,10 +256,8 @@ impl Visitor {
         let local = SocketAddr::from(([10, 0, 1, 1], 80));
         let client = Client { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
         let worker = self.worker.clone();
-        self.net.scheduler.spawn(format!("gateway for {name}"), async move {
-            connection::run(worker, Tcp::Memory(end), client, None).await;
-            drop(admitted);
-        });
+        let run = connection::run(worker, Tcp::Memory(end), client, None, admitted);
+        self.net.scheduler.spawn(format!("gateway for {name}"), run);
     }
 }
 
