@@ -11,6 +11,7 @@ use yumen_snapshot::Scheme;
 use super::{Attempt, can_resend};
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
+use crate::flow::RequestBody;
 use crate::http2::{self, Duplex, Way};
 use crate::relay::Link;
 use crate::stream::Stream;
@@ -59,6 +60,8 @@ impl Attempt<'_, '_> {
                         && can_resend(self.conn, self.ex, mark) =>
                 {
                     may_repeat = false;
+                    // It lies there again, whatever becomes of the next try.
+                    self.flow.body = RequestBody::Whole;
                     self.relay.head.clear();
                 }
                 done => return done,
