@@ -65,7 +65,7 @@ fuzz-api: build ## ask the Admin API what nobody thought of (SEED=1)
 fuzz-api-short: build
 	@SKIP_IF_OFFLINE=1 BINARY=$(YUMEN) scripts/api-fuzz.sh 30 $(SEED)
 
-conformance: build ## h2spec, HTTP/3, gRPC interop, a TLS scanner; known failures are listed in conformance/ (ARGS="grpc-tls")
+conformance: build ## h2spec, HTTP/3, WebSockets, gRPC interop, a TLS scanner; known failures are listed in conformance/ (ARGS="grpc-tls")
 	@scripts/deps.sh conformance
 	@BINARY=$(YUMEN) conformance/run.py $(ARGS)
 	@BINARY=$(YUMEN) conformance/tls.sh

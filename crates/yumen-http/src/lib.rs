@@ -8,6 +8,7 @@ mod ascii;
 pub mod body;
 pub mod client_hello;
 pub mod encode;
+pub mod field_section;
 pub mod fields;
 pub mod head;
 pub mod parse;

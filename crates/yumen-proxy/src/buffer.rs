@@ -155,9 +155,10 @@ impl Inbox {
         self.end += count;
     }
 
-    /// A position to go back to, as long as nothing is read in between.
+    /// A position to go back to, as long as nothing is read in between. Without a buffer there is none that has
+    /// one: what was at its front is gone.
     pub(crate) fn mark(&self) -> (usize, u64) {
-        (self.start, self.fills)
+        (if self.buffer.is_some() { self.start } else { usize::MAX }, self.fills)
     }
 
     /// Goes back to a mark; says whether it still could.
@@ -169,3 +170,6 @@ impl Inbox {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

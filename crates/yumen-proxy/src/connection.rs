@@ -20,7 +20,7 @@ use crate::stream::{Stream, Tcp};
 use crate::timers::{Timer, until};
 use crate::tls::{self, Acceptor};
 use crate::transfer::{Ending, Source};
-use crate::worker::Worker;
+use crate::worker::{Admitted, Worker};
 
 /// How a connection goes on after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,21 +88,44 @@ impl Peer {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn run(worker: Rc<Worker>, tcp: Tcp, mut client: Client, tls: Option<Rc<Acceptor>>) {
-    let timer = worker.timers.timer();
+///
+/// What an idle connection holds is mostly this future, so nothing large may wait in it: who the peer is goes
+/// behind its pointer before there is a future.
+pub(crate) fn run(
+    worker: Rc<Worker>,
+    tcp: Tcp,
+    mut client: Client,
+    tls: Option<Rc<Acceptor>>,
+    admitted: Admitted,
+) -> impl Future<Output = ()> {
+    // The scheme is known before the handshake, which tells the rest.
+    client.tls = tls.as_ref().map(|_| TlsInfo::default());
     let alt_svc = tls.as_ref().and_then(|tls| tls.alt_svc());
+    let peer = Rc::new(Peer::new(&worker, client, alt_svc));
+    talk(worker, tcp, peer, tls, admitted)
+}
+
+async fn talk(
+    worker: Rc<Worker>,
+    tcp: Tcp,
+    mut peer: Rc<Peer>,
+    tls: Option<Rc<Acceptor>>,
+    _admitted: Admitted,
+) {
+    let timer = worker.timers.timer();
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
             Some((stream, info)) => {
-                client.tls = Some(info);
+                if let Some(peer) = Rc::get_mut(&mut peer) {
+                    peer.client.tls = Some(info);
+                }
                 stream
             }
             None => return,
         },
     };
     let speaks_http2 = tls::speaks_http2(&stream);
-    let peer = Rc::new(Peer::new(&worker, client, alt_svc));
     let mut conn = Connection { worker, peer, stream, inbox: Inbox::default(), timer };
     if speaks_http2 {
         return apart(http2::run(conn)).await;

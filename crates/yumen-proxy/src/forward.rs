@@ -150,6 +150,8 @@ impl Attempt<'_, '_> {
                         && can_resend(self.conn, self.ex, mark) =>
                 {
                     may_repeat = false;
+                    // It lies there again, whatever becomes of the next try.
+                    self.flow.body = RequestBody::Whole;
                     self.relay.head.clear();
                 }
                 done => return done,

@@ -6,6 +6,7 @@
 mod accept;
 mod duplex;
 mod endpoint;
+mod head;
 mod outgoing;
 mod runtime;
 mod steer;

@@ -24,6 +24,7 @@ mod serve;
 mod simulation;
 mod stream;
 mod sys;
+mod task;
 mod timers;
 mod transfer;
 mod tunnel;

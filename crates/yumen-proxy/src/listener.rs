@@ -152,14 +152,11 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
     let tls = door.tls.clone();
     // Boxed, because a task is moved several times before it runs: a connection of one request spent a tenth
     // of its instructions on that.
-    tokio::task::spawn_local(Box::pin(async move {
-        connection::run(worker, Tcp::Fresh(stream), client, tls).await;
-        drop(admitted);
-    }));
+    tokio::task::spawn_local(Box::pin(connection::run(worker, Tcp::Fresh(stream), client, tls, admitted)));
 }
 
 /// A connection that is a stream, or that a proxy in front has something to say of first.
-async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Door>, _admitted: Admitted) {
+async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Door>, admitted: Admitted) {
     if door.proxy_from.contains(client.peer.ip())
         && !l4::arrival::take_proxy_header(&worker, &mut tcp, &mut client).await
     {
@@ -167,6 +164,6 @@ async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Doo
     }
     match door.streams {
         Some(protocol) => l4::run(worker, tcp, client, protocol, door.tls.clone()).await,
-        None => connection::run(worker, tcp, client, door.tls.clone()).await,
+        None => connection::run(worker, tcp, client, door.tls.clone(), admitted).await,
     }
 }

@@ -1,12 +1,15 @@
 //! The real connection, forwarding and retry code on a seeded scheduler, a virtual clock and a net in
 //! memory, with faults. What a seed does it does again; a failure prints its seed and its events.
 //!
-//! `SIM_SEEDS=from..to cargo test -p yumen-proxy simulation` runs others than the usual seeds.
+//! `SIM_SEEDS=from..to cargo test -p yumen-proxy simulation` runs others than the usual seeds; with HTTP/2 a seed's
+//! remainder says which sides speak it.
 
 pub(crate) mod net;
 
 mod client;
 mod endpoint;
+mod http2;
+mod http2_endpoint;
 mod ledger;
 mod scheduler;
 mod wire;
@@ -16,12 +19,32 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use world::{Http2, World};
+
 /// Events of a failure that are shown.
 const EVENTS_SHOWN: usize = 400;
 
 #[test]
 fn every_seed_keeps_the_promises() {
-    let seeds = seeds(std::env::var("SIM_SEEDS").ok().as_deref());
+    let (seeds, [passed, local, torn]) = keep_promises(200, |_| Http2::default());
+    // Worlds in which nothing happens would keep every promise.
+    assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
+}
+
+#[test]
+fn every_seed_keeps_the_promises_over_http2() {
+    let (seeds, [passed, local, torn]) = keep_promises(150, over_http2);
+    assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
+}
+
+/// Which sides speak HTTP/2 in a seed's world; one does.
+fn over_http2(seed: u64) -> Http2 {
+    Http2 { clients: seed % 3 != 1, endpoints: seed % 3 != 0 }
+}
+
+/// Runs seeds, so many where nothing else is asked for; says how many, and what happened in them.
+fn keep_promises(usual: u64, http2: fn(u64) -> Http2) -> (u64, [u64; 3]) {
+    let seeds = seeds(std::env::var("SIM_SEEDS").ok().as_deref(), usual);
     let next = AtomicU64::new(seeds.start);
     let tally = [const { AtomicU64::new(0) }; 3];
     std::thread::scope(|scope| {
@@ -33,13 +56,13 @@ fn every_seed_keeps_the_promises() {
                         if seed >= seeds.end {
                             return None;
                         }
-                        match check(seed, false) {
+                        match check(seed, http2(seed), false) {
                             Ok(counts) => tally.iter().zip(counts).for_each(|(sum, count)| {
                                 sum.fetch_add(count, Ordering::Relaxed);
                             }),
                             Err(broken) => {
                                 next.store(seeds.end, Ordering::Relaxed);
-                                return Some(report(seed, &broken));
+                                return Some(report(seed, http2(seed), &broken));
                             }
                         }
                     }
@@ -49,35 +72,34 @@ fn every_seed_keeps_the_promises() {
         let texts: Vec<_> = lanes.into_iter().filter_map(|lane| lane.join().unwrap()).collect();
         assert!(texts.is_empty(), "{}", texts.join("\n"));
     });
-    // Worlds in which nothing happens would keep every promise.
-    let [passed, local, torn] = tally.map(AtomicU64::into_inner);
-    let seeds = seeds.end - seeds.start;
-    assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
+    (seeds.end - seeds.start, tally.map(AtomicU64::into_inner))
 }
 
 #[test]
 fn a_seed_does_the_same_again() {
-    for seed in [3, 4] {
+    for (seed, http2) in
+        [(3, Http2::default()), (4, Http2::default()), (3, over_http2(3)), (5, over_http2(5))]
+    {
         let events = move || {
-            let world = world::World::new(seed, true);
+            let world = World::new(seed, http2, true);
             let broken = world.run();
             (world.events(), broken)
         };
         let lane = move || std::thread::spawn(events).join().unwrap();
         let (first, second) = (lane(), lane());
         assert!(first.0.len() > 50, "seed {seed} does something");
-        assert_eq!(first, second, "seed {seed}");
+        assert_eq!(first, second, "seed {seed}, {http2:?}");
     }
 }
 
-fn seeds(text: Option<&str>) -> Range<u64> {
-    let Some((from, to)) = text.and_then(|text| text.split_once("..")) else { return 0..200 };
+fn seeds(text: Option<&str>, usual: u64) -> Range<u64> {
+    let Some((from, to)) = text.and_then(|text| text.split_once("..")) else { return 0..usual };
     from.trim().parse().expect("SIM_SEEDS is from..to")..to.trim().parse().expect("SIM_SEEDS is from..to")
 }
 
 /// Runs a seed; says which promises it broke.
-fn check(seed: u64, keep_events: bool) -> Result<[u64; 3], Vec<String>> {
-    let world = world::World::new(seed, keep_events);
+fn check(seed: u64, http2: Http2, keep_events: bool) -> Result<[u64; 3], Vec<String>> {
+    let world = World::new(seed, http2, keep_events);
     let mut broken = match catch_unwind(AssertUnwindSafe(|| world.run())) {
         Ok(broken) => broken,
         Err(panic) => vec![format!("panicked: {}", text_of(&*panic))],
@@ -92,8 +114,8 @@ fn check(seed: u64, keep_events: bool) -> Result<[u64; 3], Vec<String>> {
 }
 
 /// Runs a failed seed again with its events kept.
-fn report(seed: u64, broken: &[String]) -> String {
-    let again = match check(seed, true) {
+fn report(seed: u64, http2: Http2, broken: &[String]) -> String {
+    let again = match check(seed, http2, true) {
         Ok(_) => vec!["it did not happen again".into()],
         Err(lines) => lines,
     };

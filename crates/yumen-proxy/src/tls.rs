@@ -36,6 +36,7 @@ pub(crate) use enforce::{refusal, refuses_stream};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
+pub(crate) use quic::{asks_client, quic_info};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{client_config, server_name, shared_config};
 

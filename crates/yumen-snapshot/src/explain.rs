@@ -5,6 +5,7 @@
 mod ask;
 mod reason;
 mod render;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -17,11 +18,12 @@ use yumen_base::Problem;
 use yumen_config::{Invalid, Kind};
 use yumen_plugin::{Exchange, Fields, Now};
 
+pub use stream::{StreamAsking, StreamCandidate, StreamChoice, StreamExplanation, StreamUpstream};
 pub use yumen_config::resource::Question;
 
 use crate::router::Losing;
 use crate::{Lost, PassHost, Route, Snapshot, Target, Upstream};
-use ask::Asked;
+use ask::{Asked, Still};
 use walk::{Answered, Walk};
 
 /// How many routes of other hosts or paths are told one by one.
@@ -262,6 +264,31 @@ pub fn explain(
         upstream: thought.upstream,
         remarks,
     })
+}
+
+/// What becomes of what a question describes.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Explained {
+    /// A request.
+    Request(Box<Explanation>),
+    /// A connection or a session of datagrams: its URL begins with `tcp:`, `tls:` or `udp:`.
+    Stream(Box<StreamExplanation>),
+}
+
+/// Thinks through whatever the question describes; see [`explain`].
+pub fn explain_any(
+    snapshot: &Snapshot,
+    question: &Question,
+    background: &Background<'_>,
+) -> Result<Explained, Invalid> {
+    match stream::Arriving::parse(question)? {
+        Some(arriving) => {
+            let explained = stream::explain(snapshot, &arriving, question, background);
+            Ok(Explained::Stream(Box::new(explained)))
+        }
+        None => explain(snapshot, question, background).map(Box::new).map(Explained::Request),
+    }
 }
 
 /// The short form of [`explain`]: where a request goes, in about the time it takes to serve one.

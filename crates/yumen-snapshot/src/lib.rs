@@ -18,7 +18,7 @@ pub mod upstream;
 
 pub use balance::{Balancer, UpstreamState};
 pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
-pub use explain::{Background, Explanation, Question, explain};
+pub use explain::{Background, Explained, Explanation, Question, StreamExplanation, explain, explain_any};
 pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
 pub use publish::Publisher;
 pub use router::{Losing, Lost, Router, Trace, Witness};

@@ -18,6 +18,8 @@ mod tests;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
     members: IpSet,
+    /// As it was written.
+    text: Box<str>,
     /// Length of its prefix; more than any prefix where it is one address.
     bits: u8,
 }
@@ -27,7 +29,12 @@ impl Network {
     pub fn parse(text: &str) -> Option<Network> {
         let members = IpSet::parse([text]).ok()?;
         let bits = text.split_once('/').and_then(|(_, bits)| bits.parse().ok()).unwrap_or(u8::MAX);
-        Some(Network { members, bits })
+        Some(Network { members, text: text.into(), bits })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 }
 
@@ -56,7 +63,8 @@ pub struct StreamAsk<'a> {
 }
 
 /// Why a stream route does not get a connection: the first thing that differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum Differs {
     ServerName,
@@ -147,7 +155,8 @@ impl StreamRouter {
         self.candidates(ask).find(|route| route.matching.differs(ask).is_none())
     }
 
-    fn candidates<'r, 'a>(
+    /// All that [`Self::find`] looks at, in its order.
+    pub(crate) fn candidates<'r, 'a>(
         &'r self,
         ask: &StreamAsk<'a>,
     ) -> impl Iterator<Item = &'r Arc<StreamRoute>> + use<'r, 'a> {

@@ -1,4 +1,4 @@
-//! `yumen explain`: why a request goes where it goes, asked of a running gateway or of a file.
+//! `yumen explain`: why a request or a stream goes where it goes, asked of a running gateway or of a file.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use hyper::Method;
 use yumen_config::Kind;
-use yumen_snapshot::{Background, Explanation, Question, explain};
+use yumen_snapshot::{Background, Explained, Question, explain_any};
 
 use crate::offline;
 use crate::remote::Remote;
@@ -18,7 +18,8 @@ use crate::remote::Remote;
 /// The command line of `yumen explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The request: a method (GET where it is left out) and a URL, or just a path
+    /// The request: a method (GET where it is left out) and a URL, or just a path; or a stream:
+    /// tcp://ADDRESS:PORT, udp://ADDRESS:PORT or tls://NAME:PORT
     #[arg(num_args = 1..=2, required = true, value_name = "METHOD URL")]
     request: Vec<String>,
     /// A header field of the request; may be repeated
@@ -30,10 +31,10 @@ pub(crate) struct ExplainArgs {
     /// Take it for proved that the client is this consumer
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
-    /// Server name of the TLS handshake [default: the host of an https URL]
+    /// Server name of the TLS handshake [default: the host of an https or tls URL]
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// Say why this route, by id or name, does not get the request
+    /// Say why this route or stream route, by id or name, does not get it
     #[arg(long, value_name = "ROUTE")]
     why_not: Option<String>,
     /// Ask these resources, in the APISIX standalone format, instead of a running gateway
@@ -108,7 +109,7 @@ fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String
 }
 
 /// Asks the resources of a file.
-fn ask_file(file: &Path, question: &Question) -> anyhow::Result<Explanation> {
+fn ask_file(file: &Path, question: &Question) -> anyhow::Result<Explained> {
     let loaded = offline::load(file)?;
     if let Some(problem) = loaded.problems.iter().find(|problem| problem.object == "file") {
         bail!("{} cannot be read: {problem}", file.display());
@@ -119,7 +120,7 @@ fn ask_file(file: &Path, question: &Question) -> anyhow::Result<Explanation> {
     };
     let now = yumen_proxy::clock::exact();
     let background = Background { now, problems: &loaded.problems, text: Some(&text) };
-    explain(&loaded.snapshot, question, &background).map_err(|invalid| match invalid.path.as_str() {
+    explain_any(&loaded.snapshot, question, &background).map_err(|invalid| match invalid.path.as_str() {
         "" => anyhow!(invalid.message),
         path => anyhow!("{path}: {}", invalid.message),
     })

@@ -150,8 +150,12 @@ fn explanation() -> Value {
         "answer": maybe,
         "upstream": maybe,
         "remarks": array(text()),
+        // Of streams, in the place of request, route and what counts other routes.
+        "stream": { "type": "object" },
+        "stream_route": maybe,
+        "others": whole(),
     });
-    object(&["revision", "request", "route", "candidates", "plugins"], properties)
+    object(&["revision", "candidates", "plugins"], properties)
 }
 
 fn transaction() -> Value {

@@ -217,7 +217,7 @@ fn beyond() -> Vec<Endpoint> {
         get("/diff", "What differs between two revisions", shape("difference"), SPAN),
         get("/applied", "Which revision is in force", shape("applied"), &[]),
         get("/problems", "What is wrong with the configuration in force", shape("problems"), &[]),
-        post("/explain", "What becomes of a request", question, explanation, ASKED),
+        post("/explain", "What becomes of a request or a stream", question, explanation, ASKED),
         post(
             "/apply",
             "Write and delete objects in one transaction",

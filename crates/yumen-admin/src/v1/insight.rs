@@ -1,4 +1,4 @@
-//! Asking what would become of a request.
+//! Asking what would become of a request or a stream.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use yumen_base::Problem;
 use yumen_config::Kind;
-use yumen_snapshot::{Background, Question, Snapshot, explain};
+use yumen_snapshot::{Background, Question, Snapshot, explain_any};
 use yumen_store::{Revision, State as StoreState};
 
 use super::V1State;
@@ -43,7 +43,7 @@ fn answer(state: &V1State, at: Option<u64>, question: &Question, is_text: bool) 
     let (snapshot, problems, texts) = configuration(state, at)?;
     let text = |kind: Kind, id: &str| texts.get(kind, id).map(|entry| entry.json.clone());
     let background = Background { now: state.live.now(), problems: &problems, text: Some(&text) };
-    let explanation = explain(&snapshot, question, &background).map_err(|invalid| {
+    let explanation = explain_any(&snapshot, question, &background).map_err(|invalid| {
         let at = if invalid.path.is_empty() { String::new() } else { format!("{}: ", invalid.path) };
         Refusal::invalid(format!("{at}{}", invalid.message))
     })?;

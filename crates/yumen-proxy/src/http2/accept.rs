@@ -21,6 +21,7 @@ use crate::connection::{self, Connection, Given, Peer};
 use crate::fault::Kind;
 use crate::grpc;
 use crate::stream::Stream;
+use crate::task;
 use crate::timers::{Timer, until};
 use crate::worker::Worker;
 
@@ -186,7 +187,7 @@ impl Driver {
         self.streams.open.set(self.streams.open.get() + 1);
         let entered = Entered { streams: self.streams.clone(), worker: self.worker.clone() };
         let (worker, peer) = (self.worker.clone(), self.peer.clone());
-        tokio::task::spawn_local(async move {
+        task::spawn(async move {
             exchange(worker, peer, request, respond).await;
             drop(entered);
         });

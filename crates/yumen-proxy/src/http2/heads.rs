@@ -60,6 +60,9 @@ pub(crate) fn read_request<T>(
 fn websocket<T>(request: &Request<T>) -> Result<bool, HeadError> {
     match request.extensions().get::<Protocol>() {
         None => Ok(false),
+        Some(_) if request.method() != Method::CONNECT => {
+            Err(HeadError::Malformed("a protocol is asked for without CONNECT"))
+        }
         Some(protocol) if protocol.as_str().eq_ignore_ascii_case("websocket") => Ok(true),
         Some(_) => Err(HeadError::UnknownCoding),
     }

@@ -19,6 +19,7 @@ use super::wire::Wire;
 use crate::buffer::Inbox;
 use crate::clock;
 use crate::stream::Stream;
+use crate::task;
 use crate::timers::Timer;
 use crate::worker::Worker;
 
@@ -126,7 +127,7 @@ impl Connecting {
         let timer = worker.timers.timer();
         let driver =
             Driver { lane, connection, wire, timer, keep, stall_ms: worker.settings.send_timeout_ms };
-        tokio::task::spawn_local(driver);
+        task::spawn(driver);
         Ok(occupied)
     }
 }

@@ -14,13 +14,13 @@ use h3::error::{Code, ConnectionError};
 use h3::server::{Connection as Library, RequestResolver, RequestStream};
 use http::{HeaderValue, Request};
 use quinn::ZeroRttAccepted;
-use quinn::crypto::rustls::HandshakeData;
 use tokio::sync::{Notify, watch};
 use yumen_http::Version;
-use yumen_plugin::{Client, TlsInfo};
+use yumen_plugin::Client;
 
 use super::Duplex;
 use super::endpoint::{EXCESSIVE_LOAD, Http3Listener};
+use super::head::resolved;
 use super::outgoing::{Outgoing, send_all};
 use crate::clock;
 use crate::connection::{Connection, Peer};
@@ -29,10 +29,11 @@ use crate::http2::{heads, set_deadline, take_early};
 use crate::serve;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
+use crate::tls;
 use crate::worker::{Admitted, Worker};
 
-type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
-type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+pub(super) type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
+pub(super) type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
 /// While so many handshakes are under way, a client shows first that it is where it says (RFC 9000 §8.1.2).
 const UNPROVEN_MAX: usize = 256;
@@ -112,7 +113,7 @@ async fn open(
     let client = Client {
         peer: quic.remote_address(),
         local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
-        tls: Some(tls_info(&quic)),
+        tls: Some(tls::quic_info(&quic)),
         connection: worker.counters.accepted.get(),
     };
     let streams = Rc::new(Streams {
@@ -152,6 +153,7 @@ async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken>
     let library = h3::server::builder()
         .max_field_section_size(head_bytes_max)
         .send_grease(false)
+        .enable_extended_connect(true)
         .build(h3_quinn::Connection::new(quic.clone()))
         .await
         .ok()?;
@@ -166,20 +168,14 @@ async fn connect(
     if !takes_early {
         return Ok((connecting.await?, None));
     }
-    connecting.handshake_data().await?;
+    let told = connecting.handshake_data().await?;
+    // Who asks is known only when all is over.
+    if tls::asks_client(&*told) {
+        return Ok((connecting.await?, None));
+    }
     match connecting.into_0rtt() {
         Ok((quic, over)) => Ok((quic, Some(over))),
         Err(connecting) => Ok((connecting.await?, None)),
-    }
-}
-
-/// What the handshake told. The library does not tell suite and group.
-fn tls_info(quic: &quinn::Connection) -> TlsInfo {
-    let data = quic.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-    TlsInfo {
-        sni: data.and_then(|data| data.server_name).map(String::into_boxed_str),
-        version: "TLSv1.3",
-        ..TlsInfo::default()
     }
 }
 
@@ -353,7 +349,7 @@ async fn resolve(streams: &Rc<Streams>, resolver: Resolver) {
     let worker = &streams.worker;
     let timer = worker.timers.timer();
     timer.set(worker.settings.head_timeout_ms);
-    match until(&timer, pin!(resolver.resolve_request())).await {
+    match until(&timer, pin!(resolved(resolver))).await {
         Some(Ok((mut request, stream))) => {
             streams.admit(&mut request).await;
             exchange(streams, request, stream, timer).await;

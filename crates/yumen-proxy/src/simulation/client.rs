@@ -4,13 +4,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::endpoint::BODY_BYTES_MAX;
-use super::ledger::{Asked, Ledger};
+use super::ledger::{Asked, Judged, Ledger};
 use super::net::End;
 use super::scheduler::{Gate, Random};
 use super::wire::{Framing, Head, Reader, Torn, chunked, content, write};
-
-/// Statuses the gateway answers with by itself.
-const OWN_STATUSES: [u16; 6] = [400, 408, 413, 502, 503, 504];
 
 /// Chances in percent of what clients do.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,6 +19,8 @@ pub(crate) struct Habits {
     pub(crate) vanishes: usize,
     pub(crate) dawdles: usize,
     pub(crate) half_closes: usize,
+    /// That a client of many streams rests between pieces of an answer.
+    pub(crate) slow_reads: usize,
     /// Whether every request must get an endpoint's answer.
     pub(crate) calm: bool,
 }
@@ -330,38 +329,15 @@ impl Reading {
 
     fn judge(&self, index: usize, head: &Head, status: u16, body: &[u8], is_whole: bool) {
         let request = &self.plan[index];
-        let id = request.id;
-        let counter = match (is_whole, head.get("x-id").is_some()) {
-            (false, _) => &self.ledger.torn,
-            (true, true) => &self.ledger.passed,
-            (true, false) => &self.ledger.local,
+        let got = Judged {
+            id: request.id,
+            method: request.method,
+            status,
+            named: head.number("x-id"),
+            number: head.number("x-answer").unwrap_or(0),
+            body,
+            is_whole,
         };
-        counter.set(counter.get() + 1);
-        let Some(named) = head.number("x-id") else {
-            if !OWN_STATUSES.contains(&status) || self.habits.calm {
-                self.broken(&format!("request {id} got an answer nobody made: {head:?}"));
-            }
-            return;
-        };
-        if named != id {
-            return self.broken(&format!("request {id} got the answer to {named}"));
-        }
-        let number = head.number("x-answer").unwrap_or(0);
-        let Some(answer) = self.ledger.answered(id, number) else {
-            return self.broken(&format!("request {id} got an answer that was never given: {head:?}"));
-        };
-        if answer.status != status {
-            self.broken(&format!("the answer to {id} has status {status}, not {}", answer.status));
-        }
-        let meant = content(id, number, answer.body_bytes);
-        let is_right = match is_whole {
-            true if request.method == "HEAD" => body.is_empty(),
-            true => meant == body,
-            false => meant.starts_with(body),
-        };
-        if !is_right {
-            let (got, all) = (body.len(), meant.len());
-            self.broken(&format!("answer {number} to {id}: {got} of {all} bytes, whole: {is_whole}"));
-        }
+        self.ledger.judge(&self.name, &got, self.habits.calm);
     }
 }

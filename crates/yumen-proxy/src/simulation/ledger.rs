@@ -24,6 +24,27 @@ pub(crate) struct Answer {
     pub(crate) body_bytes: usize,
 }
 
+/// An answer as a client got it.
+#[derive(Debug)]
+pub(crate) struct Judged<'b> {
+    /// The request it is for.
+    pub(crate) id: u64,
+    pub(crate) method: &'static str,
+    pub(crate) status: u16,
+    /// The request and the answer it names; the gateway's own name none.
+    pub(crate) named: Option<u64>,
+    pub(crate) number: u64,
+    pub(crate) body: &'b [u8],
+    pub(crate) is_whole: bool,
+}
+
+/// Statuses the gateway answers with by itself.
+const OWN_STATUSES: [u16; 6] = [400, 408, 413, 502, 503, 504];
+
+/// What of an answer may be under way: the windows of the gateway and of its client, the room of two connections, and
+/// what the gateway holds between them, which is the least of it.
+const HELD_BYTES_MAX: usize = 1024 * 1024;
+
 #[derive(Debug)]
 struct Entry {
     asked: Asked,
@@ -39,6 +60,8 @@ pub(crate) struct Ledger {
     closed: RefCell<BTreeMap<u64, usize>>,
     broken: RefCell<Vec<String>>,
     connections: Cell<u64>,
+    /// Bytes of answers that endpoints could send and clients did not read yet, where both count.
+    held: RefCell<BTreeMap<u64, usize>>,
     /// Complete answers of endpoints that clients got, of the gateway, and broken ones.
     pub(crate) passed: Cell<u64>,
     pub(crate) local: Cell<u64>,
@@ -53,6 +76,7 @@ impl Ledger {
             closed: RefCell::default(),
             broken: RefCell::default(),
             connections: Cell::new(0),
+            held: RefCell::default(),
             passed: Cell::new(0),
             local: Cell::new(0),
             torn: Cell::new(0),
@@ -114,12 +138,70 @@ impl Ledger {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(&id) else { return 0 };
         entry.answers.push(answer);
+        self.held.borrow_mut().insert(id, 0);
         entry.answers.len() as u64
     }
 
     pub(crate) fn answered(&self, id: u64, number: u64) -> Option<Answer> {
         let entries = self.entries.borrow();
         entries.get(&id)?.answers.get((number as usize).checked_sub(1)?).copied()
+    }
+
+    /// Notes that an endpoint could send so much more of an answer.
+    pub(crate) fn sent(&self, id: u64, bytes: usize) {
+        let mut held = self.held.borrow_mut();
+        let held = held.entry(id).or_default();
+        *held += bytes;
+        if *held > HELD_BYTES_MAX {
+            let held = *held;
+            self.broken(format!(
+                "{held} bytes of the answer to {id} are on their way, {HELD_BYTES_MAX} allowed"
+            ));
+        }
+    }
+
+    /// Notes that a client read so much more of it.
+    pub(crate) fn taken(&self, id: u64, bytes: usize) {
+        if let Some(held) = self.held.borrow_mut().get_mut(&id) {
+            *held = held.saturating_sub(bytes);
+        }
+    }
+
+    /// Compares what a client got with what was meant for it. In a calm world only endpoints answer.
+    pub(crate) fn judge(&self, client: &str, got: &Judged<'_>, calm: bool) {
+        let broken = |what: String| self.broken(format!("{client}: {what}"));
+        let Judged { id, status, number, body, .. } = *got;
+        let counter = match (got.is_whole, got.named.is_some()) {
+            (false, _) => &self.torn,
+            (true, true) => &self.passed,
+            (true, false) => &self.local,
+        };
+        counter.set(counter.get() + 1);
+        let Some(named) = got.named else {
+            if !OWN_STATUSES.contains(&status) || calm {
+                broken(format!("request {id} got an answer nobody made: {status}"));
+            }
+            return;
+        };
+        if named != id {
+            return broken(format!("request {id} got the answer to {named}"));
+        }
+        let Some(answer) = self.answered(id, number) else {
+            return broken(format!("request {id} got an answer that was never given: {number}"));
+        };
+        if answer.status != status {
+            broken(format!("the answer to {id} has status {status}, not {}", answer.status));
+        }
+        let meant = content(id, number, answer.body_bytes);
+        let is_right = match got.is_whole {
+            true if got.method == "HEAD" => body.is_empty(),
+            true => meant == body,
+            false => meant.starts_with(body),
+        };
+        if !is_right {
+            let (count, all) = (body.len(), meant.len());
+            broken(format!("answer {number} to {id}: {count} of {all} bytes, whole: {}", got.is_whole));
+        }
     }
 
     /// Nothing from this index on may be served on the connection.

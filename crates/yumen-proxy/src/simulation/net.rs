@@ -26,6 +26,13 @@ pub(crate) fn connect(address: SocketAddr) -> Option<Connecting> {
     dial.as_ref().map(|dial| dial(address))
 }
 
+/// Runs a task in the simulation that runs on this thread; gives it back where none does.
+pub(crate) fn spawn<T: Future<Output = ()> + 'static>(task: T) -> Option<T> {
+    let Some(net) = NET.with_borrow(Clone::clone) else { return Some(task) };
+    net.scheduler.spawn("gateway's own".into(), task);
+    None
+}
+
 /// How bytes travel in a world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {

@@ -17,6 +17,7 @@ use super::endpoint::{Endpoint, Manners};
 use super::ledger::Ledger;
 use super::net::{End, Net, Weather};
 use super::scheduler::{Random, Scheduler};
+use super::{http2, http2_endpoint};
 use crate::settings::Settings;
 use crate::stream::Tcp;
 use crate::worker::{Worker, WorkerParts};
@@ -24,6 +25,13 @@ use crate::{Counters, clock, connection};
 
 /// A world that has not ended after so many steps never will.
 const STEPS_MAX: usize = 400_000;
+
+/// Which sides speak HTTP/2.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Http2 {
+    pub(crate) clients: bool,
+    pub(crate) endpoints: bool,
+}
 
 /// A seed's world.
 pub(crate) struct World {
@@ -36,18 +44,19 @@ pub(crate) struct World {
     jumps: usize,
     /// Step at which the worker begins to drain.
     drains_at: Option<usize>,
+    http2: Http2,
     _drain: watch::Sender<bool>,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, keep_events: bool) -> World {
+    pub(crate) fn new(seed: u64, http2: Http2, keep_events: bool) -> World {
         let scheduler = Scheduler::new(seed, keep_events);
         clock::simulate(scheduler.now_us.get());
         let random = &scheduler.random;
         let calm = random.percent(25);
         let net = Net::new(scheduler.clone(), weather(random, calm));
         let ledger = Ledger::new(scheduler.clone());
-        let snapshot = snapshot(random, calm);
+        let snapshot = snapshot(random, calm, http2);
         let publisher = Arc::new(Publisher::default());
         publisher.publish(snapshot.clone());
         let (drain, draining) = watch::channel(false);
@@ -63,8 +72,9 @@ impl World {
         });
         let jumps = if calm { 0 } else { random.one(&[0, 0, 5, 50]) };
         let drains_at = (!calm && random.percent(15)).then(|| random.size(20_000));
-        let world = World { scheduler, net, ledger, worker, snapshot, jumps, drains_at, _drain: drain };
-        world.scheduler.note(|| format!("calm: {calm}, {:?}", world.net.weather));
+        let world =
+            World { scheduler, net, ledger, worker, snapshot, jumps, drains_at, http2, _drain: drain };
+        world.scheduler.note(|| format!("calm: {calm}, {http2:?}, {:?}", world.net.weather));
         world.populate(calm);
         world
     }
@@ -72,15 +82,18 @@ impl World {
     /// Sets up endpoints and clients.
     fn populate(&self, calm: bool) {
         let manners = manners(&self.scheduler.random, calm);
-        let habits = habits(&self.scheduler.random, calm);
+        let mut habits = habits(&self.scheduler.random, calm);
+        if self.http2.clients {
+            habits.slow_reads = self.scheduler.random.one(&[0, 5, 50]);
+        }
         self.scheduler.note(|| format!("{manners:?} {habits:?}"));
         let (net, ledger) = (Rc::downgrade(&self.net), self.ledger.clone());
-        let links = Cell::new(0);
+        let (links, http2) = (Cell::new(0), self.http2);
         self.net.on_connect(move |address| {
             let net = net.upgrade().expect("the world lives while its tasks run");
             links.set(links.get() + 1);
             let name = format!("endpoint{}-{}", address.port(), links.get());
-            Box::pin(dial(net, ledger.clone(), manners, name))
+            Box::pin(dial(net, ledger.clone(), manners, http2, name))
         });
         for number in 1..=1 + self.scheduler.random.below(8) {
             let visitor = Visitor {
@@ -88,6 +101,7 @@ impl World {
                 ledger: self.ledger.clone(),
                 worker: self.worker.clone(),
                 habits,
+                http2,
                 number,
             };
             self.scheduler.spawn(format!("client{number}"), visitor.run());
@@ -216,6 +230,7 @@ struct Visitor {
     ledger: Rc<Ledger>,
     worker: Rc<Worker>,
     habits: Habits,
+    http2: Http2,
     number: usize,
 }
 
@@ -227,7 +242,10 @@ impl Visitor {
             let name = format!("client{}-{visit}", self.number);
             let (near, far) = self.net.pair(&name, "gateway");
             self.accept(far, &name);
-            client::ask(self.ledger.clone(), near, self.habits, name).await;
+            match self.http2.clients {
+                true => http2::ask(self.ledger.clone(), near, self.habits, name).await,
+                false => client::ask(self.ledger.clone(), near, self.habits, name).await,
+            }
         }
     }
 
@@ -238,14 +256,18 @@ impl Visitor {
         let local = SocketAddr::from(([10, 0, 1, 1], 80));
         let client = Client { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
         let worker = self.worker.clone();
-        self.net.scheduler.spawn(format!("gateway for {name}"), async move {
-            connection::run(worker, Tcp::Memory(end), client, None).await;
-            drop(admitted);
-        });
+        let run = connection::run(worker, Tcp::Memory(end), client, None, admitted);
+        self.net.scheduler.spawn(format!("gateway for {name}"), run);
     }
 }
 
-async fn dial(net: Rc<Net>, ledger: Rc<Ledger>, manners: Manners, name: String) -> std::io::Result<End> {
+async fn dial(
+    net: Rc<Net>,
+    ledger: Rc<Ledger>,
+    manners: Manners,
+    http2: Http2,
+    name: String,
+) -> std::io::Result<End> {
     let scheduler = net.scheduler.clone();
     if scheduler.random.percent(50) {
         scheduler.sleep_us(scheduler.random.size(50_000) as u64).await;
@@ -259,8 +281,12 @@ async fn dial(net: Rc<Net>, ledger: Rc<Ledger>, manners: Manners, name: String) 
         return Err(ErrorKind::ConnectionRefused.into());
     }
     let (near, far) = net.pair("gateway", &name);
-    let endpoint = Endpoint::new(far, ledger, manners);
-    scheduler.spawn(name, endpoint.run());
+    match http2.endpoints {
+        true => {
+            scheduler.spawn(name.clone(), http2_endpoint::serve(far, ledger, manners, http2.clients, name))
+        }
+        false => scheduler.spawn(name, Endpoint::new(far, ledger, manners).run()),
+    }
     Ok(near)
 }
 
@@ -302,6 +328,7 @@ fn habits(random: &Random, calm: bool) -> Habits {
         vanishes: bad(some() / 2),
         dawdles: bad(some() / 2),
         half_closes: some() / 2,
+        slow_reads: 0,
         calm,
     }
 }
@@ -321,7 +348,7 @@ fn settings(random: &Random, calm: bool) -> Settings {
     }
 }
 
-fn snapshot(random: &Random, calm: bool) -> Arc<Snapshot> {
+fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     let timeout = || if calm { 60_000 } else { random.one(&[200, 2_000, 60_000]) };
     let timeouts = Timeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout() };
     let keepalive = Keepalive {
@@ -337,8 +364,9 @@ fn snapshot(random: &Random, calm: bool) -> Arc<Snapshot> {
     let reads_bodies = random.percent(20);
     let picky = "- {id: 2, uri: /*, priority: 1, vars: [[post_arg_none, \"==\", x]], upstream: {nodes: {\"10.1.0.9:9\": 1}}}\n";
     let picky = if reads_bodies { picky } else { "" };
+    let version = if http2.endpoints { "http_version: '2', " } else { "" };
     let document = format!(
-        "routes:\n- {{id: 1, uri: /*, upstream: {{type: {balancer}, retries: {retries}, \
+        "routes:\n- {{id: 1, uri: /*, upstream: {{{version}type: {balancer}, retries: {retries}, \
          retry_timeout: {late}, nodes: {{{}}}}}}}\n{picky}",
         nodes.join(", ")
     );

@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use quinn::crypto::rustls::QuicServerConfig;
 use rustls::SupportedCipherSuite;
 use tokio::sync::mpsc::UnboundedSender;
 use yumen_snapshot::compile::{HandshakeRules, LoadTls, Loaded};
@@ -31,6 +32,8 @@ pub(super) struct Rules {
     pub(super) client: Option<Arc<ClientCheck>>,
     /// Made by the acceptor, once.
     pub(super) configs: Configs,
+    /// The same for HTTP/3.
+    pub(super) quic: OnceLock<Arc<QuicServerConfig>>,
 }
 
 impl Loader {
@@ -85,7 +88,14 @@ impl Rules {
         }
         let suites = written.ciphers.map(suites).transpose().map_err(|error| ("ssl_ciphers", error))?;
         let client = written.client.as_ref().map(ClientCheck::new).transpose()?;
-        Ok(Rules { id, versions, suites, client: client.map(Arc::new), configs: Configs::default() })
+        Ok(Rules {
+            id,
+            versions,
+            suites,
+            client: client.map(Arc::new),
+            configs: Configs::default(),
+            quic: OnceLock::new(),
+        })
     }
 }
 

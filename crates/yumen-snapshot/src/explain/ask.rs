@@ -26,7 +26,7 @@ impl<'q> Url<'q> {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
             Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-                return refuse("has a scheme other than http and https");
+                return refuse("has a scheme other than http, https, tcp, tls and udp");
             }
             _ if url.starts_with('/') => (false, ""),
             _ => return refuse("is neither http://host/path, https://host/path nor /path"),
@@ -54,7 +54,7 @@ impl<'q> Url<'q> {
 }
 
 /// A worker that cannot wait and always draws the same lot.
-struct Still(Now);
+pub(super) struct Still(pub(super) Now);
 
 impl Host for Still {
     fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {

@@ -2,19 +2,67 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Answer, Decision, Explanation, PluginStep, UpstreamChoice};
+use super::{
+    Answer, CertificateChoice, Decision, EndpointView, Explained, Explanation, PluginStep, StreamExplanation,
+    UpstreamChoice,
+};
+
+impl Display for Explained {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Explained::Request(explanation) => explanation.fmt(f),
+            Explained::Stream(explanation) => explanation.fmt(f),
+        }
+    }
+}
+
+impl Display for StreamExplanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let asked = &self.stream;
+        let name = asked.sni.as_ref().map_or_else(String::new, |sni| format!(" for {sni}"));
+        writeln!(f, "{} to {}{name} from {}", asked.protocol, asked.server, asked.client_ip)?;
+        fmt_certificate(self.certificate.as_ref(), asked.sni.as_deref(), f)?;
+        writeln!(f, "\nStream route")?;
+        match &self.stream_route {
+            None => writeln!(f, "  none matches: the connection is closed")?,
+            Some(route) if route.matched.is_empty() => {
+                writeln!(f, "  {}, which takes whatever comes", route.id)?
+            }
+            Some(route) => writeln!(f, "  {} by {}", route.id, route.matched.join(", "))?,
+        }
+        for candidate in &self.candidates {
+            writeln!(f, "  not {}: {}", candidate.stream_route, candidate.why)?;
+        }
+        if self.others > 0 {
+            writeln!(f, "  further stream routes: {}", self.others)?;
+        }
+        if let Some(asked) = &self.why_not {
+            writeln!(f, "\nWhy not {}\n  {}", asked.stream_route, asked.why)?;
+        }
+        fmt_plugins(&self.plugins, f)?;
+        if let Some(upstream) = &self.upstream {
+            writeln!(f, "\nUpstream\n  {}, {}, {}", upstream.origin, upstream.scheme, upstream.balancer)?;
+            fmt_endpoints(&upstream.endpoints, upstream.next.as_deref(), f)?;
+            fmt_unresolved(&upstream.unresolved, f)?;
+        }
+        for remark in &self.remarks {
+            writeln!(f, "\nNote: {remark}")?;
+        }
+        Ok(())
+    }
+}
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let asked = &self.request;
         let host = if asked.host.is_empty() { "(no host)" } else { &asked.host };
         writeln!(f, "{} {host}{} from {}", asked.method, asked.path, asked.client_ip)?;
-        self.fmt_certificate(f)?;
+        fmt_certificate(self.certificate.as_ref(), self.request.sni.as_deref(), f)?;
         self.fmt_route(f)?;
         if let Some(asked) = &self.why_not {
             writeln!(f, "\nWhy not {}\n  {}", asked.route, asked.why)?;
         }
-        self.fmt_plugins(f)?;
+        fmt_plugins(&self.plugins, f)?;
         if let Some(upstream) = &self.upstream {
             fmt_upstream(upstream, f)?;
         }
@@ -29,15 +77,6 @@ impl Display for Explanation {
 }
 
 impl Explanation {
-    fn fmt_certificate(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (Some(certificate), Some(sni)) = (&self.certificate, &self.request.sni) else { return Ok(()) };
-        let sni = if sni.is_empty() { "no server name" } else { sni };
-        match (&certificate.id, &certificate.matched) {
-            (Some(id), Some(name)) => writeln!(f, "\nCertificate\n  ssls/{id}: its name {name} fits {sni}"),
-            _ => writeln!(f, "\nCertificate\n  the node's own: no ssl object fits {sni}"),
-        }
-    }
-
     fn fmt_route(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nRoute")?;
         match &self.route {
@@ -63,18 +102,31 @@ impl Explanation {
         }
         Ok(())
     }
+}
 
-    fn fmt_plugins(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.plugins.is_empty() {
-            return Ok(());
-        }
-        writeln!(f, "\nPlugins, in running order")?;
-        for PluginStep { plugin, origin, phase, decision, says, .. } in &self.plugins {
-            let says = says.as_ref().map_or_else(String::new, |says| format!(": {says}"));
-            writeln!(f, "  {phase:<16} {plugin:<20} of {origin:<24} {}{says}", word(*decision))?;
-        }
-        Ok(())
+fn fmt_certificate(
+    certificate: Option<&CertificateChoice>,
+    sni: Option<&str>,
+    f: &mut Formatter<'_>,
+) -> fmt::Result {
+    let Some(certificate) = certificate else { return Ok(()) };
+    let sni = sni.filter(|sni| !sni.is_empty()).unwrap_or("no server name");
+    match (&certificate.id, &certificate.matched) {
+        (Some(id), Some(name)) => writeln!(f, "\nCertificate\n  ssls/{id}: its name {name} fits {sni}"),
+        _ => writeln!(f, "\nCertificate\n  the node's own: no ssl object fits {sni}"),
     }
+}
+
+fn fmt_plugins(plugins: &[PluginStep], f: &mut Formatter<'_>) -> fmt::Result {
+    if plugins.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\nPlugins, in running order")?;
+    for PluginStep { plugin, origin, phase, decision, says, .. } in plugins {
+        let says = says.as_ref().map_or_else(String::new, |says| format!(": {says}"));
+        writeln!(f, "  {phase:<16} {plugin:<20} of {origin:<24} {}{says}", word(*decision))?;
+    }
+    Ok(())
 }
 
 fn word(decision: Decision) -> &'static str {
@@ -92,20 +144,8 @@ fn word(decision: Decision) -> &'static str {
 
 fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
     writeln!(f, "\nUpstream\n  {}, {}, {}", upstream.origin, upstream.scheme, upstream.balancer)?;
-    for endpoint in &upstream.endpoints {
-        let health = match endpoint.healthy {
-            Some(true) => ", healthy",
-            Some(false) => ", unhealthy",
-            None => "",
-        };
-        let next = if upstream.next.as_ref() == Some(&endpoint.address) { " <- next" } else { "" };
-        let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
-        let (address, weight) = (&endpoint.address, endpoint.weight);
-        writeln!(f, "  {address} weight {weight}{health}{rotation}{next}")?;
-    }
-    for host in &upstream.unresolved {
-        writeln!(f, "  {host}, whose addresses are not known here")?;
-    }
+    fmt_endpoints(&upstream.endpoints, upstream.next.as_deref(), f)?;
+    fmt_unresolved(&upstream.unresolved, f)?;
     let rewritten = if upstream.is_rewritten { " (rewritten)" } else { "" };
     writeln!(f, "\nAsked\n  {} {}{rewritten}", upstream.method, upstream.path)?;
     if let Some(host) = &upstream.host {
@@ -116,6 +156,28 @@ fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result
     }
     for name in &upstream.headers_removed {
         writeln!(f, "  without {name}")?;
+    }
+    Ok(())
+}
+
+fn fmt_endpoints(endpoints: &[EndpointView], next: Option<&str>, f: &mut Formatter<'_>) -> fmt::Result {
+    for endpoint in endpoints {
+        let health = match endpoint.healthy {
+            Some(true) => ", healthy",
+            Some(false) => ", unhealthy",
+            None => "",
+        };
+        let next = if next == Some(&endpoint.address) { " <- next" } else { "" };
+        let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
+        let (address, weight) = (&endpoint.address, endpoint.weight);
+        writeln!(f, "  {address} weight {weight}{health}{rotation}{next}")?;
+    }
+    Ok(())
+}
+
+fn fmt_unresolved(hosts: &[Box<str>], f: &mut Formatter<'_>) -> fmt::Result {
+    for host in hosts {
+        writeln!(f, "  {host}, whose addresses are not known here")?;
     }
     Ok(())
 }

@@ -72,6 +72,20 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
+    /// The same for a stream, whose route alone has plugins: those that decide, those that look at its first bytes,
+    /// which nobody knows here, and those that take part in the log.
+    pub(super) fn decide_stream(&mut self, chain: &Chain) {
+        self.run(chain.access(), Phases::ACCESS);
+        for instance in chain.preread() {
+            let is_reached = self.answered.is_none();
+            let decision = if is_reached { Decision::Unknown } else { Decision::NotReached };
+            self.note(instance, Phases::PREREAD, decision, None);
+        }
+        for instance in chain.log() {
+            self.note(instance, Phases::LOG, Decision::Later, None);
+        }
+    }
+
     /// The phase before each attempt, then the phases of the answer, which are named only.
     pub(super) fn finish(&mut self) {
         self.run_global(Phases::UPSTREAM_REQUEST);
@@ -192,6 +206,7 @@ fn phase_name(phase: Phases) -> &'static str {
     match phase {
         Phases::REWRITE => "rewrite",
         Phases::ACCESS => "access",
+        Phases::PREREAD => "preread",
         Phases::UPSTREAM_REQUEST => "upstream_request",
         Phases::RESPONSE_HEAD => "response_head",
         Phases::RESPONSE_BODY => "response_body",

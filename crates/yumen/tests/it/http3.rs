@@ -10,7 +10,7 @@ use h3::error::Code;
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::harness::certs::{self, Authority};
+use crate::harness::certs::{self, Authority, Pair};
 use crate::harness::http2::{self, Http2Upstream};
 use crate::harness::http3::{Http3Client, request};
 use crate::harness::upstream::{Gate, respond};
@@ -45,7 +45,18 @@ impl World {
     }
 
     async fn try_client(&self) -> Result<Http3Client, quinn::ConnectionError> {
-        Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert).await
+        Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, None).await
+    }
+
+    async fn client_as(&self, who: &Pair) -> Result<Http3Client, quinn::ConnectionError> {
+        Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, Some(who)).await
+    }
+
+    /// Whether a client gets an answer. It may learn only then that its certificate is refused.
+    async fn serves(&self, who: Option<&Pair>) -> bool {
+        let connected = Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, who).await;
+        let Ok(client) = connected else { return false };
+        client.try_ask(request("GET", "/")).await
     }
 }
 
@@ -392,14 +403,57 @@ fn a_client_that_takes_back_all_it_asks_is_sent_away() {
 }
 
 #[test]
-fn a_name_whose_certificate_asks_for_clients_is_not_served() {
+fn a_certificate_of_the_client_is_asked_for_where_the_name_wants_one() {
     let clients = Authority::new("clients");
-    let routes = json!([{ "id": "1", "uri": "/*", "plugins": { "mocking": { "response_example": "in" } } }]);
-    let world = World::with(routes, 1, "", &json!({ "client": { "ca": clients.cert } }));
+    let example = "$ssl_client_verify|$ssl_client_s_dn|$ssl_client_serial";
+    let plugins = json!({ "mocking": { "response_example": example, "content_type": "text/plain" } });
+    let routes = json!([{ "id": "1", "uri": "/*", "plugins": plugins }]);
+    let ada = clients.person("ada", 0x1a, 2100);
+    let stranger = Authority::new("clients").person("ada", 0x1a, 2100);
+    for more in ["", "http3: {early_data: true}\n"] {
+        let world = World::with(routes.clone(), 1, more, &json!({ "client": { "ca": clients.cert } }));
+        http2::run(async {
+            let client = world.client_as(&ada).await.expect("a handshake");
+            let answer = client.get("/").await;
+            assert_eq!((answer.status, answer.text()), (200, r"SUCCESS|O=Shop\, Inc,CN=ada|1A".into()));
+            // One that comes back is looked at again.
+            if let Some(again) = client.again(world.gateway.https, "a.test").await {
+                assert_eq!(again.get("/").await.status, 200);
+            }
+            assert!(!world.serves(None).await, "nobody");
+            assert!(!world.serves(Some(&stranger)).await, "a stranger");
+        });
+    }
+}
+
+#[test]
+fn paths_that_need_no_certificate_of_the_client_are_served_without() {
+    let clients = Authority::new("clients");
+    let plugins = json!({ "mocking": { "response_example": "$ssl_client_verify" } });
+    let routes = json!([{ "id": "1", "uri": "/*", "plugins": plugins }]);
+    let rules = json!({ "client": { "ca": clients.cert, "skip_mtls_uri_regex": ["^/public"] } });
+    let world = World::with(routes, 1, "", &rules);
     http2::run(async {
-        assert!(world.try_client().await.is_err());
+        let client = world.client().await;
+        assert_eq!(client.get("/public").await.text(), "NONE");
+        assert_eq!(client.get("/private").await.status, 400);
+        let known = world.client_as(&clients.person("ada", 1, 2100)).await.expect("a handshake");
+        assert_eq!(known.get("/private").await.text(), "SUCCESS");
     });
-    assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 0.0);
+}
+
+#[test]
+fn suites_and_versions_of_a_name_hold_here_too() {
+    let routes = json!([{ "id": "1", "uri": "/*", "plugins": { "mocking": { "response_example": "in" } } }]);
+    let serves = |ssl: Value| {
+        let world = World::with(routes.clone(), 1, "", &ssl);
+        http2::run(world.serves(None))
+    };
+    assert!(serves(json!({ "ssl_protocols": ["TLSv1.3"] })));
+    assert!(serves(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
+    // QUIC knows no older version than TLS 1.3.
+    assert!(!serves(json!({ "ssl_protocols": ["TLSv1.2"] })));
+    assert!(serves(json!({ "ssl_ciphers": ["TLS_CHACHA20_POLY1305_SHA256"] })));
 }
 
 #[test]

@@ -7,9 +7,10 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, Request};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::certs::Pair;
 use super::http2::Answer;
 
 type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
@@ -25,27 +26,36 @@ pub(crate) struct Http3Client {
 }
 
 impl Http3Client {
-    /// Connects for a name that this authority must have vouched for.
+    /// Connects for a name that this authority must have vouched for, and says who it is.
     pub(crate) async fn connect(
         address: SocketAddr,
         name: &str,
         authority: &str,
+        who: Option<&Pair>,
     ) -> Result<Http3Client, quinn::ConnectionError> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let mut tls = match who {
+            None => builder.with_no_client_auth(),
+            Some(pair) => {
+                let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).map(Result::unwrap);
+                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain.collect(), key).unwrap()
+            }
+        };
         tls.enable_early_data = true;
         tls.alpn_protocols = vec![b"h3".to_vec()];
         let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
         let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
         endpoint.set_default_client_config(config);
         let quic = endpoint.connect(address, name).unwrap().await?;
-        Ok(Http3Client::over(endpoint, quic).await)
+        let client = Http3Client::try_over(endpoint, quic.clone()).await;
+        client.ok_or_else(|| quic.close_reason().unwrap_or(quinn::ConnectionError::LocallyClosed))
     }
 
     /// Comes back to where it was before, and asks at once; `None` where it was not told how.
@@ -56,9 +66,19 @@ impl Http3Client {
     }
 
     async fn over(endpoint: quinn::Endpoint, quic: quinn::Connection) -> Http3Client {
-        let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();
+        Http3Client::try_over(endpoint, quic).await.expect("a connection")
+    }
+
+    async fn try_over(endpoint: quinn::Endpoint, quic: quinn::Connection) -> Option<Http3Client> {
+        let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.ok()?;
         let driver = tokio::spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
-        Http3Client { endpoint, quic, sender, driver }
+        Some(Http3Client { endpoint, quic, sender, driver })
+    }
+
+    /// Whether there is an answer.
+    pub(crate) async fn try_ask(&self, request: Request<()>) -> bool {
+        let Ok(mut stream) = self.sender.clone().send_request(request).await else { return false };
+        stream.finish().await.is_ok() && stream.recv_response().await.is_ok()
     }
 
     /// Asks from another port from now on, as a client does whose network changes.

@@ -1,0 +1,379 @@
+//! Why a stream goes where it goes: the stream router that serves, asked without serving.
+//!
+//! The question's URL says what arrives: `tcp://10.0.0.1:9100`, `udp://…`, or `tls://db.example.com:9103`, whose
+//! host is the server name asked for. Knows no socket.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use serde::Serialize;
+use yumen_base::Level;
+use yumen_config::resource::Question;
+use yumen_config::{Invalid, Kind};
+use yumen_http::RequestHead;
+use yumen_plugin::{Client, Exchange, StreamFacts, TlsInfo};
+
+use super::walk::Walk;
+use super::{
+    Background, CertificateChoice, EndpointView, NEAREST_MAX, PluginStep, Still, certificate_choice,
+    endpoints,
+};
+use crate::streams::{Differs, StreamAsk, StreamMatching, StreamRoute};
+use crate::{Snapshot, Target, Upstream};
+
+/// What becomes of a stream, and why.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamExplanation {
+    /// Revision of the snapshot.
+    pub revision: u64,
+    /// The stream, as it was understood.
+    pub stream: StreamAsking,
+    /// The certificate the client is shown where the listener ends TLS.
+    pub certificate: Option<CertificateChoice>,
+    /// The route it gets to; with `None` it is closed.
+    pub stream_route: Option<StreamChoice>,
+    /// Routes that fit too and lost; where none fits, the nearest.
+    pub candidates: Vec<StreamCandidate>,
+    /// How many routes are not told one by one.
+    pub others: usize,
+    /// About the route that was asked after.
+    pub why_not: Option<StreamCandidate>,
+    /// Plugins in running order.
+    pub plugins: Vec<PluginStep>,
+    /// Where it goes.
+    pub upstream: Option<StreamUpstream>,
+    /// What else should be known.
+    pub remarks: Vec<String>,
+}
+
+/// A stream as it was understood.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamAsking {
+    /// `tcp`, `tls` or `udp`.
+    pub protocol: &'static str,
+    /// Where it arrives.
+    pub server: SocketAddr,
+    /// Where it comes from.
+    pub client_ip: IpAddr,
+    /// The server name it asks for.
+    pub sni: Option<String>,
+}
+
+/// The route that gets the stream.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamChoice {
+    /// Its id.
+    pub id: Box<str>,
+    /// Its service's id.
+    pub service_id: Box<str>,
+    /// What it asks for, all of which fits, such as `server_port 9100`.
+    pub matched: Vec<String>,
+}
+
+/// A route that does not get it.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamCandidate {
+    /// Its id, or what was asked after where there is no such route.
+    pub stream_route: Box<str>,
+    /// The first thing that differs; `None` where nothing does.
+    pub differs: Option<Differs>,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// The upstream.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamUpstream {
+    /// Where it is written: `upstreams/1`, `stream_routes/1`.
+    pub origin: Arc<str>,
+    /// `tcp`, `tls` or `udp`.
+    pub scheme: &'static str,
+    /// How endpoints are chosen.
+    pub balancer: &'static str,
+    /// The endpoint that is next, in the eyes of the first worker.
+    pub next: Option<String>,
+    /// All of them.
+    pub endpoints: Vec<EndpointView>,
+    /// Host names among its nodes whose addresses are not known here.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub unresolved: Box<[Box<str>]>,
+}
+
+/// A stream that arrives.
+pub(super) struct Arriving {
+    protocol: &'static str,
+    client: Client,
+}
+
+impl Arriving {
+    /// Reads a question; `None` where it is about a request.
+    pub(super) fn parse(question: &Question) -> Result<Option<Arriving>, Invalid> {
+        let scheme = question.url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
+        let Some((scheme, rest)) = scheme else { return Ok(None) };
+        let Some(protocol) = ["tcp", "tls", "udp"].into_iter().find(|known| *known == scheme) else {
+            return Ok(None);
+        };
+        let refuse = |message: String| Invalid::at("url", format!("{:?} {message}", question.url));
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
+        let port = port
+            .parse::<u16>()
+            .map_err(|_| refuse(format!("has no port: {protocol}://HOST:PORT is the form of it")))?;
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_name = address.is_err() && !matches!(host, "" | "*");
+        if is_name && protocol != "tls" {
+            return Err(refuse("has a name for its host; only TLS tells one: write the address".into()));
+        }
+        let sni = question.sni.clone().or_else(|| is_name.then(|| host.to_owned()));
+        if sni.is_some() && protocol != "tls" {
+            let message = format!("a stream of {protocol} tells no server name: ask for tls://{authority}");
+            return Err(Invalid::at("sni", message));
+        }
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let local = SocketAddr::new(address.unwrap_or(here).to_canonical(), port);
+        let peer = SocketAddr::new(question.client_ip.unwrap_or(here).to_canonical(), 0);
+        let sni = sni.map(|sni| sni.to_ascii_lowercase().into_boxed_str());
+        let tls = (protocol == "tls").then(|| TlsInfo { sni, ..TlsInfo::default() });
+        Ok(Some(Arriving { protocol, client: Client { peer, local, tls, connection: 0 } }))
+    }
+
+    fn sni(&self) -> Option<&str> {
+        self.client.tls.as_ref()?.sni.as_deref()
+    }
+
+    fn ask(&self) -> StreamAsk<'_> {
+        StreamAsk { remote: self.client.peer.ip(), server: self.client.local, sni: self.sni() }
+    }
+}
+
+/// Thinks a stream through.
+pub(super) fn explain(
+    snapshot: &Snapshot,
+    arriving: &Arriving,
+    question: &Question,
+    background: &Background<'_>,
+) -> StreamExplanation {
+    let ask = arriving.ask();
+    let winner = snapshot.streams.find(&ask);
+    let words = Words { snapshot, ask, winner: winner.map(|route| &**route) };
+    let (candidates, others) = words.candidates();
+    let mut explanation = StreamExplanation {
+        revision: snapshot.revision,
+        stream: StreamAsking {
+            protocol: arriving.protocol,
+            server: ask.server,
+            client_ip: ask.remote,
+            sni: arriving.sni().map(str::to_owned),
+        },
+        certificate: (arriving.protocol == "tls")
+            .then(|| certificate_choice(snapshot, arriving.sni().unwrap_or_default())),
+        stream_route: winner.map(|route| StreamChoice {
+            id: route.info.id.clone(),
+            service_id: route.info.service_id.clone(),
+            matched: asked_for(&route.matching).into_iter().map(|(_, text)| text).collect(),
+        }),
+        candidates,
+        others,
+        why_not: question.why_not.as_deref().map(|asked| words.why_not(asked, background)),
+        plugins: Vec::new(),
+        upstream: None,
+        remarks: Vec::new(),
+    };
+    if let Some(route) = winner {
+        follow(snapshot, arriving, route, background, &mut explanation);
+    }
+    explanation
+}
+
+/// Plugins and upstream of the route that gets the stream.
+fn follow(
+    snapshot: &Snapshot,
+    arriving: &Arriving,
+    route: &StreamRoute,
+    background: &Background<'_>,
+    explanation: &mut StreamExplanation,
+) {
+    let host = Still(background.now);
+    let mut ex = Exchange::new(
+        Box::<RequestHead>::default(),
+        &arriving.client,
+        background.now,
+        &host,
+        &snapshot.consumers,
+    );
+    ex.stream = Some(StreamFacts { protocol: arriving.protocol, mqtt_client_id: None });
+    ex.route = Some(&route.info);
+    let mut walk = Walk::new(snapshot, &mut ex, None, None);
+    walk.decide_stream(&route.chain);
+    let is_refused = walk.answered.is_some();
+    (explanation.plugins, explanation.remarks) = (walk.steps, walk.remarks);
+    let object = format!("stream_routes/{}", route.info.id);
+    if let Some(message) = finding(&object, background) {
+        explanation.remarks.push(format!("{object} is not in force as written: {message}"));
+    }
+    if is_refused {
+        return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
+    }
+    let upstream = match route.target {
+        Target::Upstream(slot) => snapshot.upstream(slot),
+        _ => None,
+    };
+    let Some(upstream) = upstream else {
+        return explanation.remarks.push("neither the route nor its service has an upstream in force".into());
+    };
+    let next = upstream.peek(&ex).map(|index| upstream.endpoints[index].addr.to_string());
+    if next.is_none() {
+        explanation.remarks.push(super::nowhere(Some(upstream)).1);
+    }
+    explanation.upstream = Some(choice(upstream, next));
+}
+
+fn choice(upstream: &Upstream, next: Option<String>) -> StreamUpstream {
+    StreamUpstream {
+        origin: upstream.origin.clone(),
+        scheme: upstream.scheme.name(),
+        balancer: upstream.balancer.name(),
+        next,
+        endpoints: endpoints(upstream),
+        unresolved: upstream.unresolved.clone(),
+    }
+}
+
+fn finding<'b>(object: &str, background: &Background<'b>) -> Option<&'b str> {
+    let problem = background.problems.iter().find(|one| one.object == object && one.level == Level::Error);
+    problem.map(|problem| &*problem.message)
+}
+
+/// All a route asks for, in the order in which it is looked at.
+fn asked_for(matching: &StreamMatching) -> Vec<(Differs, String)> {
+    let network = |name: &str, network: &Option<crate::streams::Network>| {
+        network.as_ref().map(|network| format!("{name} {}", network.text()))
+    };
+    let all = [
+        (Differs::ServerName, matching.sni.as_ref().map(|sni| format!("sni {sni}"))),
+        (Differs::ServerPort, matching.server_port.map(|port| format!("server_port {port}"))),
+        (Differs::ServerAddress, network("server_addr", &matching.server_addr)),
+        (Differs::ClientAddress, network("remote_addr", &matching.remote_addr)),
+    ];
+    all.into_iter().filter_map(|(what, text)| Some((what, text?))).collect()
+}
+
+struct Words<'w> {
+    snapshot: &'w Snapshot,
+    ask: StreamAsk<'w>,
+    winner: Option<&'w StreamRoute>,
+}
+
+impl Words<'_> {
+    /// Those that fit too, or the nearest where none fits; and how many are left.
+    fn candidates(&self) -> (Vec<StreamCandidate>, usize) {
+        let streams = &self.snapshot.streams;
+        let all = streams.all().count() - usize::from(self.winner.is_some());
+        let shown: Vec<StreamCandidate> = match self.winner {
+            Some(_) => {
+                let fits =
+                    streams.candidates(&self.ask).filter(|one| one.matching.differs(&self.ask).is_none());
+                fits.skip(1).take(NEAREST_MAX).map(|route| self.candidate(route)).collect()
+            }
+            None => {
+                let mut ranked: Vec<_> = streams.all().map(|route| (self.misses(route), route)).collect();
+                ranked.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.info.id.cmp(&b.1.info.id)));
+                ranked.into_iter().take(NEAREST_MAX).map(|(_, route)| self.candidate(route)).collect()
+            }
+        };
+        let others = all - shown.len();
+        (shown, others)
+    }
+
+    /// Of how much that a route asks for nothing is there.
+    fn misses(&self, route: &StreamRoute) -> usize {
+        let mut matching = route.matching.clone();
+        let mut misses = 0;
+        while let Some(differs) = matching.differs(&self.ask) {
+            misses += 1;
+            match differs {
+                Differs::ServerName => matching.sni = None,
+                Differs::ServerPort => matching.server_port = None,
+                Differs::ServerAddress => matching.server_addr = None,
+                Differs::ClientAddress => matching.remote_addr = None,
+            }
+        }
+        misses
+    }
+
+    fn candidate(&self, route: &StreamRoute) -> StreamCandidate {
+        let differs = route.matching.differs(&self.ask);
+        let why = match differs {
+            None => self.shadowed(route),
+            Some(differs) => {
+                let asked = asked_for(&route.matching).into_iter().find(|(what, _)| *what == differs);
+                let found = match differs {
+                    Differs::ServerName => self.ask.sni.unwrap_or("no name at all").to_owned(),
+                    Differs::ServerPort => self.ask.server.port().to_string(),
+                    Differs::ServerAddress => self.ask.server.ip().to_string(),
+                    Differs::ClientAddress => self.ask.remote.to_string(),
+                };
+                format!("it asks for {}, not {found}", asked.map(|(_, text)| text).unwrap_or_default())
+            }
+        };
+        StreamCandidate { stream_route: route.info.id.clone(), differs, why }
+    }
+
+    /// Why the winner came first.
+    fn shadowed(&self, route: &StreamRoute) -> String {
+        let Some(winner) = self.winner else { return String::new() };
+        let (id, theirs, ours) = (&winner.info.id, &winner.matching, &route.matching);
+        match (&theirs.sni, &ours.sni) {
+            (Some(name), None) => return format!("stream route {id} asks for a server name, {name}"),
+            (Some(theirs), Some(ours)) if theirs != ours => {
+                return format!("stream route {id} asks for a closer server name, {theirs}");
+            }
+            _ => {}
+        }
+        if let (Some(port), None) = (theirs.server_port, ours.server_port) {
+            return format!("stream route {id} asks for the port, {port}");
+        }
+        let differ = [
+            ("server_addr", &theirs.server_addr, &ours.server_addr),
+            ("remote_addr", &theirs.remote_addr, &ours.remote_addr),
+        ];
+        for (name, theirs, ours) in differ {
+            if let Some(theirs) = theirs.as_ref().filter(|theirs| Some(*theirs) != ours.as_ref()) {
+                return format!("stream route {id} asks for a closer {name}, {}", theirs.text());
+            }
+        }
+        format!("stream route {id} asks for as much and has a lower id")
+    }
+
+    fn why_not(&self, asked: &str, background: &Background<'_>) -> StreamCandidate {
+        let found =
+            self.snapshot.streams.all().find(|one| *one.info.id == *asked || *one.info.name == *asked);
+        let Some(route) = found else {
+            return StreamCandidate {
+                stream_route: asked.into(),
+                differs: None,
+                why: absent(asked, background),
+            };
+        };
+        if self.winner.is_some_and(|winner| winner.info.id == route.info.id) {
+            let why = "it gets the stream".to_owned();
+            return StreamCandidate { stream_route: route.info.id.clone(), differs: None, why };
+        }
+        self.candidate(route)
+    }
+}
+
+/// Why a stream route is not in force at all.
+fn absent(asked: &str, background: &Background<'_>) -> String {
+    if let Some(message) = finding(&format!("stream_routes/{asked}"), background) {
+        return format!("it is not in force: {message}");
+    }
+    match background.text.map(|texts| texts(Kind::StreamRoutes, asked).is_some()) {
+        Some(true) => "it is written, and not in force".into(),
+        Some(false) => "there is no stream route of this id or name".into(),
+        None => "no stream route of this id or name is in force".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

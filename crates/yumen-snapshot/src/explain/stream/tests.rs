@@ -1,0 +1,112 @@
+use serde_json::{Value, json};
+use yumen_config::document;
+use yumen_config::resource::Question;
+
+use super::super::{Background, explain_any};
+use crate::testing::compiler;
+
+const TABLE: &str = r#"
+stream_routes:
+- {id: any, upstream_id: u}
+- {id: port, server_port: 9100, upstream_id: u}
+- {id: port-too, server_port: 9100, upstream_id: u}
+- {id: office, server_port: 9100, remote_addr: 10.1.0.0/16, upstream_id: u}
+- {id: inner, server_port: 9100, server_addr: 10.0.0.7, upstream_id: u}
+- {id: name, sni: db.test, upstream_id: u}
+- {id: names, sni: "*.test", server_port: 9103, upstream_id: u}
+- {id: guarded, server_port: 9200, upstream_id: u, plugins: {ip-restriction: {blacklist: [127.0.0.1]}}}
+upstreams:
+- {id: u, scheme: tcp, nodes: {"10.0.0.1:80": 1}}
+"#;
+
+fn ask(text: &str, question: Value) -> Result<Value, String> {
+    let (resources, problems) = document::parse(text, &|_| None);
+    assert!(problems.is_empty(), "{problems:?}");
+    let snapshot = compiler().replace_all(resources, 7).snapshot;
+    let question: Question = serde_json::from_value(question).unwrap();
+    let explained = explain_any(&snapshot, &question, &Background::default());
+    let explained = explained.map_err(|invalid| format!("{}: {}", invalid.path, invalid.message))?;
+    let told = serde_json::to_value(&explained).unwrap();
+    assert!(explained.to_string().contains("\nStream route\n"));
+    Ok(told)
+}
+
+#[test]
+fn the_route_is_the_one_that_serves() {
+    for (url, client, expected) in [
+        ("tcp://127.0.0.1:9000", "127.0.0.1", json!("any")),
+        ("tcp://127.0.0.1:9100/", "127.0.0.1", json!("port")),
+        ("udp://127.0.0.1:9100", "10.1.2.3", json!("office")),
+        ("TCP://10.0.0.7:9100", "10.1.2.3", json!("inner")),
+        ("tls://DB.test:9103", "127.0.0.1", json!("name")),
+        ("tls://web.test:9103", "127.0.0.1", json!("names")),
+        ("tls://*:9103", "127.0.0.1", json!("any")),
+    ] {
+        let told = ask(TABLE, json!({"url": url, "client_ip": client})).unwrap();
+        assert_eq!(told["stream_route"]["id"], expected, "{url}: {told:#}");
+        assert_eq!(told["upstream"]["next"], "10.0.0.1:80", "{url}");
+    }
+}
+
+#[test]
+fn every_way_to_lose_has_its_words() {
+    for (url, route, expected) in [
+        ("tcp://127.0.0.1:9100", "port", "it gets the stream"),
+        ("tcp://127.0.0.1:9100", "any", "stream route port asks for the port, 9100"),
+        ("tcp://127.0.0.1:9100", "port-too", "stream route port asks for as much and has a lower id"),
+        ("tcp://127.0.0.1:9100", "office", "it asks for remote_addr 10.1.0.0/16, not 127.0.0.1"),
+        ("tcp://127.0.0.1:9100", "inner", "it asks for server_addr 10.0.0.7, not 127.0.0.1"),
+        ("tcp://10.0.0.7:9100", "port", "stream route inner asks for a closer server_addr, 10.0.0.7"),
+        ("tcp://127.0.0.1:9100", "guarded", "it asks for server_port 9200, not 9100"),
+        ("tcp://127.0.0.1:9100", "name", "it asks for sni db.test, not no name at all"),
+        ("tls://db.test:9103", "names", "stream route name asks for a closer server name, db.test"),
+        ("tls://db.test:9103", "any", "stream route name asks for a server name, db.test"),
+        ("tls://web.test:9103", "name", "it asks for sni db.test, not web.test"),
+        ("tcp://127.0.0.1:9100", "nobody", "no stream route of this id or name is in force"),
+    ] {
+        let told = ask(TABLE, json!({"url": url, "why_not": route})).unwrap();
+        assert_eq!(told["why_not"]["why"], expected, "{url} {route}");
+    }
+}
+
+#[test]
+fn where_none_fits_the_nearest_are_told() {
+    let table = TABLE.replace("- {id: any, upstream_id: u}\n", "");
+    let told = ask(&table, json!({"url": "tcp://127.0.0.1:9000"})).unwrap();
+    assert_eq!(told["stream_route"], Value::Null);
+    let nearest: Vec<&str> = told["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["stream_route"].as_str().unwrap())
+        .collect();
+    assert_eq!(nearest, ["guarded", "name", "port", "port-too", "inner"]);
+    assert_eq!(told["others"], 2);
+}
+
+#[test]
+fn plugins_that_refuse_are_told() {
+    let told = ask(TABLE, json!({"url": "tcp://127.0.0.1:9200"})).unwrap();
+    assert_eq!(told["plugins"][0]["decision"], "answers", "{told:#}");
+    assert_eq!(told["upstream"], Value::Null);
+}
+
+#[test]
+fn what_is_no_stream_is_refused() {
+    for (question, expected) in [
+        (
+            json!({"url": "tcp://127.0.0.1"}),
+            "url: \"tcp://127.0.0.1\" has no port: tcp://HOST:PORT is the form of it",
+        ),
+        (
+            json!({"url": "tcp://db.test:1"}),
+            "url: \"tcp://db.test:1\" has a name for its host; only TLS tells one: write the address",
+        ),
+        (
+            json!({"url": "udp://127.0.0.1:1", "sni": "a"}),
+            "sni: a stream of udp tells no server name: ask for tls://127.0.0.1:1",
+        ),
+    ] {
+        assert_eq!(ask(TABLE, question).unwrap_err(), expected);
+    }
+}
