@@ -119,6 +119,9 @@ pub struct Exchange<'s> {
     /// Whether a plugin changes the body of the answer: set by it in the response head phase. Otherwise
     /// the body passes without being looked at.
     pub edits_body: bool,
+    /// Whether the client made a call of gRPC and understands no other answer, where a plugin knows that
+    /// better than the request's head tells it.
+    pub is_call: Option<bool>,
     /// Content codings offered for the answer.
     pub(crate) codings: Option<Box<Codings>>,
     /// Status of the answer, once known; 0 before.
@@ -160,6 +163,7 @@ impl<'s> Exchange<'s> {
             body_bytes_max: None,
             response_fields: Fields::default(),
             edits_body: false,
+            is_call: None,
             codings: None,
             status: 0,
             upstream_status: 0,

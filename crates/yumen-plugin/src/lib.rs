@@ -10,8 +10,10 @@ pub mod consumer;
 pub mod exchange;
 pub mod expr;
 pub mod kind;
+pub mod objects;
 pub mod outcome;
 pub mod plugin;
+pub mod proto;
 pub mod real_ip;
 pub mod response;
 #[cfg(test)]
@@ -26,6 +28,7 @@ pub use consumer::{Consumer, Consumers, Identity};
 pub use exchange::{Client, Exchange, Host, RouteInfo, StreamFacts, UpstreamChoice};
 pub use expr::{Expr, Failing};
 pub use kind::{Configure, ConsumerAuth, Kind, Registry, Serves, Setup};
+pub use objects::{Objects, UpstreamSlot};
 pub use outcome::{Outcome, Source};
 pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
 pub use response::Response;

@@ -52,7 +52,6 @@ pub const WITH_PRIORITY: &[(&str, i32)] = &[
     ("graphql-limit-count", 1004),
     ("graphql-proxy-cache", 1009),
     ("grpc-transcode", 506),
-    ("grpc-web", 505),
     ("http-dubbo", 504),
     ("http-logger", 410),
     ("inspect", 200),

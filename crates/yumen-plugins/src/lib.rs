@@ -14,6 +14,7 @@ mod consumer_restriction;
 mod cors;
 mod csrf;
 mod fault_injection;
+mod grpc_web;
 mod gzip;
 mod hmac_auth;
 pub mod inactive;
@@ -62,6 +63,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
     Kind::of::<csrf::Csrf>(),
     Kind::of::<fault_injection::FaultInjection>(),
+    Kind::of::<grpc_web::GrpcWeb>(),
     Kind::of::<gzip::Gzip>(),
     Kind::of_auth::<hmac_auth::HmacAuth>(),
     Kind::of::<ip_restriction::IpRestriction>(),

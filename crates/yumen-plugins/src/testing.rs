@@ -293,7 +293,7 @@ impl Bench {
         of(Phases::RESPONSE_HEAD).for_each(|plugin| plugin.response_head(&mut ex, &mut head));
         ex.settle_coding(&mut head);
         ex.status = head.status;
-        let whole = |data| Chunk { data, last: true, pause: false };
+        let whole = |data| Chunk { data, last: true, pause: false, ..Chunk::default() };
         if ex.edits_body {
             for plugin in of(Phases::RESPONSE_BODY) {
                 body = plugin.response_body(&mut ex, whole(body)).data;
