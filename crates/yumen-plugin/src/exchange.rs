@@ -8,7 +8,7 @@ use yumen_base::Now;
 use yumen_http::{Fields, RequestHead};
 
 use crate::plugin::LocalFuture;
-use crate::{Codings, Consumer, Consumers, Identity, Instance, TlsInfo};
+use crate::{Codings, Consumer, Consumers, Identity, Instance, TlsInfo, Translate};
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
 pub trait Host {
@@ -71,6 +71,8 @@ pub struct UpstreamChoice {
     pub host: Option<Box<[u8]>>,
     /// `http` or `https`, instead of the upstream's scheme.
     pub scheme: Option<&'static str>,
+    /// The slot of the upstream to ask instead of the route's.
+    pub instead: Option<u32>,
 }
 
 /// One request and its response, or one stream, whose request is empty.
@@ -122,6 +124,8 @@ pub struct Exchange<'s> {
     /// Whether the client made a call of gRPC and understands no other answer, where a plugin knows that
     /// better than the request's head tells it.
     pub is_call: Option<bool>,
+    /// Translates the answer, where the endpoint speaks another protocol than the client.
+    pub translate: Option<Box<dyn Translate>>,
     /// Content codings offered for the answer.
     pub(crate) codings: Option<Box<Codings>>,
     /// Status of the answer, once known; 0 before.
@@ -164,6 +168,7 @@ impl<'s> Exchange<'s> {
             response_fields: Fields::default(),
             edits_body: false,
             is_call: None,
+            translate: None,
             codings: None,
             status: 0,
             upstream_status: 0,

@@ -19,6 +19,7 @@ pub mod response;
 #[cfg(test)]
 mod test_exchange;
 pub mod tls;
+pub mod translate;
 pub mod vars;
 
 pub use carry::Carry;
@@ -33,6 +34,7 @@ pub use outcome::{Outcome, Source};
 pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
 pub use response::Response;
 pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};
+pub use translate::{Translate, WholeAnswer};
 pub use vars::{Template, Var};
 pub use yumen_base::{Now, Problem};
 pub use yumen_http::{Fields, Known, Method, RequestHead, ResponseHead};

@@ -2,8 +2,10 @@
 //!
 //! Knows no call. Imports are the files every compiler brings, nothing is read from disk.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
-use prost_reflect::{DescriptorPool, MethodDescriptor};
+use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use yumen_config::schema::Invalid;
 
@@ -56,6 +58,15 @@ message Status {
   repeated google.protobuf.Any details = 3;
 }
 "#;
+
+/// The message type of a whole status, as `grpc-status-details-bin` has it.
+pub fn status() -> MessageDescriptor {
+    static STATUS_TYPE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
+        let protos = compile_text(STATUS).expect("the text above is correct");
+        protos.pool.get_message_by_name("google.rpc.Status").expect("the text above has it")
+    });
+    STATUS_TYPE.clone()
+}
 
 /// A compiled proto object.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ mod consumer_restriction;
 mod cors;
 mod csrf;
 mod fault_injection;
+mod grpc_transcode;
 mod grpc_web;
 mod gzip;
 mod hmac_auth;
@@ -40,6 +41,7 @@ mod request_id;
 mod request_validation;
 mod response_rewrite;
 mod text;
+mod traffic_split;
 mod ua_restriction;
 mod uri_blocker;
 mod zstd;
@@ -63,6 +65,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
     Kind::of::<csrf::Csrf>(),
     Kind::of::<fault_injection::FaultInjection>(),
+    Kind::of::<grpc_transcode::GrpcTranscode>(),
     Kind::of::<grpc_web::GrpcWeb>(),
     Kind::of::<gzip::Gzip>(),
     Kind::of_auth::<hmac_auth::HmacAuth>(),
@@ -84,6 +87,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<request_id::RequestId>(),
     Kind::of::<request_validation::RequestValidation>(),
     Kind::of::<response_rewrite::ResponseRewrite>(),
+    Kind::of::<traffic_split::TrafficSplit>(),
     Kind::of::<ua_restriction::UaRestriction>(),
     Kind::of::<uri_blocker::UriBlocker>(),
     Kind::of::<zstd::Zstd>(),

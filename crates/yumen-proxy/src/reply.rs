@@ -8,6 +8,8 @@ use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::{Route, Upstream};
 
+mod translate;
+
 use crate::apart::apart;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
@@ -114,6 +116,9 @@ pub(crate) async fn pass_on(
     upstream: &Upstream,
     flow: &mut Flow,
 ) -> After {
+    if let Some(translate) = ex.translate.take() {
+        return apart(translate::answer(conn, ex, chains, relay, (route, upstream), &*translate, flow)).await;
+    }
     let worker = conn.worker.clone();
     let (index, upgrade) = (relay.index, relay.upgrade);
     let (head, upload) = (&mut *relay.head, &mut relay.upload);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use yumen_http::{Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
-use yumen_snapshot::{Route, Target, Upstream};
+use yumen_snapshot::{Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
@@ -179,12 +179,14 @@ async fn decide<'s>(
     if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
         return Err(Kind::BodyTooLarge.into());
     }
-    match route.target {
-        Target::Upstream(slot) => match pinned.upstream(slot) {
-            Some(upstream) => Ok((route, upstream)),
-            None => Err(Kind::Unavailable.into()),
-        },
-        _ => Err(Kind::NoEndpoint.into()),
+    let slot = match (ex.upstream.instead, &route.target) {
+        (Some(slot), _) => Slot(slot),
+        (None, Target::Upstream(slot)) => *slot,
+        _ => return Err(Kind::NoEndpoint.into()),
+    };
+    match pinned.upstream(slot) {
+        Some(upstream) => Ok((route, upstream)),
+        None => Err(Kind::Unavailable.into()),
     }
 }
 

@@ -20,7 +20,7 @@ use yumen_plugin::{Exchange, Fields, Now};
 pub use yumen_config::resource::Question;
 
 use crate::router::Losing;
-use crate::{Lost, PassHost, Route, Snapshot, Target, Upstream};
+use crate::{Lost, PassHost, Route, Slot, Snapshot, Target, Upstream};
 use ask::Asked;
 use walk::{Answered, Walk};
 
@@ -337,8 +337,9 @@ fn think<'s>(
 ) -> Thought {
     let mut walk = Walk::new(snapshot, ex, winner, assumed);
     walk.decide();
-    let found = winner.and_then(|route| match route.target {
-        Target::Upstream(slot) => snapshot.upstream(slot),
+    let found = winner.and_then(|route| match (walk.ex.upstream.instead, &route.target) {
+        (Some(slot), _) => snapshot.upstream(Slot(slot)),
+        (None, Target::Upstream(slot)) => snapshot.upstream(*slot),
         _ => None,
     });
     let upstream = found.filter(|_| walk.answered.is_none());

@@ -21,6 +21,7 @@ mod dynamics;
 mod embedded;
 mod explain;
 mod grpc;
+mod grpc_transcode;
 mod grpc_web;
 mod guides;
 mod health;
