@@ -26,7 +26,7 @@ pub use carry::Carry;
 pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
 pub use coding::{Coder, Coding, Codings};
 pub use consumer::{Consumer, Consumers, Identity};
-pub use exchange::{Client, Exchange, Host, RouteInfo, StreamFacts, UpstreamChoice};
+pub use exchange::{Client, Exchange, Host, Mirror, RouteInfo, StreamFacts, UpstreamChoice};
 pub use expr::{Expr, Failing};
 pub use kind::{Configure, ConsumerAuth, Kind, Registry, Serves, Setup};
 pub use objects::{Objects, UpstreamSlot};

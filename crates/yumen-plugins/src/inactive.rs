@@ -74,7 +74,6 @@ pub const WITH_PRIORITY: &[(&str, i32)] = &[
     ("opentelemetry", 12009),
     ("openwhisk", -1901),
     ("proxy-cache", 1085),
-    ("proxy-mirror", 1010),
     ("public-api", 501),
     ("rocketmq-logger", 402),
     ("saml-auth", 2598),

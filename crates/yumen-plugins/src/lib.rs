@@ -32,6 +32,7 @@ mod pattern;
 pub mod prometheus;
 mod proxy_buffering;
 mod proxy_control;
+mod proxy_mirror;
 mod proxy_rewrite;
 mod query;
 mod real_ip;
@@ -80,6 +81,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<prometheus::Prometheus>().with_metadata::<prometheus::Metadata>(),
     Kind::of::<proxy_buffering::ProxyBuffering>(),
     Kind::of::<proxy_control::ProxyControl>(),
+    Kind::of::<proxy_mirror::ProxyMirror>(),
     Kind::of::<proxy_rewrite::ProxyRewrite>(),
     Kind::of::<real_ip::RealIp>(),
     Kind::of::<redirect::Redirect>(),

@@ -221,6 +221,7 @@ fn no_plugin_is_silent() {
         "fault-injection",
         "grpc-transcode",
         "grpc-web",
+        "proxy-mirror",
         "traffic-split",
         "ip-restriction",
         "key-auth",

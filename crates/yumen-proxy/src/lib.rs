@@ -16,6 +16,7 @@ mod http2;
 mod http3;
 mod l4;
 mod observe;
+mod mirror;
 mod pool;
 mod relay;
 mod reply;

@@ -18,6 +18,7 @@ use crate::debug::{self, DebugKey};
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
+use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
@@ -93,6 +94,9 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
+            if let Some(mirror) = ex.mirror.take() {
+                mirror::send(conn, &ex, &pinned, upstream, &mirror);
+            }
             proxy(conn, &mut ex, &chains, route, upstream, &mut flow).await
         }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,

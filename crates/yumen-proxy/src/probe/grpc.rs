@@ -31,7 +31,7 @@ impl HealthCall {
 
     /// Makes the call over a new connection: status 200 where the service serves, 503 where it says otherwise.
     pub(super) async fn make(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {
-        let Ok((mut sender, connection)) = h2::client::handshake::<_, Bytes>(stream).await else {
+        let Ok((mut sender, connection)) = h2::client::handshake(stream).await else {
             return Observation::TcpFailure;
         };
         let request = Request::post(&self.uri)

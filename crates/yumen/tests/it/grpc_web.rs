@@ -118,7 +118,7 @@ fn an_answer_that_breaks_off_ends_with_a_status_too() {
     assert_eq!(body, MESSAGE, "the call is under way");
     client.send("0\r\n\r\n");
     while client.chunk(&mut body).expect("the answer ends as it should") {}
-    let end = b"\x80\0\0\0\x44grpc-status: 14\r\ngrpc-message: the upstream closed the connection\r\n";
+    let end = b"\x80\0\0\0\x43grpc-status: 14\r\ngrpc-message: the upstream closed the connection\r\n";
     assert_eq!(body, [MESSAGE, end].concat());
 }
 

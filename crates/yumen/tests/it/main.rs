@@ -41,4 +41,5 @@ mod soak;
 mod staples;
 mod streams;
 mod tls;
+mod traffic;
 mod upstream_tls;

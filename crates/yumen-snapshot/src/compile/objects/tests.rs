@@ -105,7 +105,7 @@ fn an_upstream_in_settings_lives_as_long_as_they_do() {
     let place = "routes/1 plugins.traffic-split.rules[0].weighted_upstreams[0].upstream.tls.client_cert_id";
     assert_eq!(problems, [format!("{place}: there is no ssl object none")]);
     assert_eq!(goes(&snapshot), "127.0.0.1:2");
-    let (snapshot, _) = apply(&mut compiler, vec![put(Kind::Routes, "1", json!({ "uri": "/a" }))]);
+    let (snapshot, _) = apply(&mut compiler, vec![put(Kind::Routes, "1", json!({ "uri": "/a", "plugins": {} }))]);
     assert_eq!((goes(&snapshot).as_str(), snapshot.upstreams().count()), ("no upstream", 0));
     let (snapshot, _) = apply(&mut compiler, vec![inline("127.0.0.1:5")]);
     assert_eq!(snapshot.upstreams().count(), 1);
