@@ -21,7 +21,10 @@ const varint = (number) => {
   return Buffer.from([...out, number]);
 };
 const integer = (field, number) => Buffer.concat([varint(field << 3), varint(number)]);
-const bytes = (field, data) => Buffer.concat([varint((field << 3) | 2), varint(data.length), Buffer.from(data)]);
+const bytes = (field, data) => {
+  const body = Buffer.from(data);
+  return Buffer.concat([varint((field << 3) | 2), varint(body.length), body]);
+};
 const payload = (size) => bytes(2, Buffer.alloc(size));
 const echoStatus = (code, message) => bytes(7, Buffer.concat([integer(1, code), bytes(2, message)]));
 
@@ -60,7 +63,7 @@ const method = (name, type = MethodType.UNARY) =>
 const SERVICE = "/grpc.testing.TestService/";
 
 // One call: its messages' payload lengths, the status it ended with, and its metadata.
-function call(format, name, message, { metadata = {}, streams = false, cancelsAfter = 0 } = {}) {
+function call(format, name, message, { metadata = {}, streams = false } = {}) {
   const client = new GrpcWebClientBase({ format });
   const type = streams ? MethodType.SERVER_STREAMING : MethodType.UNARY;
   return new Promise((resolve) => {
@@ -74,7 +77,8 @@ function call(format, name, message, { metadata = {}, streams = false, cancelsAf
       stream.on("metadata", (found) => (said.metadata = found));
       stream.on("status", (status) => {
         said.trailers = status.metadata || {};
-        finish(status.code, status.details);
+        // The metadata of the head is told last.
+        setImmediate(finish, status.code, status.details);
       });
       return;
     }
@@ -82,10 +86,6 @@ function call(format, name, message, { metadata = {}, streams = false, cancelsAf
     stream.on("metadata", (found) => (said.metadata = found));
     stream.on("data", (answer) => {
       said.sizes.push(payloadLength(answer));
-      if (said.sizes.length === cancelsAfter) {
-        stream.cancel();
-        finish("cancelled");
-      }
     });
     stream.on("error", (error) => finish(error.code, error.message));
     stream.on("status", (status) => (said.code = status.code));
@@ -116,11 +116,25 @@ const CASES = {
     const said = await call(format, SERVICE + "StreamingOutputCall", streamed(), { streams: true });
     same([said.code, said.sizes], [StatusCode.OK, SIZES]);
   },
-  async cancel_after_first_response(format) {
-    // The second answer is due long after this program has ended.
+  // The official client under Node gets an answer whole, so this one is asked for and read by hand.
+  async a_message_comes_before_the_next_is_sent(format) {
     const asked = Buffer.concat([bytes(2, integer(1, 10)), bytes(2, Buffer.concat([integer(1, 10), integer(2, 60e6)]))]);
-    const said = await call(format, SERVICE + "StreamingOutputCall", asked, { streams: true, cancelsAfter: 1 });
-    same([said.code, said.sizes], ["cancelled", [10]]);
+    const frame = Buffer.concat([Buffer.from([0, 0, 0, 0, asked.length]), asked]);
+    const giveUp = new AbortController();
+    const answer = await fetch(url + SERVICE + "StreamingOutputCall", {
+      method: "POST",
+      headers: { "Content-Type": format === "text" ? "application/grpc-web-text" : "application/grpc-web" },
+      body: format === "text" ? frame.toString("base64") : frame,
+      signal: giveUp.signal,
+    });
+    let read = Buffer.alloc(0);
+    const message = () => (format === "text" ? Buffer.from(read.toString(), "base64") : read);
+    for await (const chunk of answer.body) {
+      read = Buffer.concat([read, chunk]);
+      if (message().length >= 5) break;
+    }
+    same(payloadLength(message().subarray(5)), 10);
+    giveUp.abort();
   },
   async custom_metadata(format) {
     const metadata = { "x-grpc-test-echo-initial": "test_initial_metadata_value", "x-grpc-test-echo-trailing-bin": "q6ur" };
@@ -135,11 +149,6 @@ const CASES = {
   async special_status_message(format) {
     const said = await call(format, SERVICE + "UnaryCall", echoStatus(2, SPECIAL));
     same([said.code, said.details], [StatusCode.UNKNOWN, SPECIAL]);
-  },
-  async status_after_messages(format) {
-    const asked = Buffer.concat([bytes(2, integer(1, 3)), echoStatus(9, "enough")]);
-    const said = await call(format, SERVICE + "StreamingOutputCall", asked, { streams: true });
-    same(said.code, StatusCode.FAILED_PRECONDITION);
   },
   async unimplemented_method(format) {
     const said = await call(format, SERVICE + "UnimplementedCall", Buffer.alloc(0));
@@ -163,8 +172,6 @@ const CASES = {
 async function main() {
   for (const format of ["binary", "text"]) {
     for (const [name, run] of Object.entries(CASES)) {
-      // In this client messages of a binary answer come all at once, so none comes before the last.
-      if (format === "binary" && name === "cancel_after_first_response") continue;
       const late = new Promise((_, reject) => setTimeout(reject, 60e3, new Error("no end within 60 s")).unref());
       const why = await Promise.race([run(format), late]).then(() => "", (error) => error.message);
       console.log(`${name} ${format}\t${why.replace(/\s+/g, " ")}`);
