@@ -94,9 +94,8 @@ impl Protos {
     pub fn compile(content: &str) -> Result<Protos, Invalid> {
         match decode_set(content) {
             Some(set) => {
-                let refused = |error| {
-                    Invalid::at("content", format!("the descriptor set cannot be read: {error}"))
-                };
+                let refused =
+                    |error| Invalid::at("content", format!("the descriptor set cannot be read: {error}"));
                 DescriptorPool::decode(set.as_slice()).map(|pool| Protos { pool }).map_err(refused)
             }
             None => compile_text(content),

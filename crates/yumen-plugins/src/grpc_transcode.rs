@@ -162,21 +162,22 @@ impl Call {
             ),
         })?;
         if method.is_client_streaming() || method.is_server_streaming() {
-            let message = format!("{} is a stream; only calls of one message each way are JSON", config.method);
+            let message =
+                format!("{} is a stream; only calls of one message each way are JSON", config.method);
             return Err(Invalid::at("method", message));
         }
         let detail = config.status_detail_type.as_deref().map(|name| {
             let found = protos.pool().get_message_by_name(name);
-            let missing = || {
-                Invalid::at("status_detail_type", format!("proto {id} has no message type \"{name}\""))
-            };
+            let missing =
+                || Invalid::at("status_detail_type", format!("proto {id} has no message type \"{name}\""));
             found.ok_or_else(missing)
         });
         let is_proto3 = method.output().parent_file().syntax() == prost_reflect::Syntax::Proto3;
         Ok(Call {
             target: format!("/{service}/{}", method.name()),
             // At most eight digits (see the protocol's documents).
-            timeout: (config.deadline >= 1.0).then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
+            timeout: (config.deadline >= 1.0)
+                .then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
             form: Form::of(&config.pb_option, is_proto3),
             show_status: config.show_status_in_body,
             detail: detail.transpose()?,

@@ -32,7 +32,6 @@ pub const WITH_PRIORITY: &[(&str, i32)] = &[
     ("clickhouse-logger", 398),
     ("data-mask", 1500),
     ("datadog", 495),
-    ("degraphql", 509),
     ("dingtalk-auth", 2430),
     ("dubbo-proxy", 507),
     ("echo", 412),

@@ -13,6 +13,7 @@ mod compression;
 mod consumer_restriction;
 mod cors;
 mod csrf;
+mod degraphql;
 mod fault_injection;
 mod grpc_transcode;
 mod grpc_web;
@@ -65,6 +66,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<consumer_restriction::ConsumerRestriction>(),
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
     Kind::of::<csrf::Csrf>(),
+    Kind::of::<degraphql::Degraphql>(),
     Kind::of::<fault_injection::FaultInjection>(),
     Kind::of::<grpc_transcode::GrpcTranscode>(),
     Kind::of::<grpc_web::GrpcWeb>(),

@@ -14,8 +14,8 @@ use yumen_http::{HeadLimits, Method, Parsed, parse};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now, Objects, Outcome, Phases,
-    Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, Step,
+    Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now, Objects, Outcome,
+    Phases, Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, Step,
 };
 
 /// A worker whose clock stands still until the test or a sleep moves it.

@@ -134,7 +134,13 @@ fn split(rule: Rule, path: &str, setup: &Setup<'_>) -> Result<Split, Invalid> {
     let total = choices.iter().map(|choice| choice.weight).sum();
     let weights: Vec<_> = choices.iter().map(|choice| (&choice.label, choice.weight)).collect();
     let name = format!("split {} {path} {weights:?}", setup.owner);
-    Ok(Split { any_of, total, stride: stride(total), picks: setup.carry.keep(&name, AtomicU64::default), choices })
+    Ok(Split {
+        any_of,
+        total,
+        stride: stride(total),
+        picks: setup.carry.keep(&name, AtomicU64::default),
+        choices,
+    })
 }
 
 fn choice(weighted: Weighted, path: &str, setup: &Setup<'_>) -> Result<Choice, Invalid> {

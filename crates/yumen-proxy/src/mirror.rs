@@ -262,8 +262,9 @@ impl Copy {
         worker.give_response(head);
         let mut read = 0;
         while !source.is_done() && read <= ANSWER_BYTES_MAX {
-            let count =
-                poll_fn(|cx| self.poll_more(cx, worker, stream, inbox, &mut source)).await.map_err(|()| Lost)?;
+            let count = poll_fn(|cx| self.poll_more(cx, worker, stream, inbox, &mut source))
+                .await
+                .map_err(|()| Lost)?;
             read += count;
         }
         Ok(persists && source.is_done())

@@ -49,6 +49,9 @@ fn what_is_wrong_is_told_with_its_line() {
         "syntax = \"proto3\";\nmessage A {\n  Missing b = 1;\n}",
         "line 3, column 3: name 'Missing' is not defined",
     );
-    check("syntax = \"proto3\";\nimport \"other.proto\";", "line 2, column 1: import 'other.proto' not found");
+    check(
+        "syntax = \"proto3\";\nimport \"other.proto\";",
+        "line 2, column 1: import 'other.proto' not found",
+    );
     check("AAAA", "the descriptor set cannot be read: failed to decode file descriptor set");
 }

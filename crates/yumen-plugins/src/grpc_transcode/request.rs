@@ -23,8 +23,8 @@ pub(super) fn message(call: &Call, ex: &Exchange<'_>) -> Result<Vec<u8>, String>
     let mut json = Value::Object(fields);
     settle(&input, &mut json, 0);
     let lenient = DeserializeOptions::new().deny_unknown_fields(false);
-    let message = DynamicMessage::deserialize_with_options(input, json, &lenient)
-        .map_err(|error| error.to_string())?;
+    let message =
+        DynamicMessage::deserialize_with_options(input, json, &lenient).map_err(|error| error.to_string())?;
     let length = message.encoded_len();
     let mut frame = Vec::with_capacity(5 + length);
     frame.push(0);

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use bytes::Bytes;
 use prost_reflect::{DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::{Map, Value, json};
@@ -26,7 +26,9 @@ pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
             Ok(json) => passed_on(answer, 200)
                 .field("Content-Type", "application/json")
                 .body(json.to_string().into_bytes()),
-            Err(problem) => Response::error_msg(502, &format!("the upstream's answer is malformed: {problem}")),
+            Err(problem) => {
+                Response::error_msg(502, &format!("the upstream's answer is malformed: {problem}"))
+            }
         },
         Some(status) => failed(call, answer, status),
         None => Response::error_msg(502, "the upstream's answer is malformed: it tells no grpc-status"),
@@ -160,7 +162,8 @@ fn status_of(call: &Call, text: &[u8]) -> Option<Value> {
     error.insert("code".into(), field("code")?.as_i32()?.into());
     error.insert("message".into(), field("message")?.as_str()?.into());
     let details = field("details")?;
-    let details: Vec<Value> = details.as_list()?.iter().filter_map(|any| detail(call, any.as_message()?)).collect();
+    let details: Vec<Value> =
+        details.as_list()?.iter().filter_map(|any| detail(call, any.as_message()?)).collect();
     if !details.is_empty() {
         error.insert("details".into(), details.into());
     }

@@ -117,14 +117,22 @@ fn a_message_is_made_of_body_query_and_path() {
         &[],
         Ok(json!({ "item_name": "tea", "count": 2, "total": "9007199254740993", "price": { "units": 16 } })),
     );
-    check_request(&json(r#"{"itemName":"tea","size":"LARGE"}"#), &[], Ok(json!({ "itemName": "tea", "size": 1 })));
+    check_request(
+        &json(r#"{"itemName":"tea","size":"LARGE"}"#),
+        &[],
+        Ok(json!({ "itemName": "tea", "size": 1 })),
+    );
     check_request(
         "GET /buy?item_name=a%20b&count=3&gift=true&size=1&tags=x&tags=y&price.currency=EUR&no=1 HTTP/1.1",
         &[],
         Ok(json!({ "itemName": "a b", "count": 3, "gift": true, "size": 1, "tags": ["x", "y"],
             "price": { "currency": "EUR" } })),
     );
-    check_request("GET /buy?at=2026-01-02T03:04:05Z HTTP/1.1", &[], Ok(json!({ "at": "2026-01-02T03:04:05Z" })));
+    check_request(
+        "GET /buy?at=2026-01-02T03:04:05Z HTTP/1.1",
+        &[],
+        Ok(json!({ "at": "2026-01-02T03:04:05Z" })),
+    );
     check_request(
         "POST /buy HTTP/1.1\nContent-Type: application/x-www-form-urlencoded\n\nitem_name=tea&count=4",
         &[],
@@ -208,11 +216,15 @@ fn failures_have_a_status_of_http() {
         let response = answered(json!({}), head, b"", trailers);
         assert_eq!((response.status, &*response.body), (status, &b""[..]), "{head} {trailers}");
     };
-    for (told, status) in [(1, 499), (2, 500), (3, 400), (4, 504), (5, 404), (6, 409), (7, 403), (8, 429), (9, 400)] {
+    for (told, status) in
+        [(1, 499), (2, 500), (3, 400), (4, 504), (5, 404), (6, 409), (7, 403), (8, 429), (9, 400)]
+    {
         check(&format!("grpc-status: {told}"), "", status);
         check("", &format!("grpc-status: {told}\r\n"), status);
     }
-    for (told, status) in [(10, 409), (11, 400), (12, 501), (13, 500), (14, 503), (15, 500), (16, 401), (99, 599)] {
+    for (told, status) in
+        [(10, 409), (11, 400), (12, 501), (13, 500), (14, 503), (15, 500), (16, 401), (99, 599)]
+    {
         check(&format!("grpc-status: {told}"), "", status);
     }
     let response = answered(json!({}), "Content-Type: text/html\nstatus: 503", b"busy", "");
@@ -238,7 +250,12 @@ fn a_malformed_answer_is_told_as_one() {
 #[test]
 fn a_status_is_told_in_the_body_where_that_is_asked_for() {
     use base64::Engine as _;
-    let plain = answered(json!({ "show_status_in_body": true }), "", b"", "grpc-status: 5\r\ngrpc-message: no%20tea\r\n");
+    let plain = answered(
+        json!({ "show_status_in_body": true }),
+        "",
+        b"",
+        "grpc-status: 5\r\ngrpc-message: no%20tea\r\n",
+    );
     assert_eq!(body(&plain), json!({ "error": { "code": 5, "message": "no tea" } }));
     assert_eq!(field(&plain, "grpc-message"), Some(&b"no%20tea"[..]));
     let price = shop().pool().get_message_by_name("shop.Price").expect("the type is there");
@@ -274,7 +291,11 @@ fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
     };
     check(json!({ "proto_id": 2 }), "proto_id", "there is no proto 2 in force");
     check(json!({ "service": "Shop" }), "service", "proto 1 has no service \"Shop\"; it has: shop.Shop");
-    check(json!({ "method": "Sell" }), "method", "service shop.Shop has no method \"Sell\"; it has: Buy, Watch");
+    check(
+        json!({ "method": "Sell" }),
+        "method",
+        "service shop.Shop has no method \"Sell\"; it has: Buy, Watch",
+    );
     check(
         json!({ "method": "Watch" }),
         "method",

@@ -51,7 +51,9 @@ fn base64_may_be_padded_in_the_middle() {
 fn trailers_are_a_frame_of_lines_in_lower_case() {
     let frame = trailers_frame(b"Grpc-Status: 5\r\ngrpc-message: No\r\n");
     assert_eq!(frame, [b"\x80\0\0\0\x22", &b"grpc-status: 5\r\ngrpc-message: No\r\n"[..]].concat());
-    assert!(trailers_frame(b"").ends_with(b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n"));
+    assert!(
+        trailers_frame(b"").ends_with(b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n")
+    );
 }
 
 /// What goes upstream: path, content type, body.
@@ -77,7 +79,11 @@ fn a_call_goes_on_as_one_of_grpc() {
     let call = |kind: &str, path: &str, body: &str| {
         format!("POST {path} HTTP/1.1\nContent-Type: application/{kind}\n\n{body}")
     };
-    check_request("/*", &call("grpc-web+proto", "/a.B/C", "x"), Ok(("/a.B/C", "application/grpc+proto", b"")));
+    check_request(
+        "/*",
+        &call("grpc-web+proto", "/a.B/C", "x"),
+        Ok(("/a.B/C", "application/grpc+proto", b"")),
+    );
     check_request("/*", &call("grpc-web", "/a.B/C", "x"), Ok(("/a.B/C", "application/grpc", b"")));
     check_request("/*", &call("grpc-web-text", "/a.B/C", "eHg="), Ok(("/a.B/C", "application/grpc", b"xx")));
     check_request("/*", &call("grpc-web-text", "/a.B/C", "e"), Err(400));
@@ -150,8 +156,7 @@ fn last(data: &str, trailers: &str) -> Chunk {
 #[test]
 fn trailers_come_behind_the_messages() {
     let grpc = "Content-Type: application/grpc";
-    let (head, body) =
-        pieces("grpc-web+proto", grpc, vec![piece("abcd"), last("e", "grpc-status:  0\r\n")]);
+    let (head, body) = pieces("grpc-web+proto", grpc, vec![piece("abcd"), last("e", "grpc-status:  0\r\n")]);
     assert_eq!(head.fields.get("content-type"), Some(&b"application/grpc-web+proto"[..]));
     assert_eq!(body, [&b"abcd"[..], b"e\x80\0\0\0\x11grpc-status:  0\r\n"]);
 }
@@ -160,8 +165,11 @@ fn trailers_come_behind_the_messages() {
 fn text_is_padded_only_where_the_source_pauses() {
     let grpc = "Content-Type: application/grpc";
     let pause = Chunk { pause: true, ..Chunk::default() };
-    let (_, body) =
-        pieces("grpc-web-text", grpc, vec![piece("abcd"), piece("ef"), piece("g"), pause, last("", "a:b\r\n")]);
+    let (_, body) = pieces(
+        "grpc-web-text",
+        grpc,
+        vec![piece("abcd"), piece("ef"), piece("g"), pause, last("", "a:b\r\n")],
+    );
     let body: Vec<_> = body.iter().map(|piece| String::from_utf8_lossy(piece)).collect();
     assert_eq!(body, ["YWJj", "ZGVm", "", "Zw==", "gAAAAAVhOmINCg=="]);
 }

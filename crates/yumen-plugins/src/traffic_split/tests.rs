@@ -110,7 +110,10 @@ fn what_is_not_there_or_wrong_is_refused_with_its_place() {
         "value should match only one schema, but matches none",
     );
     // Judged alone, nothing is known of other objects.
-    let alone = Bench::new().build("traffic-split", json!({ "rules": [{ "weighted_upstreams": [
-        { "upstream_id": "7" }] }] }));
+    let alone = Bench::new().build(
+        "traffic-split",
+        json!({ "rules": [{ "weighted_upstreams": [
+        { "upstream_id": "7" }] }] }),
+    );
     assert!(alone.is_ok());
 }

@@ -36,7 +36,9 @@ impl Question {
         let (request, tls) = match &checks.probe {
             Probe::Grpc { host, service, verify } => {
                 let port = if verify.is_some() { 443 } else { 80 };
-                let host = host.as_deref().map_or_else(|| authority(&endpoint.host, addr.port(), port), str::to_owned);
+                let host = host
+                    .as_deref()
+                    .map_or_else(|| authority(&endpoint.host, addr.port(), port), str::to_owned);
                 let tls = verify.map(|verify| tls_of(host_of(&host), addr.ip(), verify, upstream_tls, true));
                 call = Some(HealthCall::new(&host, service, verify.is_some()));
                 (Vec::new(), tls)

@@ -202,7 +202,11 @@ impl Compiler {
         }
     }
 
-    pub(super) fn build_upstream(&self, owner: &Name, written: &config::Upstream) -> Result<Upstream, (String, String)> {
+    pub(super) fn build_upstream(
+        &self,
+        owner: &Name,
+        written: &config::Upstream,
+    ) -> Result<Upstream, (String, String)> {
         let refuse = |path: &str, message: String| Err((path.to_owned(), message));
         let scheme = match written.scheme {
             config::Scheme::Http => Scheme::Http,

@@ -16,7 +16,10 @@ service Greeter { rpc Say (Hello) returns (Hello); rpc Fail (Hello) returns (Hel
 fn service() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
         let (parts, mut incoming) = call.into_parts();
-        assert_eq!((parts.headers["content-type"].as_bytes(), parts.method.as_str()), (&b"application/grpc"[..], "POST"));
+        assert_eq!(
+            (parts.headers["content-type"].as_bytes(), parts.method.as_str()),
+            (&b"application/grpc"[..], "POST")
+        );
         let answer = Response::builder().header("content-type", "application/grpc").header("x-served", "yes");
         let mut sender = respond.send_response(answer.body(()).unwrap(), false)?;
         let (body, _) = http2::read_body(&mut incoming).await?;
@@ -58,8 +61,11 @@ fn a_client_of_json_calls_a_service() {
     // All on one connection: nothing of a request may be left for the next.
     let mut client = Client::connect(gateway.http);
     let mut check = |head: &str, body: &str, status: u16, expected: Value| {
-        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-        client.send(format!("{head} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n{length}\r\n{body}"));
+        let length =
+            if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        client.send(format!(
+            "{head} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n{length}\r\n{body}"
+        ));
         let reply = client.reply();
         assert_eq!((reply.status, reply.json()), (status, expected), "{head} {body}");
         assert_eq!(reply.field("content-type"), Some("application/json"), "{head}");
@@ -70,10 +76,20 @@ fn a_client_of_json_calls_a_service() {
     check("POST /hello", "{}", 200, json!({}));
     check("GET /hello?name=a", "not looked at", 200, json!({ "name": "a" }));
     check("GET /fail", "", 404, json!({ "error": { "code": 5, "message": "nobody" } }));
-    check("POST /hello", "{", 400, json!({ "error_msg":
-        "the request is no Hello: its body is no JSON: EOF while parsing an object at line 1 column 1" }));
+    check(
+        "POST /hello",
+        "{",
+        400,
+        json!({ "error_msg":
+        "the request is no Hello: its body is no JSON: EOF while parsing an object at line 1 column 1" }),
+    );
     check("GET /dead", "", 502, json!({ "error_msg": "the upstream could not be reached" }));
-    check("GET /small?name=longer-than-that", "", 502, json!({ "error_msg": "the upstream's body is larger than allowed" }));
+    check(
+        "GET /small?name=longer-than-that",
+        "",
+        502,
+        json!({ "error_msg": "the upstream's body is larger than allowed" }),
+    );
     check("GET /hello/yumen", "", 200, json!({ "name": "yumen", "times": 0 }));
     eventually("calls are counted", 10, || gateway.metric("yumen_grpc_calls_total{status=\"5\"}") == 1.0);
 }

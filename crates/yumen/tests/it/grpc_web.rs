@@ -77,11 +77,13 @@ fn a_call_of_a_browser_reaches_a_service() {
     // Where the first message ends is up to the moment, so what is decoded counts.
     let reply = ask(&gateway, "/s.S/M", "grpc-web-text+proto", b"AAAAAAJoaQ==");
     assert_eq!(reply.field("content-type"), Some("application/grpc-web-text+proto"));
-    assert!(["AAAAAAJoaQ==gAAAABBncnBjLXN0YXR1czogMA0K", "AAAAAAJoaYAAAAAQZ3JwYy1zdGF0dXM6IDANCg=="]
-        .contains(&&*reply.text()), "{}", reply.text());
-    eventually("calls are counted", 10, || {
-        gateway.metric("yumen_grpc_calls_total{status=\"0\"}") == 4.0
-    });
+    assert!(
+        ["AAAAAAJoaQ==gAAAABBncnBjLXN0YXR1czogMA0K", "AAAAAAJoaYAAAAAQZ3JwYy1zdGF0dXM6IDANCg=="]
+            .contains(&&*reply.text()),
+        "{}",
+        reply.text()
+    );
+    eventually("calls are counted", 10, || gateway.metric("yumen_grpc_calls_total{status=\"0\"}") == 4.0);
 }
 
 #[test]

@@ -127,7 +127,8 @@ fn healthy_service(name: &'static str) -> (Http2Upstream, Arc<AtomicBool>) {
                 let status = if ill { 2 } else { 1 };
                 http2::send(&mut sender, &[0, 0, 0, 0, 2, 8, status], false).await?;
             }
-            sender.send_trailers(HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]))
+            sender
+                .send_trailers(HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]))
         }
     });
     (service, ill)

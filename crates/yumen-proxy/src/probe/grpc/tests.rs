@@ -48,7 +48,8 @@ async fn serve(listener: TcpListener) {
                     let mut body = respond.send_response(head.body(()).unwrap(), false).unwrap();
                     let status = if service == "up" { 1 } else { 2 };
                     body.send_data(Bytes::from(vec![0, 0, 0, 0, 2, 8, status]), false).unwrap();
-                    let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+                    let trailers =
+                        HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
                     body.send_trailers(trailers).unwrap();
                 });
             }

@@ -27,8 +27,6 @@ fn apply(compiler: &mut Compiler, changes: Vec<Change>) -> (Arc<Snapshot>, Vec<S
     (compiled.snapshot, told)
 }
 
-
-
 /// Where a request for `/a` goes: the endpoint, or why nowhere.
 fn goes(snapshot: &Snapshot) -> String {
     let bench = Bench::default();
@@ -105,7 +103,8 @@ fn an_upstream_in_settings_lives_as_long_as_they_do() {
     let place = "routes/1 plugins.traffic-split.rules[0].weighted_upstreams[0].upstream.tls.client_cert_id";
     assert_eq!(problems, [format!("{place}: there is no ssl object none")]);
     assert_eq!(goes(&snapshot), "127.0.0.1:2");
-    let (snapshot, _) = apply(&mut compiler, vec![put(Kind::Routes, "1", json!({ "uri": "/a", "plugins": {} }))]);
+    let (snapshot, _) =
+        apply(&mut compiler, vec![put(Kind::Routes, "1", json!({ "uri": "/a", "plugins": {} }))]);
     assert_eq!((goes(&snapshot).as_str(), snapshot.upstreams().count()), ("no upstream", 0));
     let (snapshot, _) = apply(&mut compiler, vec![inline("127.0.0.1:5")]);
     assert_eq!(snapshot.upstreams().count(), 1);
@@ -125,14 +124,16 @@ fn names_in_such_an_upstream_are_resolved() {
     assert_eq!(goes(&snapshot), "10.0.0.1:80");
 }
 
-const SHOP: &str = "syntax = \"proto3\";\npackage shop;\nmessage A {}\nservice Shop { rpc Buy (A) returns (A); }\n";
+const SHOP: &str =
+    "syntax = \"proto3\";\npackage shop;\nmessage A {}\nservice Shop { rpc Buy (A) returns (A); }\n";
 
 #[test]
 fn a_broken_proto_is_told_with_its_line_and_leaves_the_last_good_one() {
     let mut compiler = compiler();
     let proto = |content: &str| put(Kind::Protos, "1", json!({ "content": content }));
     let transcode = json!({ "proto_id": "1", "service": "shop.Shop", "method": "Buy" });
-    let route = json!({ "uri": "/a", "plugins": { "grpc-transcode": transcode }, "upstream": to("127.0.0.1:1") });
+    let route =
+        json!({ "uri": "/a", "plugins": { "grpc-transcode": transcode }, "upstream": to("127.0.0.1:1") });
     let (snapshot, problems) = apply(&mut compiler, vec![put(Kind::Routes, "1", route)]);
     assert_eq!(problems, ["routes/1 plugins.grpc-transcode.proto_id: there is no proto 1 in force"]);
     assert_eq!(goes(&snapshot), "503");
@@ -143,6 +144,7 @@ fn a_broken_proto_is_told_with_its_line_and_leaves_the_last_good_one() {
     assert!(problems[0].starts_with("protos/1 content: line 3, column "), "{problems:?}");
     assert_eq!(goes(&snapshot), "127.0.0.1:1");
     let (_, problems) = apply(&mut compiler, vec![proto(&SHOP.replace("Buy", "Sell"))]);
-    let missing = "routes/1 plugins.grpc-transcode.method: service shop.Shop has no method \"Buy\"; it has: Sell";
+    let missing =
+        "routes/1 plugins.grpc-transcode.method: service shop.Shop has no method \"Buy\"; it has: Sell";
     assert_eq!(problems, [missing]);
 }
