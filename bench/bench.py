@@ -75,7 +75,8 @@ SCENARIOS = [
     own("prometheus", 1.03, entrants=("yumen", "plain")),
     Scenario("h2-tls", flavour="h2", tls=True, connections=4, streams=100, target=0.80, entrants=("yumen", "nginx")),
     own("h2c-upstream", 1.0, entrants=("yumen", "plain"), connections=64),
-    Scenario("grpc", flavour="grpc", path=gw.CALL, connections=4, streams=25, call=True, entrants=("yumen", "nginx")),
+    Scenario("grpc", flavour="grpc", path=gw.CALL, connections=4, streams=25, call=True, base="envoy", target=0.60,
+             entrants=("yumen", "envoy", "nginx")),
 ]
 SPECIAL = ("startup", "reload")
 
@@ -141,6 +142,9 @@ def measure(scenario, options, folder, upstream, cert):
         for entrant in scenario.entrants:
             kind = "yumen" if entrant == "plain" else entrant
             if kind == "yumen" and not gw.YUMEN.exists():
+                continue
+            if kind == "envoy" and not gw.find_envoy():
+                say(f"\n{scenario.name}: without Envoy, scripts/deps.sh lab installs it")
                 continue
             flavour = "plain" if entrant == "plain" else scenario.flavour
             running[entrant] = gw.START[kind](folder, f"{scenario.name}-{entrant}", flavour, upstream, cert)

@@ -19,7 +19,7 @@ FULL_HANDSHAKE = ROOT / "target/bench/full_handshake.so"
 FLOOR = ROOT / "target/bench/floor"
 GATEWAY_CORE, LOAD_CORE = 0, 1
 SMALL = "hello\n"
-INTEROP = ROOT / "target/conformance/bin/grpc-interop-server"
+INTEROP = ROOT / "target/tools/grpc-interop-server"
 CALL = "/grpc.testing.TestService/EmptyCall"
 KEY = "bench-key"
 
@@ -296,6 +296,46 @@ backend b
     return gateway
 
 
+def find_envoy():
+    """Envoy's program, as scripts/deps.sh lab installs it; None where it did not."""
+    here = Path.home() / ".cache/yumen-lab/bin"
+    return shutil.which("envoy", path=f"{here}{os.pathsep}{os.environ['PATH']}")
+
+
+def start_envoy(folder, name, flavour, upstream, cert):
+    """Envoy for calls of gRPC: HTTP/2 on both sides, one worker, no log."""
+    assert flavour == "grpc", flavour
+    http = free_port()
+    address = lambda port: {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+    extension = "type.googleapis.com/envoy.extensions"
+    router = {"name": "router", "typed_config": {"@type": f"{extension}.filters.http.router.v3.Router"}}
+    route = {"match": {"prefix": "/"}, "route": {"cluster": "up", "timeout": "0s"}}
+    manager = {
+        "@type": f"{extension}.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "in", "codec_type": "AUTO", "generate_request_id": False, "http_filters": [router],
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+    }
+    speaks = {"@type": f"{extension}.upstreams.http.v3.HttpProtocolOptions",
+              "explicit_http_config": {"http2_protocol_options": {}}}
+    cluster = {
+        "name": "up", "type": "STATIC", "connect_timeout": "5s",
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": speaks},
+        "load_assignment": {"cluster_name": "up", "endpoints": [
+            {"lb_endpoints": [{"endpoint": {"address": address(upstream.grpc)}}]}]},
+        "circuit_breakers": {"thresholds": [{"max_connections": 65536, "max_pending_requests": 65536,
+                                             "max_requests": 1000000, "max_retries": 3}]},
+    }
+    listener = {"address": address(http), "filter_chains": [
+        {"filters": [{"name": "http", "typed_config": manager}]}]}
+    conf = folder / f"{name}.json"
+    conf.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}}))
+    args = [find_envoy(), "-c", conf, "--concurrency", "1", "--disable-hot-restart", "-l", "error"]
+    gateway = Gateway(args, folder / f"{name}.log", GATEWAY_CORE)
+    gateway.http = http
+    gateway.wait_listening(http, 60)
+    return gateway
+
+
 def routes_file(flavour, upstream, cert, marker=0):
     """The routes of a flavour, in the standalone file format: one flow mapping per line."""
     plugins = {}
@@ -350,7 +390,8 @@ def start_yumen(folder, name, flavour, upstream, cert, core=GATEWAY_CORE, wait=T
     return gateway
 
 
-START = {"yumen": start_yumen, "nginx": start_nginx, "haproxy": start_haproxy, "floor": start_floor}
+START = {"yumen": start_yumen, "nginx": start_nginx, "haproxy": start_haproxy, "floor": start_floor,
+         "envoy": start_envoy}
 
 
 def answers(url, seconds, headers=None, pause=0.001):

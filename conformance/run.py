@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Conformance to protocols, by other people's programs: h2spec, aioquic, wsproto, the gRPC interop client and server.
+"""Conformance to protocols, by other people's programs: h2spec, aioquic, wsproto, the gRPC interop client and server, and
+the client of gRPC-Web.
 
 Every case that fails must stand in known_failures.txt with its reason; one that stands there and passes
 fails too. Programs are built by scripts/deps.sh conformance. Usage: conformance/run.py [SUITE]...
@@ -21,7 +22,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 BIN = ROOT / "target/tools"
 YUMEN = Path(os.environ.get("BINARY", ROOT / "target/release/yumen"))
-TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server", "python/version")
+TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server", "python/version",
+         "grpc-web/node_modules/grpc-web/package.json")
 PYTHON = BIN / "python/bin/python"
 # What the interop client knows that needs no account anywhere.
 GRPC_CASES = """empty_unary large_unary client_streaming server_streaming ping_pong empty_stream custom_metadata
@@ -125,6 +127,8 @@ class World:
   - {{ id: hello, uri: /*, upstream: {{ nodes: {{ "127.0.0.1:{hello}": 1 }} }} }}
   - {{ id: grpc, uri: /grpc.testing.*, vars: [[scheme, "==", http]],
       upstream: {{ scheme: grpc, nodes: {{ "127.0.0.1:{plain}": 1 }} }} }}
+  - {{ id: grpc-web, uri: /web/*, plugins: {{ grpc-web: {{}} }},
+      upstream: {{ scheme: grpc, nodes: {{ "127.0.0.1:{plain}": 1 }} }} }}
   - {{ id: grpcs, uri: /grpc.testing.*, vars: [[scheme, "==", https]],
       upstream: {{ scheme: grpcs, nodes: {{ "127.0.0.1:{tls}": 1 }} }} }}
   - {{ id: ws, uri: /ws/*, enable_websocket: true, upstream: {{ nodes: {{ "127.0.0.1:{self.ws}": 1 }} }} }}
@@ -186,17 +190,24 @@ def grpc_interop(world, port, *more):
     return results
 
 
-def script(name, *args):
-    """What a script of ours says of each case."""
-    args = [PYTHON, HERE / name, *args]
+def cases_of(*args):
+    """Case -> why it failed, as a program of ours prints them."""
     run = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, timeout=600)
     if run.returncode:
-        sys.exit(f"conformance: {name}: {run.stderr[-500:]}")
+        sys.exit(f"conformance: {Path(args[1]).name}: {run.stderr[-500:]}")
     return dict(line.split("\t", 1) for line in run.stdout.splitlines())
+
+
+def script(name, *args):
+    return cases_of(PYTHON, HERE / name, *args)
 
 
 def websocket(kind):
     return lambda world: script("websocket.py", "ask", kind, world.http, world.https, world.cert)
+
+
+def grpc_web(world):
+    return cases_of("node", HERE / "grpc_web.cjs", BIN / "grpc-web", f"http://127.0.0.1:{world.http}/web")
 
 
 SUITES = {
@@ -207,6 +218,7 @@ SUITES = {
     "grpc-h2c": lambda world: grpc_interop(world, world.http, "--use_tls=false"),
     "grpc-tls": lambda world: grpc_interop(world, world.https, "--use_tls=true", "--use_test_ca=true",
                                           f"--ca_file={world.cert}"),
+    "grpc-web": grpc_web,
 }
 
 

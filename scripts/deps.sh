@@ -59,6 +59,21 @@ lab=${HOME:-/root}/.cache/yumen-lab
 # server of them.
 python_packages="aioquic==1.7.2 h2==4.4.1 websockets==17.4 wsproto==1.3.2"
 
+# The client of gRPC-Web that conformance/grpc_web.cjs asks with, pinned in conformance/grpc-web. Where there is no Node
+# or no registry it says so; conformance/run.py decides what that means.
+install_grpc_web() {
+    wanted conformance || return 0
+    local folder=$root/target/tools/grpc-web pinned=$root/conformance/grpc-web
+    cmp -s "$pinned/package-lock.json" "$folder/package-lock.json" &&
+        [[ -e $folder/node_modules/grpc-web/package.json ]] && return 0
+    command -v npm >/dev/null || { echo "no npm here: the client of gRPC-Web is not installed" >&2; return 0; }
+    echo "installing: the client of gRPC-Web" >&2
+    mkdir -p "$folder"
+    cp "$pinned/package.json" "$pinned/package-lock.json" "$folder/"
+    (cd "$folder" && npm ci --silent --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >/dev/null) ||
+        echo "the client of gRPC-Web cannot be installed: is the registry out of reach?" >&2
+}
+
 # Whether one of the programs is there: a|b|c.
 any_command() {
     local program
@@ -157,4 +172,5 @@ install_python() {
 install_debian
 install_go
 install_python
+install_grpc_web
 install_envoy

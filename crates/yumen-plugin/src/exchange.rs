@@ -2,13 +2,14 @@
 
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use yumen_base::Now;
 use yumen_http::{Fields, RequestHead};
 
 use crate::plugin::LocalFuture;
-use crate::{Codings, Consumer, Consumers, Identity, Instance, TlsInfo};
+use crate::{Codings, Consumer, Consumers, Identity, Instance, TlsInfo, Translate, UpstreamSlot};
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
 pub trait Host {
@@ -71,6 +72,19 @@ pub struct UpstreamChoice {
     pub host: Option<Box<[u8]>>,
     /// `http` or `https`, instead of the upstream's scheme.
     pub scheme: Option<&'static str>,
+    /// The slot of the upstream to ask instead of the route's.
+    pub instead: Option<u32>,
+}
+
+/// A copy of the request for another upstream; nobody waits for its answer.
+#[derive(Debug, Clone)]
+pub struct Mirror {
+    /// Who gets it.
+    pub upstream: UpstreamSlot,
+    /// The path it asks for, instead of the request's.
+    pub path: Option<Arc<str>>,
+    /// Whether that stands before the request's path instead.
+    pub is_prefix: bool,
 }
 
 /// One request and its response, or one stream, whose request is empty.
@@ -119,6 +133,13 @@ pub struct Exchange<'s> {
     /// Whether a plugin changes the body of the answer: set by it in the response head phase. Otherwise
     /// the body passes without being looked at.
     pub edits_body: bool,
+    /// Whether the client made a call of gRPC and understands no other answer, where a plugin knows that
+    /// better than the request's head tells it.
+    pub is_call: Option<bool>,
+    /// A copy of the request that shall be sent elsewhere, with the body where that was buffered.
+    pub mirror: Option<Box<Mirror>>,
+    /// Translates the answer, where the endpoint speaks another protocol than the client.
+    pub translate: Option<Box<dyn Translate>>,
     /// Content codings offered for the answer.
     pub(crate) codings: Option<Box<Codings>>,
     /// Status of the answer, once known; 0 before.
@@ -160,6 +181,9 @@ impl<'s> Exchange<'s> {
             body_bytes_max: None,
             response_fields: Fields::default(),
             edits_body: false,
+            is_call: None,
+            mirror: None,
+            translate: None,
             codings: None,
             status: 0,
             upstream_status: 0,

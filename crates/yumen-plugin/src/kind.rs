@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use yumen_config::schema::{self, Invalid};
 
-use crate::{Carry, Plugin};
+use crate::{Carry, Objects, Plugin};
 
 /// What a plugin may stand on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +82,8 @@ pub struct Setup<'a> {
     pub metadata: Option<&'a Value>,
     /// Facts about the node.
     pub node: &'a NodeFacts,
+    /// The other objects there are; `None` where settings are judged alone, and nothing will run.
+    pub objects: Option<&'a dyn Objects>,
 }
 
 /// Facts about the node that plugins depend on.

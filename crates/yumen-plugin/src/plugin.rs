@@ -143,6 +143,9 @@ pub struct Chunk {
     /// Whether the source has nothing more for now: whatever was held back must go, or the client of a
     /// stream of events would wait for the next one.
     pub pause: bool,
+    /// With the last piece: the trailers behind the body, a line `name: value` with CRLF each. What is
+    /// left of them goes to the client.
+    pub trailers: Vec<u8>,
 }
 
 /// A set of phases.

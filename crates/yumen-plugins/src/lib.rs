@@ -13,7 +13,10 @@ mod compression;
 mod consumer_restriction;
 mod cors;
 mod csrf;
+mod degraphql;
 mod fault_injection;
+mod grpc_transcode;
+mod grpc_web;
 mod gzip;
 mod hmac_auth;
 pub mod inactive;
@@ -30,6 +33,7 @@ mod pattern;
 pub mod prometheus;
 mod proxy_buffering;
 mod proxy_control;
+mod proxy_mirror;
 mod proxy_rewrite;
 mod query;
 mod real_ip;
@@ -39,6 +43,7 @@ mod request_id;
 mod request_validation;
 mod response_rewrite;
 mod text;
+mod traffic_split;
 mod ua_restriction;
 mod uri_blocker;
 mod zstd;
@@ -61,7 +66,10 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<consumer_restriction::ConsumerRestriction>(),
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
     Kind::of::<csrf::Csrf>(),
+    Kind::of::<degraphql::Degraphql>(),
     Kind::of::<fault_injection::FaultInjection>(),
+    Kind::of::<grpc_transcode::GrpcTranscode>(),
+    Kind::of::<grpc_web::GrpcWeb>(),
     Kind::of::<gzip::Gzip>(),
     Kind::of_auth::<hmac_auth::HmacAuth>(),
     Kind::of::<ip_restriction::IpRestriction>(),
@@ -75,6 +83,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<prometheus::Prometheus>().with_metadata::<prometheus::Metadata>(),
     Kind::of::<proxy_buffering::ProxyBuffering>(),
     Kind::of::<proxy_control::ProxyControl>(),
+    Kind::of::<proxy_mirror::ProxyMirror>(),
     Kind::of::<proxy_rewrite::ProxyRewrite>(),
     Kind::of::<real_ip::RealIp>(),
     Kind::of::<redirect::Redirect>(),
@@ -82,6 +91,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<request_id::RequestId>(),
     Kind::of::<request_validation::RequestValidation>(),
     Kind::of::<response_rewrite::ResponseRewrite>(),
+    Kind::of::<traffic_split::TrafficSplit>(),
     Kind::of::<ua_restriction::UaRestriction>(),
     Kind::of::<uri_blocker::UriBlocker>(),
     Kind::of::<zstd::Zstd>(),

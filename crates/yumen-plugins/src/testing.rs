@@ -14,8 +14,8 @@ use yumen_http::{HeadLimits, Method, Parsed, parse};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now, Outcome, Phases,
-    Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, Step,
+    Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now, Objects, Outcome,
+    Phases, Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, Step,
 };
 
 /// A worker whose clock stands still until the test or a sleep moves it.
@@ -143,6 +143,8 @@ pub(crate) struct Bench {
     pub(crate) carry: Carry,
     /// What the upstream answers.
     pub(crate) upstream_reply: String,
+    /// Other objects of the configuration.
+    pub(crate) objects: Option<Box<dyn Objects>>,
     registry: Registry,
 }
 
@@ -171,6 +173,7 @@ impl Bench {
             node: NodeFacts { workers: 1, tls_ports: Vec::new() },
             carry: Carry::default(),
             upstream_reply: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".to_owned(),
+            objects: None,
             registry: Registry::new(crate::BUILTIN),
         }
     }
@@ -183,6 +186,7 @@ impl Bench {
             owner: &self.owner,
             metadata: self.metadata.as_ref(),
             node: &self.node,
+            objects: self.objects.as_deref(),
         };
         registered.build(settings, &setup)
     }
@@ -293,7 +297,7 @@ impl Bench {
         of(Phases::RESPONSE_HEAD).for_each(|plugin| plugin.response_head(&mut ex, &mut head));
         ex.settle_coding(&mut head);
         ex.status = head.status;
-        let whole = |data| Chunk { data, last: true, pause: false };
+        let whole = |data| Chunk { data, last: true, pause: false, ..Chunk::default() };
         if ex.edits_body {
             for plugin in of(Phases::RESPONSE_BODY) {
                 body = plugin.response_body(&mut ex, whole(body)).data;

@@ -124,6 +124,22 @@ fn a_plugin_does_what_it_says_it_would() {
         &["GET /a HTTP/1.1"],
     );
     check("fault-injection", json!({"delay": {"duration": 1}}), &["GET /a HTTP/1.1"]);
+    check(
+        "grpc-web",
+        json!({}),
+        &[
+            "OPTIONS /a HTTP/1.1",
+            "GET /a HTTP/1.1",
+            "POST /a HTTP/1.1\nContent-Type: application/grpc-web+proto\n\nabc",
+        ],
+    );
+    let user = json!({"query": "query { user { id } }", "variables": ["id"]});
+    check("degraphql", user, &["GET /a?id=1 HTTP/1.1", "POST /a HTTP/1.1\n\n{\"id\":1}", "PUT /a HTTP/1.1"]);
+    // Judged without the proto, it lets all pass; its own tests know more.
+    let shop = json!({"proto_id": 1, "service": "a.B", "method": "C"});
+    check("grpc-transcode", shop, &["GET /a HTTP/1.1"]);
+    let alone = json!({"rules": [{"weighted_upstreams": [{"weight": 1}]}]});
+    check("traffic-split", alone, &["GET /a HTTP/1.1"]);
 }
 
 /// Foresees and then runs, again and again on the same bench: what is foreseen is what comes next.
@@ -205,6 +221,11 @@ fn no_plugin_is_silent() {
         "gzip",
         "zstd",
         "fault-injection",
+        "degraphql",
+        "grpc-transcode",
+        "grpc-web",
+        "proxy-mirror",
+        "traffic-split",
         "ip-restriction",
         "key-auth",
         "limit-conn",

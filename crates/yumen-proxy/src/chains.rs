@@ -92,13 +92,14 @@ impl<'s> Chains<'s> {
     }
 
     /// A piece of body through all plugins that want to see it, and coded behind them.
-    pub(crate) fn edit(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Vec<u8> {
+    pub(crate) fn edit(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Chunk {
         let (last, pause) = (chunk.last, chunk.pause);
         self.each(ex, Phase::ResponseBody, |plugin, ex| {
             chunk = plugin.response_body(ex, std::mem::take(&mut chunk));
             (chunk.last, chunk.pause) = (last, pause);
         });
-        ex.code(chunk)
+        let trailers = std::mem::take(&mut chunk.trailers);
+        Chunk { data: ex.code(chunk), last, pause, trailers }
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Counters {
     pub http3_floods: Counter,
     /// Calls of gRPC answered, by status; the last one is none of the protocol's.
     pub grpc: [Counter; 18],
+    /// Copies of requests sent to mirrors: answered, failed, and dropped before they were sent.
+    pub mirrored: [Counter; 3],
     /// Exchanges that failed, in the order of [`COUNTED`].
     faults: [Counter; COUNTED.len()],
     /// Streams.
@@ -97,6 +99,7 @@ impl Default for Counters {
             http3_faults: Counter::default(),
             http3_floods: Counter::default(),
             grpc: Default::default(),
+            mirrored: Default::default(),
             faults: Default::default(),
             streams: StreamCounters::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
@@ -148,6 +151,20 @@ impl AllCounters {
         Family {
             name: "yumen_requests_total".into(),
             help: "Requests finished, by class of status.".into(),
+            kind: MetricKind::Counter,
+            samples: samples.collect(),
+        }
+    }
+
+    fn mirrored(&self) -> Family {
+        let outcomes = ["answered", "failed", "dropped"];
+        let samples = outcomes.iter().enumerate().map(|(at, outcome)| Sample {
+            labels: vec![("outcome", (*outcome).to_owned())],
+            value: Value::Number(self.sum(|c| c.mirrored[at].get() as f64)),
+        });
+        Family {
+            name: "yumen_mirrored_requests_total".into(),
+            help: "Copies of requests for mirrors, by what became of them.".into(),
             kind: MetricKind::Counter,
             samples: samples.collect(),
         }
@@ -290,6 +307,7 @@ impl Gather for AllCounters {
         }
         out.push(self.requests());
         out.push(self.grpc_calls());
+        out.push(self.mirrored());
         out.push(self.faults());
         out.push(Family {
             name: "yumen_request_duration_seconds".into(),

@@ -54,6 +54,8 @@ pub enum Kind {
     UpstreamHead(HeadError),
     /// The endpoint's body could not be read.
     UpstreamBody(BodyError),
+    /// The endpoint's body is longer than whoever must read all of it takes.
+    UpstreamTooLarge,
     /// The endpoint changed protocols without being asked.
     UnexpectedUpgrade,
     /// The endpoint refused a call with a status after which others are asked.
@@ -109,6 +111,9 @@ impl Kind {
             Kind::ReadTimeout => (Upstream, 504, "read_timeout", "the upstream did not answer in time"),
             Kind::UpstreamHead(_) => (Upstream, 502, "upstream_head", "the upstream's answer is malformed"),
             Kind::UpstreamBody(_) => (Upstream, 502, "upstream_body", "the upstream's body is malformed"),
+            Kind::UpstreamTooLarge => {
+                (Upstream, 502, "upstream_too_large", "the upstream's body is larger than allowed")
+            }
             Kind::UnexpectedUpgrade => {
                 (Upstream, 502, "unexpected_upgrade", "the upstream changed protocols unasked")
             }
@@ -142,7 +147,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 19] = [
+pub(crate) const COUNTED: [(&str, &str); 20] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -161,6 +166,7 @@ pub(crate) const COUNTED: [(&str, &str); 19] = [
     ("upstream", "read_timeout"),
     ("upstream", "upstream_head"),
     ("upstream", "upstream_body"),
+    ("upstream", "upstream_too_large"),
     ("upstream", "unexpected_upgrade"),
 ];
 

@@ -107,8 +107,9 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
 /// Whether a call was answered with a status after which another endpoint is asked, and nothing else.
 #[cold]
 fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay) -> bool {
-    let status = grpc::status_of_answer(&ex.request, &relay.head.fields);
-    status.is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
+    grpc::is_grpc(&ex.request)
+        && grpc::status_of(&relay.head.fields)
+            .is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
 }
 
 /// One try on one endpoint.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use yumen_http::{Fields, Known, RequestHead, Version};
-use yumen_plugin::Response;
+use yumen_plugin::{Exchange, Response};
 
 use crate::fault::Kind;
 
@@ -23,16 +23,23 @@ const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
 
-/// Whether the request is a call: `application/grpc`, alone or with a message format behind it. gRPC-Web
-/// is not, it is meant for a translator.
-pub(crate) fn is_call(request: &RequestHead) -> bool {
+/// Whether the client made a call, and so understands no other answer.
+#[inline]
+pub(crate) fn is_call(ex: &Exchange<'_>) -> bool {
+    // Asked for every answer there is: one comparison for HTTP/1.
+    let may_call = || matches!(ex.request.version, Version::Http2 | Version::Http3);
+    ex.is_call.unwrap_or_else(|| may_call() && is_grpc(&ex.request))
+}
+
+/// Whether the request says it is a call: `application/grpc`, alone or with a message format behind it.
+/// gRPC-Web is not, it is meant for a translator.
+pub(crate) fn is_grpc(request: &RequestHead) -> bool {
     let is_grpc = |value: &[u8]| {
         value
             .strip_prefix(b"application/grpc")
             .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
     };
-    matches!(request.version, Version::Http2 | Version::Http3)
-        && request.fields.known(Known::ContentType).is_some_and(is_grpc)
+    request.fields.known(Known::ContentType).is_some_and(is_grpc)
 }
 
 /// Our refusal of a call, as the client's library understands it: a success of HTTP that has no message and
@@ -119,16 +126,12 @@ pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
 
 /// The status the head of a call's answer tells, or that it does not tell it yet; `None` where the request
 /// is no call.
-pub(crate) fn status_of_answer(request: &RequestHead, fields: &Fields) -> Option<u8> {
-    // Asked for every answer there is: one comparison for HTTP/1.
-    if !matches!(request.version, Version::Http2 | Version::Http3) || !is_call(request) {
-        return None;
-    }
-    Some(status_of(fields).unwrap_or(UNTOLD))
+pub(crate) fn status_of_answer(ex: &Exchange<'_>, fields: &Fields) -> Option<u8> {
+    is_call(ex).then(|| status_of(fields).unwrap_or(UNTOLD))
 }
 
 /// The status an answer's head tells, if it tells one.
-fn status_of(fields: &Fields) -> Option<u8> {
+pub(crate) fn status_of(fields: &Fields) -> Option<u8> {
     parse_status(fields.get("grpc-status")?)
 }
 

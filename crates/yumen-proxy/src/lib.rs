@@ -15,6 +15,7 @@ mod health;
 mod http2;
 mod http3;
 mod l4;
+mod mirror;
 mod observe;
 mod pool;
 mod relay;

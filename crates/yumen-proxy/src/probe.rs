@@ -4,6 +4,7 @@
 //! them. What an observation means is decided in `health`.
 
 mod ask;
+mod grpc;
 mod report;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@ use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::{Route, Upstream};
 
+mod translate;
+
 use crate::apart::apart;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
@@ -29,7 +31,7 @@ pub(crate) async fn answer(
 ) -> After {
     let worker = conn.worker.clone();
     let response = match response.status {
-        400.. if grpc::is_call(&ex.request) => grpc::refusal(response, flow.fault.map(|fault| fault.kind)),
+        400.. if grpc::is_call(ex) => grpc::refusal(response, flow.fault.map(|fault| fault.kind)),
         _ => response,
     };
     let mut head = worker.take_response();
@@ -39,8 +41,8 @@ pub(crate) async fn answer(
         head.fields.add(name, value);
     }
     respond_head(ex, chains, &mut head);
-    let whole = |body: &[u8]| Chunk { data: body.to_vec(), last: true, pause: false };
-    let edited = ex.edits_body.then(|| chains.edit(ex, whole(&response.body)));
+    let whole = |body: &[u8]| Chunk { data: body.to_vec(), last: true, ..Chunk::default() };
+    let edited = ex.edits_body.then(|| chains.edit(ex, whole(&response.body)).data);
     let body: &[u8] = edited.as_deref().unwrap_or(&response.body);
     if edited.is_some() || matches!(head.framing, Framing::Length(_)) {
         head.framing = Framing::Length(body.len() as u64);
@@ -114,6 +116,9 @@ pub(crate) async fn pass_on(
     upstream: &Upstream,
     flow: &mut Flow,
 ) -> After {
+    if let Some(translate) = ex.translate.take() {
+        return apart(translate::answer(conn, ex, chains, relay, (route, upstream), &*translate, flow)).await;
+    }
     let worker = conn.worker.clone();
     let (index, upgrade) = (relay.index, relay.upgrade);
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
@@ -149,13 +154,24 @@ pub(crate) async fn pass_on(
         end_attempt(upstream, index, flow);
         return After::Close;
     }
+    let mut told = None;
     let result = {
-        let mut edit_body = |chunk: Chunk| chains.edit(ex, chunk);
+        let mut edit_body = |chunk: Chunk| {
+            told = told.or(grpc::status_of_lines(&chunk.trailers));
+            chains.edit(ex, chunk)
+        };
         let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
         download_body(conn, link, upload, &mut download, &mut edit, keeps, read_timeout_ms).await
     };
     flow.sent_bytes += download.sent_bytes;
     flow.received_bytes += upload.read_bytes;
+    if let Err(kind) = result
+        && edits
+        && told.is_none()
+        && flow.grpc_status.is_some()
+    {
+        told = apart(break_off(conn, ex, chains, link, &mut download, kind)).await;
+    }
     end_attempt(upstream, index, flow);
     let is_whole = result.is_ok() && upload.is_done();
     link.inbox.release(&worker.buffers);
@@ -164,7 +180,7 @@ pub(crate) async fn pass_on(
         keep_link(&worker, link, upstream);
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
-        flow.grpc_status = end_call(conn, &download, result);
+        flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
     }
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
@@ -210,7 +226,7 @@ fn lose_client(upstream: &Upstream, index: usize, flow: &mut Flow) -> After {
 #[inline(always)]
 fn note_head(ex: &Exchange<'_>, head: &ResponseHead, source: Source, flow: &mut Flow) {
     flow.status = head.status;
-    flow.grpc_status = grpc::status_of_answer(&ex.request, &head.fields);
+    flow.grpc_status = grpc::status_of_answer(ex, &head.fields);
     flow.source = source;
 }
 
@@ -233,6 +249,35 @@ fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>
     // Where it cannot be told, the stream is given up.
     let _ = conn.stream.finish(trailers.as_bytes());
     grpc::status_of_lines(trailers.as_bytes())
+}
+
+/// Ends a call whose trailers a plugin tells otherwise, after its answer broke off; gives the status that
+/// was told, if it could be.
+async fn break_off(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    link: &mut Link,
+    download: &mut Transfer,
+    kind: Kind,
+) -> Option<u8> {
+    if kind == Kind::ClientGone || download.waits_for_sink() {
+        return None;
+    }
+    let trailers = grpc::broken_off(kind).into_bytes();
+    let status = grpc::status_of_lines(&trailers);
+    let edited = chains.edit(ex, Chunk { last: true, trailers, ..Chunk::default() });
+    download.end_with(&mut link.inbox, edited);
+    conn.timer.set(conn.worker.settings.send_timeout_ms);
+    let (buffers, stream, timer) = (&conn.worker.buffers, &mut conn.stream, &conn.timer);
+    poll_fn(|cx| {
+        let source = (&mut link.stream, &mut link.inbox);
+        match download.poll(cx, buffers, source, stream, &mut None) {
+            Poll::Pending if timer.is_over(cx) => Poll::Ready(None),
+            polled => polled.map(|sent| sent.ok().and(status)),
+        }
+    })
+    .await
 }
 
 fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {

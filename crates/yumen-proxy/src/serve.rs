@@ -8,7 +8,7 @@ use std::sync::Arc;
 use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
-use yumen_snapshot::{Route, Target, Upstream};
+use yumen_snapshot::{Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
@@ -18,6 +18,7 @@ use crate::debug::{self, DebugKey};
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
+use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
@@ -93,6 +94,9 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
+            if let Some(mirror) = ex.mirror.take() {
+                mirror::send(conn, &ex, &pinned, upstream, &mirror);
+            }
             proxy(conn, &mut ex, &chains, route, upstream, &mut flow).await
         }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
@@ -183,12 +187,14 @@ async fn decide<'s>(
     if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
         return Err(Kind::BodyTooLarge.into());
     }
-    match route.target {
-        Target::Upstream(slot) => match pinned.upstream(slot) {
-            Some(upstream) => Ok((route, upstream)),
-            None => Err(Kind::Unavailable.into()),
-        },
-        _ => Err(Kind::NoEndpoint.into()),
+    let slot = match (ex.upstream.instead, &route.target) {
+        (Some(slot), _) => Slot(slot),
+        (None, Target::Upstream(slot)) => *slot,
+        _ => return Err(Kind::NoEndpoint.into()),
+    };
+    match pinned.upstream(slot) {
+        Some(upstream) => Ok((route, upstream)),
+        None => Err(Kind::Unavailable.into()),
     }
 }
 

@@ -127,7 +127,7 @@ fn decode_chunks(chunked: &mut Chunked, inbox: &mut Inbox) -> Result<Piece, Body
 }
 
 /// A piece of a body on its way through response plugins.
-pub(crate) type Edit<'e> = &'e mut dyn FnMut(Chunk) -> Vec<u8>;
+pub(crate) type Edit<'e> = &'e mut dyn FnMut(Chunk) -> Chunk;
 
 /// One body on its way.
 pub(crate) struct Transfer {
@@ -246,8 +246,12 @@ impl Transfer {
             inbox.consume(piece.data + piece.skip);
             self.held |= !data.is_empty();
             if last || !data.is_empty() {
-                let edited = edit(Chunk { data, last, pause: false });
-                self.frame_edited(inbox, &edited, last);
+                let trailers = if last { self.source.trailers().to_vec() } else { Vec::new() };
+                let edited = edit(Chunk { data, last, pause: false, trailers });
+                if last {
+                    self.source = Source::Trailers(edited.trailers);
+                }
+                self.frame_edited(inbox, &edited.data, last);
             }
             return;
         }
@@ -270,12 +274,19 @@ impl Transfer {
         self.end_frame(inbox, edited.len(), last);
     }
 
+    /// Ends the body here, with this behind what was sent, though its source had more to say.
+    pub(crate) fn end_with(&mut self, inbox: &mut Inbox, chunk: Chunk) {
+        inbox.consume(inbox.len());
+        self.source = Source::Trailers(chunk.trailers);
+        self.frame_edited(inbox, &chunk.data, true);
+    }
+
     /// What the edit held back, now that the source has nothing more for a while; whether there was any.
     #[cold]
     fn frame_held(&mut self, inbox: &mut Inbox, edit: &mut Option<Edit<'_>>) -> bool {
         self.held = false;
         let Some(edit) = edit else { return false };
-        let edited = edit(Chunk { data: Vec::new(), last: false, pause: true });
+        let edited = edit(Chunk { pause: true, ..Chunk::default() }).data;
         if !edited.is_empty() {
             self.frame_edited(inbox, &edited, false);
         }

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::http2::Lanes;
+use crate::mirror::Mirrors;
 use crate::observe::Sampler;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -82,6 +83,7 @@ pub(crate) struct Worker {
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
     pub(crate) sampler: Sampler,
+    pub(crate) mirrors: Mirrors,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
@@ -127,6 +129,7 @@ impl Worker {
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
+            mirrors: Mirrors::default(),
             sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: RefCell::default() })),

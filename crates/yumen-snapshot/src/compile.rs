@@ -8,6 +8,7 @@ mod certificate;
 mod consumer;
 mod judge;
 mod names;
+mod objects;
 mod plugins;
 mod route;
 mod settings;
@@ -36,6 +37,7 @@ use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
 use certificate::SslHeld;
 use consumer::{Claims, ConsumerHeld, CredentialHeld};
 use names::{Dependents, Name, Ranked};
+use objects::Bindings;
 use plugins::PluginSet;
 use route::{RouteHeld, ServiceHeld};
 use stream::StreamHeld;
@@ -147,6 +149,8 @@ pub struct Compiler {
     resolved: HashMap<Box<str>, Box<[IpAddr]>, RandomState>,
     unresolved: BTreeSet<Box<str>>,
     dependents: Dependents,
+    /// What plugins are made of beside their settings.
+    bindings: Bindings,
     /// Findings of staging and of linking.
     staged_problems: BTreeMap<Name, Vec<Problem>>,
     linked_problems: BTreeMap<Name, Vec<Problem>>,
@@ -203,6 +207,7 @@ impl Compiler {
             resolved: HashMap::default(),
             unresolved: BTreeSet::new(),
             dependents: Dependents::default(),
+            bindings: Bindings::default(),
             staged_problems: BTreeMap::new(),
             linked_problems: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -370,12 +375,18 @@ impl Compiler {
             Some(json) => self.put(&name, json),
             None => self.delete(&name),
         }
-        let dependents = self.dependents.of(&name).cloned();
+        let dependents: Vec<Name> = self.dependents.of(&name).cloned().collect();
         match name.kind {
             // Plugins are built from their metadata, upstreams from certificates: staged again from
             // their text, which may have been broken for want of just this.
             Kind::PluginMetadata | Kind::Ssls => {
-                for dependent in dependents.collect::<Vec<_>>() {
+                for dependent in dependents {
+                    if self.bindings.inline(&dependent).is_some() {
+                        let problem = self.rebuild_upstream(&dependent).err();
+                        set_problems(&mut self.staged_problems, &dependent, problem.into_iter().collect());
+                        self.touched.insert(dependent);
+                        continue;
+                    }
                     let text = self.texts.get(&dependent.kind).and_then(|texts| texts.get(&dependent.id));
                     if let Some(json) = text.cloned() {
                         self.stage_one(dependent, Some(json), link);
@@ -384,7 +395,11 @@ impl Compiler {
             }
             // Whoever names an upstream knows its slot: only its coming and going matters to them.
             Kind::Upstreams if was_there == self.slots.contains_key(&name) => {}
-            _ => link.extend(dependents.map(Ranked::from)),
+            _ => link.extend(dependents.into_iter().map(Ranked::from)),
+        }
+        let comes_or_goes = name.kind == Kind::Upstreams && was_there != self.slots.contains_key(&name);
+        if comes_or_goes || name.kind == Kind::Protos {
+            self.stage_users(&name, link);
         }
         link.insert(name.into());
     }
@@ -409,7 +424,11 @@ impl Compiler {
     fn put(&mut self, name: &Name, json: Arc<str>) {
         let was_good = self.is_good(name);
         let before = self.good_text(name);
-        let outcome = self.stage(name, &json);
+        let mut outcome = self.stage(name, &json);
+        let unplaced = self.bind(name, outcome.is_ok());
+        if let Ok(problems) = &mut outcome {
+            problems.extend(unplaced);
+        }
         self.texts.entry(name.kind).or_default().insert(name.id.clone(), json.clone());
         let problems = match outcome {
             Ok(warnings) => {
@@ -454,6 +473,7 @@ impl Compiler {
         self.good.remove(name);
         self.staged_problems.remove(name);
         self.linked_problems.remove(name);
+        self.unbind(name);
         match name.kind {
             Kind::Routes => self.remove_route(name),
             Kind::Services => self.remove_service(name),
@@ -464,7 +484,8 @@ impl Compiler {
             Kind::PluginMetadata => drop(self.metadata.remove(&name.id)),
             Kind::Ssls => self.remove_ssl(name),
             Kind::StreamRoutes => self.remove_stream(name),
-            Kind::Protos | Kind::Secrets | Kind::Tests => {}
+            Kind::Protos => self.bindings.remove_proto(&name.id),
+            Kind::Secrets | Kind::Tests => {}
         }
     }
 
@@ -495,7 +516,8 @@ impl Compiler {
             // A test changes nothing that is served; whoever activates a snapshot runs it before.
             Kind::Tests => decode::<config::Test>(json).map(|_| Vec::new()).map_err(refused),
             Kind::StreamRoutes => self.stage_stream(name, json),
-            Kind::Protos | Kind::Secrets => {
+            Kind::Protos => self.stage_proto(name, json),
+            Kind::Secrets => {
                 let value: Value = serde_json::from_str(json).map_err(|e| refused(Invalid::from_serde(e)))?;
                 config::check(name.kind, value).map_err(refused)?;
                 let message = format!("{} are not served in this version", name.kind.name());
@@ -526,7 +548,8 @@ impl Compiler {
             Kind::PluginMetadata => self.metadata.contains_key(&name.id),
             Kind::Ssls => self.ssls.get(&name.id).is_some_and(SslHeld::is_good),
             Kind::StreamRoutes => self.streams_held.get(&name.id).is_some_and(|held| !held.broken),
-            Kind::Protos | Kind::Secrets | Kind::Tests => false,
+            Kind::Protos => self.bindings.has_proto(&name.id),
+            Kind::Secrets | Kind::Tests => false,
         }
     }
 

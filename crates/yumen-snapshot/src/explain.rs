@@ -22,7 +22,7 @@ pub use stream::{StreamAsking, StreamCandidate, StreamChoice, StreamExplanation,
 pub use yumen_config::resource::Question;
 
 use crate::router::Losing;
-use crate::{Lost, PassHost, Route, Snapshot, Target, Upstream};
+use crate::{Lost, PassHost, Route, Slot, Snapshot, Target, Upstream};
 use ask::{Asked, Still};
 use walk::{Answered, Walk};
 
@@ -364,8 +364,9 @@ fn think<'s>(
 ) -> Thought {
     let mut walk = Walk::new(snapshot, ex, winner, assumed);
     walk.decide();
-    let found = winner.and_then(|route| match route.target {
-        Target::Upstream(slot) => snapshot.upstream(slot),
+    let found = winner.and_then(|route| match (walk.ex.upstream.instead, &route.target) {
+        (Some(slot), _) => snapshot.upstream(Slot(slot)),
+        (None, Target::Upstream(slot)) => snapshot.upstream(*slot),
         _ => None,
     });
     let upstream = found.filter(|_| walk.answered.is_none());

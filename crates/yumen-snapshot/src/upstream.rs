@@ -217,6 +217,9 @@ pub enum Probe {
     Tcp,
     /// A GET is answered with a healthy status.
     Http { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]> },
+    /// gRPC's health service says that the service, or the whole server, serves. Over TLS where `verify` says
+    /// how: serving counts as status 200, anything else as 503.
+    Grpc { host: Option<Box<str>>, service: Box<str>, verify: Option<bool> },
     /// The same over TLS.
     Https { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]>, verify: bool },
 }

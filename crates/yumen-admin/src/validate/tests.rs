@@ -287,7 +287,7 @@ fn good() -> Vec<(Kind, Value)> {
         ),
         (Kind::PluginMetadata, json!({ "id": "limit-count", "limit_header": "X-L" })),
         (Kind::Ssls, json!({ "id": "s", "snis": ["a.example"], "cert": pem, "key": pem, "status": 1 })),
-        (Kind::Protos, json!({ "id": "p", "content": "syntax" })),
+        (Kind::Protos, json!({ "id": "p", "content": "syntax = \"proto3\";" })),
         (Kind::StreamRoutes, json!({ "id": "t", "server_port": 9100, "upstream": upstream })),
         (Kind::Secrets, json!({ "id": "vault/1", "uri": "http://a:1", "prefix": "p", "token": "t" })),
     ]

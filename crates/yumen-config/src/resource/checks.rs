@@ -28,6 +28,10 @@ pub enum CheckType {
     Https,
     /// A connection.
     Tcp,
+    /// A call of gRPC's health service. Beyond APISIX.
+    Grpc,
+    /// The same over TLS. Beyond APISIX.
+    Grpcs,
 }
 
 /// Probes.
@@ -51,6 +55,9 @@ pub struct ActiveCheck {
     pub http_path: String,
     /// Whether the certificate must be valid.
     pub https_verify_certificate: bool,
+    /// The service that calls of gRPC's health service ask for; absent means the whole server. Beyond APISIX.
+    #[schemars(length(min = 1, max = 256))]
+    pub grpc_service: Option<String>,
     /// What makes an endpoint healthy.
     pub healthy: ActiveHealthy,
     /// What makes an endpoint unhealthy.
@@ -70,6 +77,7 @@ impl Default for ActiveCheck {
             port: None,
             http_path: "/".into(),
             https_verify_certificate: common::yes(),
+            grpc_service: None,
             healthy: ActiveHealthy::default(),
             unhealthy: ActiveUnhealthy::default(),
             req_headers: None,

@@ -50,7 +50,7 @@ fn settled(request: &str, head: &mut ResponseHead) -> Option<String> {
             ex.offer_coding(Arc::new(Named(name)));
         }
         ex.settle_coding(head);
-        let coded = ex.code(Chunk { data: b"body".to_vec(), last: true, pause: false });
+        let coded = ex.code(Chunk { data: b"body".to_vec(), last: true, pause: false, ..Chunk::default() });
         assert_eq!(ex.edits_body, coded != b"body");
         let name = coded.strip_suffix(b":body")?;
         assert_eq!(head.fields.get("Content-Encoding"), Some(name));

@@ -118,11 +118,16 @@ fn what_came_before_a_pause_can_be_read_at_once() {
             for event in 0..50 {
                 let data = format!("data: event {event}\n\n").into_bytes();
                 said.extend_from_slice(&data);
-                sent.extend(ex.code(Chunk { data, last: false, pause: false }));
-                sent.extend(ex.code(Chunk { data: Vec::new(), last: false, pause: true }));
+                sent.extend(ex.code(Chunk { data, last: false, pause: false, ..Chunk::default() }));
+                sent.extend(ex.code(Chunk {
+                    data: Vec::new(),
+                    last: false,
+                    pause: true,
+                    ..Chunk::default()
+                }));
                 assert_eq!(decoded(coding, &sent), said, "{plugin} {settings} after event {event}");
             }
-            sent.extend(ex.code(Chunk { data: Vec::new(), last: true, pause: false }));
+            sent.extend(ex.code(Chunk { data: Vec::new(), last: true, pause: false, ..Chunk::default() }));
             assert_eq!(decoded(coding, &sent), said);
         }
     }

@@ -59,7 +59,8 @@ fn a_body_in_pieces_is_replaced_once() {
         plugin.response_head(&mut ex, &mut ResponseHead::default());
         let mut body = Vec::new();
         for (data, last) in [("ab", false), ("cd", false), ("\n", false), ("", true)] {
-            let chunk = plugin.response_body(&mut ex, Chunk { data: data.into(), last, pause: false });
+            let chunk = plugin
+                .response_body(&mut ex, Chunk { data: data.into(), last, pause: false, ..Chunk::default() });
             assert_eq!(chunk.last, last);
             body.extend(chunk.data);
         }

@@ -26,6 +26,7 @@ fn every_fault_has_the_status_its_side_calls_for() {
     check(Kind::UpstreamTls, Side::Upstream, 502);
     check(Kind::UpstreamClosed, Side::Upstream, 502);
     check(Kind::UpstreamBody(BodyError::End), Side::Upstream, 502);
+    check(Kind::UpstreamTooLarge, Side::Upstream, 502);
     check(Kind::UnexpectedUpgrade, Side::Upstream, 502);
     check(Kind::UpstreamHead(HeadError::TooLarge), Side::Upstream, 502);
     check(Kind::NoEndpoint, Side::Local, 503);

@@ -261,7 +261,7 @@ async fn exchange(
 
 /// Notes how long the client waits, where it says.
 pub(crate) fn set_deadline(conn: &mut Connection, head: &RequestHead) {
-    let Some(timeout_ms) = grpc::is_call(head).then(|| grpc::timeout_ms(head)).flatten() else { return };
+    let Some(timeout_ms) = grpc::is_grpc(head).then(|| grpc::timeout_ms(head)).flatten() else { return };
     let deadline = conn.worker.timers.timer();
     deadline.set(timeout_ms);
     conn.stream.set_deadline(deadline);

@@ -13,6 +13,7 @@ use yumen_http::{HeadLimits, Method, Parsed, ResponseHead, parse};
 use yumen_snapshot::UpstreamTls;
 use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
 
+use super::grpc::HealthCall;
 use crate::health::Observation;
 use crate::tls;
 
@@ -22,6 +23,8 @@ pub(super) struct Question {
     /// The whole request; empty where a connection is all that is asked.
     request: Vec<u8>,
     tls: Option<Result<(Arc<ClientConfig>, ServerName<'static>), String>>,
+    /// The call to make instead of the request.
+    call: Option<HealthCall>,
 }
 
 impl Question {
@@ -29,7 +32,17 @@ impl Question {
     /// endpoint's certificate is verified.
     pub(super) fn new(checks: &ActiveChecks, endpoint: &Endpoint, upstream_tls: &UpstreamTls) -> Question {
         let addr = SocketAddr::new(endpoint.addr.ip(), checks.port.unwrap_or(endpoint.addr.port()));
+        let mut call = None;
         let (request, tls) = match &checks.probe {
+            Probe::Grpc { host, service, verify } => {
+                let port = if verify.is_some() { 443 } else { 80 };
+                let host = host
+                    .as_deref()
+                    .map_or_else(|| authority(&endpoint.host, addr.port(), port), str::to_owned);
+                let tls = verify.map(|verify| tls_of(host_of(&host), addr.ip(), verify, upstream_tls, true));
+                call = Some(HealthCall::new(&host, service, verify.is_some()));
+                (Vec::new(), tls)
+            }
             Probe::Tcp => (Vec::new(), None),
             Probe::Http { path, host, fields } => {
                 let host =
@@ -38,17 +51,17 @@ impl Question {
             }
             Probe::Https { path, host, fields, verify } => {
                 let name = host.as_deref().map_or(&*endpoint.host, host_of);
-                let tls = tls_of(name, addr.ip(), *verify, upstream_tls);
-                if let Err(error) = &tls {
-                    tracing::warn!(endpoint = %addr, error, "endpoint cannot be probed over TLS");
-                }
+                let tls = tls_of(name, addr.ip(), *verify, upstream_tls, false);
                 let host = host
                     .as_deref()
                     .map_or_else(|| authority(&endpoint.host, addr.port(), 443), str::to_owned);
                 (request(path, &host, fields), Some(tls))
             }
         };
-        Question { addr, request, tls }
+        if let Some(Err(error)) = &tls {
+            tracing::warn!(endpoint = %addr, error, "endpoint cannot be probed over TLS");
+        }
+        Question { addr, request, tls, call }
     }
 
     /// Asks once.
@@ -59,19 +72,26 @@ impl Question {
 
     async fn ask_unbounded(&self) -> Observation {
         let Ok(stream) = TcpStream::connect(self.addr).await else { return Observation::TcpFailure };
-        if self.request.is_empty() {
+        if self.request.is_empty() && self.call.is_none() {
             return Observation::Connected;
         }
         match &self.tls {
-            None => self.get(stream).await,
+            None => self.talk(stream).await,
             Some(Err(_)) => Observation::TcpFailure,
             Some(Ok((config, name))) => {
                 let connector = tokio_rustls::TlsConnector::from(config.clone());
                 match connector.connect(name.clone(), stream).await {
-                    Ok(stream) => self.get(stream).await,
+                    Ok(stream) => self.talk(stream).await,
                     Err(_) => Observation::TcpFailure,
                 }
             }
+        }
+    }
+
+    async fn talk(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {
+        match &self.call {
+            Some(call) => call.make(stream).await,
+            None => self.get(stream).await,
         }
     }
 
@@ -105,6 +125,7 @@ fn tls_of(
     address: IpAddr,
     verify: bool,
     upstream: &UpstreamTls,
+    http2: bool,
 ) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
     let settings = UpstreamTls { verify, ..upstream.clone() };
     let name = match tls::server_name(host) {
@@ -112,7 +133,7 @@ fn tls_of(
         Err(_) if !verify => ServerName::from(address),
         name => name?,
     };
-    Ok((tls::shared_config(&settings, false)?, name))
+    Ok((tls::shared_config(&settings, http2)?, name))
 }
 
 /// The host of `host:port`.

@@ -83,6 +83,8 @@ pub fn report(snapshot: &Snapshot) -> Vec<UpstreamHealth> {
 
 pub(super) fn of_upstream(upstream: &Upstream) -> Option<UpstreamHealth> {
     let kind = match upstream.checks.as_ref()?.active.probe {
+        Probe::Grpc { verify: None, .. } => "grpc",
+        Probe::Grpc { .. } => "grpcs",
         Probe::Tcp => "tcp",
         Probe::Http { .. } => "http",
         Probe::Https { .. } => "https",

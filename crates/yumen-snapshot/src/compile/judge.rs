@@ -8,6 +8,7 @@ use yumen_config::resource as config;
 use yumen_config::resource::{Plugins, decode_value};
 use yumen_config::{Invalid, Kind, schema};
 use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::proto::Protos;
 use yumen_plugin::{Carry, Registry, Setup};
 
 use super::settings::{Known, PluginFlaw, Side};
@@ -94,7 +95,8 @@ impl Judge<'_> {
                 stream::check_matching(&written).map_err(|(path, message)| Invalid::at(path, message))?;
                 self.plugins(written.plugins, Side::Stream)
             }
-            Kind::Upstreams | Kind::Protos | Kind::Secrets | Kind::Tests => Ok(config::check(kind, copy)?),
+            Kind::Protos => Ok(Protos::compile(&decode_value::<config::Proto>(copy)?.content).map(drop)?),
+            Kind::Upstreams | Kind::Secrets | Kind::Tests => Ok(config::check(kind, copy)?),
         }
     }
 
@@ -108,7 +110,7 @@ impl Judge<'_> {
         for (name, settings) in plugins.into_iter().flatten() {
             // Nothing carried outlives the judging, so that it never meets what is in force.
             let carry = Carry::default();
-            let setup = Setup { carry: &carry, owner: "judged", metadata: None, node: &node };
+            let setup = Setup { carry: &carry, owner: "judged", metadata: None, node: &node, objects: None };
             if let Err(flaw) = known.parse(&name, settings, side, &setup) {
                 return Err(Flaw::Plugin { name, flaw });
             }

@@ -8,6 +8,7 @@ use yumen_config::Invalid;
 use yumen_config::resource::Plugins;
 use yumen_plugin::{Chain, Instance, Setup};
 
+use super::objects::View;
 use super::settings::{Known, Parsed, Side};
 use super::{Compiler, Name};
 
@@ -103,7 +104,7 @@ impl Compiler {
         };
         for (name, settings) in plugins.into_iter().flatten() {
             if let Err(Invalid { path, message }) =
-                self.build_plugin(&object, &name, settings, side, &mut built)
+                self.build_plugin((owner, &object), &name, settings, side, &mut built)
             {
                 let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
                 let problem = Problem::error(&*object, format!("plugins.{name}{dot}{path}"), message);
@@ -126,7 +127,7 @@ impl Compiler {
 
     fn build_plugin(
         &self,
-        object: &Arc<str>,
+        (owner, object): (&Name, &Arc<str>),
         name: &str,
         settings: Value,
         side: Side,
@@ -134,7 +135,9 @@ impl Compiler {
     ) -> Result<(), Invalid> {
         let known = Known { registry: &self.registry, inactive: self.env.known_inactive_plugins };
         let metadata = self.metadata.get(name);
-        let setup = Setup { carry: &self.carry, owner: object, metadata, node: &self.env.node };
+        let view = View { compiler: self, owner, plugin: name };
+        let setup =
+            Setup { carry: &self.carry, owner: object, metadata, node: &self.env.node, objects: Some(&view) };
         match known.parse(name, settings, side, &setup).map_err(|flaw| flaw.told(name))? {
             Parsed::Disabled => built.entries.push(Entry::Off(name.into())),
             Parsed::Inactive => {

@@ -40,7 +40,15 @@ fn checks(written: &config::Checks) -> Checks {
         Some((Box::from(name.trim()), Box::from(value.trim())))
     };
     let fields = active.req_headers.iter().flatten().filter_map(field).collect();
+    let grpc = |verify| Probe::Grpc {
+        host: host.clone(),
+        service: active.grpc_service.as_deref().unwrap_or_default().into(),
+        verify,
+    };
+    let is_grpc = matches!(active.kind, config::CheckType::Grpc | config::CheckType::Grpcs);
     let probe = match active.kind {
+        config::CheckType::Grpc => grpc(None),
+        config::CheckType::Grpcs => grpc(Some(active.https_verify_certificate)),
         config::CheckType::Tcp => Probe::Tcp,
         config::CheckType::Http => Probe::Http { path, host, fields },
         config::CheckType::Https => {
@@ -60,10 +68,15 @@ fn checks(written: &config::Checks) -> Checks {
         port: active.port,
         timeout_ms: millis(active.timeout),
         healthy_interval_ms: u64::from(active.healthy.interval) * 1000,
-        healthy_statuses: active.healthy.http_statuses.as_slice().into(),
+        // A health service has no status of HTTP: it serves or it does not.
+        healthy_statuses: if is_grpc { [200].into() } else { active.healthy.http_statuses.as_slice().into() },
         successes: active.healthy.successes.into(),
         unhealthy_interval_ms: u64::from(active.unhealthy.interval) * 1000,
-        unhealthy_statuses: active.unhealthy.http_statuses.as_slice().into(),
+        unhealthy_statuses: if is_grpc {
+            [503].into()
+        } else {
+            active.unhealthy.http_statuses.as_slice().into()
+        },
         http_failures: active.unhealthy.http_failures.into(),
         tcp_failures: active.unhealthy.tcp_failures.into(),
         timeouts: active.unhealthy.timeouts.into(),
@@ -143,7 +156,9 @@ impl Compiler {
         self.forget_upstream_links(owner, &[]);
         if let Some(slot) = self.slots.remove(owner) {
             self.upstreams.set(slot as usize, None);
-            self.free_slots.push(slot);
+            if self.bindings.may_reuse(slot) {
+                self.free_slots.push(slot);
+            }
         }
     }
 
@@ -167,6 +182,9 @@ impl Compiler {
 
     /// Builds an upstream again from the text of its object, after what it refers to has changed.
     pub(super) fn rebuild_upstream(&mut self, owner: &Name) -> Result<(), Problem> {
+        if let Some(written) = self.bindings.inline(owner).cloned() {
+            return self.place_upstream(owner, &written, "").map(drop);
+        }
         let Some(json) = self.good_text(owner) else { return Ok(()) };
         let (upstream, path) = match owner.kind {
             Kind::Upstreams => (decode::<config::Upstream>(&json).ok(), ""),
@@ -184,7 +202,11 @@ impl Compiler {
         }
     }
 
-    fn build_upstream(&self, owner: &Name, written: &config::Upstream) -> Result<Upstream, (String, String)> {
+    pub(super) fn build_upstream(
+        &self,
+        owner: &Name,
+        written: &config::Upstream,
+    ) -> Result<Upstream, (String, String)> {
         let refuse = |path: &str, message: String| Err((path.to_owned(), message));
         let scheme = match written.scheme {
             config::Scheme::Http => Scheme::Http,

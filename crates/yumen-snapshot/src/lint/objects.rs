@@ -15,6 +15,7 @@ const NAMES: &[(&str, Kind)] = &[
     ("service_id", Kind::Services),
     ("plugin_config_id", Kind::PluginConfigs),
     ("group_id", Kind::ConsumerGroups),
+    ("proto_id", Kind::Protos),
 ];
 
 pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
@@ -87,7 +88,9 @@ fn keyless(texts: &Texts<'_>) -> Vec<Problem> {
 }
 
 fn inside(upstream: &Upstream) -> &'static str {
-    if upstream.origin.starts_with("upstreams/") { "" } else { "upstream." }
+    // One that stands in a plugin's settings has its whole place in its name.
+    let is_whole = upstream.origin.starts_with("upstreams/") || upstream.origin.contains("/plugins.");
+    if is_whole { "" } else { "upstream." }
 }
 
 fn nowhere(upstream: &Upstream) -> Option<Problem> {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
+use crate::harness::http2::{self, Http2Client, Http2Upstream};
 use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Upstream, eventually};
 
@@ -107,4 +109,57 @@ fn names_of_endpoints_are_resolved() {
     let unknown = json!({ "no-such-name.invalid:80": 1 });
     gateway.apply(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": { "nodes": unknown } }] }));
     assert_eq!(gateway.get("/").status, 503);
+}
+
+/// A service of gRPC that answers calls with its name and says in its health service whether it serves.
+fn healthy_service(name: &'static str) -> (Http2Upstream, Arc<AtomicBool>) {
+    let ill = Arc::<AtomicBool>::default();
+    let switch = ill.clone();
+    let service = Http2Upstream::start(move |call, mut respond| {
+        let ill = switch.load(Ordering::Acquire);
+        async move {
+            let is_check = call.uri().path() == "/grpc.health.v1.Health/Check";
+            let (asked, _) = http2::read_body(&mut call.into_body()).await?;
+            let head = Response::builder().header("content-type", "application/grpc").header("x-name", name);
+            let mut sender = respond.send_response(head.body(()).unwrap(), false)?;
+            if is_check {
+                assert_eq!(asked, b"\0\0\0\0\x05\x0a\x03s.S");
+                let status = if ill { 2 } else { 1 };
+                http2::send(&mut sender, &[0, 0, 0, 0, 2, 8, status], false).await?;
+            }
+            sender
+                .send_trailers(HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]))
+        }
+    });
+    (service, ill)
+}
+
+#[test]
+fn a_health_service_of_grpc_takes_an_endpoint_out_and_back() {
+    let ((a, ill), (b, _)) = (healthy_service("a"), healthy_service("b"));
+    let checks = json!({ "active": { "type": "grpc", "grpc_service": "s.S",
+        "healthy": { "interval": 1, "successes": 1 },
+        "unhealthy": { "interval": 1, "http_failures": 1 } } });
+    let nodes = json!({ a.address.to_string(): 1, b.address.to_string(): 1 });
+    let upstream = json!({ "nodes": nodes, "scheme": "grpc", "checks": checks });
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
+    let only_b = || {
+        http2::run(async {
+            let mut client = Http2Client::connect(gateway.http).await;
+            let mut names = Vec::new();
+            for _ in 0..8 {
+                let mut call = http2::request("POST", "/s.S/M");
+                call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+                names.push(client.ask(call, b"").await.unwrap().field("x-name").to_owned());
+            }
+            names.iter().all(|name| name == "b")
+        })
+    };
+    assert!(!only_b());
+    ill.store(true, Ordering::Release);
+    eventually("a is out", 60, only_b);
+    let report = gateway.status_json("/v1/healthcheck").to_string();
+    assert!(report.contains("\"grpc\"") && report.contains("unhealthy"), "{report}");
+    ill.store(false, Ordering::Release);
+    eventually("a is back", 60, || !only_b());
 }

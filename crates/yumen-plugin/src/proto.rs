@@ -1,0 +1,160 @@
+//! Proto objects: descriptions of protobuf messages and services, compiled from what users write.
+//!
+//! Knows no call. Imports are the files every compiler brings, nothing is read from disk.
+
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
+use yumen_config::schema::Invalid;
+
+/// The name the text of an object has as a file, in messages.
+const FILE: &str = "content.proto";
+
+/// Options of methods that say how they are called as REST: field numbers as Google publishes them.
+const HTTP: &str = r#"syntax = "proto3";
+package google.api;
+message Http {
+  repeated HttpRule rules = 1;
+  bool fully_decode_reserved_expansion = 2;
+}
+message HttpRule {
+  string selector = 1;
+  oneof pattern {
+    string get = 2;
+    string put = 3;
+    string post = 4;
+    string delete = 5;
+    string patch = 6;
+    CustomHttpPattern custom = 8;
+  }
+  string body = 7;
+  string response_body = 12;
+  repeated HttpRule additional_bindings = 11;
+}
+message CustomHttpPattern {
+  string kind = 1;
+  string path = 2;
+}
+"#;
+
+const ANNOTATIONS: &str = r#"syntax = "proto3";
+package google.api;
+import "google/api/http.proto";
+import "google/protobuf/descriptor.proto";
+extend google.protobuf.MethodOptions {
+  HttpRule http = 72295728;
+}
+"#;
+
+/// What services answer failures with beside their status.
+const STATUS: &str = r#"syntax = "proto3";
+package google.rpc;
+import "google/protobuf/any.proto";
+message Status {
+  int32 code = 1;
+  string message = 2;
+  repeated google.protobuf.Any details = 3;
+}
+"#;
+
+/// The message type of a whole status, as `grpc-status-details-bin` has it.
+pub fn status() -> MessageDescriptor {
+    static STATUS_TYPE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
+        let protos = compile_text(STATUS).expect("the text above is correct");
+        protos.pool.get_message_by_name("google.rpc.Status").expect("the text above has it")
+    });
+    STATUS_TYPE.clone()
+}
+
+/// A compiled proto object.
+#[derive(Debug, Clone)]
+pub struct Protos {
+    pool: DescriptorPool,
+}
+
+/// The object's own text as a file, and those that are there beside it.
+struct Files(String);
+
+impl FileResolver for Files {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match name {
+            FILE => File::from_source(FILE, &self.0),
+            "google/api/http.proto" => File::from_source(name, HTTP),
+            "google/api/annotations.proto" => File::from_source(name, ANNOTATIONS),
+            "google/rpc/status.proto" => File::from_source(name, STATUS),
+            _ => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+impl Protos {
+    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64.
+    pub fn compile(content: &str) -> Result<Protos, Invalid> {
+        match decode_set(content) {
+            Some(set) => {
+                let refused =
+                    |error| Invalid::at("content", format!("the descriptor set cannot be read: {error}"));
+                DescriptorPool::decode(set.as_slice()).map(|pool| Protos { pool }).map_err(refused)
+            }
+            None => compile_text(content),
+        }
+    }
+
+    /// A method of a service, both by name; the service's with its package.
+    pub fn method(&self, service: &str, method: &str) -> Result<MethodDescriptor, Unknown> {
+        let found = self.pool.get_service_by_name(service).ok_or_else(|| {
+            Unknown::Service(self.pool.services().map(|one| one.full_name().to_owned()).collect())
+        })?;
+        let named = found.methods().find(|one| one.name() == method);
+        named.ok_or_else(|| Unknown::Method(found.methods().map(|one| one.name().to_owned()).collect()))
+    }
+
+    /// All types there are.
+    pub fn pool(&self) -> &DescriptorPool {
+        &self.pool
+    }
+}
+
+/// A name that a proto object does not have; with those it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unknown {
+    /// There is no such service.
+    Service(Vec<String>),
+    /// The service has no such method.
+    Method(Vec<String>),
+}
+
+/// The bytes of a descriptor set, where the content is one. No source text is base64: it has spaces or
+/// braces.
+fn decode_set(content: &str) -> Option<Vec<u8>> {
+    let letters: Vec<u8> = content.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let has_source = content.contains(['{', ';', '"']);
+    if has_source { None } else { base64::engine::general_purpose::STANDARD.decode(letters).ok() }
+}
+
+fn compile_text(text: &str) -> Result<Protos, Invalid> {
+    let mut files = ChainFileResolver::new();
+    files.add(GoogleFileResolver::new());
+    files.add(Files(text.to_owned()));
+    let mut compiler = protox::Compiler::with_file_resolver(files);
+    compiler.include_imports(true);
+    compiler.open_file(FILE).map_err(|error| told(&error))?;
+    Ok(Protos { pool: compiler.descriptor_pool() })
+}
+
+/// `line 3, column 5: what is wrong`.
+fn told(error: &protox::Error) -> Invalid {
+    // Where it is only shows in the form for programmers: `file:line:column: message`.
+    let text = format!("{error:?}");
+    let place = text.strip_prefix(FILE).and_then(|rest| {
+        let mut parts = rest.strip_prefix(':')?.splitn(3, ':');
+        let (line, column) = (parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?);
+        Some(format!("line {line}, column {column}: "))
+    });
+    Invalid::at("content", format!("{}{error}", place.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests;

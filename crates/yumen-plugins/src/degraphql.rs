@@ -1,0 +1,145 @@
+//! `degraphql`: a REST request becomes a fixed GraphQL query, with variables from its query or body.
+//!
+//! Knows the envelope GraphQL travels in over HTTP; what the query means is the upstream's business.
+
+use apollo_parser::Parser;
+use apollo_parser::cst::Definition;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use yumen_config::schema::Invalid;
+use yumen_http::{Framing, Method};
+use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+
+use crate::query::pairs;
+
+/// Settings of `degraphql`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// The GraphQL document.
+    #[schemars(length(min = 1, max = 1024))]
+    query: String,
+    /// Names of the variables that are taken from the request.
+    #[schemars(length(min = 1))]
+    variables: Option<Vec<String>>,
+    /// Which operation of the document is meant.
+    #[schemars(length(min = 1, max = 1024))]
+    operation_name: Option<String>,
+    /// maximum request body size in bytes buffered into memory; larger request bodies are rejected
+    #[serde(default = "max_req_body_size")]
+    #[schemars(range(min = 1))]
+    max_req_body_size: usize,
+}
+
+fn max_req_body_size() -> usize {
+    64 << 20
+}
+
+/// Makes queries of requests.
+pub(crate) struct Degraphql(Config);
+
+impl Configure for Degraphql {
+    const NAME: &'static str = "degraphql";
+    const PRIORITY: i32 = 509;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        let tree = Parser::new(&config.query).recursion_limit(64).parse();
+        if let Some(error) = tree.errors().next() {
+            return Err(Invalid::at("query", format!("failed to parse query: {}", error.message())));
+        }
+        let definitions = tree.document().definitions();
+        let operations =
+            definitions.filter(|one| matches!(one, Definition::OperationDefinition(_))).take(2).count();
+        if operations > 1 && config.operation_name.is_none() {
+            let message = "operation_name is required if multiple operations are present in the query";
+            return Err(Invalid::new(message));
+        }
+        Ok(Degraphql(config))
+    }
+}
+
+impl Degraphql {
+    /// The variables that are asked for, of what the request has.
+    fn variables(&self, mut given: Map<String, Value>) -> Option<Value> {
+        let names = self.0.variables.as_ref()?;
+        let taken = names.iter().filter_map(|name| Some((name.clone(), given.remove(name)?)));
+        Some(Value::Object(taken.collect()))
+    }
+
+    /// The query as arguments, in place of the request's own.
+    fn rewrite_get(&self, ex: &mut Exchange<'_>) {
+        let mut given = Map::new();
+        for (name, value) in pairs(ex.request.query().unwrap_or_default()) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            given.entry(text(&name)).or_insert_with(|| text(&value).into());
+        }
+        let asked = ex.request.upstream_target();
+        let path = asked.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let mut target = path.to_vec();
+        let mut add = |name: &str, value: &str| {
+            target.push(if target.contains(&b'?') { b'&' } else { b'?' });
+            target.extend_from_slice(
+                format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)).as_bytes(),
+            );
+        };
+        add("query", &self.0.query);
+        if let Some(variables) = self.variables(given) {
+            add("variables", &variables.to_string());
+        }
+        if let Some(name) = &self.0.operation_name {
+            add("operationName", name);
+        }
+        ex.request.set_upstream_target(&target);
+    }
+
+    /// The query as a body of JSON, in place of the request's own.
+    fn rewrite_post(&self, ex: &mut Exchange<'_>) -> Result<(), Response> {
+        let body = ex.body.take().unwrap_or_default();
+        let mut envelope = Map::new();
+        envelope.insert("query".into(), self.0.query.as_str().into());
+        if self.0.variables.is_some() {
+            let Ok(Value::Object(given)) = serde_json::from_slice(&body) else {
+                return Err(Response::error_msg(400, "the request body is no JSON object"));
+            };
+            envelope.extend(self.variables(given).map(|variables| ("variables".to_owned(), variables)));
+        }
+        if let Some(name) = &self.0.operation_name {
+            envelope.insert("operationName".into(), name.as_str().into());
+        }
+        ex.body = Some(Value::Object(envelope).to_string().into_bytes());
+        ex.request.fields.set("Content-Type", b"application/json");
+        Ok(())
+    }
+}
+
+impl Plugin for Degraphql {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        match ex.request.method() {
+            Method::Get => {
+                self.rewrite_get(ex);
+                Step::Continue
+            }
+            Method::Post if ex.body.is_none() && ex.request.framing != Framing::None => {
+                Step::NeedBody { bytes_max: self.0.max_req_body_size }
+            }
+            Method::Post => match self.rewrite_post(ex) {
+                Ok(()) => Step::Continue,
+                Err(refusal) => Step::Respond(refusal),
+            },
+            _ => Step::Respond(Response::status(405)),
+        }
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

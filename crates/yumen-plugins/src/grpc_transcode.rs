@@ -1,0 +1,246 @@
+//! `grpc-transcode`: lets clients of JSON call a unary method of a gRPC service.
+//!
+//! Knows protobuf through the compiled proto object only, and nothing of connections.
+
+mod request;
+mod response;
+
+use std::sync::Arc;
+
+use prost_reflect::{MessageDescriptor, MethodDescriptor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use yumen_config::resource::Id;
+use yumen_config::schema::Invalid;
+use yumen_http::Framing;
+use yumen_plugin::proto::{Protos, Unknown};
+use yumen_plugin::{
+    Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step, Translate, WholeAnswer,
+};
+
+/// Bodies of requests are read up to this many bytes.
+const BODY_BYTES_MAX: usize = 64 << 20;
+
+/// Settings of `grpc-transcode`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// The proto object that describes the service.
+    proto_id: Id,
+    /// the grpc service name
+    service: String,
+    /// the method name in the grpc service.
+    method: String,
+    /// deadline for grpc, millisecond
+    #[serde(default)]
+    deadline: f64,
+    /// How messages become JSON.
+    #[serde(default = "pb_options")]
+    #[schemars(length(min = 1))]
+    pb_option: Vec<PbOption>,
+    /// Whether a failure's status is also told in the body.
+    #[serde(default)]
+    show_status_in_body: bool,
+    /// The message type of the details in such a status.
+    status_detail_type: Option<String>,
+    /// The longest answer that is read, in bytes.
+    #[serde(default = "body_bytes_max")]
+    #[schemars(range(min = 1))]
+    max_resp_body_size: usize,
+}
+
+fn body_bytes_max() -> usize {
+    64 << 20
+}
+
+fn pb_options() -> Vec<PbOption> {
+    use PbOption::{AutoDefaultValues, DisableHooks, EnumAsName, Int64AsNumber};
+    vec![EnumAsName, Int64AsNumber, AutoDefaultValues, DisableHooks]
+}
+
+/// How messages become JSON, in the words of APISIX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum PbOption {
+    Int64AsNumber,
+    Int64AsString,
+    Int64AsHexstring,
+    EnumAsName,
+    EnumAsValue,
+    AutoDefaultValues,
+    NoDefaultValues,
+    UseDefaultValues,
+    UseDefaultMetatable,
+    EnableHooks,
+    DisableHooks,
+}
+
+/// The form of JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Form {
+    large_integers: LargeIntegers,
+    enum_numbers: bool,
+    defaults: bool,
+}
+
+/// How integers beyond 32 bits are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LargeIntegers {
+    Numbers,
+    /// As `"#123"`.
+    Decimal,
+    /// As `"#0x7b"`.
+    Hexadecimal,
+}
+
+impl Form {
+    fn of(options: &[PbOption], is_proto3: bool) -> Form {
+        let mut form =
+            Form { large_integers: LargeIntegers::Numbers, enum_numbers: false, defaults: is_proto3 };
+        for option in options {
+            match option {
+                PbOption::Int64AsNumber => form.large_integers = LargeIntegers::Numbers,
+                PbOption::Int64AsString => form.large_integers = LargeIntegers::Decimal,
+                PbOption::Int64AsHexstring => form.large_integers = LargeIntegers::Hexadecimal,
+                PbOption::EnumAsName => form.enum_numbers = false,
+                PbOption::EnumAsValue => form.enum_numbers = true,
+                PbOption::AutoDefaultValues => form.defaults = is_proto3,
+                // Defaults behind the scenes do not show in JSON.
+                PbOption::NoDefaultValues | PbOption::UseDefaultMetatable => form.defaults = false,
+                PbOption::UseDefaultValues => form.defaults = true,
+                PbOption::EnableHooks | PbOption::DisableHooks => {}
+            }
+        }
+        form
+    }
+}
+
+/// Transcodes calls of one method.
+pub(crate) struct GrpcTranscode {
+    /// `None` where the settings were only judged.
+    call: Option<Arc<Call>>,
+}
+
+/// The method and how it is called.
+struct Call {
+    method: MethodDescriptor,
+    /// `/package.Service/Method`.
+    target: String,
+    /// `grpc-timeout`, where a call has one.
+    timeout: Option<String>,
+    form: Form,
+    show_status: bool,
+    detail: Option<MessageDescriptor>,
+    body_bytes_max: usize,
+}
+
+impl Configure for GrpcTranscode {
+    const NAME: &'static str = "grpc-transcode";
+    const PRIORITY: i32 = 506;
+    type Config = Config;
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let Some(objects) = setup.objects else { return Ok(GrpcTranscode { call: None }) };
+        let id = config.proto_id.as_str();
+        let missing = || Invalid::at("proto_id", format!("there is no proto {id} in force"));
+        let protos = objects.proto(id).ok_or_else(missing)?;
+        Ok(GrpcTranscode { call: Some(Arc::new(Call::new(&config, &protos)?)) })
+    }
+}
+
+impl Call {
+    fn new(config: &Config, protos: &Protos) -> Result<Call, Invalid> {
+        let (service, id) = (&config.service, config.proto_id.as_str());
+        let method = protos.method(service, &config.method).map_err(|unknown| match unknown {
+            Unknown::Service(known) => Invalid::at(
+                "service",
+                format!("proto {id} has no service \"{service}\"; it has: {}", list(&known)),
+            ),
+            Unknown::Method(known) => Invalid::at(
+                "method",
+                format!("service {service} has no method \"{}\"; it has: {}", config.method, list(&known)),
+            ),
+        })?;
+        if method.is_client_streaming() || method.is_server_streaming() {
+            let message =
+                format!("{} is a stream; only calls of one message each way are JSON", config.method);
+            return Err(Invalid::at("method", message));
+        }
+        let detail = config.status_detail_type.as_deref().map(|name| {
+            let found = protos.pool().get_message_by_name(name);
+            let missing =
+                || Invalid::at("status_detail_type", format!("proto {id} has no message type \"{name}\""));
+            found.ok_or_else(missing)
+        });
+        let is_proto3 = method.output().parent_file().syntax() == prost_reflect::Syntax::Proto3;
+        Ok(Call {
+            target: format!("/{service}/{}", method.name()),
+            // At most eight digits (see the protocol's documents).
+            timeout: (config.deadline >= 1.0)
+                .then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
+            form: Form::of(&config.pb_option, is_proto3),
+            show_status: config.show_status_in_body,
+            detail: detail.transpose()?,
+            body_bytes_max: config.max_resp_body_size,
+            method,
+        })
+    }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// What turns the answer back.
+struct Answering(Arc<Call>);
+
+impl Translate for Answering {
+    fn bytes_max(&self) -> usize {
+        self.0.body_bytes_max
+    }
+
+    fn translate(&self, answer: WholeAnswer<'_>) -> Response {
+        response::translate(&self.0, answer)
+    }
+}
+
+impl Plugin for GrpcTranscode {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Some(call) = &self.call else { return Step::Continue };
+        // Also where it is not looked at: what is sent instead must not leave it behind.
+        if ex.body.is_none() && ex.request.framing != Framing::None {
+            return Step::NeedBody { bytes_max: BODY_BYTES_MAX };
+        }
+        let message = match request::message(call, ex) {
+            Ok(message) => message,
+            Err(problem) => {
+                let message = format!("the request is no {}: {problem}", call.method.input().name());
+                return Step::Respond(Response::error_msg(400, &message));
+            }
+        };
+        ex.body = Some(message);
+        ex.is_call = Some(false);
+        ex.translate = Some(Box::new(Answering(call.clone())));
+        let request = &mut ex.request;
+        request.set_method("POST");
+        request.set_upstream_target(call.target.as_bytes());
+        request.fields.set("Content-Type", b"application/grpc");
+        request.fields.set("TE", b"trailers");
+        request.fields.remove("Content-Encoding");
+        if let Some(timeout) = &call.timeout {
+            request.fields.set("grpc-timeout", timeout.as_bytes());
+        }
+        Step::Continue
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

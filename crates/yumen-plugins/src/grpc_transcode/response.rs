@@ -1,0 +1,179 @@
+//! From what a service answered to JSON and a status of HTTP.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use bytes::Bytes;
+use prost_reflect::{DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::{Map, Value, json};
+use yumen_plugin::proto;
+use yumen_plugin::{Response, WholeAnswer};
+
+use super::{Call, Form, LargeIntegers};
+
+/// The answer for the client.
+pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
+    let http_status = answer.head.status;
+    if http_status != 200 {
+        // Not a service of gRPC: a proxy or balancer before it.
+        return passed_on(answer, http_status).body(answer.body.to_vec());
+    }
+    let told = answer.trailer("grpc-status").map(|status| String::from_utf8_lossy(status).into_owned());
+    match told.as_deref() {
+        Some("0") => match decoded(call, answer.body) {
+            Ok(json) => passed_on(answer, 200)
+                .field("Content-Type", "application/json")
+                .body(json.to_string().into_bytes()),
+            Err(problem) => {
+                Response::error_msg(502, &format!("the upstream's answer is malformed: {problem}"))
+            }
+        },
+        Some(status) => failed(call, answer, status),
+        None => Response::error_msg(502, "the upstream's answer is malformed: it tells no grpc-status"),
+    }
+}
+
+/// Its fields, without those that are about the protocol it came by.
+fn passed_on(answer: WholeAnswer<'_>, status: u16) -> Response {
+    let mut response = Response::status(status);
+    let is_grpc = status == 200;
+    for (name, value) in answer.head.fields.iter() {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let lower = name.to_ascii_lowercase();
+        let is_of_protocol = matches!(lower.as_str(), "content-length" | "trailer" | "date" | "server")
+            || is_grpc && (lower == "content-type" || lower.starts_with("grpc-"));
+        if !is_of_protocol && !is_framing(&lower) {
+            response.fields.push((Cow::Owned(name), Bytes::copy_from_slice(value)));
+        }
+    }
+    response
+}
+
+fn is_framing(name: &str) -> bool {
+    matches!(name, "connection" | "transfer-encoding" | "keep-alive" | "upgrade" | "te")
+}
+
+/// The one message of a body, as JSON.
+fn decoded(call: &Call, body: &[u8]) -> Result<Value, String> {
+    let (head, rest) = body.split_at_checked(5).ok_or("it has no message")?;
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if head[0] != 0 {
+        return Err("its message is compressed".to_owned());
+    }
+    let message = match rest.len() {
+        found if found == length => rest,
+        found if found > length => return Err("it has more than one message".to_owned()),
+        _ => return Err("its message breaks off".to_owned()),
+    };
+    to_json(call.form, call.method.output(), message)
+}
+
+fn to_json(form: Form, of: MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
+    let message = DynamicMessage::decode(of, bytes).map_err(|error| error.to_string())?;
+    let options = SerializeOptions::new()
+        .stringify_64_bit_integers(false)
+        .use_enum_numbers(form.enum_numbers)
+        .use_proto_field_name(true)
+        .skip_default_fields(!form.defaults);
+    let json = message.serialize_with_options(serde_json::value::Serializer, &options);
+    let mut json = json.map_err(|error| error.to_string())?;
+    if form.large_integers != LargeIntegers::Numbers {
+        mark_large(form.large_integers, &mut json);
+    }
+    Ok(json)
+}
+
+/// Integers beyond 32 bits as texts that no reader rounds.
+fn mark_large(form: LargeIntegers, json: &mut Value) {
+    match json {
+        Value::Array(values) => values.iter_mut().for_each(|value| mark_large(form, value)),
+        Value::Object(members) => members.values_mut().for_each(|value| mark_large(form, value)),
+        Value::Number(number) => {
+            let wide = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
+            let is_large = |wide: &i128| !(i128::from(i32::MIN)..=i128::from(u32::MAX)).contains(wide);
+            if let Some(wide) = wide.filter(is_large) {
+                let sign = if wide < 0 { "-" } else { "" };
+                let digits = wide.unsigned_abs();
+                *json = match form {
+                    LargeIntegers::Hexadecimal => format!("#{sign}0x{digits:x}"),
+                    _ => format!("#{sign}{digits}"),
+                }
+                .into();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The status of HTTP that stands for one of gRPC, as Google's guide to the design of APIs maps them.
+fn http_status(status: &str) -> u16 {
+    match status {
+        "1" => 499,
+        "2" | "13" | "15" => 500,
+        "3" | "9" | "11" => 400,
+        "4" => 504,
+        "5" => 404,
+        "6" | "10" => 409,
+        "7" => 403,
+        "8" => 429,
+        "12" => 501,
+        "14" => 503,
+        "16" => 401,
+        _ => 599,
+    }
+}
+
+fn failed(call: &Call, answer: WholeAnswer<'_>, status: &str) -> Response {
+    // Fields of a call that failed are the service's; that they came with status 200 is the protocol's.
+    let mut response = passed_on(answer, 200).field("grpc-status", status.to_owned());
+    response.status = http_status(status);
+    let message = answer.trailer("grpc-message").unwrap_or_default();
+    if !message.is_empty() {
+        response = response.field("grpc-message", String::from_utf8_lossy(message).into_owned());
+    }
+    if !call.show_status {
+        return response;
+    }
+    let details = answer.trailer("grpc-status-details-bin").and_then(|text| status_of(call, text));
+    let error = details.unwrap_or_else(|| {
+        let code = status.parse().map_or_else(|_| Value::from(status), |code: u32| Value::from(code));
+        json!({ "code": code, "message": unescaped(message) })
+    });
+    let body = json!({ "error": error }).to_string();
+    response.field("Content-Type", "application/json").body(body.into_bytes())
+}
+
+fn unescaped(message: &[u8]) -> String {
+    percent_encoding::percent_decode(message).decode_utf8_lossy().into_owned()
+}
+
+/// The whole status with its details: a `google.rpc.Status`.
+fn status_of(call: &Call, text: &[u8]) -> Option<Value> {
+    const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
+        &base64::alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    let bytes = INDIFFERENT.decode(text).ok()?;
+    let status = DynamicMessage::decode(proto::status(), bytes.as_slice()).ok()?;
+    let field = |name| status.get_field_by_name(name);
+    let mut error = Map::new();
+    error.insert("code".into(), field("code")?.as_i32()?.into());
+    error.insert("message".into(), field("message")?.as_str()?.into());
+    let details = field("details")?;
+    let details: Vec<Value> =
+        details.as_list()?.iter().filter_map(|any| detail(call, any.as_message()?)).collect();
+    if !details.is_empty() {
+        error.insert("details".into(), details.into());
+    }
+    Some(Value::Object(error))
+}
+
+/// A detail as the message type the settings name, or as it came.
+fn detail(call: &Call, any: &DynamicMessage) -> Option<Value> {
+    let (kind, value) = (any.get_field_by_name("type_url")?, any.get_field_by_name("value")?);
+    let value = value.as_bytes()?;
+    let typed = call.detail.clone().and_then(|of| to_json(call.form, of, value).ok());
+    Some(typed.unwrap_or_else(|| json!({ "type_url": kind.as_str(), "value": STANDARD.encode(value) })))
+}

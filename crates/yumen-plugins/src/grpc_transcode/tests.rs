@@ -1,0 +1,310 @@
+use std::sync::Arc;
+
+use prost_reflect::DynamicMessage;
+use prost_reflect::prost::Message as _;
+use serde::de::DeserializeSeed as _;
+use serde_json::{Value, json};
+use yumen_config::resource::Upstream;
+use yumen_config::schema::Invalid;
+use yumen_plugin::proto::{self, Protos};
+use yumen_plugin::{Objects, Plugin, Response, ResponseHead, UpstreamSlot, WholeAnswer};
+
+use crate::testing::Bench;
+
+const SHOP: &str = r#"syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+enum Size { SMALL = 0; LARGE = 1; }
+message Price { int64 units = 1; string currency = 2; }
+message Order {
+  string item_name = 1;
+  int32 count = 2;
+  int64 total = 3;
+  bool gift = 4;
+  Size size = 5;
+  Price price = 6;
+  repeated string tags = 7;
+  map<string, int32> extras = 8;
+  google.protobuf.Timestamp at = 9;
+}
+service Shop {
+  rpc Buy (Order) returns (Order);
+  rpc Watch (Order) returns (stream Order);
+}
+"#;
+
+/// Proto `1` is the shop.
+struct Shop(Arc<Protos>);
+
+impl Objects for Shop {
+    fn proto(&self, id: &str) -> Option<Arc<Protos>> {
+        (id == "1").then(|| self.0.clone())
+    }
+
+    fn upstream(&self, _: &str) -> Option<UpstreamSlot> {
+        None
+    }
+
+    fn inline_upstream(&self, path: &str, _: Upstream) -> Result<UpstreamSlot, Invalid> {
+        Err(Invalid::at(path, "there is no room"))
+    }
+}
+
+fn shop() -> Protos {
+    Protos::compile(SHOP).expect("the shop compiles")
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.objects = Some(Box::new(Shop(Arc::new(shop()))));
+    bench
+}
+
+fn settings(more: Value) -> Value {
+    let mut settings = json!({ "proto_id": "1", "service": "shop.Shop", "method": "Buy" });
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    settings
+}
+
+fn frame(message: &[u8]) -> Vec<u8> {
+    [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
+}
+
+fn order(json: Value) -> Vec<u8> {
+    let of = shop().pool().get_message_by_name("shop.Order").expect("the type is there");
+    of.deserialize(json).expect("an order").encode_to_vec()
+}
+
+/// The order a request comes to, or the refusal.
+fn check_request(request: &str, params: &[(&'static str, &str)], expected: Result<Value, &str>) {
+    let bench = bench();
+    let plugin = bench.plugin("grpc-transcode", settings(json!({ "deadline": 1500 })));
+    let mut ex = bench.exchange(request);
+    for (name, value) in params {
+        let path = String::from_utf8_lossy(ex.request.path()).into_owned();
+        let start = path.find(value).expect("the parameter is in the path");
+        ex.path_params.push((name, start..start + value.len()));
+    }
+    let answer = bench.admit(&[plugin], &mut ex, request);
+    let expected = match expected {
+        Ok(expected) => expected,
+        Err(problem) => {
+            let answer = answer.expect("it is refused");
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(answer.status == 400 && body.contains(problem), "{request}: {body}");
+            return;
+        }
+    };
+    assert!(answer.is_none(), "{request}: {answer:?}");
+    let line = [ex.request.method_name(), b" ", ex.request.upstream_target()].concat();
+    assert_eq!(line, b"POST /shop.Shop/Buy");
+    assert_eq!(ex.request.fields.get("grpc-timeout"), Some(&b"1500m"[..]));
+    assert_eq!(ex.request.fields.get("content-type"), Some(&b"application/grpc"[..]));
+    let body = ex.body.expect("a message is sent");
+    let of = shop().pool().get_message_by_name("shop.Order").expect("the type is there");
+    let sent = DynamicMessage::decode(of.clone(), &body[5..]).expect("an order");
+    assert_eq!(body, frame(&sent.encode_to_vec()));
+    assert_eq!(sent, of.deserialize(expected).expect("an order"), "{request}");
+}
+
+#[test]
+fn a_message_is_made_of_body_query_and_path() {
+    let json = |body: &str| format!("POST /buy HTTP/1.1\nContent-Type: application/json\n\n{body}");
+    check_request(
+        &json(
+            r##"{"item_name":"tea","count":2,"total":"#9007199254740993","price":{"units":"#0x10"},"new":1}"##,
+        ),
+        &[],
+        Ok(json!({ "item_name": "tea", "count": 2, "total": "9007199254740993", "price": { "units": 16 } })),
+    );
+    check_request(
+        &json(r#"{"itemName":"tea","size":"LARGE"}"#),
+        &[],
+        Ok(json!({ "itemName": "tea", "size": 1 })),
+    );
+    check_request(
+        "GET /buy?item_name=a%20b&count=3&gift=true&size=1&tags=x&tags=y&price.currency=EUR&no=1 HTTP/1.1",
+        &[],
+        Ok(json!({ "itemName": "a b", "count": 3, "gift": true, "size": 1, "tags": ["x", "y"],
+            "price": { "currency": "EUR" } })),
+    );
+    check_request(
+        "GET /buy?at=2026-01-02T03:04:05Z HTTP/1.1",
+        &[],
+        Ok(json!({ "at": "2026-01-02T03:04:05Z" })),
+    );
+    check_request(
+        "POST /buy HTTP/1.1\nContent-Type: application/x-www-form-urlencoded\n\nitem_name=tea&count=4",
+        &[],
+        Ok(json!({ "itemName": "tea", "count": 4 })),
+    );
+    check_request("POST /buy?count=5 HTTP/1.1", &[], Ok(json!({ "count": 5 })));
+    check_request(
+        "GET /buy/tea/7?count=5&item_name=other HTTP/1.1",
+        &[("item_name", "tea"), ("count", "7"), ("unknown", "buy")],
+        Ok(json!({ "itemName": "tea", "count": 7 })),
+    );
+    check_request(
+        "PUT /buy/tea HTTP/1.1\nContent-Type: application/json\n\n{\"itemName\":\"milk\",\"count\":1}",
+        &[("item_name", "tea")],
+        Ok(json!({ "itemName": "tea", "count": 1 })),
+    );
+    check_request("GET /buy HTTP/1.1", &[], Ok(json!({})));
+    check_request(&json("[1]"), &[], Err("its body is no JSON object"));
+    check_request(&json("{"), &[], Err("its body is no JSON: EOF"));
+    check_request(&json(r#"{"count":"many"}"#), &[], Err("the request is no Order"));
+    check_request("GET /buy?gift=perhaps HTTP/1.1", &[], Err("the request is no Order"));
+}
+
+/// The answer of the plugin to an answer of the service: its head's and trailers' lines, and its body.
+fn answered(more: Value, head: &str, body: &[u8], trailers: &str) -> Response {
+    let bench = bench();
+    let plugin: Arc<dyn Plugin> = bench.plugin("grpc-transcode", settings(more));
+    let request = "GET /buy HTTP/1.1";
+    let mut ex = bench.exchange(request);
+    assert!(bench.admit(&[plugin], &mut ex, request).is_none());
+    let mut answer = ResponseHead::default();
+    answer.set_status(200);
+    for line in head.lines() {
+        let (name, value) = line.split_once(": ").expect("a field");
+        match name {
+            "status" => answer.set_status(value.parse().expect("a status")),
+            name => answer.fields.add(name, value.as_bytes()),
+        }
+    }
+    let translate = ex.translate.take().expect("the answer is translated");
+    translate.translate(WholeAnswer { head: &answer, body, trailers: trailers.as_bytes() })
+}
+
+fn body(response: &Response) -> Value {
+    serde_json::from_slice(&response.body).unwrap_or(Value::Null)
+}
+
+fn field<'r>(response: &'r Response, name: &str) -> Option<&'r [u8]> {
+    response.fields.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+}
+
+#[test]
+fn messages_become_json_of_the_form_that_is_asked_for() {
+    let sent = frame(&order(json!({ "itemName": "tea", "total": "-9007199254740993", "size": 1 })));
+    let check = |options: Value, expected: Value| {
+        let response = answered(options.clone(), "X-Mine: 1\nTrailer: a", &sent, "grpc-status: 0\r\n");
+        assert_eq!((response.status, body(&response)), (200, expected), "{options}");
+        assert_eq!(field(&response, "content-type"), Some(&b"application/json"[..]));
+        assert_eq!(field(&response, "x-mine"), Some(&b"1"[..]));
+        assert_eq!(field(&response, "trailer"), None);
+    };
+    let full = json!({ "item_name": "tea", "count": 0, "total": -9007199254740993_i64, "gift": false, "size": "LARGE",
+        "tags": [], "extras": {} });
+    check(json!({}), full);
+    let with = |options: &[&str]| json!({ "pb_option": options });
+    let said = |total: Value, size: Value| json!({ "item_name": "tea", "total": total, "size": size });
+    check(with(&["no_default_values"]), said(json!(-9007199254740993_i64), json!("LARGE")));
+    check(
+        with(&["no_default_values", "enum_as_value", "int64_as_string"]),
+        said(json!("#-9007199254740993"), json!(1)),
+    );
+    check(
+        with(&["no_default_values", "int64_as_hexstring"]),
+        said(json!("#-0x20000000000001"), json!("LARGE")),
+    );
+}
+
+#[test]
+fn failures_have_a_status_of_http() {
+    let check = |head: &str, trailers: &str, status: u16| {
+        let response = answered(json!({}), head, b"", trailers);
+        assert_eq!((response.status, &*response.body), (status, &b""[..]), "{head} {trailers}");
+    };
+    for (told, status) in
+        [(1, 499), (2, 500), (3, 400), (4, 504), (5, 404), (6, 409), (7, 403), (8, 429), (9, 400)]
+    {
+        check(&format!("grpc-status: {told}"), "", status);
+        check("", &format!("grpc-status: {told}\r\n"), status);
+    }
+    for (told, status) in
+        [(10, 409), (11, 400), (12, 501), (13, 500), (14, 503), (15, 500), (16, 401), (99, 599)]
+    {
+        check(&format!("grpc-status: {told}"), "", status);
+    }
+    let response = answered(json!({}), "Content-Type: text/html\nstatus: 503", b"busy", "");
+    assert_eq!((response.status, &*response.body), (503, &b"busy"[..]), "it is no service that answers");
+}
+
+#[test]
+fn a_malformed_answer_is_told_as_one() {
+    let check = |sent: &[u8], trailers: &str, problem: &str| {
+        let response = answered(json!({}), "", sent, trailers);
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        assert!(response.status == 502 && text.contains(problem), "{text}");
+    };
+    let ok = "grpc-status: 0\r\n";
+    check(b"", ok, "it has no message");
+    check(b"\0\0\0\0\x05a", ok, "its message breaks off");
+    check(b"\0\0\0\0\0\0\0\0\0\0", ok, "it has more than one message");
+    check(b"\x01\0\0\0\0", ok, "its message is compressed");
+    check(b"\0\0\0\0\x01\xff", ok, "the upstream's answer is malformed");
+    check(b"\0\0\0\0\0", "", "it tells no grpc-status");
+}
+
+#[test]
+fn a_status_is_told_in_the_body_where_that_is_asked_for() {
+    use base64::Engine as _;
+    let plain = answered(
+        json!({ "show_status_in_body": true }),
+        "",
+        b"",
+        "grpc-status: 5\r\ngrpc-message: no%20tea\r\n",
+    );
+    assert_eq!(body(&plain), json!({ "error": { "code": 5, "message": "no tea" } }));
+    assert_eq!(field(&plain, "grpc-message"), Some(&b"no%20tea"[..]));
+    let price = shop().pool().get_message_by_name("shop.Price").expect("the type is there");
+    let price = price.deserialize(json!({ "units": 3 })).expect("a price").encode_to_vec();
+    let mut any = DynamicMessage::new(
+        proto::status().parent_pool().get_message_by_name("google.protobuf.Any").expect("any is there"),
+    );
+    any.set_field_by_name("type_url", prost_reflect::Value::String("type/shop.Price".to_owned()));
+    any.set_field_by_name("value", prost_reflect::Value::Bytes(price.into()));
+    let mut status = DynamicMessage::new(proto::status());
+    status.set_field_by_name("code", prost_reflect::Value::I32(5));
+    status.set_field_by_name("message", prost_reflect::Value::String("gone".to_owned()));
+    let any = prost_reflect::Value::Message(any);
+    status.set_field_by_name("details", prost_reflect::Value::List(vec![any]));
+    let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(status.encode_to_vec());
+    let trailers = format!("grpc-status: 5\r\ngrpc-status-details-bin: {text}\r\n");
+    let told = |more: Value| body(&answered(more, "", b"", &trailers));
+    assert_eq!(
+        told(json!({ "show_status_in_body": true })),
+        json!({ "error": { "code": 5, "message": "gone", "details": [{ "type_url": "type/shop.Price", "value": "CAM=" }] } })
+    );
+    assert_eq!(
+        told(json!({ "show_status_in_body": true, "status_detail_type": "shop.Price" })),
+        json!({ "error": { "code": 5, "message": "gone", "details": [{ "units": 3, "currency": "" }] } })
+    );
+}
+
+#[test]
+fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
+    let check = |more: Value, path: &str, message: &str| {
+        let refused = bench().build("grpc-transcode", settings(more)).err().expect("it is refused");
+        assert_eq!((refused.path.as_str(), refused.message.as_str()), (path, message));
+    };
+    check(json!({ "proto_id": 2 }), "proto_id", "there is no proto 2 in force");
+    check(json!({ "service": "Shop" }), "service", "proto 1 has no service \"Shop\"; it has: shop.Shop");
+    check(
+        json!({ "method": "Sell" }),
+        "method",
+        "service shop.Shop has no method \"Sell\"; it has: Buy, Watch",
+    );
+    check(
+        json!({ "method": "Watch" }),
+        "method",
+        "Watch is a stream; only calls of one message each way are JSON",
+    );
+    check(
+        json!({ "status_detail_type": "a.B" }),
+        "status_detail_type",
+        "proto 1 has no message type \"a.B\"",
+    );
+    assert!(Bench::new().build("grpc-transcode", settings(json!({ "proto_id": 2 }))).is_ok(), "judged alone");
+}

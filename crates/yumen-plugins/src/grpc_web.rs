@@ -1,0 +1,230 @@
+//! `grpc-web`: lets browsers call gRPC services: takes calls of gRPC-Web and makes them of gRPC.
+//!
+//! Knows the two encodings of gRPC-Web, not the messages inside.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD_NO_PAD};
+use base64::engine::{DecodePaddingMode, general_purpose::STANDARD};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_http::{Framing, Known, Method};
+use yumen_plugin::{
+    Chunk, Configure, Exchange, Foreseen, Phases, Plugin, Response, ResponseHead, Setup, Step,
+};
+
+/// Settings of `grpc-web`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Fields a browser may send, as answers to preflight requests list them.
+    #[serde(default = "allow_headers")]
+    cors_allow_headers: String,
+    /// maximum request body size in bytes buffered into memory; larger request bodies are rejected
+    #[serde(default = "max_req_body_size")]
+    #[schemars(range(min = 1))]
+    max_req_body_size: usize,
+}
+
+fn allow_headers() -> String {
+    "content-type,x-grpc-web,x-user-agent".to_owned()
+}
+
+fn max_req_body_size() -> usize {
+    64 << 20
+}
+
+/// Translates calls.
+pub(crate) struct GrpcWeb {
+    allow_headers: String,
+    body_bytes_max: usize,
+}
+
+impl Configure for GrpcWeb {
+    const NAME: &'static str = "grpc-web";
+    const PRIORITY: i32 = 505;
+    type Config = Config;
+
+    fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
+        Ok(GrpcWeb { allow_headers: config.cors_allow_headers, body_bytes_max: config.max_req_body_size })
+    }
+}
+
+/// A call on its way through the plugin.
+struct Call {
+    /// The content type of the answer, which is the request's.
+    content_type: Box<[u8]>,
+    /// Whether both bodies are in base64.
+    is_text: bool,
+    /// Up to two bytes that do not fill a group of base64 yet.
+    held: Vec<u8>,
+    /// Whether the trailers were told in the body.
+    told: bool,
+}
+
+/// Whether a media type is one of gRPC-Web, and then whether in base64; and the message format behind it.
+fn encoding(content_type: &[u8]) -> Option<(bool, &[u8])> {
+    let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let name = b"application/grpc-web";
+    let rest = match media_type.split_at_checked(name.len()) {
+        Some((start, rest)) if start.eq_ignore_ascii_case(name) => rest,
+        _ => return None,
+    };
+    let (is_text, format) = match rest.split_at_checked(5) {
+        Some((start, format)) if start.eq_ignore_ascii_case(b"-text") => (true, format),
+        _ => (false, rest),
+    };
+    matches!(format.first(), None | Some(b'+')).then_some((is_text, format))
+}
+
+/// A body in base64, which may be padded wherever a message ends.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
+        &base64::alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    let mut rest = text.trim_ascii();
+    while !rest.is_empty() {
+        let letters = rest.iter().position(|byte| *byte == b'=').unwrap_or(rest.len());
+        let padding = rest[letters..].iter().take_while(|byte| **byte == b'=').count();
+        INDIFFERENT.decode_vec(&rest[..letters + padding], &mut out).ok()?;
+        rest = &rest[letters + padding..];
+    }
+    Some(out)
+}
+
+/// The frame that stands for trailers (PROTOCOL-WEB: the highest bit of the flags).
+fn trailers_frame(lines: &[u8]) -> Vec<u8> {
+    const NONE: &[u8] = b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n";
+    let lines = if lines.is_empty() { NONE } else { lines };
+    let mut frame = vec![0x80];
+    frame.extend_from_slice(&u32::try_from(lines.len()).unwrap_or(u32::MAX).to_be_bytes());
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let name = line.iter().position(|byte| *byte == b':').unwrap_or(0);
+        frame.extend(line[..name].iter().map(u8::to_ascii_lowercase));
+        frame.extend_from_slice(&line[name..]);
+    }
+    frame
+}
+
+/// The call's path where the route stands for a folder of services: what follows the folder.
+fn path_in_folder(ex: &Exchange<'_>) -> Option<Vec<u8>> {
+    let folder =
+        ex.matched_uri.strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
+    let target = ex.request.upstream_target();
+    let path = target.strip_prefix(folder.as_bytes())?;
+    // A folder that is a service's own name belongs to the call.
+    path.contains(&b'/').then(|| [b"/", path].concat())
+}
+
+impl GrpcWeb {
+    fn begin(&self, ex: &mut Exchange<'_>) -> Result<(), Response> {
+        let content_type = ex.request.fields.known(Known::ContentType).unwrap_or_default();
+        let Some((is_text, format)) = encoding(content_type) else {
+            let found = String::from_utf8_lossy(content_type).into_owned();
+            let message = format!("the content type \"{found}\" is none of gRPC-Web");
+            return Err(Response::error_msg(400, &message));
+        };
+        let call = Call { content_type: content_type.into(), is_text, held: Vec::new(), told: false };
+        let native = [b"application/grpc", format].concat();
+        ex.leave(call);
+        ex.is_call = Some(true);
+        ex.request.fields.set("Content-Type", &native);
+        ex.request.fields.set("TE", b"trailers");
+        if let Some(path) = path_in_folder(ex) {
+            ex.request.set_upstream_target(&path);
+        }
+        Ok(())
+    }
+
+    /// What the client is told whatever the answer.
+    fn allow(&self, ex: &Exchange<'_>, head: &mut ResponseHead) {
+        let fields = &mut head.fields;
+        if !fields.has("Access-Control-Allow-Origin") {
+            fields.set("Access-Control-Allow-Origin", b"*");
+        }
+        if ex.request.method() == Method::Options {
+            fields.set("Access-Control-Allow-Methods", b"POST");
+            fields.set("Access-Control-Allow-Headers", self.allow_headers.as_bytes());
+        }
+        if !fields.has("Access-Control-Expose-Headers") {
+            fields.set("Access-Control-Expose-Headers", b"grpc-message,grpc-status");
+        }
+    }
+}
+
+impl Call {
+    fn encode(&mut self, data: Vec<u8>, flush: bool) -> Vec<u8> {
+        if !self.is_text {
+            return data;
+        }
+        self.held.extend_from_slice(&data);
+        let whole = if flush { self.held.len() } else { self.held.len() / 3 * 3 };
+        let rest = self.held.split_off(whole);
+        let ready = std::mem::replace(&mut self.held, rest);
+        if flush { STANDARD.encode(ready) } else { STANDARD_NO_PAD.encode(ready) }.into_bytes()
+    }
+}
+
+impl Plugin for GrpcWeb {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS | Phases::RESPONSE_HEAD | Phases::RESPONSE_BODY
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        match ex.request.method() {
+            Method::Options => return Step::Respond(Response::status(204)),
+            Method::Post => {}
+            _ => return Step::Respond(Response::error_msg(400, "a call of gRPC-Web is a POST")),
+        }
+        if ex.note::<Call>().is_none()
+            && let Err(refusal) = self.begin(ex)
+        {
+            return Step::Respond(refusal);
+        }
+        if !ex.note::<Call>().is_some_and(|call| call.is_text) {
+            return Step::Continue;
+        }
+        let Some(body) = &ex.body else { return Step::NeedBody { bytes_max: self.body_bytes_max } };
+        match decode(body) {
+            Some(body) => {
+                ex.body = Some(body);
+                Step::Continue
+            }
+            None => Step::Respond(Response::error_msg(400, "the request body is not in base64")),
+        }
+    }
+
+    fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+        self.allow(ex, head);
+        let Some(call) = ex.note::<Call>() else { return };
+        let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc");
+        if !head.fields.known(Known::ContentType).is_some_and(is_grpc) {
+            return;
+        }
+        head.fields.set("Content-Type", &call.content_type);
+        // An answer that is nothing but a head says all in it.
+        if head.fields.has("grpc-status") || matches!(head.framing, Framing::None) {
+            return;
+        }
+        head.body_changes(None);
+        ex.edits_body = true;
+    }
+
+    fn response_body(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Chunk {
+        let Some(call) = ex.note_mut::<Call>() else { return chunk };
+        let mut data = std::mem::take(&mut chunk.data);
+        if chunk.last && !std::mem::replace(&mut call.told, true) {
+            data.extend(trailers_frame(&std::mem::take(&mut chunk.trailers)));
+        }
+        let data = call.encode(data, chunk.last || chunk.pause);
+        Chunk { data, ..chunk }
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use std::sync::Arc;
+
+use serde_json::json;
+use yumen_plugin::{Chunk, Plugin, ResponseHead};
+
+use super::{decode, encoding, trailers_frame};
+use crate::testing::Bench;
+
+fn bench() -> (Bench, Arc<dyn Plugin>) {
+    let bench = Bench::new();
+    let plugin = bench.plugin("grpc-web", json!({}));
+    (bench, plugin)
+}
+
+#[test]
+fn only_media_types_of_grpc_web_are_taken() {
+    let table: [(&str, Option<(bool, &str)>); 9] = [
+        ("application/grpc-web", Some((false, ""))),
+        ("application/grpc-web+proto", Some((false, "+proto"))),
+        ("Application/gRPC-Web-Text+proto; charset=utf-8", Some((true, "+proto"))),
+        ("application/grpc-web-text", Some((true, ""))),
+        ("application/grpc-web+json", Some((false, "+json"))),
+        ("application/grpc", None),
+        ("application/grpc-webs", None),
+        ("application/grpc-web-texts", None),
+        ("", None),
+    ];
+    for (content_type, expected) in table {
+        let expected = expected.map(|(is_text, format)| (is_text, format.as_bytes()));
+        assert_eq!(encoding(content_type.as_bytes()), expected, "{content_type}");
+    }
+}
+
+#[test]
+fn base64_may_be_padded_in_the_middle() {
+    let table: [(&str, Option<&str>); 7] = [
+        ("", Some("")),
+        ("YWJj", Some("abc")),
+        ("YQ==YmM=", Some("abc")),
+        ("YQ==YWJj\n", Some("aabc")),
+        ("YWI", Some("ab")),
+        ("Y", None),
+        ("Y*Jj", None),
+    ];
+    for (text, expected) in table {
+        assert_eq!(decode(text.as_bytes()), expected.map(|text| text.as_bytes().to_vec()), "{text}");
+    }
+}
+
+#[test]
+fn trailers_are_a_frame_of_lines_in_lower_case() {
+    let frame = trailers_frame(b"Grpc-Status: 5\r\ngrpc-message: No\r\n");
+    assert_eq!(frame, [b"\x80\0\0\0\x22", &b"grpc-status: 5\r\ngrpc-message: No\r\n"[..]].concat());
+    assert!(
+        trailers_frame(b"").ends_with(b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n")
+    );
+}
+
+/// What goes upstream: path, content type, body.
+fn check_request(pattern: &'static str, request: &str, expected: Result<(&str, &str, &[u8]), u16>) {
+    let (bench, plugin) = bench();
+    let mut ex = bench.exchange(request);
+    ex.matched_uri = pattern;
+    let answer = bench.admit(&[plugin], &mut ex, request);
+    let went = answer.map_or_else(
+        || {
+            let content_type = ex.request.fields.get("content-type").unwrap_or_default();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            Ok((text(ex.request.upstream_target()), text(content_type), ex.body.clone().unwrap_or_default()))
+        },
+        |response| Err(response.status),
+    );
+    let expected = expected.map(|(path, kind, body)| (path.to_owned(), kind.to_owned(), body.to_vec()));
+    assert_eq!(went, expected, "{pattern} {request}");
+}
+
+#[test]
+fn a_call_goes_on_as_one_of_grpc() {
+    let call = |kind: &str, path: &str, body: &str| {
+        format!("POST {path} HTTP/1.1\nContent-Type: application/{kind}\n\n{body}")
+    };
+    check_request(
+        "/*",
+        &call("grpc-web+proto", "/a.B/C", "x"),
+        Ok(("/a.B/C", "application/grpc+proto", b"")),
+    );
+    check_request("/*", &call("grpc-web", "/a.B/C", "x"), Ok(("/a.B/C", "application/grpc", b"")));
+    check_request("/*", &call("grpc-web-text", "/a.B/C", "eHg="), Ok(("/a.B/C", "application/grpc", b"xx")));
+    check_request("/*", &call("grpc-web-text", "/a.B/C", "e"), Err(400));
+    check_request("/web/*", &call("grpc-web", "/web/a.B/C", ""), Ok(("/a.B/C", "application/grpc", b"")));
+    check_request("/a.B/*", &call("grpc-web", "/a.B/C", ""), Ok(("/a.B/C", "application/grpc", b"")));
+    check_request("/a.*", &call("grpc-web", "/a.B/C", ""), Ok(("/a.B/C", "application/grpc", b"")));
+    check_request("/a.B/C", &call("grpc-web", "/a.B/C", ""), Ok(("/a.B/C", "application/grpc", b"")));
+    check_request("/*", &call("json", "/a.B/C", ""), Err(400));
+    check_request("/*", "GET /a.B/C HTTP/1.1\nContent-Type: application/grpc-web", Err(400));
+    check_request("/*", "OPTIONS /a.B/C HTTP/1.1", Err(204));
+}
+
+#[test]
+fn a_body_larger_than_the_bound_is_refused() {
+    let bench = Bench::new();
+    let plugin = bench.plugin("grpc-web", json!({"max_req_body_size": 3}));
+    let request = "POST /a.B/C HTTP/1.1\nContent-Type: application/grpc-web-text\n\nYWJj";
+    assert_eq!(bench.run(&plugin, request).status, 413);
+}
+
+#[test]
+fn browsers_are_told_what_they_may_send_and_read() {
+    let (bench, plugin) = bench();
+    let reply = bench.run(&plugin, "OPTIONS /a.B/C HTTP/1.1\nOrigin: http://a");
+    assert_eq!(reply.status, 204);
+    let field = |name| reply.field(name).unwrap_or_default();
+    assert_eq!(field("access-control-allow-origin"), "*");
+    assert_eq!(field("access-control-allow-methods"), "POST");
+    assert_eq!(field("access-control-allow-headers"), "content-type,x-grpc-web,x-user-agent");
+    assert_eq!(field("access-control-expose-headers"), "grpc-message,grpc-status");
+    let plugin = bench.plugin("grpc-web", json!({"cors_allow_headers": "x-mine"}));
+    let reply = bench.run(&plugin, "OPTIONS /a.B/C HTTP/1.1");
+    assert_eq!(reply.field("access-control-allow-headers").as_deref(), Some("x-mine"));
+}
+
+/// The pieces of an answer's body as the client gets them.
+fn pieces(kind: &str, head: &str, chunks: Vec<Chunk>) -> (ResponseHead, Vec<Vec<u8>>) {
+    let (bench, plugin) = bench();
+    let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");
+    let mut ex = bench.exchange(&request);
+    ex.body = Some(Vec::new());
+    assert!(bench.admit(std::slice::from_ref(&plugin), &mut ex, &request).is_none());
+    let mut answer = ResponseHead::default();
+    answer.set_status(200);
+    answer.framing = yumen_http::Framing::Chunked;
+    for line in head.lines() {
+        let (name, value) = line.split_once(": ").expect("a field");
+        answer.fields.add(name, value.as_bytes());
+    }
+    plugin.response_head(&mut ex, &mut answer);
+    if !ex.edits_body {
+        return (answer, Vec::new());
+    }
+    let edit = |chunk| {
+        let edited = plugin.response_body(&mut ex, chunk);
+        assert!(edited.trailers.is_empty(), "no trailers are left behind the body");
+        edited.data
+    };
+    (answer, chunks.into_iter().map(edit).collect())
+}
+
+fn piece(data: &str) -> Chunk {
+    Chunk { data: data.into(), ..Chunk::default() }
+}
+
+fn last(data: &str, trailers: &str) -> Chunk {
+    Chunk { last: true, trailers: trailers.into(), ..piece(data) }
+}
+
+#[test]
+fn trailers_come_behind_the_messages() {
+    let grpc = "Content-Type: application/grpc";
+    let (head, body) = pieces("grpc-web+proto", grpc, vec![piece("abcd"), last("e", "grpc-status:  0\r\n")]);
+    assert_eq!(head.fields.get("content-type"), Some(&b"application/grpc-web+proto"[..]));
+    assert_eq!(body, [&b"abcd"[..], b"e\x80\0\0\0\x11grpc-status:  0\r\n"]);
+}
+
+#[test]
+fn text_is_padded_only_where_the_source_pauses() {
+    let grpc = "Content-Type: application/grpc";
+    let pause = Chunk { pause: true, ..Chunk::default() };
+    let (_, body) = pieces(
+        "grpc-web-text",
+        grpc,
+        vec![piece("abcd"), piece("ef"), piece("g"), pause, last("", "a:b\r\n")],
+    );
+    let body: Vec<_> = body.iter().map(|piece| String::from_utf8_lossy(piece)).collect();
+    assert_eq!(body, ["YWJj", "ZGVm", "", "Zw==", "gAAAAAVhOmINCg=="]);
+}
+
+#[test]
+fn what_says_all_in_its_head_or_is_no_grpc_has_no_frame() {
+    let (head, body) = pieces("grpc-web", "Content-Type: application/grpc\ngrpc-status: 5", Vec::new());
+    assert_eq!((head.fields.get("content-type"), body.len()), (Some(&b"application/grpc-web"[..]), 0));
+    let (head, body) = pieces("grpc-web", "Content-Type: text/html", vec![last("x", "")]);
+    assert_eq!((head.fields.get("content-type"), body.len()), (Some(&b"text/html"[..]), 0));
+}

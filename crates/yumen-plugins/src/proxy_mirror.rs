@@ -1,0 +1,134 @@
+//! `proxy-mirror`: sends a copy of requests to another host; clients get nothing of its answers and never wait.
+//!
+//! Says what is copied; the proxy sends it.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use yumen_config::resource::{Upstream, decode_value};
+use yumen_config::schema::Invalid;
+use yumen_http::Framing;
+use yumen_plugin::{Configure, Exchange, Foreseen, Mirror, Phases, Plugin, Setup, Step, UpstreamSlot};
+
+/// Settings of `proxy-mirror`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Who gets the copies: a scheme (http, https, grpc or grpcs), a host, and a port if it is not the usual one.
+    #[schemars(regex(pattern = r"^(http(s)?|grpc(s)?):\/\/([\da-zA-Z.-]+|\[[\da-fA-F:]+\])(:\d+)?$"))]
+    host: String,
+    /// The path of the copies.
+    #[schemars(regex(pattern = r"^/[^?&]+$"))]
+    path: Option<String>,
+    /// the concatenation mode for custom path
+    #[serde(default)]
+    path_concat_mode: PathMode,
+    /// Which share of the requests is copied.
+    #[serde(default = "all")]
+    #[schemars(range(min = 0.00001, max = 1))]
+    sample_ratio: f64,
+    /// The longest request body that is copied, in bytes; requests with a longer one, or one of unknown length,
+    /// are not copied. Beyond APISIX.
+    #[serde(default = "body_bytes_max")]
+    #[schemars(range(min = 0, max = 16777216))]
+    max_req_body_size: usize,
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+fn body_bytes_max() -> usize {
+    1024 * 1024
+}
+
+/// Whether a path of its own stands for the request's or before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum PathMode {
+    #[default]
+    Replace,
+    Prefix,
+}
+
+/// Copies requests.
+pub(crate) struct ProxyMirror {
+    mirror: Mirror,
+    host: String,
+    ratio: f64,
+    body_bytes_max: usize,
+}
+
+impl Configure for ProxyMirror {
+    const NAME: &'static str = "proxy-mirror";
+    const PRIORITY: i32 = 1010;
+    type Config = Config;
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let written = upstream(&config.host)?;
+        let upstream = match setup.objects {
+            None => UpstreamSlot::default(),
+            Some(objects) => objects
+                .inline_upstream("host", written)
+                .map_err(|refused| Invalid::at("host", refused.message))?,
+        };
+        let mirror = Mirror {
+            upstream,
+            path: config.path.map(Arc::from),
+            is_prefix: config.path_concat_mode == PathMode::Prefix,
+        };
+        let (ratio, body_bytes_max) = (config.sample_ratio, config.max_req_body_size);
+        Ok(ProxyMirror { mirror, host: config.host, ratio, body_bytes_max })
+    }
+}
+
+/// The upstream that a URL stands for.
+fn upstream(host: &str) -> Result<Upstream, Invalid> {
+    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let usual = if scheme.ends_with('s') { 443 } else { 80 };
+    let (name, port) = match rest.rsplit_once(':') {
+        Some((name, port)) if !rest.ends_with(']') => {
+            let refused = || Invalid::at("host", format!("\"{port}\" is no port"));
+            (name, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(refused)?)
+        }
+        _ => (rest, usual),
+    };
+    let node = json!({ "host": name, "port": port, "weight": 1 });
+    decode_value(json!({ "nodes": [node], "scheme": scheme }))
+        .map_err(|refused| Invalid::at("host", refused.message))
+}
+
+impl ProxyMirror {
+    fn draws(&self, ex: &Exchange<'_>) -> bool {
+        self.ratio >= 1.0 || (ex.host.random() as f64) < self.ratio * u64::MAX as f64
+    }
+}
+
+impl Plugin for ProxyMirror {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // Set by the first call of two, where the body is needed.
+        if ex.mirror.is_some() || !self.draws(ex) {
+            return Step::Continue;
+        }
+        ex.mirror = Some(Box::new(self.mirror.clone()));
+        match ex.request.framing {
+            Framing::Length(length) if ex.body.is_none() && length <= self.body_bytes_max as u64 => {
+                Step::NeedBody { bytes_max: self.body_bytes_max }
+            }
+            _ => Step::Continue,
+        }
+    }
+
+    fn foresee(&self, _: Phases, _: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::Says(format!("copies {} % of such requests to {}", self.ratio * 100.0, self.host).into())
+    }
+}
+
+#[cfg(test)]
+mod tests;
