@@ -1,5 +1,6 @@
 //! From a request to the head of an endpoint's answer. The retry loop is here, and nowhere else.
 
+mod admission;
 mod lane;
 
 use std::future::poll_fn;
@@ -9,6 +10,7 @@ use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{Framing, Known, ResponseHead, encode};
 use yumen_plugin::{Exchange, Phase};
+use yumen_snapshot::protection::Full;
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
 use crate::apart::apart;
@@ -16,6 +18,7 @@ use crate::buffer::Inbox;
 use crate::chains::Chains;
 use crate::clock;
 use crate::connection::Connection;
+use crate::deadline;
 use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
@@ -26,6 +29,7 @@ use crate::stream::{Stream, Tcp};
 use crate::timers::until;
 use crate::tls;
 use crate::transfer::{Broken, Ending, Transfer};
+use admission::Asking;
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
@@ -44,7 +48,16 @@ pub(crate) async fn forward(
     let started_ms = clock::now().mono_ms();
     flow.upstream_started_us = Some(clock::now().mono_us);
     loop {
-        let Some(index) = upstream.pick(ex, &tried) else { return Err(last) };
+        let index = match &upstream.protection {
+            None => upstream.pick(ex, &tried).ok_or(last)?,
+            Some(protection) => {
+                let asking = Asking { conn, ex, upstream, protection, relay, tried: &tried };
+                apart(asking.admit(last)).await?
+            }
+        };
+        if ex.deadline_ms != 0 {
+            deadline::check(conn)?;
+        }
         tried.push(index);
         flow.attempts += 1;
         let endpoint = &upstream.endpoints[index];
@@ -85,6 +98,11 @@ pub(crate) async fn forward(
         let late = upstream.retry_timeout_ms != 0 && now.mono_ms() - started_ms >= upstream.retry_timeout_ms;
         let repeatable = fault.unsent || ex.request.method().is_idempotent();
         if spent || late || !repeatable || !fault.kind.is_worth_retrying() || !can_resend(conn, ex, body_mark)
+        {
+            return Err(last);
+        }
+        if let Some(protection) = &upstream.protection
+            && !protection.may_retry(&mut relay.turn)
         {
             return Err(last);
         }
@@ -130,6 +148,10 @@ impl Attempt<'_, '_> {
         let tls = self.is_tls();
         let pool_key = self.pool_key(tls);
         let mark = self.conn.inbox.mark();
+        if self.ex.deadline_ms != 0 {
+            let left_ms = deadline::left_ms(self.ex);
+            grpc::tell_timeout(&mut self.ex.request, left_ms);
+        }
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         if self.speaks_http2() {
             return apart(self.run_on_lane(tls, mark)).await;
@@ -137,8 +159,11 @@ impl Attempt<'_, '_> {
         let watch = self.chains.explaining();
         watch.inspect(|watch| watch.lap());
         let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
-        if let Some((stream, requests)) = kept {
+        if let Some((stream, requests, permit)) = kept {
             self.conn.worker.counters.reuses.add(1);
+            if permit.is_some() {
+                self.relay.permit = permit;
+            }
             self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
             match self.ask().await {
                 Err(Fault { kind: Kind::UpstreamClosed, unsent })
@@ -157,14 +182,11 @@ impl Attempt<'_, '_> {
     }
 
     fn pool_key(&self, tls: bool) -> u64 {
-        self.endpoint.state.id * 2 + u64::from(tls)
+        pool_key(self.endpoint, tls)
     }
 
     fn is_tls(&self) -> bool {
-        match self.ex.upstream.scheme {
-            Some(scheme) => scheme == "https",
-            None => self.upstream.scheme.is_tls(),
-        }
+        is_tls(self.ex, self.upstream)
     }
 
     fn timeouts(&self) -> Timeouts {
@@ -175,6 +197,12 @@ impl Attempt<'_, '_> {
         let failed = |kind| Fault { kind, unsent: true };
         // Nobody connects anew unless the body is all there, be it again.
         self.flow.body = RequestBody::Whole;
+        if let Some(protection) = &self.upstream.protection
+            && self.relay.permit.is_none()
+        {
+            let leave = protection.connect(self.relay.index);
+            self.relay.permit = leave.map_err(|Full| failed(Kind::UpstreamFull))?;
+        }
         self.conn.worker.counters.connects.add(1);
         self.conn.timer.set(self.timeouts().connect_ms);
         let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
@@ -380,6 +408,17 @@ impl Attempt<'_, '_> {
         encode::response_fields(&mut text, head, |_| false);
         text.extend_from_slice(b"\r\n");
         self.conn.send_interim(text).await
+    }
+}
+
+fn pool_key(endpoint: &Endpoint, tls: bool) -> u64 {
+    endpoint.state.id * 2 + u64::from(tls)
+}
+
+fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
+    match ex.upstream.scheme {
+        Some(scheme) => scheme == "https",
+        None => upstream.scheme.is_tls(),
     }
 }
 

@@ -7,6 +7,7 @@ mod buffer;
 mod chains;
 mod connection;
 mod date;
+mod deadline;
 mod flow;
 mod forward;
 mod forwarded;

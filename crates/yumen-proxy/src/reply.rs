@@ -6,12 +6,14 @@ use std::task::{Context, Poll};
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
+use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Route, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
 use crate::connection::{After, Connection};
+use crate::deadline;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
@@ -92,6 +94,7 @@ pub(crate) async fn apologize(
     fault: Fault,
     flow: &mut Flow,
 ) -> After {
+    let fault = if conn.timer.cap_ms().is_some() { deadline::end(conn, fault) } else { fault };
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
     if fault.kind == Kind::ClientGone {
@@ -99,7 +102,10 @@ pub(crate) async fn apologize(
         return After::Close;
     }
     tracing::debug!(?side, word, status, "exchange failed");
-    let response = Response::error_msg(status, message);
+    let mut response = Response::error_msg(status, message);
+    if fault.kind.is_passing() {
+        response = response.field("Retry-After", "1");
+    }
     let after = answer(conn, ex, chains, response, flow).await;
     if fault.kind.ends_connection() { After::Linger } else { after }
 }
@@ -161,7 +167,7 @@ pub(crate) async fn pass_on(
     link.inbox.release(&worker.buffers);
     let is_reusable = is_whole && link_persists && link.inbox.is_empty();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
-        keep_link(&worker, link, upstream);
+        keep_link(&worker, link, relay.permit.take(), upstream);
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = end_call(conn, &download, result);
@@ -170,7 +176,8 @@ pub(crate) async fn pass_on(
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
         // takes a reset (RFC 9112 §8).
-        flow.fault = Some(kind.into());
+        let fault = Fault::from(kind);
+        flow.fault = Some(if ex.deadline_ms == 0 { fault } else { deadline::end(conn, fault) });
         return if outgoing == Framing::Close { After::Reset } else { After::Close };
     }
     go_on(conn, ex, upload, keeps && is_whole)
@@ -243,10 +250,13 @@ fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
 }
 
 #[inline(always)]
-fn keep_link(worker: &crate::worker::Worker, link: Link, upstream: &Upstream) {
+fn keep_link(worker: &crate::worker::Worker, link: Link, permit: Option<Permit>, upstream: &Upstream) {
+    if permit.as_ref().is_some_and(|permit| permit.is_wanted_elsewhere(worker.id)) {
+        return;
+    }
     let Link { stream, requests, pool_key, .. } = link;
     let now_ms = clock::now().mono_ms();
-    worker.pool.borrow_mut().give(pool_key, stream, requests + 1, &upstream.keepalive, now_ms);
+    worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, &upstream.keepalive, now_ms);
 }
 
 fn has_no_body(status: u16) -> bool {

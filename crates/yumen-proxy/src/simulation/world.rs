@@ -323,7 +323,7 @@ fn settings(random: &Random, calm: bool) -> Settings {
 
 fn snapshot(random: &Random, calm: bool) -> Arc<Snapshot> {
     let timeout = || if calm { 60_000 } else { random.one(&[200, 2_000, 60_000]) };
-    let timeouts = Timeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout() };
+    let timeouts = Timeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout(), total_ms: 0 };
     let keepalive = Keepalive {
         size: random.below(5) as u32,
         idle_timeout_ms: random.one(&[300, 60_000]),
