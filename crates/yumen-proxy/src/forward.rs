@@ -24,6 +24,7 @@ use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
 use crate::health::{self, Observation};
+use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
 use crate::timers::until;
@@ -388,8 +389,14 @@ impl Attempt<'_, '_> {
 
     /// Moves the request body on and waits for the next head, final or interim.
     async fn await_head(&mut self) -> Result<(), Fault> {
-        let mut wait =
-            HeadWait { timeouts: self.timeouts(), progress: u64::MAX, scanned: 0, upload_broken: false };
+        let mut wait = HeadWait {
+            timeouts: self.timeouts(),
+            progress: u64::MAX,
+            scanned: 0,
+            upload_broken: false,
+            rate: self.conn.body_rate(self.ex),
+            pace: Pace::default(),
+        };
         let method = self.ex.request.method();
         let (conn, relay) = (&mut *self.conn, &mut *self.relay);
         let Some(link) = &mut relay.link else { return Err(Kind::Connect.into()) };
@@ -435,6 +442,9 @@ struct HeadWait {
     progress: u64,
     scanned: usize,
     upload_broken: bool,
+    /// The slowest the client may send.
+    rate: Rate,
+    pace: Pace,
 }
 
 impl HeadWait {
@@ -525,6 +535,12 @@ impl HeadWait {
         } else {
             (conn.worker.settings.body_timeout_ms, Kind::ClientTimeout)
         };
+        if self.rate.is_set() {
+            match late {
+                Kind::ClientTimeout => return self.wait_at_pace(cx, conn, upload),
+                _ => self.pace.rest(),
+            }
+        }
         let progress = upload.sent_bytes + upload.read_bytes;
         if progress != self.progress {
             self.progress = progress;
@@ -534,5 +550,20 @@ impl HeadWait {
             return Poll::Ready(Err(late.into()));
         }
         Poll::Pending
+    }
+
+    /// Waits for a client that must keep up a rate; one that sends nothing does not.
+    #[cold]
+    fn wait_at_pace(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &Connection,
+        upload: &Transfer,
+    ) -> Poll<Result<(), Fault>> {
+        // Whoever is waited for next is waited for anew.
+        self.progress = u64::MAX;
+        let left_ms = self.pace.judge(self.rate, upload.read_bytes, clock::now().mono_ms());
+        conn.timer.set(left_ms.ok_or(Kind::ClientTimeout)?);
+        if conn.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientTimeout.into())) } else { Poll::Pending }
     }
 }

@@ -1,8 +1,9 @@
 //! Idle connections to endpoints, per worker.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use yumen_snapshot::protection::Permit;
+use yumen_snapshot::protection::{Gate, Permit};
 use yumen_snapshot::upstream::Keepalive;
 
 use crate::stream::Stream;
@@ -65,6 +66,18 @@ impl Pool {
             idle.remove(0);
         }
         idle.push(Idle { stream, permit, since_ms: now_ms, requests, timeout_ms: keep.idle_timeout_ms });
+    }
+
+    /// Drops one connection to any endpoint of an upstream that may have no more of them.
+    pub(crate) fn drop_one(&mut self, gate: &Arc<Gate>) -> bool {
+        let is_of = |one: &Idle| one.permit.as_ref().is_some_and(|permit| permit.is_of(gate));
+        for idle in self.by_endpoint.values_mut() {
+            if let Some(at) = idle.iter().position(is_of) {
+                idle.remove(at);
+                return true;
+            }
+        }
+        false
     }
 
     /// Drops connections that idled too long or whose peer has gone, and those others wait for.

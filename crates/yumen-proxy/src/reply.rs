@@ -17,6 +17,7 @@ use crate::deadline;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
+use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::transfer::{Broken, Edit, Ending, Transfer};
 use crate::tunnel;
@@ -336,7 +337,7 @@ async fn download_body(
     if is_last && download.write_last(&mut link.inbox, &mut conn.stream) {
         return Ok(());
     }
-    let mut pump = Pump { progress: u64::MAX, upload_broken: false, read_timeout_ms };
+    let mut pump = Pump { pace: Pace::default(), progress: u64::MAX, upload_broken: false, read_timeout_ms };
     poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
 }
 
@@ -349,6 +350,7 @@ fn upstream_kind(broken: &Broken) -> Kind {
 }
 
 struct Pump {
+    pace: Pace,
     progress: u64,
     upload_broken: bool,
     read_timeout_ms: u64,
@@ -385,6 +387,12 @@ impl Pump {
         } else {
             (self.read_timeout_ms, Kind::ReadTimeout)
         };
+        if worker.settings.answer_rate.is_set() {
+            match late {
+                Kind::ClientStalled => return self.wait_at_pace(cx, conn, download.sent_bytes),
+                _ => self.pace.rest(),
+            }
+        }
         if progress != self.progress {
             self.progress = progress;
             conn.timer.set(timeout_ms);
@@ -393,6 +401,24 @@ impl Pump {
             return Poll::Ready(Err(late));
         }
         Poll::Pending
+    }
+
+    /// Waits for a client that must take its answer at a rate.
+    #[cold]
+    fn wait_at_pace(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &Connection,
+        sent_bytes: u64,
+    ) -> Poll<Result<(), Kind>> {
+        // Whoever is waited for next is waited for anew.
+        self.progress = u64::MAX;
+        let settings = &conn.worker.settings;
+        let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
+        let rate = Rate { window_ms, ..settings.answer_rate };
+        let left_ms = self.pace.judge(rate, sent_bytes, clock::now().mono_ms());
+        conn.timer.set(left_ms.ok_or(Kind::ClientStalled)?);
+        if conn.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientStalled)) } else { Poll::Pending }
     }
 }
 

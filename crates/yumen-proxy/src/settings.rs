@@ -8,6 +8,7 @@ pub use yumen_http::fields::write_line;
 pub use yumen_plugin::real_ip::RealIp;
 
 use crate::debug::DebugKey;
+use crate::pace::Rate;
 
 /// No head may be larger than the buffer it is read into.
 pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
@@ -29,6 +30,10 @@ pub struct Settings {
     pub head_timeout_ms: u64,
     /// Between two reads of a request body, in milliseconds.
     pub body_timeout_ms: u64,
+    /// The slowest a client may send a request body.
+    pub body_rate: Rate,
+    /// The slowest a client may take its answer.
+    pub answer_rate: Rate,
     /// A kept-alive connection without a request, in milliseconds.
     pub idle_timeout_ms: u64,
     /// Between two writes to a client, in milliseconds.
@@ -69,6 +74,8 @@ impl Default for Settings {
             handshake_timeout_ms: 10_000,
             head_timeout_ms: 60_000,
             body_timeout_ms: 60_000,
+            body_rate: Rate::default(),
+            answer_rate: Rate::default(),
             idle_timeout_ms: 60_000,
             send_timeout_ms: 60_000,
             stream_idle_ms: 600_000,

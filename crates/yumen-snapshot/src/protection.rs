@@ -98,6 +98,11 @@ impl Protection {
             .is_some_and(|limits| limits.all.connections != UNBOUNDED || limits.each.connections != UNBOUNDED)
     }
 
+    /// Whether no connection may be opened to any endpoint.
+    pub fn is_out_of_connections(&self) -> bool {
+        self.limits.is_some_and(|limits| self.gate.connections.load(Relaxed) >= limits.all.connections)
+    }
+
     /// Leave to open one more connection to an endpoint; `Ok(None)` where they are not bounded.
     pub fn connect(&self, index: usize) -> Result<Option<Permit>, Full> {
         let Some(limits) = self.limits.filter(|_| self.bounds_connections()) else { return Ok(None) };

@@ -80,8 +80,15 @@ impl Asking<'_, '_> {
             let key = pool_key(&upstream.endpoints[index], tls);
             pool.borrow_mut().has(key, clock::now().mono_ms())
         };
-        let admitted = upstream.admit(self.protection, ex, self.tried, &mut self.relay.turn, idles)?;
-        Ok(admitted.map(|admission| {
+        let mut admitted = upstream.admit(self.protection, ex, self.tried, &mut self.relay.turn, idles);
+        if admitted == Err(Full) && self.protection.is_out_of_connections() {
+            // One that idles at another endpoint is worth less than one that is waited for.
+            let made_room = pool.borrow_mut().drop_one(&self.protection.gate);
+            if made_room {
+                admitted = upstream.admit(self.protection, ex, self.tried, &mut self.relay.turn, idles);
+            }
+        }
+        Ok(admitted?.map(|admission| {
             self.relay.permit = admission.permit;
             admission.index
         }))

@@ -266,6 +266,11 @@ impl Permit {
         self.gate.is_wanted_elsewhere(worker)
     }
 
+    /// Whether it is of this upstream.
+    pub fn is_of(&self, gate: &Arc<Gate>) -> bool {
+        Arc::ptr_eq(&self.gate, gate)
+    }
+
     /// Whether somebody waits who could use it.
     pub fn is_wanted(&self) -> bool {
         self.gate.waiting() > 0
