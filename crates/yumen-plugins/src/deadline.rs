@@ -12,9 +12,12 @@ pub(crate) struct Config {
     #[serde(default = "request_headers")]
     #[schemars(length(max = 16))]
     request_headers: Vec<Header>,
-    /// The field that tells endpoints what is left; absent tells them nothing.
+    /// Whether endpoints are told what is left.
+    #[serde(default = "yes")]
+    tell_upstream: bool,
+    /// The field that tells them.
     #[serde(default = "upstream_header")]
-    upstream_header: Option<Header>,
+    upstream_header: Header,
     /// How long a client waits that does not say, in seconds; absent means for ever.
     #[schemars(extend("exclusiveMinimum" = 0))]
     default_timeout: Option<f64>,
@@ -61,8 +64,12 @@ fn request_headers() -> Vec<Header> {
     ]
 }
 
-fn upstream_header() -> Option<Header> {
-    Some(header("X-Envoy-Expected-Rq-Timeout-Ms", Format::Milliseconds))
+fn upstream_header() -> Header {
+    header("X-Envoy-Expected-Rq-Timeout-Ms", Format::Milliseconds)
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Format {
@@ -154,8 +161,8 @@ impl Plugin for Deadline {
     }
 
     fn upstream_request(&self, ex: &mut Exchange<'_>) {
-        let Some(header) = &self.config.upstream_header else { return };
-        if ex.deadline_ms != 0 {
+        if self.config.tell_upstream && ex.deadline_ms != 0 {
+            let header = &self.config.upstream_header;
             let now = ex.host.clock();
             let left_ms = ex.deadline_ms.saturating_sub(now.mono_ms()).max(1);
             let value = header.format.write(left_ms, now.unix_ms);

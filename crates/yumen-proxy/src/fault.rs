@@ -34,6 +34,8 @@ pub enum Kind {
     Deadline,
     /// The request has no form in the protocol the endpoint speaks.
     NotHttp2,
+    /// The node has more to do than it can bear.
+    Overloaded,
     /// There is no endpoint to ask.
     NoEndpoint,
     /// The upstream has as many requests or connections as it may, and enough wait already.
@@ -97,6 +99,7 @@ impl Kind {
             Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
             Kind::Deadline => (Client, 504, "deadline", "the deadline of the request has passed"),
             Kind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
+            Kind::Overloaded => (Local, 503, "overloaded", "the gateway has too much to do"),
             Kind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
             Kind::UpstreamFull => {
                 (Local, 503, "upstream_full", "the upstream has no room for another request")
@@ -138,7 +141,7 @@ impl Kind {
 
     /// Whether the client may come again soon, as the answer tells it.
     pub(crate) fn is_passing(self) -> bool {
-        matches!(self, Kind::UpstreamFull | Kind::UpstreamQueue)
+        matches!(self, Kind::UpstreamFull | Kind::UpstreamQueue | Kind::Overloaded)
     }
 
     /// Whether another endpoint might do better.
@@ -157,7 +160,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 22] = [
+pub(crate) const COUNTED: [(&str, &str); 23] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -166,6 +169,7 @@ pub(crate) const COUNTED: [(&str, &str); 22] = [
     ("client", "client_timeout"),
     ("client", "connect_refused"),
     ("client", "deadline"),
+    ("local", "overloaded"),
     ("local", "no_endpoint"),
     ("local", "upstream_full"),
     ("local", "upstream_queue"),

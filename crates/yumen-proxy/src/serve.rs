@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use yumen_http::{Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
+use yumen_plugin::{Chain, Exchange, Host, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::{Route, Target, Upstream};
 
 use crate::apart::apart;
@@ -154,6 +154,10 @@ async fn decide<'s>(
     pinned: &'s Pinned,
     chains: &mut Chains<'s>,
 ) -> Result<(&'s Route, &'s Upstream), Stop> {
+    if let Some(overload) = &conn.worker.overload {
+        let running = overload.admit(conn.worker.random())?;
+        ex.leave(running);
+    }
     if ex.request.method() == Method::Connect {
         return Err(Kind::ConnectRefused.into());
     }

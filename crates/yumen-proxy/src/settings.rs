@@ -8,6 +8,7 @@ pub use yumen_http::fields::write_line;
 pub use yumen_plugin::real_ip::RealIp;
 
 use crate::debug::DebugKey;
+use crate::overload::OverloadSettings;
 use crate::pace::Rate;
 
 /// No head may be larger than the buffer it is read into.
@@ -60,6 +61,8 @@ pub struct Settings {
     pub http2: Http2Settings,
     /// Bounds of HTTP/3.
     pub http3: Http3Settings,
+    /// When no more is taken on.
+    pub overload: OverloadSettings,
     /// What signs the tokens of `X-Yumen-Debug`; without it nobody looks for the field.
     pub debug_key: Option<DebugKey>,
 }
@@ -89,6 +92,7 @@ impl Default for Settings {
             recent_requests: 2048,
             http2: Http2Settings::default(),
             http3: Http3Settings::default(),
+            overload: OverloadSettings::default(),
             debug_key: None,
         }
     }

@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::http2::Lanes;
 use crate::observe::Sampler;
+use crate::overload::Overload;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::timers::Timers;
@@ -82,6 +83,7 @@ pub(crate) struct Worker {
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
     pub(crate) sampler: Sampler,
+    pub(crate) overload: Option<Overload>,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
@@ -119,6 +121,7 @@ impl Worker {
         let snapshot = parts.publisher.load();
         Rc::new(Worker {
             id: parts.id,
+            overload: Overload::new(&parts.settings.overload),
             settings: parts.settings,
             counters: parts.counters,
             buffers: Buffers::default(),
@@ -216,9 +219,19 @@ impl Worker {
             self.lanes.sweep();
             self.counters.idle_upstream.set((pool.len() + self.lanes.idle()) as i64);
             drop(pool);
+            if let Some(overload) = &self.overload {
+                self.counters.shed_share.set((overload.shed_share() * 1000.0) as i64);
+            }
             self.sampler.tick();
             self.flush_log();
             drop(self.pinned());
+        }
+    }
+
+    /// Measures whether there is too much to do.
+    pub(crate) async fn watch_overload(self: Rc<Self>) {
+        if let Some(overload) = &self.overload {
+            overload.watch(&self.timers).await;
         }
     }
 

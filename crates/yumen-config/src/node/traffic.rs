@@ -55,6 +55,21 @@ impl Default for Limits {
     }
 }
 
+/// When the node takes no more: requests beyond are answered 503 with `Retry-After`, before any route is looked
+/// for. The admin and status listeners always answer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Overload {
+    /// The most requests of one worker under way; 0 means no limit.
+    pub exchanges_per_worker: u32,
+    /// How long a worker may keep events waiting, in milliseconds. While all wait longer than that, a growing
+    /// share of requests is refused. 0 does not look.
+    #[schemars(range(max = 60000))]
+    pub lag_ms: u64,
+    /// While the process holds more memory than so many bytes, requests are refused; 0 means no limit.
+    pub memory_bytes: u64,
+}
+
 /// Where a proxy before this node tells the client's address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

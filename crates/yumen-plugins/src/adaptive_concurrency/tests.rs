@@ -32,6 +32,7 @@ impl Server {
 struct Run {
     served_per_s: f64,
     latency_us: f64,
+    /// The highest while nothing was measured.
     limit: u32,
 }
 
@@ -49,7 +50,7 @@ const RULES: Rules = Rules {
 fn offer(limiter: &Arc<Limiter>, slots: usize, service_us: u64, every_us: u64, seconds: u64) -> Run {
     let mut server = Server { slots, service_us, ends: BinaryHeap::new(), queue: VecDeque::new() };
     let mut running: Vec<Option<(Guard, u64)>> = Vec::new();
-    let (mut served, mut spent_us, mut lot) = (0u64, 0u64, 1u64);
+    let (mut served, mut spent_us, mut lot, mut limit) = (0u64, 0u64, 1u64, 0);
     let (start_us, end_us) = (1_000_000, 1_000_000 + seconds * 1_000_000);
     let mut arrival_us = start_us;
     while arrival_us < end_us {
@@ -67,6 +68,7 @@ fn offer(limiter: &Arc<Limiter>, slots: usize, service_us: u64, every_us: u64, s
             if now_us > (start_us + end_us) / 2 {
                 served += 1;
                 spent_us += now_us - since_us;
+                limit = limiter.limit().max(limit);
             }
         }
         if let Some(guard) = Guard::enter(limiter) {
@@ -78,7 +80,7 @@ fn offer(limiter: &Arc<Limiter>, slots: usize, service_us: u64, every_us: u64, s
     Run {
         served_per_s: served as f64 * 2.0 / seconds as f64,
         latency_us: spent_us as f64 / served.max(1) as f64,
-        limit: limiter.limit(),
+        limit,
     }
 }
 

@@ -53,7 +53,7 @@ fn a_node_may_have_a_say_in_it() {
     check(settings(&json!({"max_timeout": 3})), "", 3000, Some("2750"));
     let own = json!({"request_headers": [{"name": "X-Wait", "format": "seconds"}]});
     check(settings(&own), "\nX-Wait: 1.5\nGrpc-Timeout: 1S", 1500, Some("1250"));
-    check(json!({"upstream_header": null, "default_timeout": 1}), "", 1000, None);
+    check(settings(&json!({"tell_upstream": false, "default_timeout": 1})), "", 1000, None);
 }
 
 #[test]

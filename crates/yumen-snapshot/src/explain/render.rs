@@ -100,8 +100,9 @@ fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result
         };
         let next = if upstream.next.as_ref() == Some(&endpoint.address) { " <- next" } else { "" };
         let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
+        let ejected = if endpoint.ejected == Some(true) { ", left out for its failures" } else { "" };
         let (address, weight) = (&endpoint.address, endpoint.weight);
-        writeln!(f, "  {address} weight {weight}{health}{rotation}{next}")?;
+        writeln!(f, "  {address} weight {weight}{health}{ejected}{rotation}{next}")?;
     }
     for host in &upstream.unresolved {
         writeln!(f, "  {host}, whose addresses are not known here")?;

@@ -33,6 +33,8 @@ mod node;
 mod observe;
 mod operators;
 mod plugins;
+mod protection;
+mod protection_node;
 mod proxying;
 mod routing;
 mod soak;
