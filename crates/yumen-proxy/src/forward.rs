@@ -95,21 +95,31 @@ pub(crate) async fn forward(
             health::observe_fault(upstream, index, fault.kind);
         }
         last = fault;
-        let spent = tried.count() > upstream.retries;
         let late = upstream.retry_timeout_ms != 0 && now.mono_ms() - started_ms >= upstream.retry_timeout_ms;
-        let repeatable = fault.unsent || ex.request.method().is_idempotent();
-        if spent || late || !repeatable || !fault.kind.is_worth_retrying() || !can_resend(conn, ex, body_mark)
-        {
-            return Err(last);
-        }
-        if let Some(protection) = &upstream.protection
-            && !protection.may_retry(&mut relay.turn)
-        {
+        if late || !may_retry(conn, ex, upstream, relay, (fault, tried.count(), body_mark)) {
             return Err(last);
         }
         flow.body = RequestBody::Whole;
         conn.worker.counters.retries.add(1);
     }
+}
+
+/// Whether a request that failed may be asked again, and is worth it; counts it as a retry then.
+#[cold]
+fn may_retry(
+    conn: &mut Connection,
+    ex: &Exchange<'_>,
+    upstream: &Upstream,
+    relay: &mut Relay,
+    (fault, attempts, body_mark): (Fault, u32, (usize, u64)),
+) -> bool {
+    let spent = attempts > upstream.retries;
+    let repeatable = fault.unsent || ex.request.method().is_idempotent();
+    !spent
+        && repeatable
+        && fault.kind.is_worth_retrying()
+        && can_resend(conn, ex, body_mark)
+        && upstream.protection.as_ref().is_none_or(|protection| protection.may_retry(&mut relay.turn))
 }
 
 /// Whether the request body is still all there: none, buffered, or not read beyond what had arrived

@@ -95,7 +95,7 @@ pub(crate) async fn apologize(
     fault: Fault,
     flow: &mut Flow,
 ) -> After {
-    let fault = if conn.timer.cap_ms().is_some() { deadline::end(conn, fault) } else { fault };
+    let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
     if fault.kind == Kind::ClientGone {
@@ -177,8 +177,7 @@ pub(crate) async fn pass_on(
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
         // takes a reset (RFC 9112 §8).
-        let fault = Fault::from(kind);
-        flow.fault = Some(if ex.deadline_ms == 0 { fault } else { deadline::end(conn, fault) });
+        flow.fault = Some(deadline::end(conn, kind.into()));
         return if outgoing == Framing::Close { After::Reset } else { After::Close };
     }
     go_on(conn, ex, upload, keeps && is_whole)

@@ -45,11 +45,11 @@ impl Limiters {
 
     fn family(&self, name: &str, help: &str, kind: MetricKind, read: fn(&Limiter) -> f64) -> Family {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let sample = |(owner, limiter): (&Box<str>, &Weak<Limiter>)| {
+        let sample = |owner: &str, limiter: &Weak<Limiter>| {
             let value = Value::Number(read(&*limiter.upgrade()?));
-            Some(Sample { labels: vec![("owner", owner.to_string())], value })
+            Some(Sample { labels: vec![("owner", owner.to_owned())], value })
         };
-        let samples = all.iter().filter_map(sample).collect();
+        let samples = all.iter().filter_map(|(owner, limiter)| sample(owner, limiter)).collect();
         Family { name: name.to_owned().into(), help: help.to_owned().into(), kind, samples }
     }
 }
