@@ -118,8 +118,9 @@ fn may_retry(
     !spent
         && repeatable
         && fault.kind.is_worth_retrying()
-        && can_resend(conn, ex, body_mark)
         && upstream.protection.as_ref().is_none_or(|protection| protection.may_retry(&mut relay.turn))
+        // Last: it takes back what was read of the body.
+        && can_resend(conn, ex, body_mark)
 }
 
 /// Whether the request body is still all there: none, buffered, or not read beyond what had arrived

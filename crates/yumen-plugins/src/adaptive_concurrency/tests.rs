@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use serde_json::json;
-use yumen_plugin::Plugin;
 
 use super::*;
 use crate::testing::Bench;

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use yumen_plugin::Plugin;
 
 use super::*;
 use crate::testing::Bench;
