@@ -26,7 +26,7 @@ pub use sections::{
     StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
-pub use traffic::{Dns, Http2, Http3, Limits, RealIp, Router, Timeouts, UpstreamKeepalive};
+pub use traffic::{Dns, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts, UpstreamKeepalive};
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,6 +52,8 @@ pub struct NodeConfig {
     pub observe: Observe,
     /// How much one client may ask for.
     pub limits: Limits,
+    /// When the node takes no more.
+    pub overload: Overload,
     /// How long to wait.
     pub timeouts: Timeouts,
     /// What one connection of HTTP/2 may ask for.
@@ -94,6 +96,7 @@ impl Default for NodeConfig {
             logs: Logs::default(),
             observe: Observe::default(),
             limits: Limits::default(),
+            overload: Overload::default(),
             timeouts: Timeouts::default(),
             http2: Http2::default(),
             http3: Http3::default(),

@@ -128,6 +128,9 @@ pub struct Exchange<'s> {
     pub body: Option<Vec<u8>>,
     /// The longest request body of this exchange, where a plugin set one: instead of the node's. 0 is none.
     pub body_bytes_max: Option<u64>,
+    /// When all must be over, in milliseconds of the monotonic clock; 0 is never. A plugin sets it, in
+    /// rewrite or access; from then to the upstream's phases it only gets earlier.
+    pub deadline_ms: u64,
     /// Fields that go into the answer, whoever makes it: set in any phase before the response head.
     pub response_fields: Fields,
     /// Whether a plugin changes the body of the answer: set by it in the response head phase. Otherwise
@@ -179,6 +182,7 @@ impl<'s> Exchange<'s> {
             endpoint: None,
             body: None,
             body_bytes_max: None,
+            deadline_ms: 0,
             response_fields: Fields::default(),
             edits_body: false,
             is_call: None,

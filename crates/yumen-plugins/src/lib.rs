@@ -4,6 +4,7 @@
 
 use yumen_plugin::Kind;
 
+pub mod adaptive_concurrency;
 mod api_breaker;
 mod auth;
 mod basic_auth;
@@ -13,6 +14,7 @@ mod compression;
 mod consumer_restriction;
 mod cors;
 mod csrf;
+mod deadline;
 mod degraphql;
 mod fault_injection;
 mod grpc_transcode;
@@ -59,6 +61,7 @@ pub const MODEL: &str = "APISIX/3.18.0";
 
 /// Every built-in plugin.
 pub const BUILTIN: &[Kind] = &[
+    Kind::of::<adaptive_concurrency::AdaptiveConcurrency>(),
     Kind::of::<api_breaker::ApiBreaker>(),
     Kind::of_auth::<basic_auth::BasicAuth>(),
     Kind::of::<brotli::Brotli>(),
@@ -66,6 +69,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<consumer_restriction::ConsumerRestriction>(),
     Kind::of::<cors::Cors>().with_metadata::<cors::Metadata>(),
     Kind::of::<csrf::Csrf>(),
+    Kind::of::<deadline::Deadline>(),
     Kind::of::<degraphql::Degraphql>(),
     Kind::of::<fault_injection::FaultInjection>(),
     Kind::of::<grpc_transcode::GrpcTranscode>(),

@@ -49,6 +49,13 @@ fn check(name: &str, settings: Value, requests: &[&str]) {
 
 #[test]
 fn a_plugin_does_what_it_says_it_would() {
+    check("adaptive-concurrency", json!({}), &["GET /a HTTP/1.1"]);
+    // What it tells endpoints is told when they are asked.
+    check(
+        "deadline",
+        json!({"tell_upstream": false}),
+        &["GET /a HTTP/1.1\nGrpc-Timeout: 1S", "GET /a HTTP/1.1"],
+    );
     check(
         "key-auth",
         json!({"hide_credentials": true}),
@@ -204,7 +211,9 @@ fn no_plugin_is_silent() {
         assert!(!phases.has(Phases::REWRITE) && !phases.has(Phases::ACCESS), "{name} is asked now");
     }
     let checked = [
+        "adaptive-concurrency",
         "api-breaker",
+        "deadline",
         "basic-auth",
         "csrf",
         "hmac-auth",

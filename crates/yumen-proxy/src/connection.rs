@@ -13,9 +13,13 @@ use yumen_plugin::{Client, Exchange, TlsInfo};
 
 use crate::apart::apart;
 use crate::buffer::Inbox;
+use crate::clock;
 use crate::fault::{Fault, Kind};
+use crate::grpc;
 use crate::http2;
+use crate::pace::{Pace, Rate};
 use crate::serve;
+use crate::settings::Settings;
 use crate::stream::{Stream, Tcp};
 use crate::timers::{Timer, until};
 use crate::tls::{self, Acceptor};
@@ -289,6 +293,15 @@ impl Connection {
         }
     }
 
+    /// The slowest the client may send its body. Calls have streams, which may be silent for long.
+    pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> Rate {
+        let Settings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
+        if !body_rate.is_set() || grpc::is_call(&ex.request) {
+            return Rate::default();
+        }
+        Rate { window_ms: body_rate.window_ms.min(*body_timeout_ms), ..*body_rate }
+    }
+
     /// Reads the whole request body into the exchange, for a plugin or a route that looks into it.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
         if ex.body.is_some() {
@@ -307,7 +320,21 @@ impl Connection {
         }
         let mut body = Vec::new();
         self.timer.set(self.worker.settings.body_timeout_ms);
-        let read = poll_fn(|cx| self.poll_body(cx, &mut source, &mut body, bytes_max)).await;
+        let (rate, mut pace) = (self.body_rate(ex), Pace::default());
+        let read = poll_fn(|cx| {
+            if rate.is_set() {
+                // The end of a window is not yet the end of patience.
+                self.timer.set(0);
+            }
+            let polled = self.poll_body(cx, &mut source, &mut body, bytes_max);
+            if !rate.is_set() || polled.is_ready() {
+                return polled;
+            }
+            let left_ms = pace.judge(rate, body.len() as u64, clock::now().mono_ms());
+            self.timer.set(left_ms.ok_or(Kind::ClientTimeout)?);
+            if self.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientTimeout.into())) } else { Poll::Pending }
+        })
+        .await;
         ex.request.framing = if source.is_done() { Framing::None } else { ex.request.framing };
         read?;
         ex.body = Some(body);

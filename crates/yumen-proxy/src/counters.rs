@@ -45,6 +45,8 @@ pub struct Counters {
     pub handshake_failures: Counter,
     /// Idle connections to endpoints, as of the last sweep.
     pub idle_upstream: Gauge,
+    /// The share of requests shed, in thousandths, as of the last look.
+    pub shed_share: Gauge,
     /// Access log lines dropped because the writer was behind.
     pub log_lines_dropped: Counter,
     /// Connections whose task panicked; the connection is lost, the worker is not.
@@ -90,6 +92,7 @@ impl Default for Counters {
             handshakes: Counter::default(),
             handshake_failures: Counter::default(),
             idle_upstream: Gauge::default(),
+            shed_share: Gauge::default(),
             log_lines_dropped: Counter::default(),
             panics: Counter::default(),
             http2_connections: Counter::default(),
@@ -305,6 +308,10 @@ impl Gather for AllCounters {
         for (name, help, kind, read) in SINGLES {
             out.push(single(name, help, *kind, self.sum(read)));
         }
+        // Of the worker that sheds most: an average would hide it.
+        let shed = self.0.iter().map(|counters| counters.shed_share.get()).max().unwrap_or(0);
+        let help = "The share of requests shed because events wait too long, of the worker that sheds most.";
+        out.push(single("yumen_shed_ratio", help, MetricKind::Gauge, shed as f64 / 1000.0));
         out.push(self.requests());
         out.push(self.grpc_calls());
         out.push(self.mirrored());

@@ -30,12 +30,18 @@ pub enum Kind {
     ClientTimeout,
     /// CONNECT is not proxied.
     ConnectRefused,
-    /// The client does not wait any longer: it said so before.
+    /// The time of the request is over: its client, its route or a plugin said so before.
     Deadline,
     /// The request has no form in the protocol the endpoint speaks.
     NotHttp2,
+    /// The node has more to do than it can bear.
+    Overloaded,
     /// There is no endpoint to ask.
     NoEndpoint,
+    /// The upstream has as many requests or connections as it may, and enough wait already.
+    UpstreamFull,
+    /// The request waited for room at the upstream, and there was none in time.
+    UpstreamQueue,
     /// A connection to the endpoint was refused or failed.
     Connect,
     /// There was no descriptor, port or memory left to connect with.
@@ -93,9 +99,16 @@ impl Kind {
             Kind::BodyTooLarge => (Client, 413, "body_too_large", "the request body is larger than allowed"),
             Kind::ClientTimeout => (Client, 408, "client_timeout", "the request did not arrive in time"),
             Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
-            Kind::Deadline => (Client, 504, "deadline", "the client's deadline has passed"),
+            Kind::Deadline => (Client, 504, "deadline", "the deadline of the request has passed"),
             Kind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
+            Kind::Overloaded => (Local, 503, "overloaded", "the gateway has too much to do"),
             Kind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
+            Kind::UpstreamFull => {
+                (Local, 503, "upstream_full", "the upstream has no room for another request")
+            }
+            Kind::UpstreamQueue => {
+                (Local, 503, "upstream_queue", "there was no room at the upstream in time")
+            }
             Kind::Connect => (Upstream, 502, "connect_failed", "the upstream could not be reached"),
             Kind::Exhausted => (Local, 503, "exhausted", "the gateway has no room for another connection"),
             Kind::ConnectTimeout => {
@@ -131,6 +144,11 @@ impl Kind {
         )
     }
 
+    /// Whether the client may come again soon, as the answer tells it.
+    pub(crate) fn is_passing(self) -> bool {
+        matches!(self, Kind::UpstreamFull | Kind::UpstreamQueue | Kind::Overloaded)
+    }
+
     /// Whether another endpoint might do better.
     pub(crate) fn is_worth_retrying(self) -> bool {
         matches!(
@@ -147,7 +165,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 20] = [
+pub(crate) const COUNTED: [(&str, &str); 24] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -155,7 +173,11 @@ pub(crate) const COUNTED: [(&str, &str); 20] = [
     ("client", "body_too_large"),
     ("client", "client_timeout"),
     ("client", "connect_refused"),
+    ("client", "deadline"),
+    ("local", "overloaded"),
     ("local", "no_endpoint"),
+    ("local", "upstream_full"),
+    ("local", "upstream_queue"),
     ("local", "exhausted"),
     ("local", "unavailable"),
     ("upstream", "connect_failed"),

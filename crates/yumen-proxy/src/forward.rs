@@ -1,5 +1,6 @@
 //! From a request to the head of an endpoint's answer. The retry loop is here, and nowhere else.
 
+mod admission;
 mod lane;
 
 use std::future::poll_fn;
@@ -9,6 +10,7 @@ use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{Framing, Known, ResponseHead, encode};
 use yumen_plugin::{Exchange, Phase};
+use yumen_snapshot::protection::Full;
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
 use crate::apart::apart;
@@ -16,16 +18,19 @@ use crate::buffer::Inbox;
 use crate::chains::Chains;
 use crate::clock;
 use crate::connection::Connection;
+use crate::deadline;
 use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
 use crate::health::{self, Observation};
+use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
 use crate::timers::until;
 use crate::tls;
 use crate::transfer::{Broken, Ending, Transfer};
+use admission::Asking;
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
@@ -44,7 +49,16 @@ pub(crate) async fn forward(
     let started_ms = clock::now().mono_ms();
     flow.upstream_started_us = Some(clock::now().mono_us);
     loop {
-        let Some(index) = upstream.pick(ex, &tried) else { return Err(last) };
+        let index = match &upstream.protection {
+            None => upstream.pick(ex, &tried).ok_or(last)?,
+            Some(protection) => {
+                let asking = Asking { conn, ex, upstream, protection, relay, tried: &tried };
+                apart(asking.admit(last)).await?
+            }
+        };
+        if ex.deadline_ms != 0 {
+            deadline::check(conn)?;
+        }
         tried.push(index);
         flow.attempts += 1;
         let endpoint = &upstream.endpoints[index];
@@ -81,16 +95,32 @@ pub(crate) async fn forward(
             health::observe_fault(upstream, index, fault.kind);
         }
         last = fault;
-        let spent = tried.count() > upstream.retries;
         let late = upstream.retry_timeout_ms != 0 && now.mono_ms() - started_ms >= upstream.retry_timeout_ms;
-        let repeatable = fault.unsent || ex.request.method().is_idempotent();
-        if spent || late || !repeatable || !fault.kind.is_worth_retrying() || !can_resend(conn, ex, body_mark)
-        {
+        if late || !may_retry(conn, ex, upstream, relay, (fault, tried.count(), body_mark)) {
             return Err(last);
         }
         flow.body = RequestBody::Whole;
         conn.worker.counters.retries.add(1);
     }
+}
+
+/// Whether a request that failed may be asked again, and is worth it; counts it as a retry then.
+#[cold]
+fn may_retry(
+    conn: &mut Connection,
+    ex: &Exchange<'_>,
+    upstream: &Upstream,
+    relay: &mut Relay,
+    (fault, attempts, body_mark): (Fault, u32, (usize, u64)),
+) -> bool {
+    let spent = attempts > upstream.retries;
+    let repeatable = fault.unsent || ex.request.method().is_idempotent();
+    !spent
+        && repeatable
+        && fault.kind.is_worth_retrying()
+        && upstream.protection.as_ref().is_none_or(|protection| protection.may_retry(&mut relay.turn))
+        // Last: it takes back what was read of the body.
+        && can_resend(conn, ex, body_mark)
 }
 
 /// Whether the request body is still all there: none, buffered, or not read beyond what had arrived
@@ -131,6 +161,10 @@ impl Attempt<'_, '_> {
         let tls = self.is_tls();
         let pool_key = self.pool_key(tls);
         let mark = self.conn.inbox.mark();
+        if self.ex.deadline_ms != 0 {
+            let left_ms = deadline::left_ms(self.ex);
+            grpc::tell_timeout(&mut self.ex.request, left_ms);
+        }
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         let mut may_repeat = true;
         loop {
@@ -164,8 +198,11 @@ impl Attempt<'_, '_> {
     fn take_kept(&mut self, pool_key: u64) -> bool {
         self.chains.explaining().inspect(|watch| watch.lap());
         let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
-        let Some((stream, requests)) = kept else { return false };
+        let Some((stream, requests, permit)) = kept else { return false };
         self.conn.worker.counters.reuses.add(1);
+        if permit.is_some() {
+            self.relay.permit = permit;
+        }
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
         true
     }
@@ -186,14 +223,11 @@ impl Attempt<'_, '_> {
     }
 
     fn pool_key(&self, tls: bool) -> u64 {
-        self.endpoint.state.id * 2 + u64::from(tls)
+        pool_key(self.endpoint, tls)
     }
 
     fn is_tls(&self) -> bool {
-        match self.ex.upstream.scheme {
-            Some(scheme) => scheme == "https",
-            None => self.upstream.scheme.is_tls(),
-        }
+        is_tls(self.ex, self.upstream)
     }
 
     fn timeouts(&self) -> Timeouts {
@@ -204,6 +238,12 @@ impl Attempt<'_, '_> {
         let failed = |kind| Fault { kind, unsent: true };
         // Nobody connects anew unless the body is all there, be it again.
         self.flow.body = RequestBody::Whole;
+        if let Some(protection) = &self.upstream.protection
+            && self.relay.permit.is_none()
+        {
+            let leave = protection.connect(self.relay.index);
+            self.relay.permit = leave.map_err(|Full| failed(Kind::UpstreamFull))?;
+        }
         self.conn.worker.counters.connects.add(1);
         self.conn.timer.set(self.timeouts().connect_ms);
         let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
@@ -389,8 +429,14 @@ impl Attempt<'_, '_> {
 
     /// Moves the request body on and waits for the next head, final or interim.
     async fn await_head(&mut self) -> Result<(), Fault> {
-        let mut wait =
-            HeadWait { timeouts: self.timeouts(), progress: u64::MAX, scanned: 0, upload_broken: false };
+        let mut wait = HeadWait {
+            timeouts: self.timeouts(),
+            progress: u64::MAX,
+            scanned: 0,
+            upload_broken: false,
+            rate: self.conn.body_rate(self.ex),
+            pace: Pace::default(),
+        };
         let method = self.ex.request.method();
         let (conn, relay) = (&mut *self.conn, &mut *self.relay);
         let Some(link) = &mut relay.link else { return Err(Kind::Connect.into()) };
@@ -412,6 +458,17 @@ impl Attempt<'_, '_> {
     }
 }
 
+fn pool_key(endpoint: &Endpoint, tls: bool) -> u64 {
+    endpoint.state.id * 2 + u64::from(tls)
+}
+
+fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
+    match ex.upstream.scheme {
+        Some(scheme) => scheme == "https",
+        None => upstream.scheme.is_tls(),
+    }
+}
+
 fn host_only(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
@@ -425,6 +482,9 @@ struct HeadWait {
     progress: u64,
     scanned: usize,
     upload_broken: bool,
+    /// The slowest the client may send.
+    rate: Rate,
+    pace: Pace,
 }
 
 impl HeadWait {
@@ -515,6 +575,12 @@ impl HeadWait {
         } else {
             (conn.worker.settings.body_timeout_ms, Kind::ClientTimeout)
         };
+        if self.rate.is_set() {
+            match late {
+                Kind::ClientTimeout => return self.wait_at_pace(cx, conn, upload),
+                _ => self.pace.rest(),
+            }
+        }
         let progress = upload.sent_bytes + upload.read_bytes;
         if progress != self.progress {
             self.progress = progress;
@@ -524,5 +590,20 @@ impl HeadWait {
             return Poll::Ready(Err(late.into()));
         }
         Poll::Pending
+    }
+
+    /// Waits for a client that must keep up a rate; one that sends nothing does not.
+    #[cold]
+    fn wait_at_pace(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &Connection,
+        upload: &Transfer,
+    ) -> Poll<Result<(), Fault>> {
+        // Whoever is waited for next is waited for anew.
+        self.progress = u64::MAX;
+        let left_ms = self.pace.judge(self.rate, upload.read_bytes, clock::now().mono_ms());
+        conn.timer.set(left_ms.ok_or(Kind::ClientTimeout)?);
+        if conn.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientTimeout.into())) } else { Poll::Pending }
     }
 }

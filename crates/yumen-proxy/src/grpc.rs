@@ -124,6 +124,15 @@ pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
     Some(timeout_ms.max(1))
 }
 
+/// Tells an endpoint how long the client of a call still waits.
+pub(crate) fn tell_timeout(request: &mut RequestHead, left_ms: u64) {
+    if is_call(request) {
+        // At most eight digits.
+        let text = format!("{}m", left_ms.min(99_999_999));
+        request.fields.set("grpc-timeout", text.as_bytes());
+    }
+}
+
 /// The status the head of a call's answer tells, or that it does not tell it yet; `None` where the request
 /// is no call.
 pub(crate) fn status_of_answer(ex: &Exchange<'_>, fields: &Fields) -> Option<u8> {

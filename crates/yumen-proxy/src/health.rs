@@ -1,13 +1,15 @@
 //! How observations of an endpoint become its state, and what traffic tells of it: passive checks.
 //!
-//! Active checks, in `probe`, count by the same rule. Nothing here waits or asks the time.
+//! Active checks, in `probe`, count by the same rule. Nothing here waits.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use yumen_base::Counter;
 use yumen_snapshot::Upstream;
+use yumen_snapshot::protection::{Failure, News, Protection};
 use yumen_snapshot::upstream::{ActiveChecks, Counts, Health, PassiveChecks};
 
+use crate::clock;
 use crate::fault::Kind;
 
 /// Changes of state since the process began: to down and to up.
@@ -123,11 +125,28 @@ fn clear(count: &AtomicU32) {
 
 /// Counts what an attempt saw, where the upstream has passive checks.
 pub(crate) fn observe(upstream: &Upstream, index: usize, seen: Observation) {
+    if let Some(protection) = &upstream.protection {
+        note_outlier(upstream, protection, index, seen);
+    }
     let Some(passive) = upstream.checks.as_ref().and_then(|checks| checks.passive.as_ref()) else { return };
     let endpoint = &upstream.endpoints[index];
     let Some(health) = &endpoint.health else { return };
     if let Some(up) = judge(health, &health.passive, &passive.into(), seen) {
         tracing::info!(endpoint = %endpoint.addr, upstream = %upstream.origin, up, "endpoint health changed by traffic");
+    }
+}
+
+/// Judges whether the endpoint fails while others do not, where the upstream wants that.
+#[cold]
+fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, seen: Observation) {
+    let failure = match seen {
+        Observation::Status(status) => Failure::of_status(status),
+        Observation::Connected => Failure::None,
+        Observation::Malformed | Observation::TcpFailure | Observation::Timeout => Failure::Gateway,
+    };
+    if let Some(News { index, reason, for_ms }) = protection.observe(index, failure, clock::now().mono_ms()) {
+        let endpoint = upstream.endpoints[index].addr;
+        tracing::warn!(%endpoint, upstream = %upstream.origin, reason, for_ms, "endpoint left out");
     }
 }
 

@@ -1,7 +1,9 @@
 //! Idle connections to endpoints, per worker.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use yumen_snapshot::protection::{Gate, Permit};
 use yumen_snapshot::upstream::Keepalive;
 
 use crate::stream::Stream;
@@ -9,6 +11,7 @@ use crate::stream::Stream;
 /// A connection that waits for its next request.
 struct Idle {
     stream: Stream,
+    permit: Option<Permit>,
     since_ms: u64,
     requests: u64,
     timeout_ms: u64,
@@ -23,22 +26,33 @@ pub(crate) struct Pool {
 impl Pool {
     /// The connection used last, with the number of requests it has carried. Those whose peer has
     /// closed or spoken out of turn are dropped on the way.
-    pub(crate) fn take(&mut self, endpoint: u64, now_ms: u64) -> Option<(Stream, u64)> {
+    pub(crate) fn take(&mut self, endpoint: u64, now_ms: u64) -> Option<(Stream, u64, Option<Permit>)> {
         let idle = self.by_endpoint.get_mut(&endpoint)?;
         while let Some(candidate) = idle.pop() {
             let is_fresh = now_ms.saturating_sub(candidate.since_ms) < candidate.timeout_ms;
             if is_fresh && candidate.stream.is_quiet() {
-                return Some((candidate.stream, candidate.requests));
+                return Some((candidate.stream, candidate.requests, candidate.permit));
             }
         }
         None
+    }
+
+    /// Whether [`Pool::take`] would give one.
+    pub(crate) fn has(&mut self, endpoint: u64, now_ms: u64) -> bool {
+        let Some(idle) = self.by_endpoint.get_mut(&endpoint) else { return false };
+        let is_good =
+            |one: &Idle| now_ms.saturating_sub(one.since_ms) < one.timeout_ms && one.stream.is_quiet();
+        idle.last().is_some_and(is_good) || {
+            idle.retain(is_good);
+            !idle.is_empty()
+        }
     }
 
     /// Keeps a connection for later, unless it has served its time or the pool is full.
     pub(crate) fn give(
         &mut self,
         endpoint: u64,
-        stream: Stream,
+        (stream, permit): (Stream, Option<Permit>),
         requests: u64,
         keep: &Keepalive,
         now_ms: u64,
@@ -51,13 +65,29 @@ impl Pool {
             // The one idle longest goes.
             idle.remove(0);
         }
-        idle.push(Idle { stream, since_ms: now_ms, requests, timeout_ms: keep.idle_timeout_ms });
+        idle.push(Idle { stream, permit, since_ms: now_ms, requests, timeout_ms: keep.idle_timeout_ms });
     }
 
-    /// Drops connections that idled too long or whose peer has gone.
+    /// Drops one connection to any endpoint of an upstream that may have no more of them.
+    pub(crate) fn drop_one(&mut self, gate: &Arc<Gate>) -> bool {
+        let is_of = |one: &Idle| one.permit.as_ref().is_some_and(|permit| permit.is_of(gate));
+        for idle in self.by_endpoint.values_mut() {
+            if let Some(at) = idle.iter().position(is_of) {
+                idle.remove(at);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Drops connections that idled too long or whose peer has gone, and those others wait for.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         self.by_endpoint.retain(|_, idle| {
-            idle.retain(|one| now_ms.saturating_sub(one.since_ms) < one.timeout_ms && one.stream.is_quiet());
+            idle.retain(|one| {
+                now_ms.saturating_sub(one.since_ms) < one.timeout_ms
+                    && !one.permit.as_ref().is_some_and(Permit::is_wanted)
+                    && one.stream.is_quiet()
+            });
             !idle.is_empty()
         });
     }

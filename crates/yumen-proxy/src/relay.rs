@@ -1,6 +1,7 @@
 //! An exchange with an endpoint: `forward` fills it in, `reply` drains it.
 
 use yumen_http::{Framing, ResponseHead};
+use yumen_snapshot::protection::{Permit, Place};
 
 use crate::buffer::Inbox;
 use crate::http2::Occupied;
@@ -33,11 +34,24 @@ pub(crate) struct Relay {
     pub(crate) index: usize,
     /// Whether the client asked for another protocol and the route lets it.
     pub(crate) upgrade: bool,
+    /// Leave to have the connection, where they are bounded. Given back after the connection.
+    pub(crate) permit: Option<Permit>,
+    /// Its place at an upstream that counts them.
+    pub(crate) turn: Option<Place>,
 }
 
 impl Relay {
     pub(crate) fn new(worker: &Worker) -> Relay {
         let upload = Transfer::new(Framing::None, Ending::Known, Vec::new(), 0);
-        Relay { link: None, place: None, head: worker.take_response(), upload, index: 0, upgrade: false }
+        Relay {
+            link: None,
+            place: None,
+            head: worker.take_response(),
+            upload,
+            index: 0,
+            upgrade: false,
+            permit: None,
+            turn: None,
+        }
     }
 }

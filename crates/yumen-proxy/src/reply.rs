@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
+use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Route, Upstream};
 
 mod translate;
@@ -14,9 +15,11 @@ use crate::apart::apart;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
 use crate::connection::{After, Connection};
+use crate::deadline;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
+use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::transfer::{Broken, Edit, Ending, Transfer};
 use crate::tunnel;
@@ -94,6 +97,7 @@ pub(crate) async fn apologize(
     fault: Fault,
     flow: &mut Flow,
 ) -> After {
+    let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
     if fault.kind == Kind::ClientGone {
@@ -101,7 +105,10 @@ pub(crate) async fn apologize(
         return After::Close;
     }
     tracing::debug!(?side, word, status, "exchange failed");
-    let response = Response::error_msg(status, message);
+    let mut response = Response::error_msg(status, message);
+    if fault.kind.is_passing() {
+        response = response.field("Retry-After", "1");
+    }
     let after = answer(conn, ex, chains, response, flow).await;
     if fault.kind.ends_connection() { After::Linger } else { after }
 }
@@ -177,7 +184,7 @@ pub(crate) async fn pass_on(
     link.inbox.release(&worker.buffers);
     let is_reusable = is_whole && link_persists && link.inbox.is_empty();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
-        keep_link(&worker, link, upstream);
+        keep_link(&worker, link, relay.permit.take(), upstream);
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
@@ -186,7 +193,7 @@ pub(crate) async fn pass_on(
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
         // takes a reset (RFC 9112 §8).
-        flow.fault = Some(kind.into());
+        flow.fault = Some(deadline::end(conn, kind.into()));
         return if outgoing == Framing::Close { After::Reset } else { After::Close };
     }
     go_on(conn, ex, upload, keeps && is_whole)
@@ -288,10 +295,13 @@ fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
 }
 
 #[inline(always)]
-fn keep_link(worker: &crate::worker::Worker, link: Link, upstream: &Upstream) {
+fn keep_link(worker: &crate::worker::Worker, link: Link, permit: Option<Permit>, upstream: &Upstream) {
+    if permit.as_ref().is_some_and(|permit| permit.is_wanted_elsewhere(worker.id)) {
+        return;
+    }
     let Link { stream, requests, pool_key, .. } = link;
     let now_ms = clock::now().mono_ms();
-    worker.pool.borrow_mut().give(pool_key, stream, requests + 1, &upstream.keepalive, now_ms);
+    worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, &upstream.keepalive, now_ms);
 }
 
 fn has_no_body(status: u16) -> bool {
@@ -371,7 +381,7 @@ async fn download_body(
     if is_last && download.write_last(&mut link.inbox, &mut conn.stream) {
         return Ok(());
     }
-    let mut pump = Pump { progress: u64::MAX, upload_broken: false, read_timeout_ms };
+    let mut pump = Pump { pace: Pace::default(), progress: u64::MAX, upload_broken: false, read_timeout_ms };
     poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
 }
 
@@ -384,6 +394,7 @@ fn upstream_kind(broken: &Broken) -> Kind {
 }
 
 struct Pump {
+    pace: Pace,
     progress: u64,
     upload_broken: bool,
     read_timeout_ms: u64,
@@ -420,6 +431,12 @@ impl Pump {
         } else {
             (self.read_timeout_ms, Kind::ReadTimeout)
         };
+        if worker.settings.answer_rate.is_set() {
+            match late {
+                Kind::ClientStalled => return self.wait_at_pace(cx, conn, download.sent_bytes),
+                _ => self.pace.rest(),
+            }
+        }
         if progress != self.progress {
             self.progress = progress;
             conn.timer.set(timeout_ms);
@@ -428,6 +445,24 @@ impl Pump {
             return Poll::Ready(Err(late));
         }
         Poll::Pending
+    }
+
+    /// Waits for a client that must take its answer at a rate.
+    #[cold]
+    fn wait_at_pace(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &Connection,
+        sent_bytes: u64,
+    ) -> Poll<Result<(), Kind>> {
+        // Whoever is waited for next is waited for anew.
+        self.progress = u64::MAX;
+        let settings = &conn.worker.settings;
+        let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
+        let rate = Rate { window_ms, ..settings.answer_rate };
+        let left_ms = self.pace.judge(rate, sent_bytes, clock::now().mono_ms());
+        conn.timer.set(left_ms.ok_or(Kind::ClientStalled)?);
+        if conn.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientStalled)) } else { Poll::Pending }
     }
 }
 

@@ -34,6 +34,9 @@ pub fn worker(
             }
         });
         tokio::task::spawn_local(worker.clone().housekeep());
+        if worker.overload.is_some() {
+            tokio::task::spawn_local(worker.clone().watch_overload());
+        }
         let mut accepting: Vec<_> = listeners
             .into_iter()
             .map(|listener| {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
+use yumen_plugin::{Chain, Exchange, Host, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::{Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
 use crate::clock;
 use crate::connection::{After, Connection};
+use crate::deadline;
 use crate::debug::{self, DebugKey};
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
@@ -117,6 +118,12 @@ async fn proxy(
     upstream: &Upstream,
     flow: &mut Flow,
 ) -> After {
+    let total_ms = route.timeouts.as_ref().unwrap_or(&upstream.timeouts).total_ms;
+    if (total_ms != 0 || ex.deadline_ms != 0 || conn.timer.cap_ms().is_some())
+        && let Err(fault) = deadline::begin(conn, ex, total_ms)
+    {
+        return reply::apologize(conn, ex, chains, fault, flow).await;
+    }
     let mut relay = Relay::new(&conn.worker);
     let after = match forward(conn, ex, chains, route, upstream, &mut relay, flow).await {
         Ok(()) => reply::pass_on(conn, ex, chains, &mut relay, route, upstream, flow).await,
@@ -155,6 +162,10 @@ async fn decide<'s>(
     pinned: &'s Pinned,
     chains: &mut Chains<'s>,
 ) -> Result<(&'s Route, &'s Upstream), Stop> {
+    if let Some(overload) = &conn.worker.overload {
+        let running = overload.admit(conn.worker.random())?;
+        ex.leave(running);
+    }
     if ex.request.method() == Method::Connect {
         return Err(Kind::ConnectRefused.into());
     }
@@ -311,6 +322,9 @@ async fn settle(mut future: LocalFuture<'_, Step<'_>>) -> Settled {
 
 /// Everything that happens once per exchange when it is over.
 fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Flow) {
+    if ex.deadline_ms != 0 {
+        conn.timer.uncap();
+    }
     let worker = &conn.worker;
     let now_us = clock::now().mono_us;
     let outcome = Outcome {

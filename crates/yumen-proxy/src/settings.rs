@@ -8,6 +8,8 @@ pub use yumen_http::fields::write_line;
 pub use yumen_plugin::real_ip::RealIp;
 
 use crate::debug::DebugKey;
+use crate::overload::OverloadSettings;
+use crate::pace::Rate;
 
 /// No head may be larger than the buffer it is read into.
 pub const HEAD_BYTES_MAX: usize = crate::buffer::BUFFER_BYTES;
@@ -29,6 +31,10 @@ pub struct Settings {
     pub head_timeout_ms: u64,
     /// Between two reads of a request body, in milliseconds.
     pub body_timeout_ms: u64,
+    /// The slowest a client may send a request body.
+    pub body_rate: Rate,
+    /// The slowest a client may take its answer.
+    pub answer_rate: Rate,
     /// A kept-alive connection without a request, in milliseconds.
     pub idle_timeout_ms: u64,
     /// Between two writes to a client, in milliseconds.
@@ -57,6 +63,8 @@ pub struct Settings {
     pub http2: Http2Settings,
     /// Bounds of HTTP/3.
     pub http3: Http3Settings,
+    /// When no more is taken on.
+    pub overload: OverloadSettings,
     /// What signs the tokens of `X-Yumen-Debug`; without it nobody looks for the field.
     pub debug_key: Option<DebugKey>,
 }
@@ -71,6 +79,8 @@ impl Default for Settings {
             handshake_timeout_ms: 10_000,
             head_timeout_ms: 60_000,
             body_timeout_ms: 60_000,
+            body_rate: Rate::default(),
+            answer_rate: Rate::default(),
             idle_timeout_ms: 60_000,
             send_timeout_ms: 60_000,
             stream_idle_ms: 600_000,
@@ -85,6 +95,7 @@ impl Default for Settings {
             recent_requests: 2048,
             http2: Http2Settings::default(),
             http3: Http3Settings::default(),
+            overload: OverloadSettings::default(),
             debug_key: None,
         }
     }

@@ -41,6 +41,8 @@ pub(crate) struct Timers {
 /// One deadline, of one task at a time.
 pub(crate) struct Timer {
     slot: Rc<Slot>,
+    /// Beyond which no deadline is set.
+    cap_ms: Cell<u64>,
     timers: Rc<Timers>,
 }
 
@@ -75,7 +77,7 @@ impl Timers {
                 waker: RefCell::new(None),
             })
         });
-        Timer { slot, timers: self.clone() }
+        Timer { slot, cap_ms: Cell::new(NEVER), timers: self.clone() }
     }
 
     /// Wakes tasks whose deadlines pass; runs as long as the worker.
@@ -176,18 +178,33 @@ fn set_alarm(alarm: &OwnedFd, wait_ms: u64) -> io::Result<()> {
 }
 
 impl Timer {
-    /// Moves the deadline to so many milliseconds from now; 0 unsets it.
+    /// Moves the deadline to so many milliseconds from now, but not beyond the cap; 0 unsets it.
     pub(crate) fn set(&self, timeout_ms: u64) {
-        if timeout_ms == 0 {
-            self.slot.deadline_ms.set(NEVER);
+        let wanted = if timeout_ms == 0 { NEVER } else { clock::now().mono_ms() + timeout_ms };
+        let deadline = wanted.min(self.cap_ms.get());
+        self.slot.deadline_ms.set(deadline);
+        if deadline == NEVER {
             return;
         }
-        let deadline = clock::now().mono_ms() + timeout_ms;
-        self.slot.deadline_ms.set(deadline);
         let queued = self.slot.queued_ms.get();
         if queued == NEVER || (queued - 1) << self.timers.grain_bits > deadline {
             self.timers.enqueue(&self.slot, deadline);
         }
+    }
+
+    /// From now on no deadline is set beyond this time of the monotonic clock.
+    pub(crate) fn cap(&self, at_ms: u64) {
+        self.cap_ms.set(at_ms);
+    }
+
+    /// Lifts the cap.
+    pub(crate) fn uncap(&self) {
+        self.cap_ms.set(NEVER);
+    }
+
+    /// The cap, if there is one.
+    pub(crate) fn cap_ms(&self) -> Option<u64> {
+        Some(self.cap_ms.get()).filter(|cap_ms| *cap_ms != NEVER)
     }
 
     /// Whether the deadline has passed; otherwise the task is woken when it does.

@@ -23,6 +23,7 @@ use crate::date::DateCache;
 use crate::http2::Lanes;
 use crate::mirror::Mirrors;
 use crate::observe::Sampler;
+use crate::overload::Overload;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::timers::Timers;
@@ -84,6 +85,7 @@ pub(crate) struct Worker {
     pub(crate) draining: Cell<bool>,
     pub(crate) sampler: Sampler,
     pub(crate) mirrors: Mirrors,
+    pub(crate) overload: Option<Overload>,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
@@ -121,6 +123,7 @@ impl Worker {
         let snapshot = parts.publisher.load();
         Rc::new(Worker {
             id: parts.id,
+            overload: Overload::new(&parts.settings.overload),
             counters: parts.counters,
             buffers: Buffers::default(),
             timers: Rc::default(),
@@ -219,9 +222,19 @@ impl Worker {
             self.lanes.sweep();
             self.counters.idle_upstream.set((pool.len() + self.lanes.idle()) as i64);
             drop(pool);
+            if let Some(overload) = &self.overload {
+                self.counters.shed_share.set((overload.shed_share() * 1000.0) as i64);
+            }
             self.sampler.tick();
             self.flush_log();
             drop(self.pinned());
+        }
+    }
+
+    /// Measures whether there is too much to do.
+    pub(crate) async fn watch_overload(self: Rc<Self>) {
+        if let Some(overload) = &self.overload {
+            overload.watch(&self.timers).await;
         }
     }
 

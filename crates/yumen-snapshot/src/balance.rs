@@ -99,6 +99,7 @@ impl<'u> Pool<'u> {
 impl Endpoint {
     fn is_up(&self) -> bool {
         self.health.as_ref().is_none_or(|health| health.is_up())
+            && self.outlier.as_ref().is_none_or(|tally| !tally.ejection.is_ejected())
     }
 }
 

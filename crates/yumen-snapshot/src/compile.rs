@@ -10,6 +10,7 @@ mod judge;
 mod names;
 mod objects;
 mod plugins;
+mod protection;
 mod route;
 mod settings;
 mod stream;
@@ -61,7 +62,7 @@ pub struct Defaults {
 impl Default for Defaults {
     fn default() -> Self {
         Defaults {
-            timeouts: Timeouts { connect_ms: 60_000, send_ms: 60_000, read_ms: 60_000 },
+            timeouts: Timeouts { connect_ms: 60_000, send_ms: 60_000, read_ms: 60_000, total_ms: 0 },
             keepalive: Keepalive { size: 320, idle_timeout_ms: 60_000, requests: 1000 },
         }
     }

@@ -227,6 +227,8 @@ pub struct EndpointView {
     pub priority: i32,
     /// Whether checks find it healthy; `None` where nobody checks.
     pub healthy: Option<bool>,
+    /// Whether it is left out for its failures; `None` where nobody looks at them.
+    pub ejected: Option<bool>,
     /// Whether it may be chosen now.
     pub in_rotation: bool,
 }
@@ -482,6 +484,7 @@ fn endpoints(upstream: &Upstream) -> Vec<EndpointView> {
         weight: endpoint.weight,
         priority: endpoint.priority,
         healthy: endpoint.health.as_ref().map(|health| health.is_up()),
+        ejected: endpoint.outlier.as_ref().map(|tally| tally.ejection.is_ejected()),
         in_rotation,
     };
     all.map(view).collect()

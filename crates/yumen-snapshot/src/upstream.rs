@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use yumen_http::proxy_protocol::ProxyVersion;
 
 use crate::balance::Balancer;
+use crate::protection::{Protection, Tally};
 
 /// The protocol spoken to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,6 +65,8 @@ pub struct Timeouts {
     pub send_ms: u64,
     /// Between two successful reads from the endpoint.
     pub read_ms: u64,
+    /// For the exchange as a whole; 0 is none.
+    pub total_ms: u64,
 }
 
 /// Bounds of the connections kept open to one endpoint by one worker.
@@ -180,6 +183,8 @@ pub struct Endpoint {
     pub state: Arc<EndpointState>,
     /// Its health, where the upstream has checks.
     pub health: Option<Arc<Health>>,
+    /// What is counted of it, where the upstream leaves out those that fail.
+    pub outlier: Option<Arc<Tally>>,
 }
 
 /// Endpoints already tried for an exchange, by index.
@@ -310,6 +315,8 @@ pub struct Upstream {
     pub tls: Arc<UpstreamTls>,
     /// Active and passive checks.
     pub checks: Option<Arc<Checks>>,
+    /// What keeps it from being asked too much.
+    pub protection: Option<Box<Protection>>,
     /// How requests are spread.
     pub balancer: Balancer,
     /// A place for the proxy to keep what it derives from `tls` once.

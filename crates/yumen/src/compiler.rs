@@ -22,6 +22,7 @@ pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>, loader: 
                 connect_ms: timeouts.upstream_connect_ms,
                 send_ms: timeouts.upstream_send_ms,
                 read_ms: timeouts.upstream_read_ms,
+                total_ms: 0,
             },
             keepalive: Keepalive {
                 size: node.upstream_keepalive.size,

@@ -12,6 +12,7 @@ mod explain;
 mod guard;
 mod import;
 mod lint;
+mod memory;
 mod node;
 mod offline;
 mod operators;

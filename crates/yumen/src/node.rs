@@ -8,7 +8,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::{self, Listen, StoreKind, StreamListen};
 use yumen_proxy::debug::DebugKey;
 use yumen_proxy::settings::{Http2Settings, Http3Settings, RealIp};
-use yumen_proxy::{ListenerSettings, Settings, StreamProtocol};
+use yumen_proxy::{ListenerSettings, OverloadSettings, Rate, Settings, StreamProtocol};
 
 use crate::cli::RunArgs;
 
@@ -134,6 +134,8 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         handshake_timeout_ms: node.tls.handshake_ms,
         head_timeout_ms: timeouts.head_ms,
         body_timeout_ms: timeouts.body_ms,
+        body_rate: Rate { bytes_per_s: limits.body_bytes_per_s, window_ms: limits.rate_window_ms },
+        answer_rate: Rate { bytes_per_s: limits.answer_bytes_per_s, window_ms: limits.rate_window_ms },
         idle_timeout_ms: timeouts.idle_ms,
         send_timeout_ms: timeouts.send_ms,
         stream_idle_ms: timeouts.stream_idle_ms,
@@ -159,6 +161,11 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
             streams_max: node.http3.streams,
             stream_window_bytes: node.http3.stream_window_bytes,
             connection_window_bytes: node.http3.connection_window_bytes,
+        },
+        overload: OverloadSettings {
+            exchanges_max: node.overload.exchanges_per_worker,
+            lag_ms: node.overload.lag_ms,
+            memory_full: None,
         },
         debug_key: Some(&node.observe.debug_key)
             .filter(|secret| !secret.is_empty())

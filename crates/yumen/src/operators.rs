@@ -20,6 +20,7 @@ use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
+use yumen_proxy::protection::ProtectionMetrics;
 use yumen_proxy::tls::Loader;
 use yumen_proxy::{AllCounters, Counters, RecentRequest};
 use yumen_snapshot::plan::{Limits, Plan};
@@ -240,6 +241,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
     let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
     let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
+    let current = snapshots.clone();
     let (problems, fleet, source) = (shown.clone(), house.fleet.clone(), house.source.clone());
     let health: Document = Arc::new(move || {
         let snapshot = health.borrow().clone();
@@ -257,6 +259,8 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             shown,
             prometheus,
             house.probes.clone(),
+            Arc::new(ProtectionMetrics(snapshots.clone())),
+            yumen_plugins::adaptive_concurrency::metrics(&house.carry),
             Arc::new(HealthMetrics(snapshots)),
             Arc::new(source.clone()),
             house.expiry.clone(),
@@ -268,6 +272,8 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             members.insert("revision".into(), described.revision.load(Ordering::Acquire).into());
             members.insert("workers".into(), fleet.applied.len().into());
             members.insert("problems".into(), described.problems().len().into());
+            let ejected = yumen_proxy::protection::ejected(&current.borrow().clone());
+            members.insert("ejected".into(), serde_json::to_value(ejected).unwrap_or_default());
             members.into()
         }),
         more: yumen_admin::control_routes(ControlState { admin, health: health.clone() }),

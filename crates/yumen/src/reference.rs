@@ -127,6 +127,8 @@ fn families() -> Vec<Family> {
     let mut families = Vec::new();
     yumen_proxy::AllCounters::example().gather(&mut families);
     yumen_plugins::prometheus::example().gather(&mut families);
+    yumen_plugins::adaptive_concurrency::example().gather(&mut families);
+    families.extend(yumen_proxy::protection::example());
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);
     ConfigSource(None).gather(&mut families);

@@ -29,7 +29,7 @@ use crate::origin::ConfigSource;
 use crate::process::Placement;
 use crate::tls::Tls;
 use crate::trial::Trial;
-use crate::{compiler, dns, node, process};
+use crate::{compiler, dns, memory, node, process};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
 const FIRST_ADDRESSES_MS: u64 = 1500;
@@ -233,7 +233,9 @@ impl Fleet {
         acceptor: &Acceptor,
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<Fleet> {
-        let settings = Arc::new(node::settings(node)?);
+        let mut settings = node::settings(node)?;
+        settings.overload.memory_full = memory::watch(node.overload.memory_bytes)?;
+        let settings = Arc::new(settings);
         let (log_queue, log_writer) = start_access_log(node)?;
         let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
         let http3 = listeners.take_http3(workers, acceptor, &settings)?;

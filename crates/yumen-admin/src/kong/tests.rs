@@ -59,7 +59,7 @@ fn compiled(resources: &[Resource]) -> Compiled {
     let env = Env {
         node: NodeFacts { workers: 1, tls_ports: vec![443] },
         defaults: Defaults {
-            timeouts: Timeouts { connect_ms: seconds, send_ms: seconds, read_ms: seconds },
+            timeouts: Timeouts { connect_ms: seconds, send_ms: seconds, read_ms: seconds, total_ms: 0 },
             keepalive: Keepalive { size: 1, idle_timeout_ms: seconds, requests: 1 },
         },
         path_parameters: true,

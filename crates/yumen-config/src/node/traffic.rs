@@ -18,6 +18,15 @@ pub struct Limits {
     pub fields: u32,
     /// The longest request body, in bytes; a longer one is answered 413. 0 means no limit.
     pub body_bytes: u64,
+    /// The slowest a client may send a request body, in bytes a second over `rate_window_ms`; a slower one is
+    /// answered 408. 0 means no limit. Calls of gRPC are let off.
+    pub body_bytes_per_s: u64,
+    /// The slowest a client may take its answer, in bytes a second over `rate_window_ms`, while there is
+    /// something to take; a slower one is cut off. 0 means no limit.
+    pub answer_bytes_per_s: u64,
+    /// Over what time these rates are measured, in milliseconds.
+    #[schemars(range(min = 100, max = 3600000))]
+    pub rate_window_ms: u64,
     /// The most client connections of one worker; more are closed at once.
     #[schemars(range(min = 1))]
     pub connections_per_worker: u32,
@@ -36,11 +45,29 @@ impl Default for Limits {
             target_bytes: 8192,
             fields: 100,
             body_bytes: 0,
+            body_bytes_per_s: 0,
+            answer_bytes_per_s: 0,
+            rate_window_ms: 10_000,
             connections_per_worker: 65536,
             udp_sessions_per_worker: 16384,
             response_head_bytes: 65536,
         }
     }
+}
+
+/// When the node takes no more: requests beyond are answered 503 with `Retry-After`, before any route is looked
+/// for. The admin and status listeners always answer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Overload {
+    /// The most requests of one worker under way; 0 means no limit.
+    pub exchanges_per_worker: u32,
+    /// How long a worker may keep events waiting, in milliseconds. While all wait longer than that, a growing
+    /// share of requests is refused. 0 does not look.
+    #[schemars(range(max = 60000))]
+    pub lag_ms: u64,
+    /// While the process holds more memory than so many bytes, requests are refused; 0 means no limit.
+    pub memory_bytes: u64,
 }
 
 /// Where a proxy before this node tells the client's address.

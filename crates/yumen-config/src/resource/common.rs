@@ -87,6 +87,10 @@ pub struct Timeout {
     /// Between two reads.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub read: f64,
+    /// For the request as a whole, from its head to the last byte of its answer, all attempts and waits
+    /// included; absent means no bound. Beyond APISIX.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub total: Option<f64>,
 }
 
 /// A request method a route may ask for.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::checks::Checks;
 use super::common::{self, Id, Labels, Timeout};
 use super::nodes::Nodes;
+use super::protection::{OutlierDetection, RetryBudget, UpstreamLimits};
 use super::{Kind, resource_type};
 use crate::schema::{self, Invalid};
 
@@ -79,6 +80,12 @@ pub struct Upstream {
     pub tls: Option<UpstreamTls>,
     /// Health checks.
     pub checks: Option<Checks>,
+    /// Bounds of what its endpoints are asked at once. Beyond APISIX.
+    pub limits: Option<UpstreamLimits>,
+    /// When an endpoint that fails is left out for a while. Beyond APISIX.
+    pub outlier_detection: Option<OutlierDetection>,
+    /// How many requests may be asked again at once. Beyond APISIX.
+    pub retry_budget: Option<RetryBudget>,
     /// When it was made, in seconds since 1970.
     pub create_time: Option<i64>,
     /// When it was last changed, in seconds since 1970.
@@ -277,10 +284,31 @@ pub(super) fn settle(upstream: &mut Upstream) -> Result<(), Invalid> {
     if upstream.balance == Balance::Chash {
         check_hash_key(upstream)?;
     }
+    check_limits(upstream)?;
     if let Some(nodes) = &mut upstream.nodes {
         nodes.settle(upstream.scheme)?;
     }
     Ok(())
+}
+
+/// A connection of HTTP/2 carries many requests, and each worker needs one of its own.
+fn check_limits(upstream: &Upstream) -> Result<(), Invalid> {
+    let Some(limits) = &upstream.limits else { return Ok(()) };
+    let per_endpoint = limits.per_endpoint.unwrap_or_default();
+    let is_http2 = upstream.http_version == Some(HttpVersion::V2)
+        || matches!(upstream.scheme, Scheme::Grpc | Scheme::Grpcs);
+    let refuse = |path: &str| {
+        let message = "`max_connections` bounds connections of HTTP/1.1; use `max_requests` with HTTP/2";
+        Err(Invalid::at(path, message))
+    };
+    match (limits.max_connections, per_endpoint.max_connections) {
+        (Some(_), _) if is_http2 => refuse("limits.max_connections"),
+        (_, Some(_)) if is_http2 => refuse("limits.per_endpoint.max_connections"),
+        (None, None) if limits.max_requests.is_none() && per_endpoint.max_requests.is_none() => {
+            Err(Invalid::at("limits.per_endpoint", "needs `max_requests` or `max_connections`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_hash_key(upstream: &Upstream) -> Result<(), Invalid> {

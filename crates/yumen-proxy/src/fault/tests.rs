@@ -30,6 +30,10 @@ fn every_fault_has_the_status_its_side_calls_for() {
     check(Kind::UnexpectedUpgrade, Side::Upstream, 502);
     check(Kind::UpstreamHead(HeadError::TooLarge), Side::Upstream, 502);
     check(Kind::NoEndpoint, Side::Local, 503);
+    check(Kind::Overloaded, Side::Local, 503);
+    check(Kind::UpstreamFull, Side::Local, 503);
+    check(Kind::UpstreamQueue, Side::Local, 503);
+    check(Kind::Deadline, Side::Client, 504);
     check(Kind::Exhausted, Side::Local, 503);
     check(Kind::Unavailable, Side::Local, 503);
     check(Kind::ConnectTimeout, Side::Upstream, 504);

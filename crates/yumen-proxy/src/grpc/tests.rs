@@ -66,7 +66,7 @@ fn refusals_tell_a_status_and_why() {
     check(Response::status(418), None, "2", "");
     check(Response::status(400).body("100 %, na\u{ef}ve"), None, "13", "Bad Request");
     check(Response::message(429, "50%\n"), None, "14", "50%25%0A");
-    check(Response::status(504), Some(Kind::Deadline), "4", "the client's deadline has passed");
+    check(Response::status(504), Some(Kind::Deadline), "4", "the deadline of the request has passed");
     check(Response::status(502), Some(Kind::Connect), "14", "the upstream could not be reached");
     let kept = refusal(Response::status(429).field("Retry-After", "1"), None);
     assert!(told(&kept).contains(&("retry-after".to_owned(), "1".to_owned())));

@@ -265,6 +265,7 @@ pub(crate) fn set_deadline(conn: &mut Connection, head: &RequestHead) {
     let deadline = conn.worker.timers.timer();
     deadline.set(timeout_ms);
     conn.stream.set_deadline(deadline);
+    conn.timer.cap(clock::now().mono_ms() + timeout_ms);
 }
 
 /// Takes what has come of the body together with the head. A body that is whole then has a length.

@@ -97,6 +97,7 @@ fn endpoint(addr: SocketAddr, health: Option<Arc<Health>>) -> Endpoint {
         priority: 0,
         state: Arc::new(EndpointState::new()),
         health,
+        outlier: None,
     }
 }
 
@@ -113,9 +114,10 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
         pass_host: PassHost::Pass,
         retries: 0,
         retry_timeout_ms: 0,
-        timeouts: Timeouts { connect_ms: 1000, send_ms: 1000, read_ms: 1000 },
+        timeouts: Timeouts { connect_ms: 1000, send_ms: 1000, read_ms: 1000, total_ms: 0 },
         keepalive: Keepalive { size: 1, idle_timeout_ms: 5000, requests: 1 },
         tls: Arc::default(),
+        protection: None,
         checks: checks.map(Arc::new),
         unresolved: Box::default(),
         tls_cache: std::sync::OnceLock::new(),

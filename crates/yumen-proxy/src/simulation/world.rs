@@ -5,18 +5,21 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use tokio::sync::watch;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Client, Registry};
+use yumen_snapshot::protection::Tally;
 use yumen_snapshot::upstream::{Keepalive, Timeouts};
-use yumen_snapshot::{Compiler, Defaults, Env, Publisher, Snapshot};
+use yumen_snapshot::{Compiler, Defaults, Env, Publisher, Snapshot, Upstream};
 
 use super::client::{self, Habits};
 use super::endpoint::{Endpoint, Manners};
 use super::ledger::Ledger;
 use super::net::{End, Net, Weather};
 use super::scheduler::{Random, Scheduler};
+use crate::pace::Rate;
 use super::{http2, http2_endpoint};
 use crate::settings::Settings;
 use crate::stream::Tcp;
@@ -195,6 +198,44 @@ impl World {
         if kept > most {
             self.ledger.broken(format!("{kept} connections kept, {most} allowed"));
         }
+        for (_, upstream) in self.snapshot.upstreams() {
+            self.check_bounds(upstream);
+        }
+    }
+
+    fn check_bounds(&self, upstream: &Upstream) {
+        let Some(protection) = &upstream.protection else { return };
+        let Some(limits) = protection.limits else { return };
+        let gate = &protection.gate;
+        let all = [(&gate.requests, limits.all.requests), (&gate.connections, limits.all.connections)];
+        let each = protection.endpoints.iter().flat_map(|tally| {
+            [(&tally.requests, limits.each.requests), (&tally.connections, limits.each.connections)]
+        });
+        for (count, most) in all.into_iter().chain(each) {
+            let count = count.load(Relaxed);
+            if count > most {
+                self.ledger.broken(format!("{count} at a time, {most} allowed"));
+            }
+        }
+    }
+
+    /// Nothing is counted that is over, but for connections that are kept.
+    fn check_counts(&self, upstream: &Upstream, kept: usize) {
+        let Some(protection) = &upstream.protection else { return };
+        let gate = &protection.gate;
+        let sum = |read: fn(&Tally) -> &AtomicU32| -> u32 {
+            protection.endpoints.iter().map(|tally| read(tally).load(Relaxed)).sum()
+        };
+        let left = [
+            gate.requests.load(Relaxed),
+            gate.retries.load(Relaxed),
+            gate.waiting() as u32,
+            sum(|tally| &tally.requests),
+            gate.connections.load(Relaxed).abs_diff(sum(|tally| &tally.connections)),
+        ];
+        if left != [0; 5] || gate.connections.load(Relaxed) as usize > kept {
+            self.ledger.broken(format!("still counted: {left:?}, {gate:?}"));
+        }
     }
 
     fn check_end(&self) {
@@ -214,8 +255,9 @@ impl World {
             self.ledger.broken(format!("{open} connections are counted as open"));
         }
         for (_, upstream) in self.snapshot.upstreams() {
+            self.check_counts(upstream, kept);
             for endpoint in &upstream.endpoints {
-                let active = endpoint.state.active.load(std::sync::atomic::Ordering::Relaxed);
+                let active = endpoint.state.active.load(Relaxed);
                 if active != 0 {
                     self.ledger.broken(format!("{active} exchanges counted at {}", endpoint.addr));
                 }
@@ -344,13 +386,40 @@ fn settings(random: &Random, calm: bool) -> Settings {
         idle_timeout_ms: timeout(),
         send_timeout_ms: timeout(),
         body_bytes_max: random.one(&[0, 0, 100_000]),
+        body_rate: Rate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
+        answer_rate: Rate { bytes_per_s: random.one(&[0, 0, 1000]), window_ms: 1000 },
         ..Settings::default()
     }
 }
 
+/// Bounds of the upstream. In calm worlds there is room for all to wait, and so nobody is refused.
+fn protection(random: &Random, calm: bool) -> String {
+    if random.percent(40) {
+        return String::new();
+    }
+    let bound = || 1 + random.below(3);
+    let limits = match random.below(4) {
+        0 => format!("max_requests: {}", bound()),
+        1 => format!("max_connections: {}", bound()),
+        2 => format!("per_endpoint: {{max_requests: {}, max_connections: {}}}", bound(), bound()),
+        _ => format!("max_requests: {}, max_connections: {}", bound(), bound()),
+    };
+    let waits = match calm {
+        true => "max_pending: 100, pending_timeout: 1000".to_owned(),
+        false => format!("max_pending: {}, pending_timeout: {}", random.below(4), random.one(&[1, 5])),
+    };
+    let outliers = random.one(&[
+        "",
+        "outlier_detection: {consecutive_5xx: 2, base_ejection_time: 0.5, interval: 1}, ",
+        "outlier_detection: {consecutive_gateway_failures: 1, max_ejected_percent: 100}, ",
+    ]);
+    let budget = random.one(&["", "retry_budget: {percent: 10, min_concurrency: 1}, "]);
+    format!("limits: {{{limits}, {waits}}}, {outliers}{budget}")
+}
+
 fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     let timeout = || if calm { 60_000 } else { random.one(&[200, 2_000, 60_000]) };
-    let timeouts = Timeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout() };
+    let timeouts = Timeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout(), total_ms: 0 };
     let keepalive = Keepalive {
         size: random.below(5) as u32,
         idle_timeout_ms: random.one(&[300, 60_000]),
@@ -364,9 +433,16 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     let reads_bodies = random.percent(20);
     let picky = "- {id: 2, uri: /*, priority: 1, vars: [[post_arg_none, \"==\", x]], upstream: {nodes: {\"10.1.0.9:9\": 1}}}\n";
     let picky = if reads_bodies { picky } else { "" };
+    let protection = protection(random, calm);
+    // A route's own bounds of an attempt hide those of the weather, so most have none.
+    let total = if calm {
+        ""
+    } else {
+        random.one(&["", "", "", "timeout: {connect: 2, send: 2, read: 2, total: 3}, "])
+    };
     let version = if http2.endpoints { "http_version: '2', " } else { "" };
     let document = format!(
-        "routes:\n- {{id: 1, uri: /*, upstream: {{{version}type: {balancer}, retries: {retries}, \
+        "routes:\n- {{id: 1, uri: /*, {total}upstream: {{{version}type: {balancer}, retries: {retries}, {protection}\
          retry_timeout: {late}, nodes: {{{}}}}}}}\n{picky}",
         nodes.join(", ")
     );

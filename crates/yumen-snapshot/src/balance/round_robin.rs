@@ -68,7 +68,7 @@ impl RoundRobin {
         let group = |priority| Group { priority, turns: schedule(endpoints, priority) };
         RoundRobin {
             groups: priorities.into_iter().map(group).collect(),
-            is_unchecked: endpoints.iter().all(|endpoint| endpoint.health.is_none()),
+            is_unchecked: endpoints.iter().all(|one| one.health.is_none() && one.outlier.is_none()),
             state,
         }
     }

@@ -21,6 +21,7 @@ fn endpoints(of: &[(u32, i32, bool)]) -> Box<[Endpoint]> {
             priority: *priority,
             state: Arc::new(EndpointState::new()),
             health: of.iter().any(|(_, _, up)| !up).then(|| Arc::new(health)),
+            outlier: None,
         }
     };
     of.iter().enumerate().map(endpoint).collect()
@@ -38,11 +39,12 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
         pass_host: PassHost::Pass,
         retries: 0,
         retry_timeout_ms: 0,
-        timeouts: Timeouts { connect_ms: 1, send_ms: 1, read_ms: 1 },
+        timeouts: Timeouts { connect_ms: 1, send_ms: 1, read_ms: 1, total_ms: 0 },
         stream_idle_ms: None,
         proxy_protocol: None,
         keepalive: Keepalive { size: 1, idle_timeout_ms: 1, requests: 1 },
         tls: Arc::default(),
+        protection: None,
         checks: None,
         unresolved: Box::default(),
         tls_cache: Default::default(),

@@ -28,6 +28,7 @@ pub(super) fn timeouts(written: &config::Timeout) -> Timeouts {
         connect_ms: millis(written.connect).max(1),
         send_ms: millis(written.send).max(1),
         read_ms: millis(written.read).max(1),
+        total_ms: written.total.map_or(0, |seconds| millis(seconds).max(1)),
     }
 }
 
@@ -225,9 +226,11 @@ impl Compiler {
         let origin: Arc<str> = owner.to_string().into();
         let checks = written.checks.as_ref().map(|written| Arc::new(checks(written)));
         let named = Naming::new(scheme, &tls, checks.as_deref());
-        let endpoints: Box<[Endpoint]> =
+        let mut endpoints: Box<[Endpoint]> =
             nodes.0.iter().flat_map(|node| self.endpoints_of(node, &named)).collect();
+        let protection = self.protection(written, &origin, &mut endpoints);
         Ok(Upstream {
+            protection,
             balancer: self.balancer(written, &origin, &endpoints),
             origin,
             scheme,
@@ -348,6 +351,7 @@ impl Compiler {
                 priority: node.priority,
                 state: self.carry.keep(&state, EndpointState::new),
                 health,
+                outlier: None,
             }
         };
         addresses.into_iter().map(endpoint).collect()

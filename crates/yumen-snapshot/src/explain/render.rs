@@ -169,8 +169,9 @@ fn fmt_endpoints(endpoints: &[EndpointView], next: Option<&str>, f: &mut Formatt
         };
         let next = if next == Some(&endpoint.address) { " <- next" } else { "" };
         let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
+        let ejected = if endpoint.ejected == Some(true) { ", left out for its failures" } else { "" };
         let (address, weight) = (&endpoint.address, endpoint.weight);
-        writeln!(f, "  {address} weight {weight}{health}{rotation}{next}")?;
+        writeln!(f, "  {address} weight {weight}{health}{ejected}{rotation}{next}")?;
     }
     Ok(())
 }

@@ -35,6 +35,8 @@ mod node;
 mod observe;
 mod operators;
 mod plugins;
+mod protection;
+mod protection_node;
 mod proxying;
 mod routing;
 mod soak;

@@ -1,0 +1,170 @@
+//! `adaptive-concurrency`: as many exchanges at a time as the upstream bears without getting slower, found
+//! by measuring. Those above are refused.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::{Configure, Exchange, Foreseen, Outcome, Phases, Plugin, Response, Setup, Step};
+
+mod limiter;
+mod metrics;
+
+use limiter::{Guard, Limiter, Rules, Sample};
+pub use metrics::{Limiters, example, metrics};
+
+/// Settings of `adaptive-concurrency`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Never fewer exchanges at a time; so many while the upstream's own latency is measured.
+    #[serde(default = "min_concurrency")]
+    #[schemars(range(min = 1, max = 1000000))]
+    min_concurrency: u32,
+    /// Never more exchanges at a time.
+    #[serde(default = "max_concurrency")]
+    #[schemars(range(min = 1, max = 1000000))]
+    max_concurrency: u32,
+    /// So many at first.
+    #[serde(default = "initial_concurrency")]
+    #[schemars(range(min = 1, max = 1000000))]
+    initial_concurrency: u32,
+    /// How much slower than its own latency the upstream may be before it gets less, in percent.
+    #[serde(default = "tolerance_percent")]
+    #[schemars(range(min = 0, max = 1000))]
+    tolerance_percent: u32,
+    /// Over what time latency is looked at, in seconds.
+    #[serde(default = "window")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    window: f64,
+    /// How often the upstream's own latency is measured again, in seconds; each time up to a tenth earlier or
+    /// later, so that nodes do not all do it at once.
+    #[serde(default = "measure_interval")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    measure_interval: f64,
+    /// Over how many exchanges it is measured.
+    #[serde(default = "measure_requests")]
+    #[schemars(range(min = 1, max = 100000))]
+    measure_requests: u32,
+    /// Status of the refusal.
+    #[serde(default = "rejected_code")]
+    #[schemars(range(min = 200, max = 599))]
+    rejected_code: u16,
+    /// What a refused client is told.
+    #[serde(default = "rejected_msg")]
+    #[schemars(length(min = 1))]
+    rejected_msg: String,
+}
+
+fn min_concurrency() -> u32 {
+    3
+}
+
+fn max_concurrency() -> u32 {
+    1000
+}
+
+fn initial_concurrency() -> u32 {
+    20
+}
+
+fn tolerance_percent() -> u32 {
+    25
+}
+
+fn window() -> f64 {
+    0.1
+}
+
+fn measure_interval() -> f64 {
+    60.0
+}
+
+fn measure_requests() -> u32 {
+    50
+}
+
+fn rejected_code() -> u16 {
+    503
+}
+
+fn rejected_msg() -> String {
+    "the upstream is at its concurrency limit".to_owned()
+}
+
+/// The plugin.
+pub(crate) struct AdaptiveConcurrency {
+    limiter: Arc<Limiter>,
+    rejected: Response,
+    _shown: Arc<Limiters>,
+}
+
+impl Configure for AdaptiveConcurrency {
+    const NAME: &'static str = "adaptive-concurrency";
+    const PRIORITY: i32 = 1001;
+    type Config = Config;
+
+    fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        if config.min_concurrency > config.max_concurrency {
+            let message = "`min_concurrency` is larger than `max_concurrency`";
+            return Err(Invalid::at("min_concurrency", message));
+        }
+        let micros = |seconds: f64| ((seconds * 1e6).ceil() as u64).max(1);
+        let rules = Rules {
+            min: config.min_concurrency,
+            max: config.max_concurrency,
+            first: config.initial_concurrency.clamp(config.min_concurrency, config.max_concurrency),
+            tolerance: 1.0 + f64::from(config.tolerance_percent) / 100.0,
+            window_us: micros(config.window),
+            measure_interval_us: micros(config.measure_interval),
+            measure_requests: config.measure_requests,
+        };
+        let name = format!("adaptive-concurrency {} {rules:?}", setup.owner);
+        let limiter = setup.carry.keep(&name, || Limiter::new(rules));
+        let shown = metrics(setup.carry);
+        shown.show(setup.owner, &limiter);
+        let rejected =
+            Response::error_msg(config.rejected_code, &config.rejected_msg).field("Retry-After", "1");
+        Ok(AdaptiveConcurrency { limiter, rejected, _shown: shown })
+    }
+}
+
+impl Plugin for AdaptiveConcurrency {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS | Phases::LOG
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        match Guard::enter(&self.limiter) {
+            Some(guard) => {
+                ex.leave(guard);
+                Step::Continue
+            }
+            None => Step::Respond(self.rejected.clone()),
+        }
+    }
+
+    fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+        let Some(guard) = ex.note::<Guard>().filter(|guard| guard.is_of(&self.limiter)) else { return };
+        let is_overload = outcome.attempts > 0
+            && (!outcome.fault.is_empty() || matches!(outcome.upstream_status, Some(503 | 504)));
+        let sample = match outcome.upstream_us {
+            _ if is_overload => Sample::Overload,
+            Some(upstream_us) => Sample::Took(upstream_us),
+            // Nobody was asked.
+            None => return,
+        };
+        self.limiter.finished(guard, sample, ex.host.clock().mono_us, ex.host.random());
+    }
+
+    fn foresee(&self, _phase: Phases, _ex: &mut Exchange<'_>) -> Foreseen {
+        let (running, limit) = (self.limiter.running(), self.limiter.limit());
+        if running >= limit {
+            return Foreseen::Respond(self.rejected.clone());
+        }
+        Foreseen::Says(format!("{running} of {limit} exchanges under way").into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

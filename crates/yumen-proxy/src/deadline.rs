@@ -1,0 +1,54 @@
+//! When an exchange must be over: who says so, and what becomes of waits that would go beyond.
+//!
+//! A deadline caps the connection's one timer, so every wait of the exchange ends with it and none has to
+//! know of it.
+
+use yumen_plugin::Exchange;
+
+use crate::clock;
+use crate::connection::Connection;
+use crate::fault::{Fault, Kind};
+
+/// Settles on the earliest deadline of those there are: the route's, the client's, a plugin's. A request
+/// that is too late already is not worth asking anybody.
+#[cold]
+pub(crate) fn begin(conn: &mut Connection, ex: &mut Exchange<'_>, total_ms: u64) -> Result<(), Fault> {
+    let of_route = (total_ms != 0).then(|| ex.now.mono_ms() + total_ms);
+    let of_plugin = (ex.deadline_ms != 0).then_some(ex.deadline_ms);
+    let all = [of_route, of_plugin, conn.timer.cap_ms()];
+    let Some(deadline_ms) = all.into_iter().flatten().min() else { return Ok(()) };
+    ex.deadline_ms = deadline_ms;
+    conn.timer.cap(deadline_ms);
+    check(conn)
+}
+
+/// Whether there is time left.
+pub(crate) fn check(conn: &Connection) -> Result<(), Fault> {
+    if is_over(conn) { Err(Fault { kind: Kind::Deadline, unsent: true }) } else { Ok(()) }
+}
+
+fn is_over(conn: &Connection) -> bool {
+    conn.timer.cap_ms().is_some_and(|cap_ms| clock::now().mono_ms() >= cap_ms)
+}
+
+/// Lifts the deadline, so that what is still to be said can be; a wait it cut short is its own fault then.
+#[cold]
+pub(crate) fn end(conn: &mut Connection, fault: Fault) -> Fault {
+    let was_cut = is_over(conn)
+        && matches!(
+            fault.kind,
+            Kind::ClientTimeout
+                | Kind::ConnectTimeout
+                | Kind::SendTimeout
+                | Kind::ReadTimeout
+                | Kind::ClientStalled
+                | Kind::UpstreamQueue
+        );
+    conn.timer.uncap();
+    if was_cut { Fault { kind: Kind::Deadline, unsent: fault.unsent } } else { fault }
+}
+
+/// What is left, in milliseconds; at least one.
+pub(crate) fn left_ms(ex: &Exchange<'_>) -> u64 {
+    ex.deadline_ms.saturating_sub(clock::now().mono_ms()).max(1)
+}

@@ -1,0 +1,56 @@
+//! The slowest a client may send or take: so many bytes in each window of time that it is waited for.
+//!
+//! Knows no sockets; whoever waits asks whenever it is woken.
+
+/// A rate that must be kept up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rate {
+    /// Bytes in a second; 0 asks for nothing.
+    pub bytes_per_s: u64,
+    /// Over which it is measured, in milliseconds.
+    pub window_ms: u64,
+}
+
+impl Rate {
+    /// Whether it asks for anything.
+    pub(crate) fn is_set(self) -> bool {
+        self.bytes_per_s != 0
+    }
+}
+
+/// What a client did since the window began.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pace {
+    /// When the window began; 0 is not at all, since nobody waits.
+    since_ms: u64,
+    /// What had been moved by then.
+    bytes: u64,
+}
+
+impl Pace {
+    /// Somebody else is waited for: the client is not to blame for this time.
+    pub(crate) fn rest(&mut self) {
+        self.since_ms = 0;
+    }
+
+    /// How long the window goes on, in milliseconds; `None` where too little was moved in it. `bytes` is
+    /// what was moved in all.
+    pub(crate) fn judge(&mut self, rate: Rate, bytes: u64, now_ms: u64) -> Option<u64> {
+        if self.since_ms == 0 {
+            *self = Pace { since_ms: now_ms, bytes };
+        }
+        let elapsed_ms = now_ms.saturating_sub(self.since_ms);
+        if elapsed_ms < rate.window_ms {
+            return Some(rate.window_ms - elapsed_ms);
+        }
+        let least = u128::from(rate.bytes_per_s) * u128::from(rate.window_ms) / 1000;
+        if u128::from(bytes.saturating_sub(self.bytes)) < least {
+            return None;
+        }
+        *self = Pace { since_ms: now_ms, bytes };
+        Some(rate.window_ms.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

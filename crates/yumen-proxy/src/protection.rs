@@ -1,0 +1,165 @@
+//! What is known of upstreams that are protected, as metrics and for operators to read. Changes nothing but
+//! that endpoints come back whose time is over.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde::Serialize;
+use tokio::sync::watch;
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_snapshot::{Protection, Snapshot, Upstream};
+
+use crate::clock;
+
+/// Upstreams that metrics tell of; those beyond are left out.
+const UPSTREAMS_MAX: usize = 1000;
+
+/// An endpoint that is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ejected {
+    /// Where its upstream is written, as `upstreams/1`.
+    pub upstream: Arc<str>,
+    /// Its address.
+    pub endpoint: String,
+    /// When it comes back, in milliseconds from now.
+    pub returns_in_ms: u64,
+}
+
+/// The endpoints that are left out for now.
+pub fn ejected(snapshot: &Snapshot) -> Vec<Ejected> {
+    let now_ms = clock::exact().mono_ms();
+    let of_upstream = |upstream: &Arc<Upstream>| {
+        upstream.revive(now_ms);
+        let all = upstream.endpoints.iter().filter_map(|endpoint| {
+            let until_ms = endpoint.outlier.as_ref()?.ejection.until_ms()?;
+            Some(Ejected {
+                upstream: upstream.origin.clone(),
+                endpoint: endpoint.addr.to_string(),
+                returns_in_ms: until_ms.saturating_sub(now_ms),
+            })
+        });
+        all.collect::<Vec<_>>()
+    };
+    snapshot.upstreams().flat_map(|(_, upstream)| of_upstream(upstream)).take(UPSTREAMS_MAX).collect()
+}
+
+/// What protected upstreams count, from the newest snapshot.
+pub struct ProtectionMetrics(pub watch::Receiver<Arc<Snapshot>>);
+
+type Read = fn(&Protection) -> f64;
+
+/// Families with a series per upstream.
+const BY_UPSTREAM: [(&str, &str, MetricKind, Read); 4] = [
+    (
+        "yumen_upstream_requests",
+        "Requests under way to an upstream with limits or a retry budget.",
+        MetricKind::Gauge,
+        |all| f64::from(all.gate.requests.load(Relaxed)),
+    ),
+    (
+        "yumen_upstream_connections",
+        "Connections open to an upstream that bounds them.",
+        MetricKind::Gauge,
+        |all| f64::from(all.gate.connections.load(Relaxed)),
+    ),
+    ("yumen_upstream_pending", "Requests that wait for room at an upstream.", MetricKind::Gauge, |all| {
+        all.gate.waiting() as f64
+    }),
+    (
+        "yumen_upstream_queued_total",
+        "Requests that had to wait for room at an upstream.",
+        MetricKind::Counter,
+        |all| all.gate.queued.load(Relaxed) as f64,
+    ),
+];
+
+const REFUSALS: [(&str, Read); 3] = [
+    ("full", |all| all.gate.refused_full.load(Relaxed) as f64),
+    ("waited", |all| all.gate.refused_late.load(Relaxed) as f64),
+    ("retry_budget", |all| all.gate.retries_refused.load(Relaxed) as f64),
+];
+
+impl Gather for ProtectionMetrics {
+    fn gather(&self, out: &mut Vec<Family>) {
+        let snapshot = self.0.borrow().clone();
+        let of = |(_, upstream): (_, &Arc<Upstream>)| {
+            let upstream = upstream.clone();
+            upstream.protection.is_some().then_some(upstream)
+        };
+        let all: Vec<Arc<Upstream>> = snapshot.upstreams().filter_map(of).take(UPSTREAMS_MAX).collect();
+        gather(&all, out);
+    }
+}
+
+/// The families with a series each, so that a reference can tell labels.
+pub fn example() -> Vec<Family> {
+    let mut families = Vec::new();
+    gather(&[], &mut families);
+    for family in &mut families {
+        let second = match &*family.name {
+            "yumen_upstream_refused_total" => Some("reason"),
+            name => name.starts_with("yumen_endpoint_").then_some("endpoint"),
+        };
+        let labels = ["upstream"].into_iter().chain(second).map(|label| (label, String::new())).collect();
+        family.samples.push(Sample { labels, value: Value::Number(0.0) });
+    }
+    families
+}
+
+/// The families of these upstreams.
+fn gather(all: &[Arc<Upstream>], out: &mut Vec<Family>) {
+    let protected = || {
+        let protection = |upstream: &'_ Arc<Upstream>| upstream.protection.is_some();
+        all.iter().filter(move |upstream| protection(upstream))
+    };
+    let name = |upstream: &Upstream| upstream.origin.to_string();
+    for (family, help, kind, read) in BY_UPSTREAM {
+        let sample = |upstream: &Arc<Upstream>| {
+            let value = Value::Number(read(upstream.protection.as_ref()?));
+            Some(Sample { labels: vec![("upstream", name(upstream))], value })
+        };
+        out.push(family_of(family, help, kind, protected().filter_map(sample).collect()));
+    }
+    let refused = protected().flat_map(|upstream| {
+        let sample = move |(reason, read): (&str, Read)| {
+            let value = Value::Number(read(upstream.protection.as_ref()?));
+            Some(Sample { labels: vec![("upstream", name(upstream)), ("reason", reason.to_owned())], value })
+        };
+        REFUSALS.into_iter().filter_map(sample)
+    });
+    out.push(family_of(
+        "yumen_upstream_refused_total",
+        "Requests and retries that a protected upstream had no room for.",
+        MetricKind::Counter,
+        refused.collect(),
+    ));
+    gather_endpoints(all, out);
+}
+
+fn gather_endpoints(all: &[Arc<Upstream>], out: &mut Vec<Family>) {
+    let now_ms = clock::exact().mono_ms();
+    let (mut ejected, mut ejections) = (Vec::new(), Vec::new());
+    for upstream in all {
+        upstream.revive(now_ms);
+        for endpoint in &upstream.endpoints {
+            let Some(tally) = &endpoint.outlier else { continue };
+            let sample = |value: f64| Sample {
+                labels: vec![
+                    ("upstream", upstream.origin.to_string()),
+                    ("endpoint", endpoint.addr.to_string()),
+                ],
+                value: Value::Number(value),
+            };
+            ejected.push(sample(f64::from(u8::from(tally.ejection.is_ejected()))));
+            ejections.push(sample(tally.ejection.total() as f64));
+        }
+    }
+    let help = "Whether an endpoint is left out for its failures: 1, or 0.";
+    out.push(family_of("yumen_endpoint_ejected", help, MetricKind::Gauge, ejected));
+    let help = "Times an endpoint was left out for its failures.";
+    out.push(family_of("yumen_endpoint_ejections_total", help, MetricKind::Counter, ejections));
+}
+
+fn family_of(name: &'static str, help: &'static str, kind: MetricKind, samples: Vec<Sample>) -> Family {
+    Family { name: name.into(), help: help.into(), kind, samples }
+}

@@ -1,0 +1,209 @@
+//! What keeps an upstream from being asked more than it can bear: bounds with a queue, endpoints left out
+//! for a while, a budget of retries.
+//!
+//! Counts over all workers and outlives snapshots; knows no sockets and reads no clock.
+
+mod gate;
+mod outlier;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use yumen_plugin::Exchange;
+
+pub use gate::{Gate, Permit, Place, Tally, Ticket};
+pub use outlier::{Ejection, Failure, News, OutlierRules, OutlierState, SuccessRate};
+
+use crate::upstream::{Tried, Upstream};
+
+/// Stands for no bound.
+pub const UNBOUNDED: u32 = u32::MAX;
+
+/// Bounds of what is asked at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Requests under way.
+    pub requests: u32,
+    /// Open connections.
+    pub connections: u32,
+}
+
+impl Bounds {
+    /// No bounds.
+    pub const NONE: Bounds = Bounds { requests: UNBOUNDED, connections: UNBOUNDED };
+}
+
+/// Bounds of an upstream and what happens beyond them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Of all endpoints together.
+    pub all: Bounds,
+    /// Of each.
+    pub each: Bounds,
+    /// The most requests that wait.
+    pub pending_max: u32,
+    /// How long one waits at most, in milliseconds.
+    pub pending_timeout_ms: u64,
+}
+
+/// How many retries may be under way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetryBudget {
+    /// As a share of the requests under way.
+    pub share: f64,
+    /// However few requests there are.
+    pub min: u32,
+}
+
+impl RetryBudget {
+    fn allowed(&self, requests: u32) -> u32 {
+        ((f64::from(requests) * self.share) as u32).max(self.min)
+    }
+}
+
+/// The protection of one upstream.
+#[derive(Debug)]
+pub struct Protection {
+    /// Bounds, if it has any.
+    pub limits: Option<Limits>,
+    /// When endpoints are left out, if they are.
+    pub outliers: Option<OutlierRules>,
+    /// How many retries there may be, if that is bounded.
+    pub budget: Option<RetryBudget>,
+    /// What is counted.
+    pub gate: Arc<Gate>,
+    /// What is counted of each endpoint, in their order.
+    pub endpoints: Box<[Arc<Tally>]>,
+}
+
+/// A request that was let in.
+#[derive(Debug, PartialEq)]
+pub struct Admission {
+    /// The endpoint it goes to.
+    pub index: usize,
+    /// Leave to open a connection, where they are bounded and none idles.
+    pub permit: Option<Permit>,
+}
+
+impl Protection {
+    /// Whether requests under way are counted.
+    pub fn counts_requests(&self) -> bool {
+        self.limits.is_some() || self.budget.is_some()
+    }
+
+    fn bounds_connections(&self) -> bool {
+        self.limits
+            .is_some_and(|limits| limits.all.connections != UNBOUNDED || limits.each.connections != UNBOUNDED)
+    }
+
+    /// Whether no connection may be opened to any endpoint.
+    pub fn is_out_of_connections(&self) -> bool {
+        self.limits.is_some_and(|limits| self.gate.connections.load(Relaxed) >= limits.all.connections)
+    }
+
+    /// Leave to open one more connection to an endpoint; `Ok(None)` where they are not bounded.
+    pub fn connect(&self, index: usize) -> Result<Option<Permit>, Full> {
+        let Some(limits) = self.limits.filter(|_| self.bounds_connections()) else { return Ok(None) };
+        let most = (limits.all.connections, limits.each.connections);
+        Permit::get(&self.gate, &self.endpoints[index], most).map(Some).ok_or(Full)
+    }
+}
+
+/// There is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl Upstream {
+    /// Picks an endpoint that has room and takes a place there; `Ok(None)` where there is none to pick.
+    /// `idles` tells whether a connection to an endpoint waits to be used again.
+    pub fn admit(
+        &self,
+        protection: &Protection,
+        ex: &Exchange<'_>,
+        tried: &Tried,
+        place: &mut Option<Place>,
+        idles: impl Fn(usize) -> bool,
+    ) -> Result<Option<Admission>, Full> {
+        let has_come = place.is_none();
+        if has_come && protection.counts_requests() {
+            let most = protection.limits.map_or(UNBOUNDED, |limits| limits.all.requests);
+            *place = Some(Place::get(&protection.gate, most, ex.host.worker()).ok_or(Full)?);
+        }
+        let admitted = self.admit_at_endpoint(protection, ex, tried, place, idles);
+        if has_come && admitted == Err(Full) {
+            // Whoever is called now would find no room either.
+            place.take().into_iter().for_each(Place::give_back_quietly);
+        }
+        admitted
+    }
+
+    fn admit_at_endpoint(
+        &self,
+        protection: &Protection,
+        ex: &Exchange<'_>,
+        tried: &Tried,
+        place: &mut Option<Place>,
+        idles: impl Fn(usize) -> bool,
+    ) -> Result<Option<Admission>, Full> {
+        let mut passed = *tried;
+        for _ in 0..self.endpoints.len() {
+            let Some(index) = self.pick(ex, &passed) else { break };
+            let (Some(limits), Some(place)) = (protection.limits, place.as_mut()) else {
+                return Ok(Some(Admission { index, permit: None }));
+            };
+            passed.push(index);
+            if !place.move_to(&protection.endpoints[index], limits.each.requests) {
+                continue;
+            }
+            if idles(index) {
+                return Ok(Some(Admission { index, permit: None }));
+            }
+            if let Ok(permit) = protection.connect(index) {
+                return Ok(Some(Admission { index, permit }));
+            }
+            place.leave_endpoint();
+        }
+        if passed.count() > tried.count() { Err(Full) } else { Ok(None) }
+    }
+
+    /// Lets endpoints back in whose time is over; to be asked before one is picked or shown.
+    pub fn revive(&self, now_ms: u64) {
+        if let Some(protection) = &self.protection {
+            protection.revive(now_ms);
+        }
+    }
+}
+
+impl Protection {
+    /// Lets endpoints back in whose time is over.
+    pub fn revive(&self, now_ms: u64) {
+        if self.outliers.is_none() || !self.gate.outliers.is_due(now_ms) {
+            return;
+        }
+        self.gate.outliers.revive(&self.endpoints, now_ms);
+    }
+
+    /// Notes how an attempt ended; says where that changed something for the endpoint.
+    pub fn observe(&self, index: usize, failure: Failure, now_ms: u64) -> Option<News> {
+        let rules = self.outliers.as_ref()?;
+        self.gate.outliers.observe(rules, &self.endpoints, index, failure, now_ms)
+    }
+
+    /// How many endpoints are left out.
+    pub fn ejected(&self) -> usize {
+        self.endpoints.iter().filter(|tally| tally.ejection.is_ejected()).count()
+    }
+
+    /// Whether one more retry is within the budget; it is counted until its place is given back.
+    pub fn may_retry(&self, place: &mut Option<Place>) -> bool {
+        let (Some(budget), Some(place)) = (self.budget, place) else { return true };
+        let allowed = budget.allowed(self.gate.requests.load(Relaxed));
+        let may = place.retry(allowed);
+        if !may {
+            self.gate.retries_refused.fetch_add(1, Relaxed);
+        }
+        may
+    }
+}

@@ -1,0 +1,291 @@
+//! Places at an upstream, counted over all workers, and the queue before them.
+//!
+//! The counts are atomics. The queue is under a lock that is taken only while somebody waits.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::outlier::{Ejection, OutlierState};
+
+/// What is counted of one endpoint of an upstream.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Requests under way.
+    pub requests: AtomicU32,
+    /// Open connections.
+    pub connections: AtomicU32,
+    /// Whether it is left out, and what speaks for it.
+    pub ejection: Ejection,
+}
+
+/// What is counted of an upstream, and who waits for it.
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// Requests under way.
+    pub requests: AtomicU32,
+    /// Open connections.
+    pub connections: AtomicU32,
+    /// Retries under way.
+    pub retries: AtomicU32,
+    /// Requests refused because enough were waiting.
+    pub refused_full: AtomicU64,
+    /// Requests refused because they waited too long.
+    pub refused_late: AtomicU64,
+    /// Retries not made because they were not in the budget.
+    pub retries_refused: AtomicU64,
+    /// Requests that waited.
+    pub queued: AtomicU64,
+    /// What is known of outliers.
+    pub outliers: OutlierState,
+    waiting: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiters: VecDeque<Waiter>,
+    next_id: u64,
+    /// When somebody was last seen.
+    now_ms: u64,
+}
+
+/// One who waits.
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    worker: usize,
+    since_ms: u64,
+    /// After which waiting has gone on for long.
+    patience_ms: u64,
+    is_called: bool,
+    waker: Option<Waker>,
+}
+
+impl Queue {
+    /// Who is next: the first come, unless the first has waited so long that its client may soon be gone.
+    /// Then the last come is: under an overload that lasts, serving in order would serve everybody late.
+    /// A worker's own go first while nobody has waited long, since a connection cannot change workers.
+    fn next(&self, worker: Option<usize>) -> Option<usize> {
+        let mut uncalled = self.waiters.iter().enumerate().filter(|(_, waiter)| !waiter.is_called);
+        let (first, oldest) = uncalled.next()?;
+        if self.now_ms.saturating_sub(oldest.since_ms) > oldest.patience_ms {
+            return Some(uncalled.next_back().map_or(first, |(at, _)| at));
+        }
+        let is_own = |waiter: &Waiter| worker.is_none_or(|worker| waiter.worker == worker);
+        if is_own(oldest) {
+            return Some(first);
+        }
+        Some(uncalled.find(|(_, waiter)| is_own(waiter)).map_or(first, |(at, _)| at))
+    }
+
+    fn find(&self, id: u64) -> Option<usize> {
+        self.waiters.binary_search_by_key(&id, |waiter| waiter.id).ok()
+    }
+}
+
+impl Gate {
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    /// Joins the queue unless `most` are in it. `patience_ms` is half of how long it will wait.
+    pub fn wait(self: &Arc<Self>, most: u32, worker: usize, now_ms: u64, timeout_ms: u64) -> Option<Ticket> {
+        let mut queue = self.lock();
+        queue.now_ms = queue.now_ms.max(now_ms);
+        if queue.waiters.len() >= most as usize {
+            self.refused_full.fetch_add(1, Relaxed);
+            return None;
+        }
+        let id = queue.next_id;
+        queue.next_id += 1;
+        let patience_ms = timeout_ms / 2;
+        let waiter = Waiter { id, worker, since_ms: now_ms, patience_ms, is_called: false, waker: None };
+        queue.waiters.push_back(waiter);
+        self.waiting.store(queue.waiters.len(), SeqCst);
+        self.queued.fetch_add(1, Relaxed);
+        Some(Ticket { gate: self.clone(), id })
+    }
+
+    /// Whether a connection that `worker` has done with is wanted by another worker more than by its own.
+    pub fn is_wanted_elsewhere(&self, worker: usize) -> bool {
+        if self.waiting() == 0 {
+            return false;
+        }
+        let queue = self.lock();
+        queue.next(Some(worker)).is_some_and(|at| queue.waiters[at].worker != worker)
+    }
+
+    /// Calls the next of those who wait.
+    fn call(&self, worker: Option<usize>) {
+        if self.waiting() == 0 {
+            return;
+        }
+        let mut queue = self.lock();
+        let Some(at) = queue.next(worker) else { return };
+        let waiter = &mut queue.waiters[at];
+        waiter.is_called = true;
+        let waker = waiter.waker.take();
+        drop(queue);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the queue.
+#[derive(Debug)]
+pub struct Ticket {
+    gate: Arc<Gate>,
+    id: u64,
+}
+
+impl Ticket {
+    /// Whether it is one's turn to try; otherwise `waker` is woken when it is. Whoever is alone may always
+    /// try: a place may have come free before there was anybody to call.
+    pub fn is_called(&self, waker: &Waker, now_ms: u64) -> bool {
+        let mut queue = self.gate.lock();
+        queue.now_ms = queue.now_ms.max(now_ms);
+        let is_alone = queue.waiters.len() == 1;
+        let Some(at) = queue.find(self.id) else { return true };
+        let waiter = &mut queue.waiters[at];
+        waiter.waker = Some(waker.clone());
+        std::mem::take(&mut waiter.is_called) || is_alone
+    }
+
+    /// Notes that the wait was in vain.
+    pub fn give_up(self) {
+        self.gate.refused_late.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut queue = self.gate.lock();
+        if let Some(at) = queue.find(self.id) {
+            queue.waiters.remove(at);
+        }
+        self.gate.waiting.store(queue.waiters.len(), SeqCst);
+        drop(queue);
+        // There may be more room than was taken, or a call that was not followed.
+        self.gate.call(None);
+    }
+}
+
+/// A request under way, counted until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    gate: Arc<Gate>,
+    /// Whether nobody is called when it is given back.
+    is_quiet: bool,
+    endpoint: Option<Arc<Tally>>,
+    worker: usize,
+    is_retry: bool,
+}
+
+impl Place {
+    pub(super) fn get(gate: &Arc<Gate>, most: u32, worker: usize) -> Option<Place> {
+        enter(&gate.requests, most).then(|| Place {
+            gate: gate.clone(),
+            is_quiet: false,
+            endpoint: None,
+            worker,
+            is_retry: false,
+        })
+    }
+
+    /// Goes to an endpoint with room, which gives up the one before.
+    pub(super) fn move_to(&mut self, endpoint: &Arc<Tally>, most: u32) -> bool {
+        self.leave_endpoint();
+        let has_room = enter(&endpoint.requests, most);
+        self.endpoint = has_room.then(|| endpoint.clone());
+        has_room
+    }
+
+    pub(super) fn leave_endpoint(&mut self) {
+        if let Some(endpoint) = self.endpoint.take() {
+            endpoint.requests.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Gives the place back without calling anybody.
+    pub(super) fn give_back_quietly(mut self) {
+        self.is_quiet = true;
+    }
+
+    pub(super) fn retry(&mut self, most: u32) -> bool {
+        self.is_retry = self.is_retry || enter(&self.gate.retries, most);
+        self.is_retry
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave_endpoint();
+        if self.is_retry {
+            self.gate.retries.fetch_sub(1, Relaxed);
+        }
+        self.gate.requests.fetch_sub(1, SeqCst);
+        if !self.is_quiet {
+            self.gate.call(Some(self.worker));
+        }
+    }
+}
+
+impl PartialEq for Permit {
+    fn eq(&self, other: &Permit) -> bool {
+        Arc::ptr_eq(&self.gate, &other.gate) && Arc::ptr_eq(&self.endpoint, &other.endpoint)
+    }
+}
+
+/// An open connection, counted until it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    gate: Arc<Gate>,
+    endpoint: Arc<Tally>,
+}
+
+impl Permit {
+    pub(super) fn get(gate: &Arc<Gate>, endpoint: &Arc<Tally>, most: (u32, u32)) -> Option<Permit> {
+        if !enter(&gate.connections, most.0) {
+            return None;
+        }
+        if !enter(&endpoint.connections, most.1) {
+            gate.connections.fetch_sub(1, SeqCst);
+            return None;
+        }
+        Some(Permit { gate: gate.clone(), endpoint: endpoint.clone() })
+    }
+
+    /// Whether the connection should be closed rather than kept by `worker`.
+    pub fn is_wanted_elsewhere(&self, worker: usize) -> bool {
+        self.gate.is_wanted_elsewhere(worker)
+    }
+
+    /// Whether it is of this upstream.
+    pub fn is_of(&self, gate: &Arc<Gate>) -> bool {
+        Arc::ptr_eq(&self.gate, gate)
+    }
+
+    /// Whether somebody waits who could use it.
+    pub fn is_wanted(&self) -> bool {
+        self.gate.waiting() > 0
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.endpoint.connections.fetch_sub(1, SeqCst);
+        self.gate.connections.fetch_sub(1, SeqCst);
+        self.gate.call(None);
+    }
+}
+
+/// Counts one more unless there are `most`.
+fn enter(count: &AtomicU32, most: u32) -> bool {
+    count.fetch_update(SeqCst, SeqCst, |now| (now < most).then_some(now + 1)).is_ok()
+}

@@ -1,0 +1,263 @@
+//! Endpoints that fail while others do not, left out for a while.
+//!
+//! Judged where the failures are seen; nobody watches in between, so an idle upstream costs nothing.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::gate::Tally;
+
+/// When an endpoint is left out, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OutlierRules {
+    /// So many answers of 5xx, or none, in a row; 0 does not look.
+    pub consecutive_5xx: u32,
+    /// So many gateway failures in a row; 0 does not look.
+    pub consecutive_gateway_failures: u32,
+    /// How far success rates may differ.
+    pub success_rate: Option<SuccessRate>,
+    /// How often success rates are compared, in milliseconds.
+    pub interval_ms: u64,
+    /// The first time out, in milliseconds; each further one adds as much.
+    pub base_ejection_ms: u64,
+    /// The longest time out, in milliseconds.
+    pub max_ejection_ms: u64,
+    /// How much of the endpoints may be out.
+    pub max_ejected_percent: u32,
+}
+
+/// How far an endpoint may fall behind the others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SuccessRate {
+    /// Requests in an interval below which an endpoint is not compared.
+    pub requests_min: u32,
+    /// Endpoints compared below which none is left out.
+    pub endpoints_min: u32,
+    /// Standard deviations below the mean.
+    pub deviations: f64,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Well.
+    None,
+    /// With an answer of 5xx that the endpoint itself may have made.
+    Server,
+    /// With no answer, or one that tells that there is none behind: 502, 503, 504.
+    Gateway,
+}
+
+impl Failure {
+    /// What an answer's status tells.
+    pub fn of_status(status: u16) -> Failure {
+        match status {
+            502..=504 => Failure::Gateway,
+            500..=599 => Failure::Server,
+            _ => Failure::None,
+        }
+    }
+}
+
+/// What was decided about an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News {
+    /// Which.
+    pub index: usize,
+    /// Why, in a word for logs.
+    pub reason: &'static str,
+    /// For how long it is left out, in milliseconds.
+    pub for_ms: u64,
+}
+
+/// Whether an endpoint is left out, and what speaks for it.
+#[derive(Debug, Default)]
+pub struct Ejection {
+    is_ejected: AtomicBool,
+    /// When it comes back, in milliseconds of the monotonic clock.
+    until_ms: AtomicU64,
+    /// How often it was left out, less what good conduct took back.
+    times: AtomicU32,
+    /// How often it was left out in all.
+    total: AtomicU64,
+    failures_5xx: AtomicU32,
+    failures_gateway: AtomicU32,
+    /// Of the running interval.
+    requests: AtomicU32,
+    successes: AtomicU32,
+}
+
+impl Ejection {
+    /// Whether it is left out.
+    pub fn is_ejected(&self) -> bool {
+        self.is_ejected.load(Relaxed)
+    }
+
+    /// When it comes back, in milliseconds of the monotonic clock; `None` where it is not out.
+    pub fn until_ms(&self) -> Option<u64> {
+        self.is_ejected().then(|| self.until_ms.load(Relaxed))
+    }
+
+    /// How often it was left out since it is known.
+    pub fn total(&self) -> u64 {
+        self.total.load(Relaxed)
+    }
+
+    fn count(&self, rules: &OutlierRules, failure: Failure) -> Option<&'static str> {
+        self.requests.fetch_add(1, Relaxed);
+        let add = |count: &AtomicU32| count.fetch_add(1, Relaxed) + 1;
+        match failure {
+            Failure::None => {
+                self.successes.fetch_add(1, Relaxed);
+                clear(&self.failures_5xx);
+                clear(&self.failures_gateway);
+                return None;
+            }
+            Failure::Server => clear(&self.failures_gateway),
+            Failure::Gateway if rules.consecutive_gateway_failures > 0 => {
+                if add(&self.failures_gateway) >= rules.consecutive_gateway_failures {
+                    return Some("consecutive gateway failures");
+                }
+            }
+            Failure::Gateway => {}
+        }
+        let is_over = rules.consecutive_5xx > 0 && add(&self.failures_5xx) >= rules.consecutive_5xx;
+        is_over.then_some("consecutive 5xx")
+    }
+
+    fn eject(&self, rules: &OutlierRules, now_ms: u64) -> u64 {
+        let times = self.times.fetch_add(1, Relaxed).saturating_add(1);
+        let for_ms = rules.base_ejection_ms.saturating_mul(u64::from(times)).min(rules.max_ejection_ms);
+        self.until_ms.store(now_ms + for_ms, Relaxed);
+        self.total.fetch_add(1, Relaxed);
+        self.is_ejected.store(true, Relaxed);
+        for_ms
+    }
+
+    /// Back, with a clean slate but for how often it was out.
+    fn let_in(&self) {
+        for count in [&self.failures_5xx, &self.failures_gateway, &self.requests, &self.successes] {
+            clear(count);
+        }
+        self.is_ejected.store(false, Relaxed);
+    }
+}
+
+/// A line that all workers read is only written when it changes.
+fn clear(count: &AtomicU32) {
+    if count.load(Relaxed) != 0 {
+        count.store(0, Relaxed);
+    }
+}
+
+/// What is known of an upstream's outliers as a whole.
+#[derive(Debug, Default)]
+pub struct OutlierState {
+    /// When the next endpoint comes back; 0 is never.
+    due_ms: AtomicU64,
+    /// When the running interval ends; 0 before the first.
+    interval_ends_ms: AtomicU64,
+    /// Held while endpoints are taken out or let in, so that two workers do not take out too many.
+    deciding: Mutex<()>,
+}
+
+impl OutlierState {
+    /// Whether an endpoint's time may be over.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        let due_ms = self.due_ms.load(Relaxed);
+        due_ms != 0 && now_ms >= due_ms
+    }
+
+    /// Lets endpoints in whose time is over.
+    pub fn revive(&self, all: &[Arc<Tally>], now_ms: u64) {
+        let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
+        for ejection in all.iter().map(|tally| &tally.ejection) {
+            if ejection.until_ms().is_some_and(|until_ms| now_ms >= until_ms) {
+                ejection.let_in();
+            }
+        }
+        self.note_due(all);
+    }
+
+    fn note_due(&self, all: &[Arc<Tally>]) {
+        let next = all.iter().filter_map(|tally| tally.ejection.until_ms()).min();
+        self.due_ms.store(next.unwrap_or(0), Relaxed);
+    }
+
+    /// Counts how an attempt ended and decides.
+    pub fn observe(
+        &self,
+        rules: &OutlierRules,
+        all: &[Arc<Tally>],
+        index: usize,
+        failure: Failure,
+        now_ms: u64,
+    ) -> Option<News> {
+        let reason = all[index].ejection.count(rules, failure);
+        let mut news = reason.and_then(|reason| self.eject(rules, all, index, reason, now_ms));
+        if self.ends_interval(rules, now_ms) {
+            news = news.or(self.end_interval(rules, all, now_ms));
+        }
+        news
+    }
+
+    fn eject(
+        &self,
+        rules: &OutlierRules,
+        all: &[Arc<Tally>],
+        index: usize,
+        reason: &'static str,
+        now_ms: u64,
+    ) -> Option<News> {
+        let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
+        let ejection = &all[index].ejection;
+        let out = all.iter().filter(|tally| tally.ejection.is_ejected()).count();
+        let out_max = (all.len() * rules.max_ejected_percent as usize / 100).max(1).min(all.len() - 1);
+        if ejection.is_ejected() || out >= out_max {
+            return None;
+        }
+        let for_ms = ejection.eject(rules, now_ms);
+        self.note_due(all);
+        Some(News { index, reason, for_ms })
+    }
+
+    /// Whether the interval is over; true for one caller only.
+    fn ends_interval(&self, rules: &OutlierRules, now_ms: u64) -> bool {
+        let ends_ms = self.interval_ends_ms.load(Relaxed);
+        let next_ms = now_ms + rules.interval_ms;
+        let is_over = now_ms >= ends_ms;
+        let is_mine =
+            is_over && self.interval_ends_ms.compare_exchange(ends_ms, next_ms, Relaxed, Relaxed).is_ok();
+        is_mine && ends_ms != 0
+    }
+
+    /// Compares success rates, and takes back one time out from whoever is in.
+    fn end_interval(&self, rules: &OutlierRules, all: &[Arc<Tally>], now_ms: u64) -> Option<News> {
+        let mut rates = Vec::new();
+        for (index, ejection) in all.iter().map(|tally| &tally.ejection).enumerate() {
+            let requests = ejection.requests.swap(0, Relaxed);
+            let successes = ejection.successes.swap(0, Relaxed).min(requests);
+            if ejection.is_ejected() {
+                continue;
+            }
+            let _ = ejection.times.fetch_update(Relaxed, Relaxed, |times| times.checked_sub(1));
+            if rules.success_rate.is_some_and(|rule| requests >= rule.requests_min) {
+                rates.push((index, f64::from(successes) / f64::from(requests.max(1))));
+            }
+        }
+        let rule = rules.success_rate.filter(|rule| rates.len() >= rule.endpoints_min as usize)?;
+        let lowest = lowest_allowed(&rates, rule.deviations);
+        let mut news = None;
+        for (index, _) in rates.into_iter().filter(|(_, rate)| *rate < lowest) {
+            news = self.eject(rules, all, index, "success rate", now_ms).or(news);
+        }
+        news
+    }
+}
+
+fn lowest_allowed(rates: &[(usize, f64)], deviations: f64) -> f64 {
+    let count = rates.len().max(1) as f64;
+    let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / count;
+    let variance = rates.iter().map(|(_, rate)| (rate - mean) * (rate - mean)).sum::<f64>() / count;
+    mean - variance.sqrt() * deviations
+}

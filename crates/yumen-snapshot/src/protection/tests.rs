@@ -1,0 +1,250 @@
+//! Places are never more than the bounds, nobody waits while there is room, and outliers come back.
+
+use std::sync::atomic::AtomicUsize;
+use std::task::{Wake, Waker};
+
+use super::*;
+use crate::testing::Random;
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+fn bell() -> (Arc<Bell>, Waker) {
+    let bell = Arc::new(Bell::default());
+    (bell.clone(), bell.into())
+}
+
+fn rang(bell: &Bell) -> bool {
+    bell.0.swap(0, Relaxed) > 0
+}
+
+#[test]
+fn places_are_bounded_and_given_back() {
+    let gate = Arc::new(Gate::default());
+    let places: Vec<_> = (0..3).map_while(|_| Place::get(&gate, 3, 0)).collect();
+    assert_eq!((places.len(), Place::get(&gate, 3, 0).is_none()), (3, true));
+    drop(places);
+    assert_eq!(gate.requests.load(Relaxed), 0);
+    let (busy, idle) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
+    let mut first = Place::get(&gate, 3, 0).unwrap();
+    let mut second = Place::get(&gate, 3, 0).unwrap();
+    assert!(first.move_to(&busy, 1) && !second.move_to(&busy, 1) && second.move_to(&idle, 1));
+    drop((first, second));
+    assert_eq!(busy.requests.load(Relaxed) + idle.requests.load(Relaxed), 0);
+}
+
+#[test]
+fn the_queue_is_bounded_and_served_in_order() {
+    let gate = Arc::new(Gate::default());
+    let place = Place::get(&gate, 1, 0).unwrap();
+    let tickets: Vec<_> = (0..3).map_while(|_| gate.wait(2, 0, 1000, 1000)).collect();
+    assert_eq!((tickets.len(), gate.waiting(), gate.refused_full.load(Relaxed)), (2, 2, 1));
+    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    let called = |at: usize| tickets[at].is_called(&wakers[at], 1001);
+    assert_eq!([called(0), called(1)], [false, false]);
+    drop(place);
+    assert_eq!([rang(&bells[0]), rang(&bells[1])], [true, false]);
+    assert_eq!([called(1), called(0)], [false, true]);
+}
+
+#[test]
+fn the_last_come_goes_first_once_the_first_has_waited_half_its_time() {
+    let gate = Arc::new(Gate::default());
+    let places: Vec<_> = (0..2).map(|_| Place::get(&gate, 2, 0).unwrap()).collect();
+    let tickets = [1000, 1100, 1600].map(|now_ms| gate.wait(9, 0, now_ms, 1000).unwrap());
+    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    tickets.iter().zip(&wakers).for_each(|(ticket, waker)| assert!(!ticket.is_called(waker, 1600)));
+    drop(places);
+    assert_eq!(bells.iter().map(|bell| rang(bell)).collect::<Vec<_>>(), [false, true, true]);
+}
+
+#[test]
+fn one_who_leaves_hands_the_call_on() {
+    let gate = Arc::new(Gate::default());
+    let place = Place::get(&gate, 1, 0).unwrap();
+    let [first, second] = [0, 0].map(|_| gate.wait(9, 0, 1000, 1000).unwrap());
+    let (bells, wakers): (Vec<_>, Vec<_>) = [bell(), bell()].into_iter().unzip();
+    assert!(!first.is_called(&wakers[0], 1000) && !second.is_called(&wakers[1], 1000));
+    drop(place);
+    assert_eq!([rang(&bells[0]), rang(&bells[1])], [true, false]);
+    first.give_up();
+    assert!(rang(&bells[1]) && second.is_called(&wakers[1], 1000));
+    assert_eq!(gate.refused_late.load(Relaxed), 1);
+}
+
+#[test]
+fn a_connection_goes_to_its_own_worker_until_another_has_waited_long() {
+    let gate = Arc::new(Gate::default());
+    let tally = Arc::new(Tally::default());
+    let permit = Permit::get(&gate, &tally, (1, 1)).unwrap();
+    assert!(Permit::get(&gate, &tally, (1, 1)).is_none());
+    assert!(!permit.is_wanted() && !permit.is_wanted_elsewhere(0));
+    let _other = gate.wait(9, 1, 1000, 1000).unwrap();
+    assert!(permit.is_wanted_elsewhere(0));
+    let own = gate.wait(9, 0, 1000, 1000).unwrap();
+    assert!(!permit.is_wanted_elsewhere(0));
+    let late = gate.wait(9, 1, 1501, 1000).unwrap();
+    assert!(permit.is_wanted_elsewhere(0));
+    drop((own, late));
+    drop(permit);
+    assert_eq!((gate.connections.load(Relaxed), tally.connections.load(Relaxed)), (0, 0));
+}
+
+/// Random comings and goings: whoever waits is called while there is room, and nobody gets in beyond it.
+#[test]
+fn nobody_waits_while_there_is_room() {
+    for seed in 0..200 {
+        let random = Random::new(seed);
+        let most = 1 + random.below(3) as u32;
+        let gate = Arc::new(Gate::default());
+        let mut places = Vec::new();
+        let mut waiting: Vec<(Ticket, Arc<Bell>, Waker)> = Vec::new();
+        for step in 0..400 {
+            let now_ms = 1000 + step * 10;
+            match random.below(3) {
+                0 if gate.waiting() > 0 || gate.requests.load(Relaxed) >= most => {
+                    if let Some(ticket) = gate.wait(5, random.below(2), now_ms, 500) {
+                        let (bell, waker) = bell();
+                        bell.0.store(1, Relaxed);
+                        waiting.push((ticket, bell, waker));
+                    }
+                }
+                0 => places.extend(Place::get(&gate, most, random.below(2))),
+                1 if !places.is_empty() => drop(places.swap_remove(random.below(places.len()))),
+                _ if !waiting.is_empty() && random.below(4) == 0 => {
+                    waiting.swap_remove(random.below(waiting.len())).0.give_up();
+                }
+                _ => {}
+            }
+            // Whoever was woken tries, in any order, until nobody is woken any more.
+            while let Some(at) = waiting.iter().position(|(_, bell, _)| rang(bell)) {
+                let (ticket, _, waker) = &waiting[at];
+                if ticket.is_called(waker, now_ms)
+                    && let Some(place) = Place::get(&gate, most, 0)
+                {
+                    places.push(place);
+                    waiting.swap_remove(at);
+                }
+            }
+            assert!(gate.requests.load(Relaxed) <= most);
+            let has_room = gate.requests.load(Relaxed) < most;
+            assert!(!has_room || waiting.is_empty(), "seed {seed}, step {step}");
+        }
+    }
+}
+
+const RULES: OutlierRules = OutlierRules {
+    consecutive_5xx: 3,
+    consecutive_gateway_failures: 2,
+    success_rate: None,
+    interval_ms: 1000,
+    base_ejection_ms: 100,
+    max_ejection_ms: 250,
+    max_ejected_percent: 50,
+};
+
+/// What happens to endpoints, as `index` and letter: `.` fine, `5` an answer of 500, `g` a gateway failure,
+/// and `+` as 100 ms later. Gives what was decided and who is out in the end.
+#[track_caller]
+fn check(rules: &OutlierRules, endpoints: usize, events: &str, decided: &[(usize, u64)], out: &[usize]) {
+    let all: Vec<_> = (0..endpoints).map(|_| Arc::new(Tally::default())).collect();
+    let state = OutlierState::default();
+    let mut now_ms = 5000;
+    let mut news = Vec::new();
+    for event in events.split_whitespace() {
+        if event == "+" {
+            now_ms += 100;
+            if state.is_due(now_ms) {
+                state.revive(&all, now_ms);
+            }
+            continue;
+        }
+        let (index, letters) = event.split_at(1);
+        for letter in letters.chars() {
+            let failure = match letter {
+                '.' => Failure::None,
+                '5' => Failure::of_status(500),
+                _ => Failure::of_status(503),
+            };
+            let found = state.observe(rules, &all, index.parse().unwrap(), failure, now_ms);
+            news.extend(found.map(|news| (news.index, news.for_ms)));
+        }
+    }
+    assert_eq!(news, decided, "{events}");
+    let left: Vec<_> = (0..endpoints).filter(|at| all[*at].ejection.is_ejected()).collect();
+    assert_eq!(left, out, "{events}");
+}
+
+#[test]
+fn outliers_are_left_out_and_come_back() {
+    check(&RULES, 4, "055 0.", &[], &[]);
+    check(&RULES, 4, "055.55", &[], &[]);
+    check(&RULES, 4, "0555", &[(0, 100)], &[0]);
+    check(&RULES, 4, "0g5g", &[(0, 100)], &[0]);
+    check(&RULES, 4, "0gg", &[(0, 100)], &[0]);
+    check(&RULES, 4, "0gg +", &[(0, 100)], &[]);
+    // Each time for longer, to a bound.
+    check(&RULES, 4, "0gg + 0gg + + 0gg", &[(0, 100), (0, 200), (0, 250)], &[0]);
+    // Good conduct over an interval takes one time back.
+    check(&RULES, 4, "0gg + + + + + + + + + + 1. + + 0gg", &[(0, 100), (0, 100)], &[0]);
+    // Half of them at most, and never the last.
+    check(&RULES, 4, "0gg 1gg 2gg 3gg", &[(0, 100), (1, 100)], &[0, 1]);
+    check(&RULES, 2, "0gg 1gg", &[(0, 100)], &[0]);
+    check(&RULES, 1, "0gggg", &[], &[]);
+    check(&OutlierRules { max_ejected_percent: 0, ..RULES }, 3, "0gg 1gg", &[(0, 100)], &[0]);
+    check(
+        &OutlierRules { max_ejected_percent: 100, ..RULES },
+        3,
+        "0gg 1gg 2gg",
+        &[(0, 100), (1, 100)],
+        &[0, 1],
+    );
+    check(&OutlierRules { consecutive_gateway_failures: 0, ..RULES }, 3, "0gg", &[], &[]);
+}
+
+#[test]
+fn one_that_falls_behind_the_others_is_left_out() {
+    let rate = SuccessRate { requests_min: 4, endpoints_min: 3, deviations: 1.0 };
+    let rules = OutlierRules {
+        success_rate: Some(rate),
+        consecutive_5xx: 0,
+        consecutive_gateway_failures: 0,
+        ..RULES
+    };
+    let second = "+ + + + + + + + + +";
+    let good = "0.... 1.... 2....";
+    check(&rules, 4, &format!("{good} 3.5.5 {second} 0."), &[(3, 100)], &[3]);
+    check(&rules, 4, &format!("{good} 3.... {second} 0."), &[], &[]);
+    // Too few requests, and too few to compare with.
+    check(&rules, 4, &format!("{good} 355 {second} 0."), &[], &[]);
+    check(&rules, 2, &format!("0.... 15555 {second} 0."), &[], &[]);
+}
+
+#[test]
+fn retries_stay_within_their_budget() {
+    let gate = Arc::new(Gate::default());
+    let protection = |budget| Protection {
+        limits: None,
+        outliers: None,
+        budget: Some(budget),
+        gate: gate.clone(),
+        endpoints: Box::default(),
+    };
+    let protection = protection(RetryBudget { share: 0.2, min: 1 });
+    let mut places: Vec<_> = (0..10).map(|_| Place::get(&gate, UNBOUNDED, 0)).collect();
+    let may: Vec<bool> = places.iter_mut().take(4).map(|place| protection.may_retry(place)).collect();
+    assert_eq!(may, [true, true, false, false]);
+    // One that retries already may go on.
+    assert!(protection.may_retry(&mut places[0]));
+    assert_eq!((gate.retries.load(Relaxed), gate.retries_refused.load(Relaxed)), (2, 2));
+    places.clear();
+    assert_eq!(gate.retries.load(Relaxed), 0);
+    assert!(protection.may_retry(&mut Place::get(&gate, UNBOUNDED, 0)));
+}

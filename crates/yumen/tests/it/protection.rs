@@ -1,0 +1,226 @@
+//! Upstreams that are asked more than they can bear, and endpoints that fail while others do not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::harness::upstream::{Gate, closed_port, respond};
+use crate::harness::{Client, Gateway, Reply, Upstream, eventually};
+
+/// Answers when the gate is open.
+fn held(gate: &Gate) -> Upstream {
+    let gate = gate.clone();
+    Upstream::start(move |_, stream| {
+        gate.pass();
+        respond(stream, 200, "", b"done")
+    })
+}
+
+fn document(upstreams: &[&Upstream], settings: &Value) -> Value {
+    let nodes: serde_json::Map<String, Value> =
+        upstreams.iter().map(|upstream| (upstream.address.to_string(), json!(1))).collect();
+    let mut upstream = settings.clone();
+    upstream["nodes"] = nodes.into();
+    json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] })
+}
+
+fn ask(gateway: &Gateway) -> Client {
+    let mut client = Client::connect(gateway.http);
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    client
+}
+
+#[track_caller]
+fn refused(reply: &Reply, status: u16, message: &str) {
+    assert_eq!((reply.status, reply.json()["error_msg"].as_str()), (status, Some(message)));
+}
+
+fn pending(gateway: &Gateway) -> f64 {
+    gateway.metric("yumen_upstream_pending{upstream=\"routes/1\"}")
+}
+
+#[test]
+fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let limits = json!({ "limits": { "max_requests": 2, "max_pending": 1, "pending_timeout": 60 } });
+    let gateway = Gateway::start(&document(&[&upstream], &limits));
+    let mut busy = vec![ask(&gateway), ask(&gateway)];
+    eventually("two are at the upstream", 10, || upstream.requests() == 2);
+    busy.push(ask(&gateway));
+    eventually("one waits", 10, || pending(&gateway) == 1.0);
+    let reply = gateway.get("/");
+    refused(&reply, 503, "the upstream has no room for another request");
+    assert_eq!(reply.field("retry-after"), Some("1"));
+    assert_eq!(upstream.requests(), 2);
+    gate.open();
+    for client in &mut busy {
+        assert_eq!(client.reply().text(), "done");
+    }
+    assert_eq!((upstream.requests(), pending(&gateway)), (3, 0.0));
+    assert_eq!(gateway.metric("yumen_upstream_refused_total{reason=\"full\",upstream=\"routes/1\"}"), 1.0);
+    eventually("nothing is counted any more", 10, || {
+        gateway.metric("yumen_upstream_requests{upstream=\"routes/1\"}") == 0.0
+    });
+}
+
+#[test]
+fn nobody_waits_longer_than_the_queue_allows() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let limits = json!({ "limits": { "max_requests": 1, "max_pending": 5, "pending_timeout": 0.2 } });
+    let gateway = Gateway::start(&document(&[&upstream], &limits));
+    let mut busy = ask(&gateway);
+    eventually("one is at the upstream", 10, || upstream.requests() == 1);
+    refused(&gateway.get("/"), 503, "there was no room at the upstream in time");
+    gate.open();
+    assert_eq!(busy.reply().status, 200);
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn an_endpoint_that_is_full_is_passed_over() {
+    let gate = Gate::default();
+    let (a, b) = (held(&gate), held(&gate));
+    for settings in [
+        json!({ "limits": { "per_endpoint": { "max_requests": 2 } } }),
+        json!({ "limits": { "per_endpoint": { "max_connections": 2 } }, "type": "chash", "key": "uri" }),
+    ] {
+        let (before_a, before_b) = (a.requests(), b.requests());
+        let gateway = Gateway::start(&document(&[&a, &b], &settings));
+        let _busy: Vec<Client> = (0..4).map(|_| ask(&gateway)).collect();
+        eventually("both have two", 10, || a.requests() == before_a + 2 && b.requests() == before_b + 2);
+        refused(&gateway.get("/"), 503, "the upstream has no room for another request");
+    }
+    gate.open();
+}
+
+#[test]
+fn connections_are_shared_by_all_who_wait() {
+    let (running, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counted = (running.clone(), most.clone());
+    let upstream = Upstream::start(move |_, stream| {
+        let (running, most) = &counted;
+        most.fetch_max(running.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        running.fetch_sub(1, Ordering::AcqRel);
+        respond(stream, 200, "", b"done")
+    });
+    let limits = json!({ "limits": { "max_connections": 2, "max_pending": 100, "pending_timeout": 60 } });
+    let gateway = Gateway::start(&document(&[&upstream], &limits));
+    let clients: Vec<_> = (0..20)
+        .map(|_| {
+            let address = gateway.http;
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address);
+                (0..10).filter(|_| client.get("/").status == 200).count()
+            })
+        })
+        .collect();
+    let served: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    assert_eq!((served, upstream.requests()), (200, 200));
+    assert!(most.load(Ordering::Acquire) <= 2, "{most:?} at a time");
+    assert!(gateway.metric("yumen_upstream_connections{upstream=\"routes/1\"}") <= 2.0);
+}
+
+#[test]
+fn an_endpoint_that_fails_is_left_out_and_comes_back_by_itself() {
+    let ill = Arc::new(AtomicBool::new(true));
+    let switch = ill.clone();
+    let a = Upstream::start(move |_, stream| {
+        respond(stream, if switch.load(Ordering::Acquire) { 500 } else { 200 }, "", b"a")
+    });
+    let b = Upstream::text("b");
+    let outliers = json!({ "outlier_detection": {
+        "consecutive_5xx": 3, "base_ejection_time": 2, "max_ejection_time": 2,
+    } });
+    let gateway = Gateway::start(&document(&[&a, &b], &outliers));
+    let only_b = || (0..8).all(|_| gateway.get("/").text() == "b");
+    eventually("a is left out", 20, only_b);
+    let name = format!("{{endpoint=\"{}\",upstream=\"routes/1\"}}", a.address);
+    eventually("it is told", 20, || {
+        (0..8).for_each(|_| drop(gateway.get("/")));
+        let status = gateway.status_json("/status");
+        let told = status["ejected"][0]["endpoint"] == a.address.to_string();
+        told && gateway.metric(&format!("yumen_endpoint_ejected{name}")) == 1.0
+    });
+    ill.store(false, Ordering::Release);
+    eventually("a is back", 20, || gateway.get("/").text() == "a");
+    assert!(gateway.metric(&format!("yumen_endpoint_ejections_total{name}")) >= 1.0);
+    assert_eq!(gateway.metric(&format!("yumen_endpoint_ejected{name}")), 0.0);
+}
+
+#[test]
+fn retries_beyond_the_budget_are_not_made() {
+    let up = Upstream::text("up");
+    let nodes = json!({ up.address.to_string(): 1, closed_port().to_string(): 1 });
+    let with = |budget: Value| {
+        let upstream = json!({ "nodes": nodes, "retry_budget": budget });
+        Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }))
+    };
+    let statuses = |gateway: &Gateway| (0..8).map(|_| gateway.get("/").status).collect::<Vec<_>>();
+    assert_eq!(statuses(&with(json!({}))), [200; 8]);
+    let none = with(json!({ "percent": 0, "min_concurrency": 0 }));
+    let found = statuses(&none);
+    assert!(found.contains(&502) && found.contains(&200), "{found:?}");
+    assert!(none.metric("yumen_upstream_refused_total{reason=\"retry_budget\",upstream=\"routes/1\"}") > 0.0);
+}
+
+#[test]
+fn a_request_that_is_out_of_time_is_given_up() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let timeout = json!({ "connect": 60, "send": 60, "read": 60, "total": 0.3 });
+    let gateway = Gateway::start(&document(&[&upstream], &json!({ "timeout": timeout })));
+    let mut client = ask(&gateway);
+    refused(&client.reply(), 504, "the deadline of the request has passed");
+    gate.open();
+    // The next one has its own time.
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(gateway.metric("yumen_faults_total{fault=\"deadline\",side=\"client\"}"), 1.0);
+}
+
+#[test]
+fn a_deadline_counts_the_wait_for_room_and_is_passed_on() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let limits = json!({ "limits": { "max_requests": 1, "max_pending": 5, "pending_timeout": 60 } });
+    let mut resources = document(&[&upstream], &limits);
+    let echo = Upstream::echo("echo");
+    let route = json!({ "id": "2", "uri": "/echo", "upstream": echo.alone() });
+    resources["routes"].as_array_mut().unwrap().push(route);
+    resources["global_rules"] = json!([{ "id": "1", "plugins": { "deadline": {} } }]);
+    let gateway = Gateway::start(&resources);
+    let mut busy = ask(&gateway);
+    eventually("one is at the upstream", 10, || upstream.requests() == 1);
+    let late = gateway.get_with("/", "X-Envoy-Expected-Rq-Timeout-Ms: 200\r\n");
+    refused(&late, 504, "the deadline of the request has passed");
+    // Too late from the beginning.
+    let over = gateway.get_with("/echo", "X-Request-Deadline: 1600000000000\r\n");
+    refused(&over, 504, "the deadline of the request has passed");
+    assert_eq!((upstream.requests(), echo.requests()), (1, 0));
+    let told = gateway.get_with("/echo", "Grpc-Timeout: 50S\r\n");
+    let left = told.json()["fields"]["x-envoy-expected-rq-timeout-ms"].as_str().map(str::to_owned);
+    let left: u64 = left.expect("it is told").parse().unwrap();
+    assert!((1..=50_000).contains(&left), "{left}");
+    gate.open();
+    assert_eq!(busy.reply().status, 200);
+}
+
+#[test]
+fn an_adaptive_limit_refuses_what_is_above_it() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let mut resources = document(&[&upstream], &json!({}));
+    let settings = json!({ "min_concurrency": 2, "max_concurrency": 2 });
+    resources["routes"][0]["plugins"] = json!({ "adaptive-concurrency": settings });
+    let gateway = Gateway::start(&resources);
+    let mut busy = [ask(&gateway), ask(&gateway)];
+    eventually("two are at the upstream", 10, || upstream.requests() == 2);
+    refused(&gateway.get("/"), 503, "the upstream is at its concurrency limit");
+    assert_eq!(gateway.metric("yumen_adaptive_concurrency_limit{owner=\"routes/1\"}"), 2.0);
+    gate.open();
+    busy.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
+    eventually("there is room again", 10, || gateway.get("/").status == 200);
+}

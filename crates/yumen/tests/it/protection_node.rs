@@ -1,0 +1,77 @@
+//! Clients that are too slow, and a node that has too much to do.
+
+use std::time::Duration;
+
+use crate::harness::upstream::{Gate, respond};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+
+fn start(upstream: &Upstream, node: &str) -> Gateway {
+    Gateway::with(&upstream.everything(), &Options { node, workers: 1, ..Options::default() })
+}
+
+#[test]
+fn a_body_that_comes_too_slowly_is_refused() {
+    let upstream = Upstream::echo("a");
+    let gateway = start(&upstream, "limits: {body_bytes_per_s: 1000, rate_window_ms: 500}");
+    let stream = std::net::TcpStream::connect(gateway.http).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let mut slow = Client::of(stream);
+    slow.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+    let dripping = std::thread::spawn(move || {
+        use std::io::Write;
+        // More often than any timeout between two reads.
+        while writer.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    assert_eq!(slow.reply().status, 408);
+    drop(slow);
+    dripping.join().unwrap();
+    let mut quick = Client::connect(gateway.http);
+    let body = "y".repeat(100_000);
+    let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    assert_eq!(quick.send(head).send(body).reply().status, 200);
+    assert_eq!(gateway.metric("yumen_faults_total{fault=\"client_timeout\",side=\"client\"}"), 1.0);
+}
+
+#[test]
+fn an_answer_that_is_taken_too_slowly_is_cut_off() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", &vec![b'x'; 50_000_000]));
+    let gateway = start(&upstream, "limits: {answer_bytes_per_s: 1000, rate_window_ms: 500}");
+    let mut idle = Client::connect(gateway.http);
+    idle.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is cut off", 30, || {
+        gateway.metric("yumen_faults_total{fault=\"client_stalled\",side=\"client\"}") == 1.0
+    });
+    assert_eq!(gateway.get("/").text().len(), 50_000_000);
+}
+
+#[test]
+fn a_worker_takes_no_more_than_it_should_and_the_status_listener_answers() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        waits.pass();
+        respond(stream, 200, "", b"done")
+    });
+    let gateway = start(&upstream, "overload: {exchanges_per_worker: 1}");
+    let mut busy = Client::connect(gateway.http);
+    busy.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is at the upstream", 10, || upstream.requests() == 1);
+    let reply = gateway.get("/");
+    assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
+    assert_eq!(gateway.status_text("/status").0, 200);
+    gate.open();
+    assert_eq!(busy.reply().status, 200);
+    assert_eq!(busy.get("/").status, 200);
+    assert_eq!(gateway.metric("yumen_faults_total{fault=\"overloaded\",side=\"local\"}"), 1.0);
+}
+
+#[test]
+fn a_node_without_memory_takes_nothing_and_says_so() {
+    let upstream = Upstream::text("x");
+    let gateway = start(&upstream, "overload: {memory_bytes: 4096, lag_ms: 60000}");
+    assert_eq!(gateway.get("/").json()["error_msg"], "the gateway has too much to do");
+    assert_eq!(upstream.requests(), 0);
+    assert_eq!((gateway.status_text("/status").0, gateway.metric("yumen_shed_ratio")), (200, 0.0));
+}
