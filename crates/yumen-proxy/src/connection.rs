@@ -296,7 +296,7 @@ impl Connection {
     /// The slowest the client may send its body. Calls have streams, which may be silent for long.
     pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> Rate {
         let Settings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
-        if !body_rate.is_set() || grpc::is_call(&ex.request) {
+        if !body_rate.is_set() || grpc::is_call(ex) {
             return Rate::default();
         }
         Rate { window_ms: body_rate.window_ms.min(*body_timeout_ms), ..*body_rate }

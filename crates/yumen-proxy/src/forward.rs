@@ -163,7 +163,7 @@ impl Attempt<'_, '_> {
         let mark = self.conn.inbox.mark();
         if self.ex.deadline_ms != 0 {
             let left_ms = deadline::left_ms(self.ex);
-            grpc::tell_timeout(&mut self.ex.request, left_ms);
+            grpc::tell_timeout(self.ex, left_ms);
         }
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
         let mut may_repeat = true;

@@ -125,11 +125,11 @@ pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
 }
 
 /// Tells an endpoint how long the client of a call still waits.
-pub(crate) fn tell_timeout(request: &mut RequestHead, left_ms: u64) {
-    if is_call(request) {
+pub(crate) fn tell_timeout(ex: &mut Exchange<'_>, left_ms: u64) {
+    if is_call(ex) {
         // At most eight digits.
         let text = format!("{}m", left_ms.min(99_999_999));
-        request.fields.set("grpc-timeout", text.as_bytes());
+        ex.request.fields.set("grpc-timeout", text.as_bytes());
     }
 }
 

@@ -176,13 +176,13 @@ impl Copy {
     }
 
     async fn deliver(&mut self, worker: &Rc<Worker>) -> Result<(), Lost> {
-        let (mut stream, requests) = if self.upstream.http2 {
-            (self.open_on_lane(worker).await?, 0)
+        let (mut stream, requests, permit) = if self.upstream.http2 {
+            (self.open_on_lane(worker).await?, 0, None)
         } else {
             let kept = worker.pool.borrow_mut().take(self.pool_key, clock::now().mono_ms());
             match kept {
                 Some(kept) => kept,
-                None => (self.connect().await?, 0),
+                None => (self.connect().await?, 0, None),
             }
         };
         let ending = stream.ending(false);
@@ -201,7 +201,7 @@ impl Copy {
         if may_reuse && inbox.is_empty() && !stream.is_shared() {
             let now_ms = clock::now().mono_ms();
             let keep = &self.upstream.keepalive;
-            worker.pool.borrow_mut().give(self.pool_key, stream, requests + 1, keep, now_ms);
+            worker.pool.borrow_mut().give(self.pool_key, (stream, permit), requests + 1, keep, now_ms);
         }
         Ok(())
     }

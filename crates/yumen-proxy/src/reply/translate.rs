@@ -45,7 +45,7 @@ pub(super) async fn answer(
     if let Some(link) =
         relay.link.take_if(|link| persists && !link.stream.is_shared() && link.inbox.is_empty())
     {
-        keep_link(&conn.worker, link, upstream);
+        keep_link(&conn.worker, link, relay.permit.take(), upstream);
     }
     let whole = WholeAnswer { head: &relay.head, body: &body, trailers: &trailers };
     let response = translate.translate(whole);
