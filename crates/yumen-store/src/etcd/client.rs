@@ -128,7 +128,7 @@ impl Client {
     }
 
     /// Does all of a transaction, or tells how its keys are instead.
-    pub async fn txn(&self, question: &TxnRequest) -> Result<TxnResponse, RpcError> {
+    pub(super) async fn txn(&self, question: &TxnRequest) -> Result<TxnResponse, RpcError> {
         self.call("/etcdserverpb.KV/Txn", question).await
     }
 

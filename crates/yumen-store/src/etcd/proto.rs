@@ -5,13 +5,13 @@
 use bytes::Bytes;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Header {
+pub(super) struct Header {
     #[prost(uint64, tag = "1")]
-    pub cluster_id: u64,
+    pub(super) cluster_id: u64,
     #[prost(uint64, tag = "2")]
-    pub member_id: u64,
+    pub(super) member_id: u64,
     #[prost(int64, tag = "3")]
-    pub revision: i64,
+    pub(super) revision: i64,
 }
 
 /// A key and its value as etcd keeps them.
@@ -56,63 +56,63 @@ impl Event {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RangeRequest {
+pub(super) struct RangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
+    pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub range_end: Bytes,
+    pub(super) range_end: Bytes,
     #[prost(int64, tag = "3")]
-    pub limit: i64,
+    pub(super) limit: i64,
     #[prost(int64, tag = "4")]
-    pub revision: i64,
+    pub(super) revision: i64,
     #[prost(bool, tag = "8")]
-    pub keys_only: bool,
+    pub(super) keys_only: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RangeResponse {
+pub(super) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
+    pub(super) header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
-    pub kvs: Vec<KeyValue>,
+    pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
-    pub more: bool,
+    pub(super) more: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PutRequest {
+pub(super) struct PutRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
+    pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub value: Bytes,
+    pub(super) value: Bytes,
     #[prost(int64, tag = "3")]
-    pub lease: i64,
+    pub(super) lease: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DeleteRequest {
+pub(super) struct DeleteRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
+    pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub range_end: Bytes,
+    pub(super) range_end: Bytes,
 }
 
 /// The answer to a put or a deletion.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WriteResponse {
+pub(super) struct WriteResponse {
     #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
+    pub(super) header: Option<Header>,
 }
 
 /// One step of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Step {
+pub(super) struct Step {
     #[prost(oneof = "StepKind", tags = "1, 2, 3")]
-    pub kind: Option<StepKind>,
+    pub(super) kind: Option<StepKind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum StepKind {
+pub(super) enum StepKind {
     #[prost(message, tag = "1")]
     Range(RangeRequest),
     #[prost(message, tag = "2")]
@@ -123,65 +123,65 @@ pub enum StepKind {
 
 /// What a transaction demands of a key: that it is of this revision, 0 where it must be absent.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Compare {
+pub(super) struct Compare {
     /// 0 is "equal".
     #[prost(int32, tag = "1")]
-    pub result: i32,
+    pub(super) result: i32,
     /// 2 is the revision that wrote the key last.
     #[prost(int32, tag = "2")]
-    pub target: i32,
+    pub(super) target: i32,
     #[prost(bytes = "bytes", tag = "3")]
-    pub key: Bytes,
+    pub(super) key: Bytes,
     #[prost(oneof = "CompareWith", tags = "6")]
-    pub with: Option<CompareWith>,
+    pub(super) with: Option<CompareWith>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum CompareWith {
+pub(super) enum CompareWith {
     #[prost(int64, tag = "6")]
     ModRevision(i64),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct TxnRequest {
+pub(super) struct TxnRequest {
     #[prost(message, repeated, tag = "1")]
-    pub compare: Vec<Compare>,
+    pub(super) compare: Vec<Compare>,
     #[prost(message, repeated, tag = "2")]
-    pub success: Vec<Step>,
+    pub(super) success: Vec<Step>,
     #[prost(message, repeated, tag = "3")]
-    pub failure: Vec<Step>,
+    pub(super) failure: Vec<Step>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct TxnResponse {
+pub(super) struct TxnResponse {
     #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
+    pub(super) header: Option<Header>,
     #[prost(bool, tag = "2")]
-    pub succeeded: bool,
+    pub(super) succeeded: bool,
     #[prost(message, repeated, tag = "3")]
-    pub responses: Vec<StepResponse>,
+    pub(super) responses: Vec<StepResponse>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct StepResponse {
+pub(super) struct StepResponse {
     #[prost(oneof = "StepAnswer", tags = "1")]
-    pub answer: Option<StepAnswer>,
+    pub(super) answer: Option<StepAnswer>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum StepAnswer {
+pub(super) enum StepAnswer {
     #[prost(message, tag = "1")]
     Range(RangeResponse),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchRequest {
+pub(super) struct WatchRequest {
     #[prost(oneof = "WatchAsk", tags = "1, 3")]
-    pub ask: Option<WatchAsk>,
+    pub(super) ask: Option<WatchAsk>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum WatchAsk {
+pub(super) enum WatchAsk {
     #[prost(message, tag = "1")]
     Create(WatchCreate),
     #[prost(message, tag = "3")]
@@ -189,87 +189,87 @@ pub enum WatchAsk {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Nothing {}
+pub(super) struct Nothing {}
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchCreate {
+pub(super) struct WatchCreate {
     #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
+    pub(super) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub range_end: Bytes,
+    pub(super) range_end: Bytes,
     #[prost(int64, tag = "3")]
-    pub start_revision: i64,
+    pub(super) start_revision: i64,
     #[prost(bool, tag = "4")]
-    pub progress_notify: bool,
+    pub(super) progress_notify: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchResponse {
+pub(super) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
+    pub(super) header: Option<Header>,
     #[prost(int64, tag = "2")]
-    pub watch_id: i64,
+    pub(super) watch_id: i64,
     #[prost(bool, tag = "3")]
-    pub created: bool,
+    pub(super) created: bool,
     #[prost(bool, tag = "4")]
-    pub canceled: bool,
+    pub(super) canceled: bool,
     #[prost(int64, tag = "5")]
-    pub compact_revision: i64,
+    pub(super) compact_revision: i64,
     #[prost(string, tag = "6")]
-    pub cancel_reason: String,
+    pub(super) cancel_reason: String,
     #[prost(message, repeated, tag = "11")]
-    pub events: Vec<Event>,
+    pub(super) events: Vec<Event>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseGrantRequest {
+pub(super) struct LeaseGrantRequest {
     #[prost(int64, tag = "1")]
-    pub ttl_s: i64,
+    pub(super) ttl_s: i64,
     #[prost(int64, tag = "2")]
-    pub id: i64,
+    pub(super) id: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseGrantResponse {
+pub(super) struct LeaseGrantResponse {
     #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
+    pub(super) header: Option<Header>,
     #[prost(int64, tag = "2")]
-    pub id: i64,
+    pub(super) id: i64,
     #[prost(int64, tag = "3")]
-    pub ttl_s: i64,
+    pub(super) ttl_s: i64,
     #[prost(string, tag = "4")]
-    pub error: String,
+    pub(super) error: String,
 }
 
 /// Names a lease: to revoke it, or to keep it.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseRequest {
+pub(super) struct LeaseRequest {
     #[prost(int64, tag = "1")]
-    pub id: i64,
+    pub(super) id: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseKeepAliveResponse {
+pub(super) struct LeaseKeepAliveResponse {
     #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
+    pub(super) header: Option<Header>,
     #[prost(int64, tag = "2")]
-    pub id: i64,
+    pub(super) id: i64,
     #[prost(int64, tag = "3")]
-    pub ttl_s: i64,
+    pub(super) ttl_s: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct AuthenticateRequest {
+pub(super) struct AuthenticateRequest {
     #[prost(string, tag = "1")]
-    pub name: String,
+    pub(super) name: String,
     #[prost(string, tag = "2")]
-    pub password: String,
+    pub(super) password: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct AuthenticateResponse {
+pub(super) struct AuthenticateResponse {
     #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
+    pub(super) header: Option<Header>,
     #[prost(string, tag = "2")]
-    pub token: String,
+    pub(super) token: String,
 }
