@@ -75,9 +75,7 @@ impl Layout {
         };
         let is_name = |part: &str| !part.is_empty() && !part.contains('/');
         let is_whole = match (kind, id.split_once('/')) {
-            (Kind::Secrets, within) => {
-                within.is_some_and(|(manager, id)| is_name(manager) && is_name(id))
-            }
+            (Kind::Secrets, within) => within.is_some_and(|(manager, id)| is_name(manager) && is_name(id)),
             (Kind::Credentials, _) => {
                 id.split_once(CREDENTIALS).is_some_and(|(user, id)| is_name(user) && is_name(id))
             }

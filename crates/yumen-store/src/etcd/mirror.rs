@@ -309,7 +309,9 @@ impl Mirror {
         if self.hold.len() == held_before {
             lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
         }
-        lost_settings.iter().for_each(|name| drop(self.settings_at.remove(name)));
+        for name in &lost_settings {
+            self.settings_at.remove(name);
+        }
         after.extend(doomed.into_iter().map(|key| (key, None)));
         let changes = self.apply(after);
         let note = note.unwrap_or_else(|| Note { author: FOREIGN.into(), ..Note::default() });
