@@ -4,6 +4,10 @@
 //! once without anybody's word. Must not know sockets, clocks or threads.
 
 mod hold;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -242,12 +246,11 @@ impl Mirror {
         taken
     }
 
-    /// Whether something from before what was seen is not known.
+    /// Whether something from before what was seen is not known. What was deleted since looks the same: a list tells.
     fn is_news(&self, place: &Place, revision: u64, is_delete: bool) -> bool {
         let Place::Resource(_) = place else { return false };
         match (self.expected(place), is_delete) {
-            // It may have been deleted since.
-            (0, _) => false,
+            (0, is_delete) => !is_delete,
             (known, _) => known < revision,
         }
     }
