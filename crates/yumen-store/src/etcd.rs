@@ -93,7 +93,7 @@ impl EtcdStore {
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
         let shared = Arc::new(Shared::new(settings, client, last_good, on_problems));
         let store = Arc::new(EtcdStore::start(shared, directory)?);
-        store.wait_for_cluster(wait);
+        store.wait_for_cluster(wait, found.is_none());
         if let Some(error) = store.shared.error() {
             match found {
                 Some(Ok(())) => {
@@ -128,10 +128,12 @@ impl EtcdStore {
         Ok(EtcdStore { shared, wishes, looks, end: Some(end), thread: Some(thread), _directory: directory })
     }
 
-    fn wait_for_cluster(&self, at_most: Duration) {
+    /// Where there is nothing else to serve, the first attempt is waited for, however little time was given.
+    fn wait_for_cluster(&self, at_most: Duration, is_needed: bool) {
         const LOOK_EVERY: Duration = Duration::from_millis(2);
         let begin = Instant::now();
-        while self.shared.error().is_some() && begin.elapsed() < at_most {
+        let is_early = || begin.elapsed() < at_most || (is_needed && !self.shared.is_tried());
+        while self.shared.error().is_some() && is_early() {
             std::thread::sleep(LOOK_EVERY);
         }
     }

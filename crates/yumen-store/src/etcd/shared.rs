@@ -46,6 +46,8 @@ struct Sight {
     last_good_since: Option<SystemTime>,
     /// Why it cannot be followed at the moment.
     error: Option<String>,
+    /// Whether it was tried at all.
+    is_tried: bool,
     /// When it was last certain that nothing is missing.
     in_step_at: Instant,
     /// How old what is served was when the process began.
@@ -89,6 +91,7 @@ impl Shared {
         let sight = Sight {
             last_good_since,
             error: Some("not connected yet".into()),
+            is_tried: false,
             in_step_at: Instant::now(),
             age_at_start,
             head: 0,
@@ -216,7 +219,10 @@ impl Shared {
     /// The cluster cannot be followed.
     pub(super) fn note_cut(&self, error: &dyn std::fmt::Display) {
         let error = error.to_string();
-        let before = lock(&self.sight).error.replace(error.clone());
+        let mut sight = lock(&self.sight);
+        sight.is_tried = true;
+        let before = sight.error.replace(error.clone());
+        drop(sight);
         if before.is_none() {
             tracing::warn!(error, "etcd cannot be followed, what is known is served");
         } else if before.as_ref() != Some(&error) {
@@ -228,6 +234,12 @@ impl Shared {
     /// Why the cluster cannot be followed; `None` while it is.
     pub(super) fn error(&self) -> Option<String> {
         lock(&self.sight).error.clone()
+    }
+
+    /// Whether an attempt to follow it has come to an end, good or bad.
+    pub(super) fn is_tried(&self) -> bool {
+        let sight = lock(&self.sight);
+        sight.is_tried || sight.error.is_none()
     }
 
     pub(super) fn status(&self) -> EtcdStatus {
