@@ -2,4 +2,7 @@
 
 mod cluster;
 mod faults;
+mod net;
+mod partitions;
+mod secure;
 mod store;

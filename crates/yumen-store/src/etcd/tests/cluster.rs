@@ -12,7 +12,8 @@ use crate::test_kit::{TestDir, WAIT, until};
 
 /// A member: its process, while it runs.
 struct Member {
-    arguments: Vec<String>,
+    /// What it is started with, and in.
+    command: Vec<String>,
     url: String,
     process: Option<Child>,
 }
@@ -20,50 +21,83 @@ struct Member {
 /// A cluster.
 pub(super) struct Cluster {
     members: Vec<Member>,
+    /// What `etcdctl` is told, and in what it runs.
+    ctl: Vec<String>,
     pub(super) dir: TestDir,
 }
 
+/// Where members are, and how they are reached.
+pub(super) struct Places {
+    /// Host, port for clients, port for members.
+    pub(super) members: Vec<(String, u16, u16)>,
+    /// What is put before each member's command.
+    pub(super) within: Vec<Vec<String>>,
+    pub(super) scheme: &'static str,
+    /// More arguments for every member.
+    pub(super) more: Vec<String>,
+    /// What runs `etcdctl`, with what it has to be told.
+    pub(super) ctl: Vec<String>,
+}
+
+impl Places {
+    /// So many on this machine.
+    pub(super) fn here(count: usize) -> Places {
+        Places {
+            members: (0..count).map(|_| ("127.0.0.1".to_owned(), free_port(), free_port())).collect(),
+            within: vec![Vec::new(); count],
+            scheme: "http",
+            more: Vec::new(),
+            ctl: vec!["etcdctl".into()],
+        }
+    }
+}
+
 impl Cluster {
-    /// So many members, ready to be asked.
+    /// So many members.
     pub(super) fn start(count: usize) -> Cluster {
         Cluster::start_with(count, &[])
     }
 
-    /// With more arguments for every member; `{dir}` in them is the cluster's directory.
+    /// With more arguments for every member.
     pub(super) fn start_with(count: usize, more: &[&str]) -> Cluster {
-        let dir = TestDir::new();
-        let is_secure = more.iter().any(|argument| argument.contains("--cert-file"));
-        let scheme = if is_secure { "https" } else { "http" };
-        let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
-        let peers: Vec<String> =
-            ports.iter().enumerate().map(|(i, (_, peer))| format!("m{i}=http://127.0.0.1:{peer}")).collect();
-        let member = |(i, (client, peer)): (usize, &(u16, u16))| {
-            let url = format!("{scheme}://127.0.0.1:{client}");
-            let peer = format!("http://127.0.0.1:{peer}");
-            let mut arguments: Vec<String> = [
-                ("--name", format!("m{i}")),
-                ("--data-dir", dir.join(&format!("m{i}")).display().to_string()),
-                ("--listen-client-urls", url.clone()),
-                ("--advertise-client-urls", url.clone()),
-                ("--listen-peer-urls", peer.clone()),
-                ("--initial-advertise-peer-urls", peer),
-                ("--initial-cluster", peers.join(",")),
-                ("--initial-cluster-token", dir.path().display().to_string()),
-                // A busy machine must not have members vote all the time.
-                ("--heartbeat-interval", "200".into()),
-                ("--election-timeout", "2000".into()),
-                ("--log-level", "error".into()),
-            ]
-            .into_iter()
-            .flat_map(|(name, value)| [name.to_owned(), value])
+        let more = more.iter().map(ToString::to_string).collect();
+        Cluster::start_in(TestDir::new(), Places { more, ..Places::here(count) })
+    }
+
+    /// Members in these places, with what they keep in `dir`.
+    pub(super) fn start_in(dir: TestDir, places: Places) -> Cluster {
+        let Places { members, within, scheme, more, ctl } = places;
+        let peers: Vec<String> = members
+            .iter()
+            .enumerate()
+            .map(|(i, (host, _, peer))| format!("m{i}=http://{host}:{peer}"))
             .collect();
-            let place = dir.path().display().to_string();
-            arguments.extend(more.iter().map(|argument| argument.replace("{dir}", &place)));
-            Member { arguments, url, process: None }
-        };
-        let members = ports.iter().enumerate().map(member).collect();
-        let mut cluster = Cluster { members, dir };
-        (0..count).for_each(|i| cluster.launch(i));
+        let member =
+            |(i, ((host, client, peer), mut command)): (usize, (&(String, u16, u16), Vec<String>))| {
+                let url = format!("{scheme}://{host}:{client}");
+                let peer = format!("http://{host}:{peer}");
+                command.push("etcd".into());
+                let arguments = [
+                    ("--name", format!("m{i}")),
+                    ("--data-dir", dir.join(&format!("m{i}")).display().to_string()),
+                    ("--listen-client-urls", url.clone()),
+                    ("--advertise-client-urls", url.clone()),
+                    ("--listen-peer-urls", peer.clone()),
+                    ("--initial-advertise-peer-urls", peer),
+                    ("--initial-cluster", peers.join(",")),
+                    ("--initial-cluster-token", dir.path().display().to_string()),
+                    // A busy machine must not have members vote all the time.
+                    ("--heartbeat-interval", "200".into()),
+                    ("--election-timeout", "2000".into()),
+                    ("--log-level", "error".into()),
+                ];
+                command.extend(arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+                command.extend(more.clone());
+                Member { command, url, process: None }
+            };
+        let members: Vec<Member> = members.iter().zip(within).enumerate().map(member).collect();
+        let mut cluster = Cluster { members, ctl, dir };
+        (0..cluster.members.len()).for_each(|i| cluster.launch(i));
         cluster
     }
 
@@ -74,13 +108,13 @@ impl Cluster {
 
     /// Starts a member, again or for the first time.
     pub(super) fn launch(&mut self, member: usize) {
-        let Member { arguments, process, .. } = &mut self.members[member];
+        let Member { command, process, .. } = &mut self.members[member];
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.dir.join(&format!("m{member}.log")))
             .unwrap();
-        let started = Command::new("etcd").args(&*arguments).stdout(Stdio::null()).stderr(log).spawn();
+        let started = Command::new(&command[0]).args(&command[1..]).stdout(Stdio::null()).stderr(log).spawn();
         *process = Some(started.expect("etcd is installed: scripts/deps.sh test"));
     }
 
@@ -115,7 +149,14 @@ impl Cluster {
             .filter(|member| member.process.is_some())
             .map(|member| member.url.as_str())
             .collect();
-        ctl_at(&urls.join(","), arguments)
+        self.ctl_at(&urls.join(","), arguments)
+    }
+
+    fn ctl_at(&self, urls: &str, arguments: &[&str]) -> Option<String> {
+        let mut command = Command::new(&self.ctl[0]);
+        command.env("ETCDCTL_API", "3").args(&self.ctl[1..]).arg("--endpoints").arg(urls);
+        let output = command.args(arguments).output().expect("etcdctl is installed: scripts/deps.sh test");
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
     /// As [`Cluster::ctl`], tried until it works: a cluster may be about to choose a leader.
@@ -135,7 +176,7 @@ impl Cluster {
         let begin = Instant::now();
         loop {
             for (i, member) in self.members.iter().enumerate() {
-                let status = ctl_at(&member.url, &["endpoint", "status", "-w", "fields"]);
+                let status = self.ctl_at(&member.url, &["endpoint", "status", "-w", "fields"]);
                 let field = |name: &str| {
                     let line = status.as_deref()?.lines().find(|line| line.starts_with(name))?;
                     Some(line.split(" : ").nth(1)?.to_owned())
@@ -206,15 +247,8 @@ impl Node {
     }
 }
 
-fn ctl_at(urls: &str, arguments: &[&str]) -> Option<String> {
-    let mut command = Command::new("etcdctl");
-    command.env("ETCDCTL_API", "3").arg("--endpoints").arg(urls);
-    let output = command.args(arguments).output().expect("etcdctl is installed: scripts/deps.sh test");
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
-}
-
 /// A port nobody else is given: below those the system hands out by itself.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let number =
