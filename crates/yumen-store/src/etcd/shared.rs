@@ -46,6 +46,8 @@ struct Sight {
     last_good_since: Option<SystemTime>,
     /// Why it cannot be followed at the moment.
     error: Option<String>,
+    /// Since when.
+    cut_at: Option<Instant>,
     /// Whether it was tried at all.
     is_tried: bool,
     /// When it was last certain that nothing is missing.
@@ -91,6 +93,7 @@ impl Shared {
         let sight = Sight {
             last_good_since,
             error: Some("not connected yet".into()),
+            cut_at: None,
             is_tried: false,
             in_step_at: Instant::now(),
             age_at_start,
@@ -148,7 +151,7 @@ impl Shared {
     pub(super) fn take_list(&self, listing: &Listing) {
         self.take(true, |mirror| mirror.take_list(listing, now_ms()));
         let mut sight = lock(&self.sight);
-        (sight.last_good_since, sight.error) = (None, None);
+        (sight.last_good_since, sight.error, sight.cut_at) = (None, None, None);
         sight.head = sight.head.max(listing.head.revision);
         drop(sight);
         self.note_in_step(listing.head.revision);
@@ -212,7 +215,9 @@ impl Shared {
 
     /// The watch stands; whatever comes, comes.
     pub(super) fn note_followed(&self) {
-        lock(&self.sight).error = None;
+        let mut sight = lock(&self.sight);
+        (sight.error, sight.cut_at) = (None, None);
+        drop(sight);
         self.moved.send_modify(|count| *count += 1);
     }
 
@@ -221,6 +226,7 @@ impl Shared {
         let error = error.to_string();
         let mut sight = lock(&self.sight);
         sight.is_tried = true;
+        sight.cut_at.get_or_insert_with(Instant::now);
         let before = sight.error.replace(error.clone());
         drop(sight);
         if before.is_none() {
@@ -229,6 +235,11 @@ impl Shared {
             tracing::debug!(error, "etcd cannot be followed");
         }
         self.moved.send_modify(|count| *count += 1);
+    }
+
+    /// For how long the cluster could not be followed now.
+    pub(super) fn outage(&self) -> Duration {
+        lock(&self.sight).cut_at.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Why the cluster cannot be followed; `None` while it is.

@@ -24,8 +24,8 @@ use crate::store::{Confirmed, Proposal, StoreError};
 const BATCH_MAX: usize = 256;
 /// Between two attempts to send the same.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A cluster that cannot be connected to for so long does not get a write.
-const OUTAGE_PATIENCE: Duration = Duration::from_secs(3);
+/// A cluster that was away for longer is not waited for: choosing a leader takes less.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the doors want.
 pub(super) enum Wish {
@@ -194,11 +194,11 @@ async fn submit(
             Err(error) => error,
         };
         was_sent |= !matches!(error, RpcError::Unconnected(_));
-        let patience = if was_sent { deadline } else { deadline.min(begin + OUTAGE_PATIENCE) };
+        let is_outage = !was_sent && shared.outage() > OUTAGE_PATIENCE;
         if !error.is_passing() {
             return Err(unreachable(&error));
         }
-        if Instant::now() + PAUSE >= patience {
+        if is_outage || Instant::now() + PAUSE >= deadline {
             let doubt = if was_sent { "; the write may have taken effect, or may yet" } else { "" };
             return Err(StoreError::Unreachable(format!("etcd cannot be written: {error}{doubt}")));
         }
