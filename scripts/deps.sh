@@ -21,6 +21,8 @@ test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
 test  sslscan     sslscan
+test  etcd        etcd-server
+test  etcdctl     etcd-client
 fuzz  c++         g++
 bench python3     python3
 bench openssl     openssl

@@ -9,6 +9,7 @@ mod difference;
 mod history;
 mod insight;
 mod plan;
+mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 mod transaction;
@@ -73,7 +74,7 @@ pub struct V1State {
 }
 
 /// What is served where.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 13] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 14] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),
@@ -88,6 +89,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 13] {
         ("/yumen/v1/import", post(transaction::import)),
         ("/yumen/v1/export", get(transaction::export)),
         ("/yumen/v1/problems", get(applied::problems)),
+        ("/yumen/v1/store/confirm", post(store::confirm)),
     ]
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Knows neither files nor the environment: text comes in, settings and problems go out.
 
+mod etcd;
 mod reference;
 mod sections;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use yumen_base::{IpSet, Problem};
 use crate::hint::closest;
 use crate::schema;
 
+pub use etcd::{Etcd, EtcdTls};
 pub use reference::reference;
 pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
@@ -182,6 +184,7 @@ impl NodeConfig {
         check_networks("real_ip.from", &self.real_ip.from, problems);
         check_networks("admin.allow", &self.admin.allow, problems);
         self.acme.check(problems);
+        self.store.etcd.check(problems);
         problems.extend(self.admin_problems());
     }
 

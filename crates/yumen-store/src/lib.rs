@@ -5,6 +5,7 @@
 mod directory;
 pub mod embedded;
 pub mod engine;
+pub mod etcd;
 pub mod fallback;
 pub mod file;
 pub mod keyring;
@@ -19,6 +20,7 @@ pub mod store;
 mod test_kit;
 
 pub use embedded::{Embedded, EmbeddedStore};
+pub use etcd::EtcdStore;
 pub use fallback::{Fallback, Origin, open_or_last_good};
 pub use file::{FileEvent, FileStore, WatchGuard};
 pub use keyring::{KeyringError, open_keyring};

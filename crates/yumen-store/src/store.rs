@@ -39,6 +39,9 @@ pub enum StoreError {
     /// Another process has it.
     #[error("{0}")]
     InUse(String),
+    /// The cluster it is in gave no answer, or none that helps.
+    #[error("{0}")]
+    Unreachable(String),
     /// This kind of store does not do that.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -79,6 +82,9 @@ pub struct Proposal {
 /// Told of every revision in order, on a thread of the store. It must not block.
 pub type Follower = Box<dyn FnMut(&Arc<Committed>) + Send>;
 
+/// Told once how many deletions were let through.
+pub type Confirmed = Box<dyn FnOnce(Result<usize, StoreError>) + Send>;
+
 /// A place where resources live.
 pub trait Store: Send + Sync {
     /// The newest state; never waits for the medium.
@@ -97,6 +103,11 @@ pub trait Store: Send + Sync {
     /// Writes everything, history included, as of one moment to the file `to`. May wait for the medium.
     fn backup(&self, _to: &Path) -> Result<(), StoreError> {
         Err(StoreError::Unsupported("this store keeps nothing a backup could be made of"))
+    }
+
+    /// Lets deletions through that were held back because they were so many. Most stores hold none back.
+    fn confirm(&self, _by: Authorship, done: Confirmed) {
+        done(Ok(0));
     }
 
     /// The state as of a revision that is still kept. May wait for the medium.

@@ -44,6 +44,8 @@ pub(crate) enum Teller {
     Expiry,
     /// The ACME client.
     Acme,
+    /// The store.
+    Store,
 }
 
 /// Fewer changes at once are everyday: the history has them, the log need not.

@@ -1,6 +1,6 @@
 //! The doors configuration comes in by: opens the node's store and has every revision told to the control thread.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -10,15 +10,17 @@ use yumen_base::{Level, Problem};
 use yumen_config::node::{self, StoreKind};
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_store::embedded::Options;
+use yumen_store::etcd::{ClientSettings, EtcdOpened, EtcdSettings, EtcdStore, TlsFiles};
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
 use yumen_store::{
-    Authorship, Draft, Entry, Fallback, Key, Memory, Proposal, ReadOnly, Revision, State, Store,
+    Authorship, Draft, Entry, Keeper, Key, Memory, Proposal, ReadOnly, Revision, State, Store,
 };
 use yumen_store::{open_keyring, open_or_last_good};
 
 use crate::compiler;
-use crate::control::{Control, Message};
+use crate::control::{Control, Message, Teller};
+use crate::origin::ConfigSource;
 use crate::trial::Trial;
 
 /// Revisions a node keeps of a file it watches: they are there to look at, the file is what counts.
@@ -28,9 +30,10 @@ const FILE_REVISIONS_MAX: usize = 100;
 pub(crate) struct Doors {
     /// Where resources live.
     pub(crate) store: Arc<dyn Store>,
-    /// The same, where it is one on disk that may be missing for a while.
-    pub(crate) fallback: Option<Arc<Fallback>>,
+    /// What tells where its content is from.
+    pub(crate) source: ConfigSource,
     _watch: Option<WatchGuard>,
+    _keeper: Option<Keeper>,
 }
 
 impl Doors {
@@ -40,6 +43,7 @@ impl Doors {
         match node.store.kind {
             StoreKind::File => open_file(Path::new(&node.store.file), reader),
             StoreKind::Embedded => open_embedded(node, reader),
+            StoreKind::Etcd => open_etcd(node, &control.messages),
         }
     }
 }
@@ -63,7 +67,52 @@ fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
     }
     let state = follow(&*store, &reader.messages);
     let _ = reader.messages.send(Message::State(state));
-    Ok(Doors { store, fallback: Some(fallback), _watch: None })
+    Ok(Doors { store, source: ConfigSource::Embedded(fallback), _watch: None, _keeper: None })
+}
+
+/// What the nodes of a cluster share; what they share may be nothing yet.
+fn open_etcd(node: &NodeConfig, messages: &Sender<Message>) -> anyhow::Result<Doors> {
+    let dir = Path::new(&node.store.data_dir);
+    let keyring = Arc::new(open_keyring(dir, &node.store.keyring)?);
+    let teller = messages.clone();
+    // The control thread ends with the process.
+    let on_problems = Box::new(move |problems| drop(teller.send(Message::Told(Teller::Store, problems))));
+    let EtcdOpened { keeper, store: opened } =
+        EtcdStore::open(dir, Some(keyring), etcd_settings(&node.store), on_problems)?;
+    let store: Arc<dyn Store> = opened.clone();
+    let state = follow(&*store, messages);
+    let _ = messages.send(Message::State(state));
+    Ok(Doors { store, source: ConfigSource::Etcd(opened), _watch: None, _keeper: Some(keeper) })
+}
+
+/// How the node's configuration wants the cluster treated.
+fn etcd_settings(store: &node::Store) -> EtcdSettings {
+    let written = &store.etcd;
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let file = |text: &str| given(text).map(PathBuf::from);
+    let defaults = EtcdSettings::new(written.host.clone(), &written.prefix);
+    EtcdSettings {
+        client: ClientSettings {
+            user: given(&written.user).map(|user| (user, written.password.0.clone())),
+            tls: TlsFiles {
+                authorities: file(&written.tls.ca),
+                certificate: file(&written.tls.cert).zip(file(&written.tls.key)),
+                server_name: given(&written.tls.sni),
+            },
+            connect_timeout: Duration::from_millis(written.connect_ms),
+            call_timeout: Duration::from_millis(written.timeout_ms),
+            ..defaults.client
+        },
+        start_timeout: Duration::from_millis(written.start_wait_ms),
+        probe_every: Duration::from_millis(written.silence_ms / 3),
+        probe_timeout: Duration::from_millis(written.silence_ms),
+        retry: (defaults.retry.0, Duration::from_millis(written.retry_ms_max)),
+        write_timeout: Duration::from_millis(written.write_ms),
+        txn_steps_max: written.txn_steps_max as usize,
+        revisions_max: store.revisions_max as usize,
+        hold_percent: written.hold_deletions_percent,
+        ..defaults
+    }
 }
 
 /// How the node's configuration wants its store kept.
@@ -108,7 +157,8 @@ fn open_file(path: &Path, reader: Reader) -> anyhow::Result<Doors> {
     let mut mirror = Mirror { store: store.clone(), reader, is_started };
     let watch = file.watch(move |event| mirror.take(event))?;
     let reason = format!("resources come from {}: change them there", path.display());
-    Ok(Doors { store: Arc::new(ReadOnly::new(store, reason)), fallback: None, _watch: Some(watch) })
+    let store = Arc::new(ReadOnly::new(store, reason));
+    Ok(Doors { store, source: ConfigSource::File, _watch: Some(watch), _keeper: None })
 }
 
 fn first_state(resources: Vec<Resource>) -> State {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use yumen_base::Problem;
 use yumen_config::Kind;
-use yumen_store::store::{Decide, Done, Follower};
-use yumen_store::{Committed, Draft, Proposal, Revision, State, Store, StoreError};
+use yumen_store::store::{Confirmed, Decide, Done, Follower};
+use yumen_store::{Authorship, Committed, Draft, Proposal, Revision, State, Store, StoreError};
 
 use crate::trial::Trial;
 
@@ -61,6 +61,14 @@ impl Store for Guarded {
 
     fn backup(&self, to: &Path) -> Result<(), StoreError> {
         self.inner.backup(to)
+    }
+
+    fn confirm(&self, by: Authorship, done: Confirmed) {
+        self.inner.confirm(by, done);
+    }
+
+    fn state_at(&self, revision: Revision) -> Result<State, StoreError> {
+        self.inner.state_at(revision)
     }
 }
 

@@ -1,21 +1,41 @@
-//! Where the configuration that is served comes from, as operators see it: the store, or the last good state.
+//! Where the configuration that is served comes from, as operators see it: the store, or the last good state; and how far
+//! behind its cluster a node is.
 //!
-//! Reads a fallback; opens and heals nothing.
+//! Reads a store's status; opens and heals nothing.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
-use yumen_store::{Fallback, Origin};
+use yumen_store::etcd::EtcdStatus;
+use yumen_store::{EtcdStore, Fallback, Origin};
 
-/// What tells the origin; a store without a fallback is always there.
+/// What tells the origin.
 #[derive(Clone)]
-pub(crate) struct ConfigSource(pub(crate) Option<Arc<Fallback>>);
+pub(crate) enum ConfigSource {
+    /// A file is always there, if only as it was.
+    File,
+    /// The node's own store.
+    Embedded(Arc<Fallback>),
+    /// A cluster.
+    Etcd(Arc<EtcdStore>),
+}
 
 impl ConfigSource {
     fn origin(&self) -> Origin {
-        self.0.as_ref().map_or(Origin::Store, |fallback| fallback.status())
+        match self {
+            ConfigSource::File => Origin::Store,
+            ConfigSource::Embedded(fallback) => fallback.status(),
+            ConfigSource::Etcd(store) => store.status().origin,
+        }
+    }
+
+    fn cluster(&self) -> Option<EtcdStatus> {
+        match self {
+            ConfigSource::Etcd(store) => Some(store.status()),
+            _ => None,
+        }
     }
 
     /// The members `/status` shows of it.
@@ -29,8 +49,24 @@ impl ConfigSource {
                 members.insert("config_source_since_unix_ms".into(), json!(unix_ms(since)));
             }
         }
+        if let Some(cluster) = self.cluster() {
+            members.insert("store".into(), shown(&cluster));
+        }
         members
     }
+}
+
+fn shown(cluster: &EtcdStatus) -> Value {
+    json!({
+        "kind": "etcd",
+        "connected": cluster.error.is_none(),
+        "endpoint": cluster.endpoint.as_deref(),
+        "error": cluster.error,
+        "staleness_seconds": (cluster.staleness.as_secs_f64() * 1e3).round() / 1e3,
+        "cluster_revision": cluster.cluster_revision,
+        "lag_revisions": cluster.lag_revisions,
+        "held_deletions": cluster.held,
+    })
 }
 
 impl Gather for ConfigSource {
@@ -47,7 +83,45 @@ impl Gather for ConfigSource {
             kind: MetricKind::Gauge,
             samples: vec![sample("store", is_store), sample("last_good", !is_store)],
         });
+        if let Some(cluster) = self.cluster() {
+            gather_cluster(Some(&cluster), out);
+        }
     }
+}
+
+/// The families of this module, without values, for the reference.
+pub(crate) fn describe(out: &mut Vec<Family>) {
+    ConfigSource::File.gather(out);
+    gather_cluster(None, out);
+}
+
+fn gather_cluster(cluster: Option<&EtcdStatus>, out: &mut Vec<Family>) {
+    let mut gauge = |name: &'static str, help: &'static str, read: fn(&EtcdStatus) -> f64| {
+        let sample = |cluster| Sample { labels: Vec::new(), value: metric::Value::Number(read(cluster)) };
+        let samples = cluster.map(sample).into_iter().collect();
+        out.push(Family { name: name.into(), help: help.into(), kind: MetricKind::Gauge, samples });
+    };
+    gauge("yumen_store_connected", "Whether the node follows its cluster of etcd.", |cluster| {
+        f64::from(u8::from(cluster.error.is_none()))
+    });
+    gauge(
+        "yumen_store_staleness_seconds",
+        "For how long the cluster may have changed without the node's knowing.",
+        |cluster| cluster.staleness.as_secs_f64(),
+    );
+    gauge("yumen_store_cluster_revision", "Newest revision of the cluster the node heard of.", |cluster| {
+        cluster.cluster_revision as f64
+    });
+    gauge(
+        "yumen_store_lag_revisions",
+        "Revisions of the cluster the node heard of and was not told the content of yet; those of other keys count too.",
+        |cluster| cluster.lag_revisions as f64,
+    );
+    gauge(
+        "yumen_store_held_deletions",
+        "Objects gone from the cluster that are served until somebody confirms it.",
+        |cluster| cluster.held as f64,
+    );
 }
 
 fn unix_ms(time: SystemTime) -> u64 {

@@ -8,7 +8,6 @@ use yumen_plugin::Registry;
 use yumen_proxy::probe::{self, UpstreamHealth};
 
 use crate::cli::Reference;
-use crate::origin::ConfigSource;
 
 /// The text of one reference.
 pub(crate) fn render(what: Reference) -> String {
@@ -131,7 +130,7 @@ fn families() -> Vec<Family> {
     families.extend(yumen_proxy::protection::example());
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);
-    ConfigSource(None).gather(&mut families);
+    crate::origin::describe(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());
     probe::HealthMetrics(snapshots).gather(&mut families);

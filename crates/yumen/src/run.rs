@@ -25,7 +25,6 @@ use crate::control::{self, Control, Message};
 use crate::doors::Doors;
 use crate::guard::Guarded;
 use crate::operators::{FleetView, House, Operators};
-use crate::origin::ConfigSource;
 use crate::process::Placement;
 use crate::tls::Tls;
 use crate::trial::Trial;
@@ -72,7 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         fleet: fleet.view(),
         probes,
         store: Arc::new(Guarded::new(doors.store.clone(), trial.clone())),
-        source: ConfigSource(doors.fallback.clone()),
+        source: doors.source.clone(),
         publisher,
         trial,
         expiry: tls.expiry.clone(),
@@ -414,6 +413,14 @@ fn announce(
         StoreKind::Embedded => {
             lines.push(format!("  store    {}", node.store.data_dir));
             "/hello"
+        }
+        StoreKind::Etcd => {
+            lines.push(format!(
+                "  store    etcd {} {}",
+                node.store.etcd.host.join(" "),
+                node.store.etcd.prefix
+            ));
+            "/"
         }
     };
     if let Some(keys) = &operators.new_keys {

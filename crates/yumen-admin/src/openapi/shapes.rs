@@ -17,6 +17,7 @@ pub(super) fn shapes() -> Map<String, Value> {
             "restored",
             object(&["revision", "restored", "changed"], counts(&["revision", "restored", "changed"])),
         ),
+        ("confirmed", object(&["confirmed"], counts(&["confirmed"]))),
         ("difference", difference()),
         ("applied", applied()),
         ("problems", array(problem())),

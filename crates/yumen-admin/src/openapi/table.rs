@@ -232,6 +232,13 @@ fn beyond() -> Vec<Endpoint> {
             shape("written"),
             &[MODE, CONFIRM, WAIT, TIMEOUT],
         ),
+        post(
+            "/store/confirm",
+            "Let held deletions pass on every node",
+            Payload::Nothing,
+            shape("confirmed"),
+            &[],
+        ),
         post("/plan", "What a document would do", Payload::Document, Payload::ShapeOrText("plan"), PLAN),
         get("/lint", "What is stored that is probably not meant", shape("problems"), &[STRICT]),
         get("/backup", "A copy of the store, as a file", Payload::Bytes, &[]),

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Etcd;
+
 /// One listening socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -247,7 +249,8 @@ impl Default for Status {
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
     /// `embedded` keeps them in `data_dir`, where the Admin API changes them; a new one says hello.
-    /// `file` reads them from `file`, which is watched.
+    /// `file` reads them from `file`, which is watched. `etcd` shares them with other nodes; what was read
+    /// last is kept in `data_dir`.
     pub kind: StoreKind,
     /// The document of the kind `file`, YAML or JSON.
     pub file: String,
@@ -257,7 +260,8 @@ pub struct Store {
     /// Keys that seal what is written to disk, each 32 random bytes in base64: the first seals, all open.
     /// Empty means the file `keyring` in `data_dir`, made on the first start.
     pub keyring: Vec<Hidden>,
-    /// How many revisions the embedded store keeps to look and go back to; the newest always is.
+    /// How many revisions the embedded store keeps to look and go back to; the newest always is. With
+    /// `etcd`, how many of those a node saw.
     #[schemars(range(min = 1))]
     pub revisions_max: u32,
     /// How many bytes of them; older ones are forgotten first.
@@ -265,6 +269,8 @@ pub struct Store {
     pub history_bytes_max: u64,
     /// None older than this; 0 keeps them whatever their age.
     pub revisions_age_max_s: u64,
+    /// The cluster of the kind `etcd`.
+    pub etcd: Etcd,
 }
 
 impl Default for Store {
@@ -277,6 +283,7 @@ impl Default for Store {
             revisions_max: 1000,
             history_bytes_max: 64 << 20,
             revisions_age_max_s: 0,
+            etcd: Etcd::default(),
         }
     }
 }
@@ -289,6 +296,8 @@ pub enum StoreKind {
     Embedded,
     /// A document on disk.
     File,
+    /// In a cluster of etcd.
+    Etcd,
 }
 
 /// What is written about the node and its traffic.

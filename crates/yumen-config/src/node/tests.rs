@@ -171,6 +171,50 @@ fn the_reference_is_a_valid_file_of_all_defaults_and_every_field_is_documented()
 }
 
 #[test]
+fn etcd_settings_that_cannot_work_are_told() {
+    let table: [(&str, &[&str]); 7] = [
+        ("store: {kind: etcd, etcd: {host: [\"https://a:2379\"], user: u, password: p}}\n", &[]),
+        (
+            "store: {etcd: {host: []}}\n",
+            &[
+                "error: yumen.yaml at store.etcd.host: no member is named\n  hint: such as http://127.0.0.1:2379",
+            ],
+        ),
+        (
+            "store: {etcd: {host: [\"a:2379\"]}}\n",
+            &[
+                "error: yumen.yaml at store.etcd.host[0]: \"a:2379\" is no address of a member\n  hint: such as http://127.0.0.1:2379",
+            ],
+        ),
+        (
+            "store: {etcd: {prefix: apisix}}\n",
+            &[
+                "error: yumen.yaml at store.etcd.prefix: \"apisix\" is no prefix of keys\n  hint: such as /apisix",
+            ],
+        ),
+        (
+            "store: {etcd: {prefix: /}}\n",
+            &["error: yumen.yaml at store.etcd.prefix: \"/\" is no prefix of keys\n  hint: such as /apisix"],
+        ),
+        (
+            "store: {etcd: {tls: {cert: a.pem}}}\n",
+            &[
+                "error: yumen.yaml at store.etcd.tls: a certificate and a key belong together: only one of them is set",
+            ],
+        ),
+        (
+            "store: {etcd: {user: u}}\n",
+            &[
+                "error: yumen.yaml at store.etcd.user: a user and a password belong together: only one of them is set",
+            ],
+        ),
+    ];
+    for (yaml, problems) in table {
+        check(yaml, problems);
+    }
+}
+
+#[test]
 fn acme_settings_that_cannot_work_are_told() {
     let table: [(&str, &[&str]); 6] = [
         ("acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, b-2.test]}]}\n", &[]),

@@ -19,6 +19,7 @@ mod compression;
 mod drain;
 mod dynamics;
 mod embedded;
+mod etcd;
 mod explain;
 mod grpc;
 mod grpc_transcode;

@@ -1,0 +1,112 @@
+//! Where a cluster of etcd is, and how a node lives with it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use yumen_base::Problem;
+
+use super::{Hidden, problem};
+
+/// A cluster of etcd.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Etcd {
+    /// The members, any of which will do: `http://host:2379` or `https://host:2379`.
+    pub host: Vec<String>,
+    /// What all keys begin with. Nodes of one cluster, and APISIX beside them, have the same.
+    pub prefix: String,
+    /// The user, where the cluster asks for one.
+    pub user: String,
+    /// The user's password.
+    pub password: Hidden,
+    /// TLS towards members of `https`.
+    pub tls: EtcdTls,
+    /// How long one member may take to be connected to, in milliseconds.
+    #[schemars(range(min = 1))]
+    pub connect_ms: u64,
+    /// How long one call may take, in milliseconds.
+    #[schemars(range(min = 1))]
+    pub timeout_ms: u64,
+    /// How long a start waits for the cluster before it goes on with the last good state, in milliseconds.
+    pub start_wait_ms: u64,
+    /// How long a write may take before it is given up, in milliseconds.
+    #[schemars(range(min = 1))]
+    pub write_ms: u64,
+    /// A member that says nothing for so long is left for another one, in milliseconds; it is asked every
+    /// third of it.
+    #[schemars(range(min = 100))]
+    pub silence_ms: u64,
+    /// The longest pause between attempts to connect, in milliseconds.
+    #[schemars(range(min = 50))]
+    pub retry_ms_max: u64,
+    /// How many steps the members take in one transaction, as their `--max-txn-ops` says.
+    #[schemars(range(min = 2))]
+    pub txn_steps_max: u32,
+    /// Deletions of more than this share of all objects at once, in percent, and of ten at least, are not
+    /// followed until somebody confirms them; 0 follows all.
+    #[schemars(range(min = 0, max = 100))]
+    pub hold_deletions_percent: u32,
+}
+
+impl Default for Etcd {
+    fn default() -> Self {
+        Etcd {
+            host: vec!["http://127.0.0.1:2379".into()],
+            prefix: "/apisix".into(),
+            user: String::new(),
+            password: Hidden(String::new()),
+            tls: EtcdTls::default(),
+            connect_ms: 2000,
+            timeout_ms: 5000,
+            start_wait_ms: 5000,
+            write_ms: 10_000,
+            silence_ms: 3000,
+            retry_ms_max: 1000,
+            txn_steps_max: 128,
+            hold_deletions_percent: 50,
+        }
+    }
+}
+
+/// How members prove who they are, and the node to them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EtcdTls {
+    /// The file of the authorities the members' certificates must lead to, PEM; empty means the system's.
+    pub ca: String,
+    /// The file of this node's certificate, PEM, where members ask for one.
+    pub cert: String,
+    /// The file of its key, PEM.
+    pub key: String,
+    /// The name the members' certificates must bear; empty means the host asked.
+    pub sni: String,
+}
+
+impl Etcd {
+    /// What a schema cannot say.
+    pub(super) fn check(&self, problems: &mut Vec<Problem>) {
+        if self.host.is_empty() {
+            let found = "no member is named";
+            problems.push(problem("store.etcd.host", found).hint("such as http://127.0.0.1:2379"));
+        }
+        for (i, host) in self.host.iter().enumerate() {
+            if !host.starts_with("http://") && !host.starts_with("https://") {
+                let found = format!("\"{host}\" is no address of a member");
+                let hint = "such as http://127.0.0.1:2379";
+                problems.push(problem(&format!("store.etcd.host[{i}]"), found).hint(hint));
+            }
+        }
+        let is_prefix = self.prefix.starts_with('/') && self.prefix.trim_end_matches('/').len() > 1;
+        if !is_prefix {
+            let found = format!("\"{}\" is no prefix of keys", self.prefix);
+            problems.push(problem("store.etcd.prefix", found).hint("such as /apisix"));
+        }
+        if self.tls.cert.is_empty() != self.tls.key.is_empty() {
+            let found = "a certificate and a key belong together: only one of them is set";
+            problems.push(problem("store.etcd.tls", found));
+        }
+        if self.user.is_empty() != self.password.0.is_empty() {
+            let found = "a user and a password belong together: only one of them is set";
+            problems.push(problem("store.etcd.user", found));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The store in etcd: what a cluster of nodes shares, in the layout of APISIX's tools.
+//!
+//! Serves what it knows whether or not etcd can be reached. Owns a thread with a runtime of its own; must not know what the
+//! texts mean, nor who follows.
+
+mod client;
+mod follow;
+mod layout;
+mod mirror;
+mod note;
+mod past;
+mod plan;
+mod proto;
+mod settings;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod wire;
+mod write;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+pub use client::{Client, Head, Listing, Watch, WatchNews};
+pub use mirror::FOREIGN;
+pub use proto::{Event, KeyValue};
+pub use settings::{ClientSettings, EtcdSettings, TlsFiles};
+pub use shared::{EtcdStatus, OnProblems};
+pub use wire::{Code, RpcError};
+
+use crate::directory::DataDir;
+use crate::last_good::{self, Keeper, LastGood};
+use crate::seal::{Edge, Seal};
+use crate::state::{Authorship, Committed, Revision, State};
+use crate::store::{Confirmed, Follower, Proposal, Store, StoreError};
+use mirror::{FROM, Mirror};
+use shared::Shared;
+use write::Wish;
+
+/// The directory in the data directory: what was served last lies there.
+pub const DIRECTORY: &str = "etcd";
+
+/// How long looking at etcd's own past may take.
+const LOOK_BACK: Duration = Duration::from_secs(10);
+
+/// A node's view of a cluster, kept in step by a thread.
+pub struct EtcdStore {
+    shared: Arc<Shared>,
+    wishes: UnboundedSender<Wish>,
+    looks: UnboundedSender<Look>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _directory: DataDir,
+}
+
+/// A question about the past, for the thread.
+struct Look {
+    revision: Revision,
+    answer: mpsc::SyncSender<Result<State, StoreError>>,
+}
+
+/// The store, and who keeps its last good state: dropped first.
+pub struct EtcdOpened {
+    /// Keeps the last good state in step.
+    pub keeper: Keeper,
+    /// The store.
+    pub store: Arc<EtcdStore>,
+}
+
+impl EtcdStore {
+    /// Follows the cluster; begins with the last good state in `data_dir` where the cluster cannot be reached in time.
+    ///
+    /// Fails where there is neither, where another process has the directory, and where settings or files are wrong.
+    pub fn open(
+        data_dir: &Path,
+        seal: Option<Arc<dyn Seal>>,
+        settings: EtcdSettings,
+        on_problems: OnProblems,
+    ) -> Result<EtcdOpened, StoreError> {
+        let directory = DataDir::lock(&data_dir.join(DIRECTORY))?;
+        let place = directory.path().to_owned();
+        let client = Client::new(settings.client.clone())
+            .map_err(|wrong| StoreError::Unreachable(format!("etcd cannot be used: {wrong}")))?;
+        let last_good = last_good_of(&place, &Edge(seal.clone()), &settings.prefix);
+        let found = last_good.as_ref().map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone));
+        let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
+        let shared = Arc::new(Shared::new(settings, client, last_good, on_problems));
+        let store = Arc::new(EtcdStore::start(shared, directory)?);
+        store.wait_for_cluster(wait, found.is_none());
+        if let Some(error) = store.shared.error() {
+            match found {
+                Some(Ok(())) => {
+                    let revision = store.state().revision.0;
+                    tracing::error!(error, revision, "etcd cannot be reached, the last good state is served");
+                }
+                Some(Err(damaged)) => return Err(nothing_to_serve(&error, &damaged.to_string())),
+                None => return Err(nothing_to_serve(&error, "none was kept for this prefix")),
+            }
+        }
+        let keeper = Keeper::start(&place, store.clone(), seal)?;
+        Ok(EtcdOpened { keeper, store })
+    }
+
+    fn start(shared: Arc<Shared>, directory: DataDir) -> Result<EtcdStore, StoreError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (wishes, wished) = unbounded_channel();
+        let (looks, looked) = unbounded_channel();
+        let (end, ended) = oneshot::channel();
+        let used = shared.clone();
+        let run = move || {
+            runtime.block_on(async move {
+                tokio::spawn(follow::run(used.clone()));
+                tokio::spawn(look_back(used.clone(), looked));
+                let writer = tokio::spawn(write::run(used, wished));
+                // Whoever ends the store drops its end, which tells as much as sending.
+                let _ = ended.await;
+                writer.abort();
+            });
+        };
+        let thread = std::thread::Builder::new().name("yumen-etcd".into()).spawn(run)?;
+        Ok(EtcdStore { shared, wishes, looks, end: Some(end), thread: Some(thread), _directory: directory })
+    }
+
+    /// Where there is nothing else to serve, the first attempt is waited for, however little time was given.
+    fn wait_for_cluster(&self, at_most: Duration, is_needed: bool) {
+        const LOOK_EVERY: Duration = Duration::from_millis(2);
+        let begin = Instant::now();
+        let is_early = || begin.elapsed() < at_most || (is_needed && !self.shared.is_tried());
+        while self.shared.error().is_some() && is_early() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// How the store stands to its cluster.
+    pub fn status(&self) -> EtcdStatus {
+        self.shared.status()
+    }
+
+    /// The client the store uses, for what else a node has to say or hear in the cluster.
+    pub fn client(&self) -> Client {
+        self.shared.client.clone()
+    }
+
+    /// What all keys of this store begin with, with a slash at its end.
+    pub fn root(&self) -> &str {
+        self.shared.layout.root()
+    }
+}
+
+impl Drop for EtcdStore {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // A follower or a proposal may hold, and drop, the store: a thread cannot wait for itself.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store for EtcdStore {
+    fn state(&self) -> State {
+        self.shared.state()
+    }
+
+    fn propose(&self, proposal: Proposal) {
+        if let Err(refused) = self.wishes.send(Wish::Propose(proposal))
+            && let Wish::Propose(proposal) = refused.0
+        {
+            (proposal.done)(Err(StoreError::Ended));
+        }
+    }
+
+    fn follow(&self, follower: Follower) -> State {
+        self.shared.follow(follower)
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
+        Ok(self.shared.with_past(|past| past.history(before, limit)))
+    }
+
+    fn confirm(&self, by: Authorship, done: Confirmed) {
+        if let Err(refused) = self.wishes.send(Wish::Confirm(by, done))
+            && let Wish::Confirm(_, done) = refused.0
+        {
+            done(Err(StoreError::Ended));
+        }
+    }
+
+    /// From what this node saw, or else from what etcd still keeps.
+    fn state_at(&self, revision: Revision) -> Result<State, StoreError> {
+        let newest = self.state();
+        if let Some(state) = self.shared.with_past(|past| past.state_at(revision, &newest)) {
+            return Ok(state);
+        }
+        if revision > newest.revision || revision == Revision::default() {
+            return Err(StoreError::Compacted(revision));
+        }
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.looks.send(Look { revision, answer }).map_err(|_| StoreError::Ended)?;
+        let late = |_| StoreError::Unreachable("etcd does not tell of its past in time".into());
+        answered.recv_timeout(LOOK_BACK).map_err(late)?
+    }
+}
+
+async fn look_back(shared: Arc<Shared>, mut looks: UnboundedReceiver<Look>) {
+    while let Some(Look { revision, answer }) = looks.recv().await {
+        let listed = shared.client.get_prefix(shared.layout.root(), Some(revision.0)).await;
+        let state = match listed {
+            Ok(listing) => {
+                let mut past = Mirror::new(shared.layout.clone(), State::default(), 0);
+                past.take_list(&listing, 0);
+                let mut state = past.state().clone();
+                state.revision = revision;
+                Ok(state)
+            }
+            Err(RpcError::Status { code: Code::OutOfRange, .. }) => Err(StoreError::Compacted(revision)),
+            Err(error) => Err(StoreError::Unreachable(format!("etcd cannot be read: {error}"))),
+        };
+        // Whoever no longer waits does not want to know.
+        let _ = answer.send(state);
+    }
+}
+
+/// The last good state of this prefix and its age; `None` where none was kept, or that of another place.
+fn last_good_of(
+    directory: &Path,
+    edge: &Edge,
+    prefix: &str,
+) -> Option<Result<(State, Duration), StoreError>> {
+    let file = directory.join(last_good::FILE);
+    let saved = std::fs::metadata(&file).and_then(|about| about.modified()).ok()?;
+    let age = SystemTime::now().duration_since(saved).unwrap_or_default();
+    let root = format!("{prefix}/");
+    match LastGood::load(directory, edge) {
+        Ok(state) if state.setting(FROM).is_some_and(|from| **from == root) => Some(Ok((state, age))),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
+fn nothing_to_serve(error: &str, last_good: &str) -> StoreError {
+    StoreError::Unreachable(format!(
+        "etcd cannot be reached: {error}; nor is there a last good state: {last_good}"
+    ))
+}
+
+/// A number below `end`, for choices in which nodes should differ.
+fn random_below(end: usize) -> usize {
+    let mut bytes = [0; 8];
+    // Without randomness all choose the first: no harm, only less spread.
+    let _ = aws_lc_rs::rand::fill(&mut bytes);
+    (u64::from_le_bytes(bytes) % end.max(1) as u64) as usize
+}
+
+/// A name nobody else makes.
+fn random_name() -> String {
+    let mut bytes = [0; 16];
+    // Where there is no randomness the revision it demands still tells one write from another.
+    let _ = aws_lc_rs::rand::fill(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

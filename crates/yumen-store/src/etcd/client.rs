@@ -1,0 +1,412 @@
+//! A client of a cluster of etcd: one connection at a time, to whichever member answers.
+//!
+//! Knows etcd's calls and how to get to a member that can answer them; must not know what the keys mean.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use super::proto::{
+    AuthenticateRequest, AuthenticateResponse, DeleteRequest, Event, KeyValue, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest, Nothing, PutRequest, RangeRequest,
+    RangeResponse, TxnRequest, TxnResponse, WatchAsk, WatchCreate, WatchRequest, WatchResponse,
+    WriteResponse,
+};
+use super::settings::ClientSettings;
+use super::tls::Secure;
+use super::wire::{Code, Connection, RpcError, Stream};
+
+/// Keys come in pages of so many, so that no answer grows with the table.
+const PAGE: i64 = 1000;
+
+/// Where a cluster stands, as of one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    /// Which cluster it is.
+    pub cluster_id: u64,
+    /// Its newest revision.
+    pub revision: u64,
+}
+
+/// Keys as of one revision.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// Where the cluster stood.
+    pub head: Head,
+    /// The keys, ascending.
+    pub kvs: Vec<KeyValue>,
+}
+
+/// A client; clones share the connection.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    settings: ClientSettings,
+    endpoints: Vec<Endpoint>,
+    secure: Option<Secure>,
+    live: Mutex<Option<Arc<Connection>>>,
+    /// The member asked first the next time.
+    next: AtomicUsize,
+    /// Whom the connection leads to, for those who look.
+    endpoint: RwLock<Option<Arc<str>>>,
+}
+
+struct Endpoint {
+    url: Arc<str>,
+    host: String,
+    port: u16,
+    is_secure: bool,
+}
+
+impl Client {
+    /// A client that connects when it is first asked. Fails where an endpoint or a file cannot be read.
+    pub fn new(settings: ClientSettings) -> Result<Client, String> {
+        let endpoints: Vec<Endpoint> =
+            settings.endpoints.iter().map(|url| Endpoint::parse(url)).collect::<Result<_, _>>()?;
+        if endpoints.is_empty() {
+            return Err("no endpoint of etcd is given".into());
+        }
+        let is_secure = endpoints.iter().any(|endpoint| endpoint.is_secure);
+        let secure = is_secure.then(|| Secure::new(&settings.tls)).transpose()?;
+        // Nodes that start together spread over the members.
+        let next = AtomicUsize::new(super::random_below(endpoints.len()));
+        let (live, endpoint) = (Mutex::default(), RwLock::default());
+        Ok(Client(Arc::new(Inner { settings, endpoints, secure, live, next, endpoint })))
+    }
+
+    /// The member in use, where there is one.
+    pub fn endpoint(&self) -> Option<Arc<str>> {
+        self.0.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The keys that begin with `prefix`, as of `revision` or of the newest one.
+    pub async fn get_prefix(&self, prefix: &str, revision: Option<u64>) -> Result<Listing, RpcError> {
+        let mut listing = Listing::default();
+        let mut question = RangeRequest {
+            key: Bytes::copy_from_slice(prefix.as_bytes()),
+            range_end: range_end(prefix),
+            limit: PAGE,
+            revision: revision.map_or(0, |revision| revision as i64),
+            ..RangeRequest::default()
+        };
+        loop {
+            let page: RangeResponse = self.call("/etcdserverpb.KV/Range", &question).await?;
+            let head = Head::of(page.header.as_ref());
+            if question.revision == 0 {
+                // The pages after this one must be of the same moment.
+                question.revision = head.revision as i64;
+            }
+            listing.head = Head { revision: question.revision as u64, ..head };
+            if let Some(last) = page.kvs.last().filter(|_| page.more) {
+                question.key = after(&last.key);
+            }
+            listing.kvs.extend(page.kvs);
+            if !page.more {
+                return Ok(listing);
+            }
+        }
+    }
+
+    /// Puts one key, bound to a lease where that is not 0; gives the revision.
+    pub async fn put(&self, key: &str, value: impl Into<Bytes>, lease: i64) -> Result<u64, RpcError> {
+        let question = PutRequest { key: key.to_owned().into(), value: value.into(), lease };
+        let answer: WriteResponse = self.call("/etcdserverpb.KV/Put", &question).await?;
+        Ok(Head::of(answer.header.as_ref()).revision)
+    }
+
+    /// Deletes one key; gives the revision.
+    pub async fn delete(&self, key: &str) -> Result<u64, RpcError> {
+        let question = DeleteRequest { key: key.to_owned().into(), range_end: Bytes::new() };
+        let answer: WriteResponse = self.call("/etcdserverpb.KV/DeleteRange", &question).await?;
+        Ok(Head::of(answer.header.as_ref()).revision)
+    }
+
+    /// Does all of a transaction, or tells how its keys are instead.
+    pub(super) async fn txn(&self, question: &TxnRequest) -> Result<TxnResponse, RpcError> {
+        self.call("/etcdserverpb.KV/Txn", question).await
+    }
+
+    /// A new lease of so many seconds; keys bound to it are deleted when it ends.
+    pub async fn grant_lease(&self, ttl_s: u64) -> Result<i64, RpcError> {
+        let question = LeaseGrantRequest { ttl_s: ttl_s as i64, id: 0 };
+        let answer: LeaseGrantResponse = self.call("/etcdserverpb.Lease/LeaseGrant", &question).await?;
+        match answer.error.is_empty() {
+            true => Ok(answer.id),
+            false => Err(RpcError::Transport(answer.error)),
+        }
+    }
+
+    /// Begins a lease's time anew; gives the seconds it has now, 0 where it has ended.
+    pub async fn keep_lease(&self, id: i64) -> Result<u64, RpcError> {
+        self.bounded(async {
+            let mut stream: Stream<LeaseKeepAliveResponse> =
+                self.connection().await?.open("/etcdserverpb.Lease/LeaseKeepAlive").await?;
+            stream.send(&LeaseRequest { id })?;
+            let answer = stream.next().await?;
+            Ok(answer.map_or(0, |answer| answer.ttl_s.max(0) as u64))
+        })
+        .await
+    }
+
+    /// Ends a lease, and with it the keys bound to it.
+    pub async fn revoke_lease(&self, id: i64) -> Result<(), RpcError> {
+        let _: WriteResponse = self.call("/etcdserverpb.Lease/LeaseRevoke", &LeaseRequest { id }).await?;
+        Ok(())
+    }
+
+    /// Watches the keys that begin with `prefix`, from the revision `from` on.
+    pub async fn watch_prefix(&self, prefix: &str, from: u64) -> Result<Watch, RpcError> {
+        let connection = self.connection().await?;
+        let mut stream = connection.open("/etcdserverpb.Watch/Watch").await?;
+        let create = WatchCreate {
+            key: Bytes::copy_from_slice(prefix.as_bytes()),
+            range_end: range_end(prefix),
+            start_revision: from as i64,
+            progress_notify: true,
+        };
+        stream.send(&WatchRequest { ask: Some(WatchAsk::Create(create)) })?;
+        Ok(Watch { stream, connection })
+    }
+
+    /// Where the cluster stands; asks a quorum.
+    pub async fn head(&self) -> Result<Head, RpcError> {
+        let connection = self.connection().await?;
+        self.bounded(self.head_by(&connection)).await
+    }
+
+    /// Ends the connection for all who use it: it has proved to be of no use.
+    pub async fn drop_connection(&self, why: &str) {
+        if let Some(connection) = self.0.live.lock().await.take() {
+            connection.fail(why);
+        }
+        self.note_endpoint(None);
+    }
+
+    async fn call<Q, A>(&self, path: &str, question: &Q) -> Result<A, RpcError>
+    where
+        Q: prost::Message,
+        A: prost::Message + Default,
+    {
+        let first = self.call_once(path, question).await;
+        match &first {
+            // The token has ended, or the users changed. Nothing was done, so it is asked once more, as somebody newly known.
+            Err(RpcError::Status { code, message }) if is_stale_token(*code, message) => {
+                self.drop_connection("its token has ended").await;
+                self.call_once(path, question).await
+            }
+            _ => first,
+        }
+    }
+
+    async fn call_once<Q, A>(&self, path: &str, question: &Q) -> Result<A, RpcError>
+    where
+        Q: prost::Message,
+        A: prost::Message + Default,
+    {
+        let connection = self.connection().await?;
+        self.bounded(connection.call(path, question)).await
+    }
+
+    async fn bounded<T>(&self, call: impl Future<Output = Result<T, RpcError>>) -> Result<T, RpcError> {
+        let limit = self.0.settings.call_timeout;
+        tokio::time::timeout(limit, call).await.unwrap_or(Err(RpcError::Late(limit.as_millis())))
+    }
+
+    /// The connection that is there, or one to the first member that can answer.
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, RpcError> {
+        let mut live = self.0.live.lock().await;
+        if let Some(connection) = live.as_ref().filter(|connection| !connection.is_ended()) {
+            return Ok(connection.clone());
+        }
+        self.note_endpoint(None);
+        let mut reasons = Vec::new();
+        for _ in 0..self.0.endpoints.len() {
+            let at = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.endpoints.len();
+            let endpoint = &self.0.endpoints[at];
+            let limit = self.0.settings.connect_timeout;
+            let late = Err(RpcError::Late(limit.as_millis()));
+            match tokio::time::timeout(limit, self.connect(endpoint)).await.unwrap_or(late) {
+                Ok(connection) => {
+                    let connection = Arc::new(connection);
+                    *live = Some(connection.clone());
+                    self.note_endpoint(Some(endpoint.url.clone()));
+                    return Ok(connection);
+                }
+                Err(error) => reasons.push(format!("{}: {error}", endpoint.url)),
+            }
+        }
+        Err(RpcError::Unconnected(reasons.join("; ")))
+    }
+
+    fn note_endpoint(&self, endpoint: Option<Arc<str>>) {
+        *self.0.endpoint.write().unwrap_or_else(PoisonError::into_inner) = endpoint;
+    }
+
+    /// Connects, says who it is, and has the member prove that it is one of a majority.
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Connection, RpcError> {
+        let stream =
+            TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(RpcError::transport)?;
+        stream.set_nodelay(true).map_err(RpcError::transport)?;
+        let mut connection = match &self.0.secure {
+            Some(secure) if endpoint.is_secure => {
+                let stream = secure.handshake(&endpoint.host, stream).await?;
+                Connection::begin(stream, endpoint.url.to_string()).await?
+            }
+            _ => Connection::begin(stream, endpoint.url.to_string()).await?,
+        };
+        if let Some((name, password)) = &self.0.settings.user {
+            let question = AuthenticateRequest { name: name.clone(), password: password.clone() };
+            let answer: AuthenticateResponse =
+                connection.call("/etcdserverpb.Auth/Authenticate", &question).await?;
+            connection.authorize(&answer.token)?;
+        }
+        self.head_by(&connection).await?;
+        Ok(connection)
+    }
+
+    async fn head_by(&self, connection: &Connection) -> Result<Head, RpcError> {
+        let key = Bytes::copy_from_slice(self.0.settings.probe_key.as_bytes());
+        let question = RangeRequest { key, limit: 1, keys_only: true, ..RangeRequest::default() };
+        let answer: RangeResponse = connection.call("/etcdserverpb.KV/Range", &question).await?;
+        Ok(Head::of(answer.header.as_ref()))
+    }
+}
+
+/// etcd tells both cases by their text, the second one with a code that means many things.
+fn is_stale_token(code: Code, message: &str) -> bool {
+    code == Code::Unauthenticated
+        || (code == Code::InvalidArgument && message.contains("revision of auth"))
+        || message.contains("auth: revision in header is old")
+}
+
+impl Endpoint {
+    fn parse(url: &str) -> Result<Endpoint, String> {
+        let wrong = || format!("\"{url}\" is no endpoint of etcd, such as http://127.0.0.1:2379");
+        let uri: http::Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
+        let is_secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(2379);
+        Ok(Endpoint { url: url.trim_end_matches('/').into(), host, port, is_secure })
+    }
+}
+
+impl Head {
+    pub(super) fn of(header: Option<&super::proto::Header>) -> Head {
+        header.map_or(Head::default(), |header| Head {
+            cluster_id: header.cluster_id,
+            revision: header.revision.max(0) as u64,
+        })
+    }
+}
+
+/// The first key past all that begin with `prefix`.
+pub(super) fn range_end(prefix: &str) -> Bytes {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end.into();
+        }
+    }
+    Bytes::from_static(b"\0")
+}
+
+/// The least key that is greater.
+fn after(key: &Bytes) -> Bytes {
+    let mut next = key.to_vec();
+    next.push(0);
+    next.into()
+}
+
+/// What a watch tells.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WatchNews {
+    /// What happened, whole revisions, ascending; and where the cluster stands.
+    Events(Head, Vec<Event>),
+    /// Nothing up to this revision that was not told, or is about to be.
+    Progress(Head),
+    /// What was asked for is no longer kept: what there is must be listed anew.
+    Compacted,
+}
+
+/// A watch on a prefix. Ends with the connection.
+pub struct Watch {
+    stream: Stream<WatchResponse>,
+    connection: Arc<Connection>,
+}
+
+impl Watch {
+    /// What comes next. May be given up and asked again.
+    pub async fn next(&mut self) -> Result<WatchNews, RpcError> {
+        loop {
+            let ended = || RpcError::Transport("the member ended the watch".into());
+            let answer = self.stream.next().await?.ok_or_else(ended)?;
+            let head = Head::of(answer.header.as_ref());
+            if answer.compact_revision > 0 {
+                return Ok(WatchNews::Compacted);
+            }
+            if answer.canceled {
+                // What a member refuses, another might not: the next one is asked with a new token.
+                self.connection.fail(&answer.cancel_reason);
+                return Err(RpcError::Transport(format!("the watch was refused: {}", answer.cancel_reason)));
+            }
+            if !answer.events.is_empty() {
+                return Ok(WatchNews::Events(head, answer.events));
+            }
+            if !answer.created {
+                return Ok(WatchNews::Progress(head));
+            }
+        }
+    }
+
+    /// Asks for a sign of life: [`WatchNews::Progress`] comes.
+    pub fn ask_progress(&mut self) -> Result<(), RpcError> {
+        self.stream.send(&WatchRequest { ask: Some(WatchAsk::Progress(Nothing {})) })
+    }
+
+    /// Ends the connection under it.
+    pub fn fail(&self, why: &str) {
+        self.connection.fail(why);
+    }
+}
+
+/// Pauses that grow, and differ from node to node so that a cluster is not asked by all at once.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    least: Duration,
+    most: Duration,
+    next: Duration,
+    since: Instant,
+}
+
+impl Backoff {
+    pub(super) fn new((least, most): (Duration, Duration)) -> Backoff {
+        Backoff { least, most, next: least, since: Instant::now() }
+    }
+
+    /// Something worked: the next pause is a short one, unless it did not work for long.
+    pub(super) fn worked(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// The pause before the next attempt: between half and all of what is due.
+    pub(super) fn pause(&mut self) -> Duration {
+        if self.since.elapsed() > self.most {
+            self.next = self.least;
+        }
+        let due = self.next;
+        self.next = (due * 2).min(self.most);
+        self.since = Instant::now();
+        due / 2 + Duration::from_micros(super::random_below((due.as_micros() / 2).max(1) as usize) as u64)
+    }
+}

@@ -1,0 +1,80 @@
+//! Keeps the mirror in step with the cluster, for as long as the process lives.
+//!
+//! Does what the mirror needs, and finds another member when one keeps quiet; decides nothing about what is served.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::client::{Backoff, Watch, WatchNews};
+use super::mirror::Need;
+use super::shared::Shared;
+use super::wire::RpcError;
+
+/// Follows the cluster; never ends.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut backoff = Backoff::new(shared.settings.retry);
+    loop {
+        let Err(error) = follow(&shared, &mut backoff).await;
+        shared.note_cut(&error);
+        sleep(backoff.pause()).await;
+    }
+}
+
+/// Follows the cluster over one connection.
+async fn follow(shared: &Shared, backoff: &mut Backoff) -> Result<Infallible, RpcError> {
+    let root = shared.layout.root();
+    let head = shared.client.head().await?;
+    let mut need = shared.need(head);
+    let endpoint = shared.client.endpoint().unwrap_or_default();
+    loop {
+        let from = match need {
+            Need::Watch(from) => from,
+            Need::List => {
+                let listing = shared.client.get_prefix(root, None).await?;
+                let (revision, keys) = (listing.head.revision, listing.kvs.len());
+                tracing::info!(endpoint = &*endpoint, revision, keys, "etcd was read");
+                shared.take_list(&listing);
+                revision + 1
+            }
+        };
+        let mut watch = shared.client.watch_prefix(root, from).await?;
+        shared.note_followed();
+        backoff.worked();
+        need = listen(shared, &mut watch).await?;
+    }
+}
+
+/// Takes in what a watch tells until that is not enough.
+async fn listen(shared: &Shared, watch: &mut Watch) -> Result<Need, RpcError> {
+    let mut probe = interval(shared.settings.probe_every);
+    probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard = Instant::now();
+    loop {
+        tokio::select! {
+            // What came counts before the silence that was.
+            biased;
+            news = watch.next() => {
+                heard = Instant::now();
+                match news? {
+                    WatchNews::Events(head, events) => {
+                        if shared.take_events(head, events) {
+                            tracing::warn!("etcd told of something whose past was never told: it is read anew");
+                            return Ok(Need::List);
+                        }
+                    }
+                    WatchNews::Progress(head) => shared.take_progress(head),
+                    WatchNews::Compacted => return Ok(Need::List),
+                }
+            }
+            _ = probe.tick() => {
+                if heard.elapsed() > shared.settings.probe_timeout {
+                    watch.fail("the member keeps quiet");
+                    return Err(RpcError::Late(shared.settings.probe_timeout.as_millis()));
+                }
+                watch.ask_progress()?;
+            }
+        }
+    }
+}

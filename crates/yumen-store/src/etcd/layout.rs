@@ -1,0 +1,134 @@
+//! Where things lie in etcd: the layout the tools of APISIX write and read, and what Yumen keeps beside it. Pure.
+//!
+//! Must not know what the values mean.
+
+use std::sync::Arc;
+
+use yumen_config::Kind;
+
+use crate::state::Key;
+
+/// The directory under the prefix that no other tool writes.
+const OWN: &str = "yumen";
+const CREDENTIALS: &str = "/credentials/";
+
+/// The keys of one store.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    /// With a slash at its end.
+    root: String,
+}
+
+/// What lies under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A resource.
+    Resource(Key),
+    /// A value of the doors.
+    Setting(Arc<str>),
+    /// Who wrote last.
+    Note,
+    /// Who let held deletions pass last.
+    Confirmation,
+}
+
+impl Layout {
+    /// Keys under `prefix`, which has no slash at its end.
+    pub(super) fn new(prefix: &str) -> Layout {
+        Layout { root: format!("{prefix}/") }
+    }
+
+    /// What all keys begin with.
+    pub(super) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The key in etcd.
+    pub(super) fn path(&self, place: &Place) -> String {
+        let root = &self.root;
+        match place {
+            Place::Resource(Key { kind: Kind::Credentials, id }) => format!("{root}consumers/{id}"),
+            Place::Resource(Key { kind, id }) => format!("{root}{}/{id}", kind.name()),
+            Place::Setting(name) => format!("{root}{OWN}/settings/{name}"),
+            Place::Note => format!("{root}{OWN}/last_write"),
+            Place::Confirmation => format!("{root}{OWN}/confirmed"),
+        }
+    }
+
+    /// What lies under a key in etcd; `None` where it is nothing of ours, such as a directory's placeholder.
+    pub(super) fn place(&self, path: &[u8]) -> Option<Place> {
+        let path = std::str::from_utf8(path).ok()?.strip_prefix(&self.root)?;
+        let (directory, id) = path.split_once('/').filter(|(_, id)| !id.is_empty())?;
+        if directory == OWN {
+            return match (id, id.strip_prefix("settings/")) {
+                ("last_write", _) => Some(Place::Note),
+                ("confirmed", _) => Some(Place::Confirmation),
+                (_, Some(name)) => Some(Place::Setting(name.into())),
+                _ => None,
+            };
+        }
+        let kind = match Kind::from_name(directory)? {
+            Kind::Consumers if id.contains(CREDENTIALS) => Kind::Credentials,
+            // Credentials lie under their consumers and nowhere else.
+            Kind::Credentials => return None,
+            kind => kind,
+        };
+        let is_name = |part: &str| !part.is_empty() && !part.contains('/');
+        let is_whole = match (kind, id.split_once('/')) {
+            (Kind::Secrets, within) => within.is_some_and(|(manager, id)| is_name(manager) && is_name(id)),
+            (Kind::Credentials, _) => {
+                id.split_once(CREDENTIALS).is_some_and(|(user, id)| is_name(user) && is_name(id))
+            }
+            (_, within) => within.is_none(),
+        };
+        is_whole.then(|| Place::Resource(Key::new(kind, id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_has_a_key_that_leads_back_to_it() {
+        let layout = Layout::new("/apisix");
+        let resource = |kind, id| Place::Resource(Key::new(kind, id));
+        for (place, path) in [
+            (resource(Kind::Routes, "1"), "/apisix/routes/1"),
+            (resource(Kind::PluginMetadata, "file-logger"), "/apisix/plugin_metadata/file-logger"),
+            (resource(Kind::Consumers, "jack"), "/apisix/consumers/jack"),
+            (resource(Kind::Credentials, "jack/credentials/a"), "/apisix/consumers/jack/credentials/a"),
+            (resource(Kind::Secrets, "vault/1"), "/apisix/secrets/vault/1"),
+            (Place::Setting("admin_keys".into()), "/apisix/yumen/settings/admin_keys"),
+            (Place::Note, "/apisix/yumen/last_write"),
+            (Place::Confirmation, "/apisix/yumen/confirmed"),
+        ] {
+            assert_eq!(layout.path(&place), path);
+            assert_eq!(layout.place(path.as_bytes()), Some(place), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_nothing() {
+        let layout = Layout::new("/apisix");
+        for path in [
+            "/apisix",
+            "/apisix/",
+            "/apisix/routes",
+            "/apisix/routes/",
+            "/apisix/routes/1/2",
+            "/apisix/plugins",
+            "/apisix/plugins/reload",
+            "/apisix/credentials/a",
+            "/apisix/secrets/vault",
+            "/apisix/secrets/vault/1/2",
+            "/apisix/consumers/jack/credentials/",
+            "/apisix/data_plane/server_info/1",
+            "/apisix/yumen/nodes/a",
+            "/other/routes/1",
+        ] {
+            assert_eq!(layout.place(path.as_bytes()), None, "{path}");
+        }
+        assert_eq!(layout.place(b"/apisix/routes/\xff"), None);
+    }
+}

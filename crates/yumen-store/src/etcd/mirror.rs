@@ -1,0 +1,414 @@
+//! What a node knows of the keys in etcd: lists and events go in, revisions come out. Pure.
+//!
+//! Owns which state is served, and so what is never served: a state that no revision had, and the loss of most objects at
+//! once without anybody's word. Must not know sockets, clocks or threads.
+
+mod hold;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use yumen_base::Problem;
+
+use super::client::{Head, Listing};
+use super::layout::{Layout, Place};
+use super::note::Note;
+use super::proto::{Event, KeyValue};
+use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
+
+pub(super) use hold::Hold;
+
+/// The author of what no writer left a note about.
+pub const FOREIGN: &str = "etcd";
+/// Settings of a state that this node keeps for itself: where in etcd it is from.
+pub(super) const FROM: &str = "etcd.prefix";
+/// And the newest confirmation that was taken in.
+const CONFIRMED: &str = "etcd.confirmed";
+/// So many of one's own writes are known again.
+const NONCES: usize = 1024;
+
+/// What has to be done before the mirror is in step again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// All keys are to be listed.
+    List,
+    /// All events from this revision on are to be told.
+    Watch(u64),
+}
+
+/// What came of news.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// What is in force now, ascending.
+    pub(super) commits: Vec<Arc<Committed>>,
+    /// Something was missed: only a list can tell what.
+    pub(super) is_out_of_step: bool,
+}
+
+/// A value that is no object in JSON.
+#[derive(Debug, Clone)]
+struct Unreadable {
+    at: u64,
+    found: String,
+}
+
+/// The mirror.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    layout: Layout,
+    served: State,
+    /// Everything up to this revision of the cluster was taken in.
+    seen: Head,
+    /// Whether the cluster has spoken since this process began.
+    is_listed: bool,
+    settings_at: BTreeMap<Arc<str>, u64>,
+    note_at: u64,
+    confirmed_at: u64,
+    unreadable: BTreeMap<Key, Unreadable>,
+    hold: Hold,
+    /// Own writes that came back: nonce and revision.
+    nonces: VecDeque<(String, u64)>,
+    /// When leases of this node's writes end, in milliseconds since the Unix epoch.
+    leases: BTreeMap<i64, u64>,
+}
+
+impl Mirror {
+    /// A mirror that begins with what was served last, and lets no more than so many percent go at once.
+    pub(super) fn new(layout: Layout, served: State, hold_percent: u32) -> Mirror {
+        let confirmed_at = served.setting(CONFIRMED).and_then(|at| at.parse().ok()).unwrap_or(0);
+        Mirror {
+            layout,
+            seen: Head { cluster_id: 0, revision: served.revision.0 },
+            served,
+            is_listed: false,
+            settings_at: BTreeMap::new(),
+            note_at: 0,
+            confirmed_at,
+            unreadable: BTreeMap::new(),
+            hold: Hold::new(hold_percent),
+            nonces: VecDeque::new(),
+            leases: BTreeMap::new(),
+        }
+    }
+
+    /// What is served.
+    pub(super) fn state(&self) -> &State {
+        &self.served
+    }
+
+    /// The revision of the cluster up to which all was taken in.
+    pub(super) fn seen(&self) -> u64 {
+        self.seen.revision
+    }
+
+    /// Deletions that wait for somebody's word.
+    pub(super) fn held(&self) -> usize {
+        self.hold.len()
+    }
+
+    /// Whether the deletion of a key waits.
+    pub(super) fn holds(&self, key: &Key) -> bool {
+        self.hold.holds(key)
+    }
+
+    /// What to ask a cluster that stands at `head`.
+    pub(super) fn need(&self, head: Head) -> Need {
+        // Another cluster, or an older copy of this one: revisions of the one say nothing of the other.
+        let is_same = head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision;
+        match self.is_listed && is_same {
+            true => Need::Watch(self.seen.revision + 1),
+            false => Need::List,
+        }
+    }
+
+    /// The revision a key in etcd must be of for this mirror to be right about it; 0 is absent.
+    pub(super) fn expected(&self, place: &Place) -> u64 {
+        match place {
+            Place::Note => self.note_at,
+            Place::Confirmation => self.confirmed_at,
+            Place::Setting(name) => self.settings_at.get(name).copied().unwrap_or(0),
+            Place::Resource(key) => {
+                if let Some(unreadable) = self.unreadable.get(key) {
+                    return unreadable.at;
+                }
+                let entry = self.served.get(key.kind, &key.id).filter(|_| !self.hold.holds(key));
+                entry.map_or(0, |entry| entry.modified.0)
+            }
+        }
+    }
+
+    /// The revision that made the write of this nonce, if it was seen.
+    pub(super) fn revision_of(&self, nonce: &str) -> Option<u64> {
+        self.nonces.iter().rev().find(|(known, _)| known == nonce).map(|(_, revision)| *revision)
+    }
+
+    /// Remembers when what is bound to a lease ends.
+    pub(super) fn note_lease(&mut self, lease: i64, expires_ms: u64, now_ms: u64) {
+        self.leases.retain(|_, at_ms| *at_ms > now_ms);
+        self.leases.insert(lease, expires_ms);
+    }
+
+    /// What is wrong with what lies in etcd.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let unreadable = |(key, unreadable): (&Key, &Unreadable)| {
+            let at = self.layout.path(&Place::Resource(key.clone()));
+            Problem::error(
+                key.to_string(),
+                "",
+                format!("the value of {at} in etcd is no object in JSON: {}", unreadable.found),
+            )
+        };
+        let mut problems: Vec<Problem> = self.unreadable.iter().map(unreadable).collect();
+        problems.extend(self.hold.problem());
+        problems
+    }
+
+    /// Takes in all keys as of one revision; what differs is one revision.
+    pub(super) fn take_list(&mut self, listing: &Listing, now_ms: u64) -> Taken {
+        let mut listed = Listed::default();
+        for kv in &listing.kvs {
+            if let Some(place) = self.layout.place(&kv.key) {
+                listed.put(place, kv, self);
+            }
+        }
+        let was_confirmed = listed.confirmed_at > self.confirmed_at;
+        let gone: Vec<Key> = self
+            .served
+            .entries()
+            .map(|(key, _)| key)
+            .filter(|key| !listed.entries.contains_key(*key) && !listed.unreadable.contains_key(*key))
+            .cloned()
+            .collect();
+        listed.entries.keys().for_each(|key| self.hold.release(key));
+        let doomed = match was_confirmed {
+            true => {
+                self.hold.release_all();
+                gone
+            }
+            false => self.hold.admit(gone, self.served.len(), listing.head.revision),
+        };
+        let is_held = self.hold.len() > 0;
+        let mut after: BTreeMap<Key, Option<Entry>> =
+            listed.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
+        after.extend(doomed.into_iter().map(|key| (key, None)));
+        let changes = self.apply(after);
+        self.replace_settings(listed.settings, is_held);
+        listed.unreadable.keys().for_each(|key| self.hold.release(key));
+        self.unreadable = listed.unreadable;
+        self.note_at = listed.note_at;
+        self.note_confirmed(listed.confirmed_at);
+        self.nonces.extend(listed.nonce);
+        let is_first = self.served.revision == Revision::default();
+        if is_first || !changes.is_empty() {
+            self.served.revision = Revision(listing.head.revision);
+        }
+        (self.seen, self.is_listed) = (listing.head, true);
+        let commit = (!changes.is_empty()).then(|| {
+            let by = Authorship { author: FOREIGN.into(), reason: Some("listed anew".into()) };
+            Arc::new(Committed { revision: self.served.revision, time_ms: now_ms, by, changes })
+        });
+        Taken { commits: commit.into_iter().collect(), is_out_of_step: false }
+    }
+
+    /// Takes in what a watch told: each revision in it is one revision here.
+    pub(super) fn take_events(&mut self, events: Vec<Event>, now_ms: u64) -> Taken {
+        let mut by_revision: BTreeMap<u64, Vec<(Place, KeyValue, bool)>> = BTreeMap::new();
+        let mut taken = Taken::default();
+        for event in events {
+            let is_delete = event.is_delete();
+            let Some(kv) = event.kv else { continue };
+            let revision = kv.mod_revision.max(0) as u64;
+            // A revision of none of our keys is one seen all the same.
+            let group = by_revision.entry(revision).or_default();
+            if let Some(place) = self.layout.place(&kv.key) {
+                group.push((place, kv, is_delete));
+            }
+        }
+        for (revision, group) in by_revision {
+            let is_missed = match revision <= self.seen.revision {
+                true => group.iter().any(|(place, _, is_delete)| self.is_news(place, revision, *is_delete)),
+                false => group.iter().any(|(place, kv, is_delete)| self.shows_a_gap(place, kv, *is_delete)),
+            };
+            if is_missed {
+                taken.is_out_of_step = true;
+                return taken;
+            }
+            if revision > self.seen.revision {
+                taken.commits.extend(self.take_revision(revision, group, now_ms));
+                self.seen.revision = revision;
+            }
+        }
+        taken
+    }
+
+    /// Whether something from before what was seen is not known. What was deleted since looks the same: a list tells.
+    fn is_news(&self, place: &Place, revision: u64, is_delete: bool) -> bool {
+        let Place::Resource(_) = place else { return false };
+        match (self.expected(place), is_delete) {
+            (0, is_delete) => !is_delete,
+            (known, _) => known < revision,
+        }
+    }
+
+    /// Whether an event tells of a past that should have been told before.
+    fn shows_a_gap(&self, place: &Place, kv: &KeyValue, is_delete: bool) -> bool {
+        let Place::Resource(_) = place else { return false };
+        let is_unknown = self.expected(place) == 0;
+        is_unknown && (is_delete || kv.create_revision.max(0) as u64 <= self.seen.revision)
+    }
+
+    fn take_revision(
+        &mut self,
+        revision: u64,
+        group: Vec<(Place, KeyValue, bool)>,
+        now_ms: u64,
+    ) -> Option<Arc<Committed>> {
+        let mut after: BTreeMap<Key, Option<Entry>> = BTreeMap::new();
+        let (mut gone, mut note, mut lost_settings) = (Vec::new(), None, Vec::new());
+        for (place, kv, is_delete) in group {
+            match (place, is_delete) {
+                (Place::Resource(key), false) => match self.entry(&key, &kv) {
+                    Ok(entry) => {
+                        self.unreadable.remove(&key);
+                        self.hold.release(&key);
+                        after.insert(key, Some(entry));
+                    }
+                    Err(unreadable) => {
+                        self.hold.release(&key);
+                        self.unreadable.insert(key, unreadable);
+                    }
+                },
+                (Place::Resource(key), true) => {
+                    self.unreadable.remove(&key);
+                    gone.push(key);
+                }
+                (Place::Setting(name), false) => self.put_setting(name, &kv),
+                (Place::Setting(name), true) => lost_settings.push(name),
+                (Place::Note, false) => {
+                    self.note_at = revision;
+                    note = Some(Note::parse(&kv.value));
+                }
+                (Place::Note, true) => self.note_at = 0,
+                (Place::Confirmation, false) => {
+                    self.note_confirmed(revision);
+                    let released = self.hold.release_all();
+                    after.extend(released.into_iter().map(|key| (key, None)));
+                }
+                (Place::Confirmation, true) => self.note_confirmed(0),
+            }
+        }
+        gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
+        let held_before = self.hold.len();
+        let doomed = match &note {
+            // Whoever writes through a gateway was asked whether it is meant.
+            Some(_) => gone,
+            None => self.hold.admit(gone, self.served.len(), revision),
+        };
+        if self.hold.len() == held_before {
+            lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
+        }
+        for name in &lost_settings {
+            self.settings_at.remove(name);
+        }
+        after.extend(doomed.into_iter().map(|key| (key, None)));
+        let changes = self.apply(after);
+        let note = note.unwrap_or_else(|| Note { author: FOREIGN.into(), ..Note::default() });
+        if !note.nonce.is_empty() {
+            self.nonces.push_back((note.nonce.clone(), revision));
+            let surplus = self.nonces.len().saturating_sub(NONCES);
+            self.nonces.drain(..surplus);
+        }
+        if changes.is_empty() {
+            return None;
+        }
+        self.served.revision = Revision(revision);
+        let time_ms = if note.time_ms > 0 { note.time_ms } else { now_ms };
+        Some(Arc::new(Committed { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
+    }
+
+    /// Writes into what is served and gives what changed by it, ascending by key.
+    fn apply(&mut self, after: BTreeMap<Key, Option<Entry>>) -> Vec<Changed> {
+        let mut changes = Vec::new();
+        for (key, after) in after {
+            if self.served.get(key.kind, &key.id) != after.as_ref() {
+                let before = self.served.replace(&key, after.clone());
+                changes.push(Changed { key, before, after });
+            }
+        }
+        changes
+    }
+
+    fn note_confirmed(&mut self, at: u64) {
+        self.confirmed_at = at;
+        self.served.replace_setting(&CONFIRMED.into(), (at > 0).then(|| at.to_string().into()));
+    }
+
+    fn put_setting(&mut self, name: Arc<str>, kv: &KeyValue) {
+        self.settings_at.insert(name.clone(), kv.mod_revision.max(0) as u64);
+        if let Ok(value) = std::str::from_utf8(&kv.value) {
+            self.served.replace_setting(&name, Some(value.into()));
+        }
+    }
+
+    /// What the doors keep is as precious as what they serve: it is not lost while anything is held.
+    fn replace_settings(&mut self, listed: BTreeMap<Arc<str>, KeyValue>, is_held: bool) {
+        let known: Vec<Arc<str>> = self.served.settings().map(|(name, _)| name.clone()).collect();
+        let is_own = |name: &str| name == FROM || name == CONFIRMED;
+        let lost = known.iter().filter(|name| !is_own(name) && !listed.contains_key(*name));
+        lost.filter(|_| !is_held).for_each(|name| self.served.replace_setting(name, None));
+        self.settings_at.clear();
+        listed.into_iter().for_each(|(name, kv)| self.put_setting(name, &kv));
+        self.served.replace_setting(&FROM.into(), Some(self.layout.root().into()));
+    }
+
+    fn entry(&self, key: &Key, kv: &KeyValue) -> Result<Entry, Unreadable> {
+        let object: Map<String, Value> = serde_json::from_slice(&kv.value)
+            .map_err(|error| Unreadable { at: kv.mod_revision.max(0) as u64, found: error.to_string() })?;
+        let modified = Revision(kv.mod_revision.max(0) as u64);
+        let known = self.served.get(key.kind, &key.id).filter(|known| known.modified == modified);
+        let expires_ms = match kv.lease {
+            0 => None,
+            lease => self.leases.get(&lease).copied().or(known.and_then(|known| known.expires_ms)),
+        };
+        Ok(Entry {
+            json: Value::Object(object).to_string().into(),
+            created: Revision(kv.create_revision.max(0) as u64),
+            modified,
+            expires_ms,
+        })
+    }
+}
+
+/// A list, taken apart.
+#[derive(Default)]
+struct Listed {
+    entries: BTreeMap<Key, Entry>,
+    unreadable: BTreeMap<Key, Unreadable>,
+    settings: BTreeMap<Arc<str>, KeyValue>,
+    note_at: u64,
+    confirmed_at: u64,
+    nonce: Option<(String, u64)>,
+}
+
+impl Listed {
+    fn put(&mut self, place: Place, kv: &KeyValue, mirror: &Mirror) {
+        let at = kv.mod_revision.max(0) as u64;
+        match place {
+            Place::Resource(key) => match mirror.entry(&key, kv) {
+                Ok(entry) => drop(self.entries.insert(key, entry)),
+                Err(unreadable) => drop(self.unreadable.insert(key, unreadable)),
+            },
+            Place::Setting(name) => drop(self.settings.insert(name, kv.clone())),
+            Place::Note => {
+                self.note_at = at;
+                self.nonce = Some((Note::parse(&kv.value).nonce, at)).filter(|(nonce, _)| !nonce.is_empty());
+            }
+            Place::Confirmation => self.confirmed_at = at,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Cases for what a mirror makes of lists and events.
+
+use yumen_config::Kind;
+
+use super::*;
+use crate::test_kit::key;
+
+fn kv(path: &str, value: &str, created: i64, modified: i64) -> KeyValue {
+    KeyValue {
+        key: path.to_owned().into(),
+        create_revision: created,
+        mod_revision: modified,
+        version: 1,
+        value: value.to_owned().into(),
+        lease: 0,
+    }
+}
+
+fn put(path: &str, value: &str, created: i64, modified: i64) -> Event {
+    Event { kind: 0, kv: Some(kv(path, value, created, modified)) }
+}
+
+fn delete(path: &str, at: i64) -> Event {
+    Event { kind: 1, kv: Some(kv(path, "", 0, at)) }
+}
+
+fn list(revision: u64, kvs: Vec<KeyValue>) -> Listing {
+    Listing { head: Head { cluster_id: 1, revision }, kvs }
+}
+
+fn route(id: usize) -> String {
+    format!("/apisix/routes/{id}")
+}
+
+/// A mirror of so many routes as of revision 100.
+fn mirror_of(count: usize, hold_percent: u32) -> Mirror {
+    let mut mirror = Mirror::new(Layout::new("/apisix"), State::default(), hold_percent);
+    let kvs = (0..count).map(|i| kv(&route(i), "{}", 10, 10)).collect();
+    mirror.take_list(&list(100, kvs), 5);
+    mirror
+}
+
+fn revisions(taken: &Taken) -> Vec<u64> {
+    taken.commits.iter().map(|committed| committed.revision.0).collect()
+}
+
+#[test]
+fn a_list_is_one_revision_of_what_differs() {
+    let mut mirror = mirror_of(3, 50);
+    let next = vec![
+        kv(&route(0), "{}", 10, 10),
+        kv(&route(1), r#"{"v":2}"#, 10, 120),
+        kv(&route(9), "{}", 130, 130),
+    ];
+    let taken = mirror.take_list(&list(140, next), 7);
+    let [committed] = &taken.commits[..] else { panic!("{taken:?}") };
+    let names: Vec<String> = committed.changes.iter().map(|changed| changed.key.to_string()).collect();
+    assert_eq!((committed.revision.0, committed.time_ms), (140, 7));
+    assert_eq!(names, ["routes/1", "routes/2", "routes/9"]);
+    // the same again is nothing, whatever else happened in the cluster
+    let same = mirror.state().entries().map(|(key, entry)| {
+        kv(&format!("/apisix/{key}"), &entry.json, entry.created.0 as i64, entry.modified.0 as i64)
+    });
+    let same = same.collect();
+    assert!(mirror.take_list(&list(150, same), 8).commits.is_empty());
+    assert_eq!((mirror.state().revision.0, mirror.seen()), (140, 150));
+}
+
+#[test]
+fn each_revision_a_watch_tells_is_one_whoever_wrote_it() {
+    let mut mirror = mirror_of(1, 50);
+    let note = r#"{"author":"ada","reason":"why not","time_ms":42,"nonce":"n"}"#;
+    let taken = mirror.take_events(
+        vec![
+            put(&route(2), "{}", 102, 102),
+            put(&route(1), "{}", 101, 101),
+            put("/apisix/yumen/last_write", note, 50, 101),
+            put("/apisix/elsewhere/x", "{}", 103, 103),
+            delete(&route(0), 104),
+        ],
+        9,
+    );
+    assert_eq!(revisions(&taken), [101, 102, 104]);
+    let by: Vec<(&str, u64)> =
+        taken.commits.iter().map(|committed| (&*committed.by.author, committed.time_ms)).collect();
+    assert_eq!(by, [("ada", 42), (FOREIGN, 9), (FOREIGN, 9)]);
+    assert_eq!(taken.commits[0].by.reason.as_deref(), Some("why not"));
+    assert_eq!((mirror.revision_of("n"), mirror.revision_of("m")), (Some(101), None));
+    assert_eq!(mirror.expected(&Place::Note), 101);
+}
+
+#[test]
+fn what_was_told_before_changes_nothing_and_what_was_missed_is_noticed() {
+    for (events, is_out_of_step) in [
+        // known
+        (vec![put(&route(0), "{}", 10, 10)], false),
+        (vec![delete(&route(7), 60)], false),
+        // from before the list, and not in it
+        (vec![put(&route(0), r#"{"v":2}"#, 10, 90)], true),
+        (vec![put(&route(8), "{}", 90, 90)], true),
+        (vec![delete(&route(0), 90)], true),
+        // of a past that was never told
+        (vec![put(&route(8), "{}", 90, 101)], true),
+        (vec![delete(&route(8), 101)], true),
+    ] {
+        let mut mirror = mirror_of(2, 50);
+        let before: Vec<_> =
+            mirror.state().entries().map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        let taken = mirror.take_events(events.clone(), 1);
+        assert_eq!((taken.commits.len(), taken.is_out_of_step), (0, is_out_of_step), "{events:?}");
+        assert!(mirror.state().entries().map(|(key, entry)| (key.clone(), entry.clone())).eq(before));
+    }
+}
+
+#[test]
+fn who_needs_a_list_is_told_so() {
+    let head = |cluster_id, revision| Head { cluster_id, revision };
+    let fresh = Mirror::new(Layout::new("/apisix"), State::default(), 50);
+    assert_eq!(fresh.need(head(1, 5)), Need::List);
+    let mirror = mirror_of(1, 50);
+    for (head, need) in [
+        (head(1, 100), Need::Watch(101)),
+        (head(1, 500), Need::Watch(101)),
+        // restored from a copy, or another one in its place
+        (head(1, 99), Need::List),
+        (head(2, 500), Need::List),
+    ] {
+        assert_eq!(mirror.need(head), need, "{head:?}");
+    }
+}
+
+#[test]
+fn deletions_are_held_when_they_are_many_and_much() {
+    for (count, percent, deleted, noted, held) in [
+        (100, 50, 51, false, 51),
+        (100, 50, 50, false, 0),
+        (100, 10, 11, false, 11),
+        (12, 50, 9, false, 0),
+        (12, 50, 12, false, 12),
+        (100, 0, 100, false, 0),
+        // somebody was asked
+        (100, 50, 100, true, 0),
+    ] {
+        let line = format!("{deleted} of {count} at {percent} %, {noted}");
+        let mut mirror = mirror_of(count, percent);
+        let mut events: Vec<Event> = (0..deleted).map(|i| delete(&route(i), 101)).collect();
+        if noted {
+            events.push(put("/apisix/yumen/last_write", r#"{"author":"ada"}"#, 50, 101));
+        }
+        mirror.take_events(events, 1);
+        assert_eq!(mirror.held(), held, "{line}");
+        assert_eq!(mirror.state().len(), count - deleted + held, "{line}");
+        assert_eq!(mirror.problems().len(), usize::from(held > 0), "{line}");
+        // a list says the same, but not who deleted
+        let mut listed = mirror_of(count, percent);
+        listed.take_list(&list(101, (deleted..count).map(|i| kv(&route(i), "{}", 10, 10)).collect()), 1);
+        if !noted {
+            assert_eq!(listed.held(), held, "{line}, listed");
+        }
+    }
+}
+
+#[test]
+fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
+    let mut mirror = mirror_of(20, 50);
+    mirror.take_events((0..20).map(|i| delete(&route(i), 101)).collect(), 1);
+    assert_eq!((mirror.held(), mirror.expected(&Place::Resource(key("3")))), (20, 0));
+    let back = mirror.take_events(vec![put(&route(3), r#"{"v":3}"#, 102, 102)], 1);
+    assert_eq!((revisions(&back), mirror.held()), (vec![102], 19));
+    // listed again without a word it stays held
+    assert!(mirror.take_list(&list(110, vec![kv(&route(3), r#"{"v":3}"#, 102, 102)]), 1).commits.is_empty());
+    assert_eq!(mirror.held(), 19);
+    let mut other = Mirror::new(Layout::new("/apisix"), mirror.state().clone(), 50);
+    let confirmed = mirror.take_events(vec![put("/apisix/yumen/confirmed", "{}", 111, 111)], 1);
+    assert_eq!((confirmed.commits[0].changes.len(), mirror.held(), mirror.state().len()), (19, 0, 1));
+    // one that was away meanwhile finds the word in the list
+    let listing =
+        list(120, vec![kv(&route(3), r#"{"v":3}"#, 102, 102), kv("/apisix/yumen/confirmed", "{}", 111, 111)]);
+    other.take_list(&listing, 1);
+    assert_eq!((other.held(), other.state().len()), (0, 1));
+    // and that word is not one for what comes later
+    let (mut again, kvs) = (Mirror::new(Layout::new("/apisix"), other.state().clone(), 50), 0..20);
+    let mut full: Vec<KeyValue> = kvs.map(|i| kv(&route(i), "{}", 130, 130)).collect();
+    full.push(kv("/apisix/yumen/confirmed", "{}", 111, 111));
+    again.take_list(&list(140, full), 1);
+    again.take_list(&list(150, vec![kv("/apisix/yumen/confirmed", "{}", 111, 111)]), 1);
+    assert_eq!((again.held(), again.state().len()), (20, 20));
+}
+
+#[test]
+fn a_value_that_cannot_be_read_leaves_the_last_good_one() {
+    let mut mirror = mirror_of(1, 50);
+    for (revision, value, problems, version) in [
+        (101, r#"{"v":1}"#, 0, "{\"v\":1}"),
+        (102, "init_dir", 1, "{\"v\":1}"),
+        (103, "[]", 1, "{\"v\":1}"),
+        (104, "{ \"v\" : 2 }", 0, "{\"v\":2}"),
+    ] {
+        mirror.take_events(vec![put(&route(0), value, 10, revision)], 1);
+        assert_eq!(mirror.problems().len(), problems, "{value}");
+        assert_eq!(&*mirror.state().get(Kind::Routes, "0").unwrap().json, version);
+        assert_eq!(mirror.expected(&Place::Resource(key("0"))), revision as u64);
+    }
+    // so it is in a list
+    mirror.take_list(&list(110, vec![kv(&route(0), "no", 10, 105)]), 1);
+    assert_eq!((mirror.problems().len(), mirror.state().len(), mirror.held()), (1, 1, 0));
+    let problem = mirror.problems()[0].to_string();
+    assert!(problem.contains("routes/0") && problem.contains("/apisix/routes/0"), "{problem}");
+}

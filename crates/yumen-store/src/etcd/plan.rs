@@ -1,0 +1,180 @@
+//! What proposals come to in etcd: the steps of a transaction, and what it demands of the keys it touches. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use yumen_config::Kind;
+
+use super::layout::{Layout, Place};
+use super::mirror::Mirror;
+use super::note::Note;
+use super::proto::{
+    Compare, CompareWith, DeleteRequest, PutRequest, RangeRequest, Step, StepKind, TxnRequest,
+};
+use crate::state::{Changed, Committed, Revision, State};
+use crate::store::{Draft, Finished, Proposal, StoreError};
+
+/// What is to be written under one key, or that it is to be deleted.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Write {
+    pub(super) place: Place,
+    pub(super) value: Option<Arc<str>>,
+    /// When it is to be deleted by itself, in milliseconds since the Unix epoch.
+    pub(super) expires_ms: Option<u64>,
+}
+
+/// What was decided about a proposal.
+#[derive(Debug, Default)]
+pub(super) struct Decision {
+    /// The change, numbered as if nothing else happened; settings alone are none.
+    pub(super) committed: Option<Arc<Committed>>,
+    /// Whether anything is to be written.
+    pub(super) writes: bool,
+}
+
+/// A decision, or why there is none.
+pub(super) type Verdict = Result<Decision, StoreError>;
+
+/// What a batch of proposals comes to.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// One per proposal that was decided, in order; what is left over waits for the next plan.
+    pub(super) verdicts: Vec<Verdict>,
+    /// In the order in which they may be done one by one: nothing refers to what is not there.
+    pub(super) writes: Vec<Write>,
+}
+
+/// Decides proposals on what the mirror serves, as many as go into one transaction, one at least.
+pub(super) fn decide(mirror: &Mirror, proposals: &mut [Proposal], now_ms: u64, writes_max: usize) -> Plan {
+    let (base, mut staged) = (mirror.state(), mirror.state().clone());
+    let mut touched = Touched::default();
+    let mut plan = Plan::default();
+    for proposal in proposals {
+        let mut draft = Draft::new(staged.clone(), now_ms);
+        let verdict = match catch_unwind(AssertUnwindSafe(|| (proposal.decide)(&mut draft))) {
+            Err(_) => Err(std::io::Error::other("what was to decide about the change panicked").into()),
+            Ok(false) => Ok(Decision::default()),
+            Ok(true) => {
+                let finished = draft.finish(proposal.by.clone());
+                let mut with_it = touched.clone();
+                with_it.extend(&finished);
+                if !plan.verdicts.is_empty() && with_it.len() > writes_max {
+                    break;
+                }
+                refuse_held(mirror, &finished).map(|()| {
+                    touched = with_it;
+                    let Finished { state, committed, settings } = finished;
+                    staged = state;
+                    Decision { writes: committed.is_some() || !settings.is_empty(), committed }
+                })
+            }
+        };
+        plan.verdicts.push(verdict);
+    }
+    plan.writes = touched.writes(base, &staged);
+    plan
+}
+
+/// What is held back is gone in etcd already: nothing there can be deleted, and nobody would be told.
+fn refuse_held(mirror: &Mirror, finished: &Finished) -> Result<(), StoreError> {
+    let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
+    let mut deleted = changes.filter(|changed| changed.after.is_none()).map(|changed| &changed.key);
+    match deleted.find(|key| mirror.holds(key)) {
+        None => Ok(()),
+        Some(key) => Err(StoreError::Refused(format!(
+            "{key} was deleted in etcd together with many others, which is held back: confirm that first, by POST /yumen/v1/store/confirm"
+        ))),
+    }
+}
+
+#[derive(Debug, Default, Clone)]
+struct Touched {
+    keys: BTreeSet<crate::state::Key>,
+    settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
+}
+
+impl Touched {
+    fn extend(&mut self, finished: &Finished) {
+        let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
+        self.keys.extend(changes.map(|changed| changed.key.clone()));
+        self.settings.extend(finished.settings.clone());
+    }
+
+    fn len(&self) -> usize {
+        self.keys.len() + self.settings.len()
+    }
+
+    fn writes(self, base: &State, staged: &State) -> Vec<Write> {
+        let settings = self.settings.into_iter();
+        let mut writes: Vec<Write> = settings
+            .map(|(name, value)| Write { place: Place::Setting(name), value, expires_ms: None })
+            .collect();
+        let order = |kind: Kind| Kind::ALL.iter().position(|one| *one == kind);
+        let mut keys: Vec<_> = self.keys.into_iter().collect();
+        keys.sort_by_key(|key| order(key.kind));
+        let (puts, deletes): (Vec<_>, Vec<_>) =
+            keys.into_iter().partition(|key| staged.get(key.kind, &key.id).is_some());
+        for key in puts {
+            let entry = staged.get(key.kind, &key.id);
+            let expires_ms = entry.and_then(|entry| entry.expires_ms);
+            let value = entry.map(|entry| entry.json.clone());
+            writes.push(Write { place: Place::Resource(key), value, expires_ms });
+        }
+        // What was made and deleted again in one batch was never there.
+        let deletes = deletes.into_iter().rev().filter(|key| base.get(key.kind, &key.id).is_some());
+        writes.extend(deletes.map(|key| Write {
+            place: Place::Resource(key),
+            value: None,
+            expires_ms: None,
+        }));
+        writes
+    }
+}
+
+/// A transaction of these writes, on condition that nobody else wrote what they touch, nor wrote through a gateway at all.
+pub(super) fn transaction(
+    mirror: &Mirror,
+    layout: &Layout,
+    writes: &[Write],
+    leases: &[i64],
+    note: &Note,
+) -> TxnRequest {
+    let mut request = TxnRequest::default();
+    let mut demand = |place: &Place| {
+        let key: bytes::Bytes = layout.path(place).into();
+        let with = Some(CompareWith::ModRevision(mirror.expected(place) as i64));
+        request.compare.push(Compare { result: 0, target: 2, key: key.clone(), with });
+        let range = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
+        request.failure.push(Step { kind: Some(StepKind::Range(range)) });
+    };
+    demand(&Place::Note);
+    writes.iter().for_each(|write| demand(&write.place));
+    let step = |(write, lease): (&Write, &i64)| {
+        let key = layout.path(&write.place).into();
+        match &write.value {
+            Some(value) => StepKind::Put(PutRequest { key, value: value.to_string().into(), lease: *lease }),
+            None => StepKind::Delete(DeleteRequest { key, range_end: bytes::Bytes::new() }),
+        }
+    };
+    let noted = PutRequest { key: layout.path(&Place::Note).into(), value: note.to_json().into(), lease: 0 };
+    let steps = writes.iter().zip(leases).map(step).chain([StepKind::Put(noted)]);
+    request.success = steps.map(|kind| Step { kind: Some(kind) }).collect();
+    request
+}
+
+/// What was decided, with the number it got.
+pub(super) fn numbered(committed: &Committed, revision: Revision) -> Arc<Committed> {
+    let number = |changed: &Changed| {
+        let mut changed = changed.clone();
+        if let Some(after) = &mut changed.after {
+            after.modified = revision;
+            if changed.before.is_none() {
+                after.created = revision;
+            }
+        }
+        changed
+    };
+    let changes = committed.changes.iter().map(number).collect();
+    Arc::new(Committed { revision, changes, time_ms: committed.time_ms, by: committed.by.clone() })
+}

@@ -1,0 +1,275 @@
+//! The messages of etcd's API, version 3, as far as they are used. Plain data.
+//!
+//! Names and numbers are etcd's; fields nobody reads are left out, which the encoding allows.
+
+use bytes::Bytes;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Header {
+    #[prost(uint64, tag = "1")]
+    pub(super) cluster_id: u64,
+    #[prost(uint64, tag = "2")]
+    pub(super) member_id: u64,
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+}
+
+/// A key and its value as etcd keeps them.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct KeyValue {
+    /// The whole key.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    /// The revision that created it.
+    #[prost(int64, tag = "2")]
+    pub create_revision: i64,
+    /// The revision that wrote it last, or deleted it.
+    #[prost(int64, tag = "3")]
+    pub mod_revision: i64,
+    /// How often it was written since it was created.
+    #[prost(int64, tag = "4")]
+    pub version: i64,
+    /// What is kept under it.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub value: Bytes,
+    /// The lease it ends with; 0 is none.
+    #[prost(int64, tag = "6")]
+    pub lease: i64,
+}
+
+/// What befell a key.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Event {
+    /// 0 is a put, 1 a deletion.
+    #[prost(int32, tag = "1")]
+    pub kind: i32,
+    /// The key as it is now.
+    #[prost(message, optional, tag = "2")]
+    pub kv: Option<KeyValue>,
+}
+
+impl Event {
+    /// Whether the key is gone.
+    pub fn is_delete(&self) -> bool {
+        self.kind == 1
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct RangeRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) range_end: Bytes,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) value: Bytes,
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DeleteRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) range_end: Bytes,
+}
+
+/// The answer to a put or a deletion.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct WriteResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+}
+
+/// One step of a transaction.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Step {
+    #[prost(oneof = "StepKind", tags = "1, 2, 3")]
+    pub(super) kind: Option<StepKind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum StepKind {
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRequest),
+}
+
+/// What a transaction demands of a key: that it is of this revision, 0 where it must be absent.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Compare {
+    /// 0 is "equal".
+    #[prost(int32, tag = "1")]
+    pub(super) result: i32,
+    /// 2 is the revision that wrote the key last.
+    #[prost(int32, tag = "2")]
+    pub(super) target: i32,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(super) key: Bytes,
+    #[prost(oneof = "CompareWith", tags = "6")]
+    pub(super) with: Option<CompareWith>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum CompareWith {
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<Step>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<Step>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) responses: Vec<StepResponse>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct StepResponse {
+    #[prost(oneof = "StepAnswer", tags = "1")]
+    pub(super) answer: Option<StepAnswer>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum StepAnswer {
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct WatchRequest {
+    #[prost(oneof = "WatchAsk", tags = "1, 3")]
+    pub(super) ask: Option<WatchAsk>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(super) enum WatchAsk {
+    #[prost(message, tag = "1")]
+    Create(WatchCreate),
+    #[prost(message, tag = "3")]
+    Progress(Nothing),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Nothing {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct WatchCreate {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) range_end: Bytes,
+    #[prost(int64, tag = "3")]
+    pub(super) start_revision: i64,
+    #[prost(bool, tag = "4")]
+    pub(super) progress_notify: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(int64, tag = "2")]
+    pub(super) watch_id: i64,
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    #[prost(int64, tag = "5")]
+    pub(super) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(super) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseGrantRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) ttl_s: i64,
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseGrantResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) ttl_s: i64,
+    #[prost(string, tag = "4")]
+    pub(super) error: String,
+}
+
+/// Names a lease: to revoke it, or to keep it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseKeepAliveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) ttl_s: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) password: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AuthenticateResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(string, tag = "2")]
+    pub(super) token: String,
+}

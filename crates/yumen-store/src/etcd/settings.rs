@@ -1,0 +1,96 @@
+//! How a cluster of etcd is reached, and how it is read. Plain data.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to reach a cluster, and how long to wait for it.
+#[derive(Clone)]
+pub struct ClientSettings {
+    /// Its members: `http://host:port` or `https://host:port`.
+    pub endpoints: Vec<String>,
+    /// Name and password, where the cluster wants them.
+    pub user: Option<(String, String)>,
+    /// How members prove who they are, and this node to them; used with `https`.
+    pub tls: TlsFiles,
+    /// How long connecting to one member may take, all that belongs to it included.
+    pub connect_timeout: Duration,
+    /// How long one call may take.
+    pub call_timeout: Duration,
+    /// A key the user may read: asking for it proves that a member is one of a majority.
+    pub probe_key: String,
+}
+
+/// Leaves the password out.
+impl std::fmt::Debug for ClientSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let user = self.user.as_ref().map(|(name, _)| name);
+        f.debug_struct("ClientSettings")
+            .field("endpoints", &self.endpoints)
+            .field("user", &user)
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Files in PEM.
+#[derive(Debug, Clone, Default)]
+pub struct TlsFiles {
+    /// Who vouches for the members; without it the authorities the system trusts.
+    pub authorities: Option<PathBuf>,
+    /// This node's certificate and key, where members ask for one.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The name the members' certificates must bear; without it the endpoint's host.
+    pub server_name: Option<String>,
+}
+
+/// How a store lives in a cluster.
+#[derive(Debug, Clone)]
+pub struct EtcdSettings {
+    /// How to reach it.
+    pub client: ClientSettings,
+    /// What all keys begin with, such as `/apisix`; without a slash at its end.
+    pub prefix: String,
+    /// How long a start waits for the cluster before it goes on with the last good state.
+    pub start_timeout: Duration,
+    /// How often the members are asked whether they are still there.
+    pub probe_every: Duration,
+    /// How long they may keep quiet before another is asked.
+    pub probe_timeout: Duration,
+    /// The pause between attempts to connect: at first, and at most.
+    pub retry: (Duration, Duration),
+    /// How long a write may take, all attempts included.
+    pub write_timeout: Duration,
+    /// How many steps the cluster takes in one transaction (its `--max-txn-ops`).
+    pub txn_steps_max: usize,
+    /// How many revisions are kept to look back to.
+    pub revisions_max: usize,
+    /// Deletions of more than this share of all objects at once, in percent, wait for somebody's word; 0 lets all pass.
+    pub hold_percent: u32,
+}
+
+impl EtcdSettings {
+    /// The settings of a store under `prefix` at these members, with the usual patience.
+    pub fn new(endpoints: Vec<String>, prefix: &str) -> EtcdSettings {
+        let prefix = prefix.trim_end_matches('/').to_owned();
+        let client = ClientSettings {
+            endpoints,
+            user: None,
+            tls: TlsFiles::default(),
+            connect_timeout: Duration::from_secs(2),
+            call_timeout: Duration::from_secs(5),
+            probe_key: format!("{prefix}/yumen/last_write"),
+        };
+        EtcdSettings {
+            client,
+            prefix,
+            start_timeout: Duration::from_secs(5),
+            probe_every: Duration::from_secs(1),
+            probe_timeout: Duration::from_secs(3),
+            retry: (Duration::from_millis(50), Duration::from_secs(1)),
+            write_timeout: Duration::from_secs(10),
+            txn_steps_max: 128,
+            revisions_max: 1000,
+            hold_percent: 50,
+        }
+    }
+}

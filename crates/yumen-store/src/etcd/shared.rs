@@ -1,0 +1,278 @@
+//! What the parts of the store share: the mirror, what is served, who follows it, and what operators see.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
+use yumen_base::Problem;
+
+use super::client::{Client, Head, Listing};
+use super::layout::Layout;
+use super::mirror::{Mirror, Need, Taken};
+use super::past::Past;
+use super::proto::Event;
+use super::settings::EtcdSettings;
+use crate::engine::now_ms;
+use crate::fallback::Origin;
+use crate::state::State;
+use crate::store::Follower;
+
+/// Told of everything that is wrong now, when that changed. It must not block.
+pub type OnProblems = Box<dyn FnMut(Vec<Problem>) + Send>;
+
+/// How a store stands to its cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EtcdStatus {
+    /// Where what is served comes from.
+    pub origin: Origin,
+    /// The member in use; `None` while there is none.
+    pub endpoint: Option<Arc<str>>,
+    /// Why there is none.
+    pub error: Option<String>,
+    /// Since when the cluster might have changed without this node's knowing.
+    pub staleness: Duration,
+    /// The newest revision of the cluster this node heard of.
+    pub cluster_revision: u64,
+    /// How many of these are still to come; keys of others count too.
+    pub lag_revisions: u64,
+    /// Deletions that wait for somebody's word.
+    pub held: usize,
+}
+
+/// What is known of the cluster besides its keys.
+#[derive(Debug)]
+struct Sight {
+    /// Served from disk since, until the cluster speaks.
+    last_good_since: Option<SystemTime>,
+    /// Why it cannot be followed at the moment.
+    error: Option<String>,
+    /// Since when.
+    cut_at: Option<Instant>,
+    /// Whether it was tried at all.
+    is_tried: bool,
+    /// When it was last certain that nothing is missing.
+    in_step_at: Instant,
+    /// How old what is served was when the process began.
+    age_at_start: Duration,
+    head: u64,
+    told_up_to: u64,
+}
+
+struct Core {
+    mirror: Mirror,
+    past: Past,
+    problems: Vec<Problem>,
+}
+
+pub(super) struct Shared {
+    pub(super) settings: EtcdSettings,
+    pub(super) client: Client,
+    pub(super) layout: Layout,
+    core: Mutex<Core>,
+    state: RwLock<State>,
+    followers: Mutex<Vec<Follower>>,
+    sight: Mutex<Sight>,
+    on_problems: Mutex<OnProblems>,
+    moved: watch::Sender<u64>,
+}
+
+impl Shared {
+    /// Begins with what was served last, so long ago.
+    pub(super) fn new(
+        settings: EtcdSettings,
+        client: Client,
+        last_good: Option<(State, Duration)>,
+        on_problems: OnProblems,
+    ) -> Shared {
+        let layout = Layout::new(&settings.prefix);
+        let age_at_start = last_good.as_ref().map_or(Duration::ZERO, |(_, age)| *age);
+        let last_good_since = last_good.is_some().then(SystemTime::now);
+        let state = last_good.map(|(state, _)| state).unwrap_or_default();
+        let mirror = Mirror::new(layout.clone(), state.clone(), settings.hold_percent);
+        let past = Past::new(settings.revisions_max);
+        let sight = Sight {
+            last_good_since,
+            error: Some("not connected yet".into()),
+            cut_at: None,
+            is_tried: false,
+            in_step_at: Instant::now(),
+            age_at_start,
+            head: 0,
+            told_up_to: 0,
+        };
+        Shared {
+            core: Mutex::new(Core { mirror, past, problems: Vec::new() }),
+            state: RwLock::new(state),
+            followers: Mutex::default(),
+            sight: Mutex::new(sight),
+            on_problems: Mutex::new(on_problems),
+            moved: watch::Sender::new(0),
+            settings,
+            client,
+            layout,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn follow(&self, follower: Follower) -> State {
+        // A state is published and told under this lock.
+        let mut followers = lock(&self.followers);
+        followers.push(follower);
+        self.state()
+    }
+
+    /// Tells whoever waits that something moved.
+    pub(super) fn moves(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    /// Reads the mirror.
+    pub(super) fn with_mirror<T>(&self, read: impl FnOnce(&Mirror) -> T) -> T {
+        read(&lock(&self.core).mirror)
+    }
+
+    pub(super) fn with_past<T>(&self, read: impl FnOnce(&Past) -> T) -> T {
+        read(&lock(&self.core).past)
+    }
+
+    pub(super) fn note_lease(&self, lease: i64, expires_ms: u64) {
+        lock(&self.core).mirror.note_lease(lease, expires_ms, now_ms());
+    }
+
+    pub(super) fn need(&self, head: Head) -> Need {
+        self.note_head(head);
+        self.with_mirror(|mirror| mirror.need(head))
+    }
+
+    /// All keys, as of one revision.
+    pub(super) fn take_list(&self, listing: &Listing) {
+        self.take(true, |mirror| mirror.take_list(listing, now_ms()));
+        let mut sight = lock(&self.sight);
+        (sight.last_good_since, sight.error, sight.cut_at) = (None, None, None);
+        sight.head = sight.head.max(listing.head.revision);
+        drop(sight);
+        self.note_in_step(listing.head.revision);
+        self.moved.send_modify(|count| *count += 1);
+    }
+
+    /// What a watch told; whether a list is needed to be in step again.
+    #[must_use]
+    pub(super) fn take_events(&self, head: Head, events: Vec<Event>) -> bool {
+        let is_out_of_step = self.take(false, |mirror| mirror.take_events(events, now_ms()));
+        let seen = self.with_mirror(Mirror::seen);
+        self.note_head(head);
+        if seen >= head.revision {
+            self.note_in_step(seen);
+        }
+        self.moved.send_modify(|count| *count += 1);
+        is_out_of_step
+    }
+
+    /// Nothing of ours happened up to here.
+    pub(super) fn take_progress(&self, head: Head) {
+        self.note_head(head);
+        self.note_in_step(head.revision);
+    }
+
+    fn take(&self, is_leap: bool, take: impl FnOnce(&mut Mirror) -> Taken) -> bool {
+        let mut core = lock(&self.core);
+        let mut from = core.mirror.state().revision;
+        let taken = take(&mut core.mirror);
+        for committed in &taken.commits {
+            core.past.push(from, is_leap, committed.clone());
+            from = committed.revision;
+        }
+        let (state, problems) = (core.mirror.state().clone(), core.mirror.problems());
+        let news = (problems != core.problems).then(|| problems.clone());
+        core.problems = problems;
+        drop(core);
+        let mut followers = lock(&self.followers);
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        for committed in &taken.commits {
+            followers.iter_mut().for_each(|follower| follower(committed));
+        }
+        drop(followers);
+        if let Some(problems) = news {
+            lock(&self.on_problems)(problems);
+        }
+        taken.is_out_of_step
+    }
+
+    fn note_head(&self, head: Head) {
+        let mut sight = lock(&self.sight);
+        sight.head = sight.head.max(head.revision);
+    }
+
+    fn note_in_step(&self, up_to: u64) {
+        let mut sight = lock(&self.sight);
+        sight.told_up_to = up_to;
+        sight.in_step_at = Instant::now();
+        sight.age_at_start = Duration::ZERO;
+    }
+
+    /// The watch stands; whatever comes, comes.
+    pub(super) fn note_followed(&self) {
+        let mut sight = lock(&self.sight);
+        (sight.error, sight.cut_at) = (None, None);
+        drop(sight);
+        self.moved.send_modify(|count| *count += 1);
+    }
+
+    /// The cluster cannot be followed.
+    pub(super) fn note_cut(&self, error: &dyn std::fmt::Display) {
+        let error = error.to_string();
+        let mut sight = lock(&self.sight);
+        sight.is_tried = true;
+        sight.cut_at.get_or_insert_with(Instant::now);
+        let before = sight.error.replace(error.clone());
+        drop(sight);
+        if before.is_none() {
+            tracing::warn!(error, "etcd cannot be followed, what is known is served");
+        } else if before.as_ref() != Some(&error) {
+            tracing::debug!(error, "etcd cannot be followed");
+        }
+        self.moved.send_modify(|count| *count += 1);
+    }
+
+    /// For how long the cluster could not be followed now.
+    pub(super) fn outage(&self) -> Duration {
+        lock(&self.sight).cut_at.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Why the cluster cannot be followed; `None` while it is.
+    pub(super) fn error(&self) -> Option<String> {
+        lock(&self.sight).error.clone()
+    }
+
+    /// Whether an attempt to follow it has come to an end, good or bad.
+    pub(super) fn is_tried(&self) -> bool {
+        let sight = lock(&self.sight);
+        sight.is_tried || sight.error.is_none()
+    }
+
+    pub(super) fn status(&self) -> EtcdStatus {
+        let held = self.with_mirror(Mirror::held);
+        let sight = lock(&self.sight);
+        let reason = || sight.error.clone().unwrap_or_default();
+        let origin = match sight.last_good_since {
+            Some(since) => Origin::LastGood { reason: reason(), since },
+            None => Origin::Store,
+        };
+        EtcdStatus {
+            origin,
+            endpoint: self.client.endpoint().filter(|_| sight.error.is_none()),
+            error: sight.error.clone(),
+            staleness: sight.in_step_at.elapsed() + sight.age_at_start,
+            cluster_revision: sight.head,
+            lag_revisions: sight.head.saturating_sub(sight.told_up_to),
+            held,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,8 @@
+//! The store against real clusters of etcd.
+
+mod cluster;
+mod faults;
+mod net;
+mod partitions;
+mod secure;
+mod store;

@@ -1,0 +1,206 @@
+//! Members that end, stop and come back; pasts that are gone; clusters that are not there.
+
+use std::time::Duration;
+
+use yumen_config::Kind;
+
+use super::cluster::{Cluster, Node};
+use crate::etcd::FOREIGN;
+use crate::fallback::Origin;
+use crate::store::{Store, StoreError};
+use crate::test_kit::{TestDir, key, note, put, until};
+
+#[test]
+fn a_past_that_was_compacted_costs_no_route() {
+    let mut cluster = Cluster::start(1);
+    let node = cluster.node("one");
+    let kept = put(node.store(), "kept", "{}").unwrap();
+    put(node.store(), "changed", "{}").unwrap();
+    put(node.store(), "deleted", "{}").unwrap();
+    let heard = note(node.store());
+    // the node is cut off while others write and forget
+    cluster.kill(0);
+    until("it is noticed", || node.store().status().error.is_some());
+    cluster.launch(0);
+    cluster.wait();
+    cluster.must(&["put", "/apisix/routes/changed", r#"{"v":2}"#]);
+    cluster.must(&["del", "/apisix/routes/deleted"]);
+    let last = cluster.must(&["put", "/apisix/routes/new", "{}", "-w", "json"]);
+    let at = last.find("\"revision\":").unwrap() + 11;
+    let last: String = last[at..].chars().take_while(char::is_ascii_digit).collect();
+    cluster.must(&["compact", &last]);
+    until("it is there", || node.store().state().get(Kind::Routes, "new").is_some());
+    let state = node.store().state();
+    assert_eq!(state.get(Kind::Routes, "kept").unwrap().modified.0, kept);
+    assert_eq!(&*state.get(Kind::Routes, "changed").unwrap().json, r#"{"v":2}"#);
+    assert!(state.get(Kind::Routes, "deleted").is_none());
+    // whatever way it was told, what did not change was never touched
+    for committed in heard.lock().unwrap().iter() {
+        assert_eq!(committed.by.author, FOREIGN);
+        assert!(committed.changes.iter().all(|changed| changed.key != key("kept")), "{committed:?}");
+    }
+}
+
+#[test]
+fn a_member_that_dies_or_keeps_quiet_costs_nothing_but_a_moment() {
+    let mut cluster = Cluster::start(3);
+    cluster.wait();
+    let node = cluster.node("one");
+    put(node.store(), "a", "{}").unwrap();
+    let current = |cluster: &Cluster| {
+        let mut found = None;
+        until("a member is used", || {
+            found = node.store().status().endpoint;
+            found.is_some()
+        });
+        cluster.index_of(&found.unwrap())
+    };
+    // dead: the connection ends
+    let dead = current(&cluster);
+    cluster.kill(dead);
+    cluster.must(&["put", "/apisix/routes/b", "{}"]);
+    until("b came", || node.store().state().get(Kind::Routes, "b").is_some());
+    put(node.store(), "c", "{}").unwrap();
+    cluster.launch(dead);
+    // quiet: the connection stands, and nothing comes
+    cluster.wait();
+    let quiet = current(&cluster);
+    cluster.pause(quiet, true);
+    cluster.must(&["--command-timeout", "20s", "put", "/apisix/routes/d", "{}"]);
+    until("d came", || node.store().state().get(Kind::Routes, "d").is_some());
+    put(node.store(), "e", "{}").unwrap();
+    cluster.pause(quiet, false);
+    // the one who leads
+    let leader = cluster.leader();
+    cluster.kill(leader);
+    put(node.store(), "f", "{}").unwrap();
+    cluster.must(&["put", "/apisix/routes/g", "{}"]);
+    until("g came", || node.store().state().get(Kind::Routes, "g").is_some());
+    assert_eq!(node.store().state().len(), 7);
+}
+
+#[test]
+fn a_node_serves_what_it_last_knew_while_there_is_no_cluster_and_then_converges() {
+    let mut cluster = Cluster::start(1);
+    let mut settings = cluster.settings();
+    let node = cluster.node_with("one", settings.clone());
+    let revision = put(node.store(), "a", r#"{"v":1}"#).unwrap();
+    write_setting(&node);
+    drop(node);
+    cluster.kill(0);
+
+    settings.start_timeout = Duration::from_millis(300);
+    settings.write_timeout = Duration::from_millis(300);
+    let node = cluster.node_with("one", settings.clone());
+    let status = node.store().status();
+    assert!(matches!(status.origin, Origin::LastGood { .. }), "{status:?}");
+    assert!(status.error.is_some() && status.endpoint.is_none(), "{status:?}");
+    let state = node.store().state();
+    assert_eq!((state.revision.0, state.len()), (revision, 1));
+    assert_eq!(state.setting("keys").map(|keys| keys.to_string()).as_deref(), Some("kept"));
+    let refused = put(node.store(), "b", "{}").unwrap_err();
+    assert!(matches!(&refused, StoreError::Unreachable(why) if why.contains("127.0.0.1")), "{refused}");
+
+    let heard = note(node.store());
+    cluster.launch(0);
+    cluster.must(&["put", "/apisix/routes/a", r#"{"v":2}"#]);
+    until("it converges", || &*node.store().state().get(Kind::Routes, "a").unwrap().json == r#"{"v":2}"#);
+    until("it says so", || node.store().status().origin == Origin::Store);
+    assert!(heard.lock().unwrap().iter().all(|committed| committed.changes.len() == 1));
+    put(node.store(), "b", "{}").unwrap();
+
+    // without either, both reasons are told
+    drop(node);
+    cluster.kill(0);
+    let error = Node::open(cluster.dir.join("new"), settings).err().unwrap().to_string();
+    assert!(error.contains("127.0.0.1") && error.contains("last good state"), "{error}");
+}
+
+fn write_setting(node: &Node) {
+    crate::test_kit::write(node.store(), |draft| draft.set("keys", Some("kept"))).unwrap();
+}
+
+/// Lists when it was away, watches while it is there: either way most of the table is not lost on a tool's word.
+#[test]
+fn most_objects_gone_at_once_are_served_until_somebody_confirms() {
+    let cluster = Cluster::start(1);
+    let (one, other) = (cluster.node("one"), cluster.node("other"));
+    for i in 0..20 {
+        put(one.store(), &i.to_string(), "{}").unwrap();
+    }
+    until("both are there", || other.store().state().len() == 20);
+    // few at once pass
+    cluster.must(&["del", "/apisix/routes/19"]);
+    until("it passes", || one.store().state().len() == 19 && other.store().state().len() == 19);
+    drop(other);
+    cluster.must(&["del", "--prefix", "/apisix"]);
+    until("it is held", || one.store().status().held == 19);
+    let other = cluster.node("other");
+    assert_eq!(other.store().status().held, 19);
+    for node in [&one, &other] {
+        assert_eq!(node.store().state().len(), 19);
+        assert!(node.problems().contains("store/confirm"), "{}", node.problems());
+    }
+    // one comes back by itself, one is changed, the rest is confirmed, once for all
+    cluster.must(&["put", "/apisix/routes/3", "{}"]);
+    put(one.store(), "4", r#"{"v":4}"#).unwrap();
+    let refused = crate::test_kit::write(one.store(), |draft| {
+        draft.delete(Kind::Routes, "5");
+    });
+    assert!(matches!(&refused, Err(StoreError::Refused(why)) if why.contains("routes/5")), "{refused:?}");
+    until("two are back", || one.store().status().held == 17 && other.store().status().held == 17);
+    let (tell, told) = std::sync::mpsc::channel();
+    other.store().confirm(crate::Authorship::by("ada"), Box::new(move |result| tell.send(result).unwrap()));
+    assert_eq!(told.recv_timeout(crate::test_kit::WAIT).unwrap().unwrap(), 17);
+    for node in [&one, &other] {
+        until("the rest is gone", || node.store().state().len() == 2);
+        until("nothing is wrong", || node.problems().is_empty());
+        assert_eq!(node.store().history(None, 1).unwrap()[0].by.author, "ada");
+    }
+}
+
+#[test]
+fn an_empty_cluster_in_place_of_a_full_one_takes_nothing_away() {
+    let data = TestDir::new();
+    let full = Cluster::start(1);
+    let node = Node::open(data.join("node"), full.settings()).unwrap();
+    for i in 0..12 {
+        put(node.store(), &i.to_string(), "{}").unwrap();
+    }
+    drop((node, full));
+    let empty = Cluster::start(1);
+    let node = Node::open(data.join("node"), empty.settings()).unwrap();
+    assert_eq!((node.store().state().len(), node.store().status().held), (12, 12));
+}
+
+#[test]
+fn passwords_are_asked_for_and_tokens_renewed() {
+    let mut cluster = Cluster::start_with(1, &["--auth-token-ttl", "1"]);
+    for command in [
+        &["user", "add", "root:top"][..],
+        &["user", "add", "yumen:secret"],
+        &["role", "add", "gateway"],
+        &["role", "grant-permission", "gateway", "readwrite", "--prefix=true", "/apisix/"],
+        &["user", "grant-role", "root", "root"],
+        &["user", "grant-role", "yumen", "gateway"],
+        &["auth", "enable"],
+    ] {
+        cluster.must(command);
+    }
+    let mut settings = cluster.settings();
+    settings.start_timeout = Duration::from_millis(500);
+    settings.client.user = Some(("yumen".into(), "wrong".into()));
+    let error = Node::open(cluster.dir.join("wrong"), settings.clone()).err().unwrap().to_string();
+    assert!(error.contains("authentication failed"), "{error}");
+    settings.start_timeout = crate::test_kit::WAIT;
+    settings.client.user = Some(("yumen".into(), "secret".into()));
+    let node = cluster.node_with("one", settings);
+    put(node.store(), "a", "{}").unwrap();
+    // a member that was started again knows none of its old tokens, and one that is old has ended
+    cluster.kill(0);
+    cluster.launch(0);
+    put(node.store(), "b", "{}").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    put(node.store(), "c", "{}").unwrap();
+    assert_eq!(node.store().state().len(), 3);
+}

@@ -1,0 +1,59 @@
+//! Cables that are cut: packets vanish, connections stand, and nobody is told.
+
+use std::time::Duration;
+
+use yumen_config::Kind;
+
+use super::cluster::{Cluster, Node};
+use super::net::Net;
+use crate::store::{Store, StoreError};
+use crate::test_kit::{TestDir, put, until};
+
+fn has(node: &Node, id: &str) -> bool {
+    node.store().state().get(Kind::Routes, id).is_some()
+}
+
+#[test]
+fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
+    let Some(net) = Net::new(3) else { return };
+    let mut cluster = Cluster::start_in(TestDir::new(), net.places());
+    cluster.wait();
+    let node = cluster.node("one");
+    put(node.store(), "a", "{}").unwrap();
+
+    // the member in use is cut off from everybody: another one is asked
+    let url = node.store().status().endpoint.unwrap();
+    let used = cluster.index_of(&url);
+    net.cut(used, true);
+    until("another one is used", || node.store().status().endpoint.is_some_and(|endpoint| endpoint != url));
+    put(node.store(), "b", "{}").unwrap();
+    net.cut(used, false);
+
+    // this node is cut off from all: what it knows is served, and what happens beyond is learnt afterwards
+    net.cut_here(true);
+    until("it is noticed", || node.store().status().error.is_some());
+    cluster.must(&["put", "/apisix/routes/c", "{}"]);
+    cluster.must(&["del", "/apisix/routes/a"]);
+    assert!(has(&node, "a") && !has(&node, "c"));
+    net.cut_here(false);
+    until("it converges", || has(&node, "c") && !has(&node, "a"));
+
+    // only a minority is left: nothing can be written, and nothing old is taken for new
+    drop(node);
+    let mut settings = cluster.settings();
+    settings.write_timeout = Duration::from_secs(2);
+    settings.client.call_timeout = Duration::from_secs(1);
+    let node = cluster.node_with("one", settings);
+    let kept = cluster.index_of(&node.store().status().endpoint.unwrap());
+    let others: Vec<usize> = (0..3).filter(|member| *member != kept).collect();
+    others.iter().for_each(|member| net.cut(*member, true));
+    until("the leader is missed", || node.store().status().error.is_some());
+    let refused = put(node.store(), "d", "{}").unwrap_err();
+    assert!(matches!(refused, StoreError::Unreachable(_)), "{refused}");
+    assert!(has(&node, "b") && has(&node, "c"));
+    others.iter().for_each(|member| net.cut(*member, false));
+    until("it is followed again", || node.store().status().error.is_none());
+    until("it is written again", || put(node.store(), "e", "{}").is_ok());
+    assert!(has(&node, "e"));
+    cluster.kill(kept);
+}

@@ -1,0 +1,220 @@
+//! What one and two nodes do with a cluster in good health.
+
+use std::sync::Arc;
+
+use yumen_config::Kind;
+
+use super::cluster::Cluster;
+use crate::state::{Key, State};
+use crate::store::Store;
+use crate::test_kit::{key, note, put, until, write};
+
+fn text(state: &State, kind: Kind, id: &str) -> Option<String> {
+    state.get(kind, id).map(|entry| entry.json.to_string())
+}
+
+#[test]
+fn what_one_node_writes_another_serves_and_etcdctl_reads() {
+    let cluster = Cluster::start(1);
+    let (one, other) = (cluster.node("one"), cluster.node("other"));
+    let heard = note(other.store());
+    let revision = put(one.store(), "a", r#"{"uri":"/a"}"#).unwrap();
+    assert_eq!(text(&one.store().state(), Kind::Routes, "a").unwrap(), r#"{"uri":"/a"}"#);
+    until("the other hears of it", || other.store().state().revision.0 == revision);
+    let heard = heard.lock().unwrap();
+    let told = heard.last().unwrap();
+    assert_eq!((told.by.author.as_str(), told.by.reason.as_deref()), ("test", Some("why not")));
+    assert_eq!(told.changes[0].key, key("a"));
+    let entry = other.store().state().get(Kind::Routes, "a").unwrap().clone();
+    assert_eq!((entry.created.0, entry.modified.0), (revision, revision));
+    assert_eq!(cluster.must(&["get", "/apisix/routes/a", "--print-value-only"]).trim(), r#"{"uri":"/a"}"#);
+}
+
+#[test]
+fn what_other_tools_wrote_is_read_whatever_lies_beside_it() {
+    let cluster = Cluster::start(1);
+    for (path, value) in [
+        ("/apisix/routes/", "init_dir"),
+        ("/apisix/consumers/", "init_dir"),
+        ("/apisix/routes/1", r#"{ "uri": "/1", "id": "1" }"#),
+        ("/apisix/consumers/jack", r#"{"username":"jack"}"#),
+        ("/apisix/consumers/jack/credentials/c", r#"{"id":"c"}"#),
+        ("/apisix/secrets/vault/1", r#"{"id":"vault/1"}"#),
+        ("/apisix/plugin_metadata/file-logger", r#"{"log_format":{}}"#),
+        ("/apisix/routes/bad", "{ this is no JSON"),
+        ("/apisix/services/list", "[1]"),
+        ("/apisix/unknown/1", "{}"),
+        ("/apisixother/routes/2", r#"{"uri":"/2"}"#),
+    ] {
+        cluster.must(&["put", path, value]);
+    }
+    let node = cluster.node("one");
+    let state = node.store().state();
+    let found: Vec<String> = state.entries().map(|(key, entry)| format!("{key} {}", entry.json)).collect();
+    assert_eq!(
+        found,
+        [
+            r#"routes/1 {"uri":"/1","id":"1"}"#,
+            r#"consumers/jack {"username":"jack"}"#,
+            r#"consumers/jack/credentials/c {"id":"c"}"#,
+            r#"plugin_metadata/file-logger {"log_format":{}}"#,
+            r#"secrets/vault/1 {"id":"vault/1"}"#,
+        ]
+    );
+    let problems = node.problems();
+    assert!(problems.contains("routes/bad") && problems.contains("services/list"), "{problems}");
+
+    // a bad value leaves the last good one in force; a good one takes its place, and ends the problem
+    cluster.must(&["put", "/apisix/routes/1", "no"]);
+    until("the problem is told", || node.problems().contains("routes/1"));
+    assert_eq!(text(&node.store().state(), Kind::Routes, "1").unwrap(), r#"{"uri":"/1","id":"1"}"#);
+    put(node.store(), "1", r#"{"uri":"/better"}"#).unwrap();
+    cluster.must(&["put", "/apisix/routes/bad", r#"{"uri":"/bad"}"#]);
+    until("it is mended", || text(&node.store().state(), Kind::Routes, "bad").is_some());
+    let problems = node.problems();
+    assert!(!problems.contains("routes/") && problems.contains("services/list"), "{problems}");
+    cluster.must(&["del", "/apisix/routes/1"]);
+    until("it is gone", || text(&node.store().state(), Kind::Routes, "1").is_none());
+}
+
+/// Each adds to one number as often as the other; nothing is lost, and what is decided is decided on the newest.
+#[test]
+fn two_nodes_that_write_the_same_object_lose_no_write() {
+    const ROUNDS: u64 = 40;
+    let cluster = Cluster::start(1);
+    let nodes = [cluster.node("one"), cluster.node("other")];
+    let add = |node: &super::cluster::Node| {
+        write(node.store(), |draft| {
+            let text = draft.state().get(Kind::Routes, "n").map(|entry| entry.json.to_string());
+            let count = text.map_or(0, |text| text[5..text.len() - 1].parse::<u64>().unwrap());
+            draft.put(key("n"), format!("{{\"n\":{}}}", count + 1).into(), None);
+        })
+    };
+    std::thread::scope(|scope| {
+        for node in &nodes {
+            scope.spawn(move || (0..ROUNDS).for_each(|_| assert!(add(node).unwrap().is_some())));
+        }
+    });
+    let expected = format!("{{\"n\":{}}}", 2 * ROUNDS);
+    for node in &nodes {
+        until("both are there", || text(&node.store().state(), Kind::Routes, "n").unwrap() == expected);
+    }
+}
+
+#[test]
+fn many_proposals_at_once_share_transactions() {
+    const COUNT: usize = 300;
+    let cluster = Cluster::start(1);
+    let node = cluster.node("one");
+    let before = node.store().state().revision.0;
+    let (tell, told) = std::sync::mpsc::channel();
+    for i in 0..COUNT {
+        let (key, tell) = (key(&i.to_string()), tell.clone());
+        node.store().propose(crate::Proposal {
+            by: crate::Authorship::by("test"),
+            decide: Box::new(move |draft| {
+                draft.put(key.clone(), "{}".into(), None);
+                true
+            }),
+            done: Box::new(move |result| tell.send(result.unwrap().unwrap().revision.0).unwrap()),
+        });
+    }
+    let revisions: Vec<u64> = (0..COUNT).map(|_| told.recv_timeout(crate::test_kit::WAIT).unwrap()).collect();
+    assert!(revisions.is_sorted());
+    assert_eq!(node.store().state().len(), COUNT);
+    let written = revisions.last().unwrap() - before;
+    assert!(written < COUNT as u64 / 2, "{written} transactions for {COUNT} proposals");
+}
+
+#[test]
+fn a_change_larger_than_a_transaction_is_written_all_the_same() {
+    const COUNT: usize = 1000;
+    let cluster = Cluster::start(1);
+    let (one, other) = (cluster.node("one"), cluster.node("other"));
+    write(one.store(), |draft| {
+        for i in 0..COUNT {
+            draft.put(key(&i.to_string()), "{}".into(), None);
+            draft.put(Key::new(Kind::Upstreams, i.to_string()), "{}".into(), None);
+        }
+    })
+    .unwrap();
+    until("the other has it", || other.store().state().len() == 2 * COUNT);
+    // deleted by somebody who was asked: nothing is held
+    write(other.store(), |draft| {
+        (0..COUNT).for_each(|i| assert!(draft.delete(Kind::Routes, &i.to_string())));
+    })
+    .unwrap();
+    until("it is gone here too", || one.store().state().len() == COUNT);
+}
+
+#[test]
+fn what_doors_keep_is_shared_and_is_no_revision() {
+    let cluster = Cluster::start(1);
+    let (one, other) = (cluster.node("one"), cluster.node("other"));
+    let committed = write(one.store(), |draft| draft.set("keys", Some("secret"))).unwrap();
+    assert!(committed.is_none());
+    until("the other knows it", || {
+        other.store().state().setting("keys").is_some_and(|keys| **keys == *"secret")
+    });
+    write(other.store(), |draft| draft.set("keys", None)).unwrap();
+    until("it is forgotten", || one.store().state().setting("keys").is_none());
+}
+
+#[test]
+fn what_has_a_lifetime_ends_on_every_node() {
+    let cluster = Cluster::start(1);
+    let (one, other) = (cluster.node("one"), cluster.node("other"));
+    let written = write(one.store(), |draft| {
+        let at_ms = draft.now_ms() + 1500;
+        draft.put(key("brief"), "{}".into(), Some(at_ms));
+        draft.put(key("lasting"), "{}".into(), None);
+    });
+    let expires_ms = written.unwrap().unwrap().changes[0].after.as_ref().unwrap().expires_ms;
+    assert!(expires_ms.is_some());
+    assert_eq!(one.store().state().get(Kind::Routes, "brief").unwrap().expires_ms, expires_ms);
+    for node in [&one, &other] {
+        until("it ends", || node.store().state().len() == 1);
+    }
+}
+
+#[test]
+fn the_past_is_what_this_node_saw_and_what_etcd_kept() {
+    let cluster = Cluster::start(1);
+    let one = cluster.node("one");
+    let first = put(one.store(), "a", r#"{"v":1}"#).unwrap();
+    cluster.must(&["put", "/elsewhere", "x"]);
+    let second = put(one.store(), "a", r#"{"v":2}"#).unwrap();
+    assert!(second > first + 1);
+    let numbers: Vec<u64> = one.store().history(None, 9).unwrap().iter().map(|one| one.revision.0).collect();
+    assert_eq!(numbers[..2], [second, first]);
+    // one who came later asks etcd
+    let other = cluster.node("other");
+    for node in [&one, &other] {
+        for (revision, expected) in
+            [(first, r#"{"v":1}"#), (second - 1, r#"{"v":1}"#), (second, r#"{"v":2}"#)]
+        {
+            let state = node.store().state_at(crate::Revision(revision)).unwrap();
+            assert_eq!(text(&state, Kind::Routes, "a").unwrap(), expected);
+        }
+        let future = node.store().state_at(crate::Revision(second + 1));
+        assert!(matches!(future, Err(crate::StoreError::Compacted(_))));
+    }
+    cluster.must(&["compact", &second.to_string()]);
+    assert!(matches!(other.store().state_at(crate::Revision(first)), Err(crate::StoreError::Compacted(_))));
+    assert!(one.store().state_at(crate::Revision(first)).is_ok());
+}
+
+#[test]
+fn a_decision_that_writes_nothing_writes_nothing() {
+    let cluster = Cluster::start(1);
+    let node = cluster.node("one");
+    let before = node.store().state().revision;
+    assert!(write(node.store(), |_| ()).unwrap().is_none());
+    write(node.store(), |draft| {
+        draft.put(key("a"), "{}".into(), None);
+        draft.delete(Kind::Routes, "a");
+    })
+    .unwrap();
+    assert_eq!(node.store().state().revision, before);
+    assert!(Arc::ptr_eq(&node.opened.store, &node.opened.store));
+}

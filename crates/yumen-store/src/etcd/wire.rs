@@ -1,0 +1,330 @@
+//! gRPC over one HTTP/2 connection: calls with one answer, and streams both ways.
+//!
+//! Must not know what the calls mean, nor which endpoint is next when this one fails.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Request};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// What one message of the peer may hold; etcd itself refuses to take more than a few megabytes at once.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// The flag and the length before each message.
+const PREFIX_BYTES: usize = 5;
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// Why a call gave no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RpcError {
+    /// The peer refused.
+    #[error("{message}")]
+    Status {
+        /// The code of gRPC.
+        code: Code,
+        /// What the peer says.
+        message: String,
+    },
+    /// The connection failed; whether the call took effect is not known.
+    #[error("{0}")]
+    Transport(String),
+    /// No member could be connected to, so nothing was asked.
+    #[error("{0}")]
+    Unconnected(String),
+    /// No answer came in time; whether the call took effect is not known.
+    #[error("no answer within {0} ms")]
+    Late(u128),
+}
+
+/// The codes of gRPC that are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// The arguments are refused, whatever the state.
+    InvalidArgument,
+    /// The user may not.
+    PermissionDenied,
+    /// Something ran out: space, or a limit.
+    ResourceExhausted,
+    /// What was asked for lies outside of what there is: a compacted revision.
+    OutOfRange,
+    /// There is no leader, or the member stops.
+    Unavailable,
+    /// The token is not, or no longer, valid.
+    Unauthenticated,
+    /// Another one.
+    Other(u32),
+}
+
+impl From<u32> for Code {
+    fn from(code: u32) -> Code {
+        match code {
+            3 => Code::InvalidArgument,
+            7 => Code::PermissionDenied,
+            8 => Code::ResourceExhausted,
+            11 => Code::OutOfRange,
+            14 => Code::Unavailable,
+            16 => Code::Unauthenticated,
+            other => Code::Other(other),
+        }
+    }
+}
+
+impl RpcError {
+    pub(super) fn transport(error: impl std::fmt::Display) -> RpcError {
+        RpcError::Transport(error.to_string())
+    }
+
+    /// Whether the same call, asked of another member or later, may be answered.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            RpcError::Transport(_) | RpcError::Unconnected(_) | RpcError::Late(_) => true,
+            RpcError::Status { code, .. } => matches!(code, Code::Unavailable),
+        }
+    }
+}
+
+/// An open connection, shared by all calls.
+#[derive(Debug)]
+pub(super) struct Connection {
+    send: SendRequest<Bytes>,
+    /// `https://host:port`, before the path of each call.
+    origin: String,
+    token: Option<HeaderValue>,
+    ended: watch::Receiver<Option<Arc<str>>>,
+    end: watch::Sender<Option<Arc<str>>>,
+    driver: AbortHandle,
+}
+
+impl Connection {
+    /// Begins HTTP/2 on `stream`; `origin` is what the peer is called.
+    pub(super) async fn begin<S>(stream: S, origin: String) -> Result<Connection, RpcError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (send, connection) = h2::client::Builder::new()
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .enable_push(false)
+            .handshake(stream)
+            .await
+            .map_err(RpcError::transport)?;
+        let (end, ended) = watch::channel(None);
+        let told = end.clone();
+        let driver = tokio::spawn(async move {
+            let why = match connection.await {
+                Ok(()) => "the peer closed the connection".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            told.send_if_modified(|ended| {
+                let is_first = ended.is_none();
+                ended.get_or_insert_with(|| why.into());
+                is_first
+            });
+        });
+        Ok(Connection { send, origin, token: None, ended, end, driver: driver.abort_handle() })
+    }
+
+    /// Has every later call carry `token`.
+    pub(super) fn authorize(&mut self, token: &str) -> Result<(), RpcError> {
+        self.token = Some(HeaderValue::from_str(token).map_err(RpcError::transport)?);
+        Ok(())
+    }
+
+    /// Whether it can be used no more.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
+    /// Ends it for everyone who uses it.
+    pub(super) fn fail(&self, why: &str) {
+        self.end.send_replace(Some(why.into()));
+        self.driver.abort();
+    }
+
+    /// A call with one answer.
+    pub(super) async fn call<Q: Message, A: Message + Default>(
+        &self,
+        path: &str,
+        question: &Q,
+    ) -> Result<A, RpcError> {
+        let mut stream = self.open(path).await?;
+        stream.send_last(question)?;
+        let answer = stream.next().await?;
+        let none = || RpcError::Transport("the answer has no message".into());
+        let answer = answer.ok_or_else(none)?;
+        match stream.next().await? {
+            None => Ok(answer),
+            Some(_) => Err(RpcError::Transport("the answer has more than one message".into())),
+        }
+    }
+
+    /// A stream in both directions.
+    pub(super) async fn open<A: Message + Default>(&self, path: &str) -> Result<Stream<A>, RpcError> {
+        let ended = || match &*self.ended.borrow() {
+            Some(why) => RpcError::Transport(why.to_string()),
+            None => RpcError::Transport("the connection is closing".into()),
+        };
+        let mut send = self.send.clone().ready().await.map_err(|_| ended())?;
+        let mut request = Request::post(format!("{}{path}", self.origin))
+            .version(http::Version::HTTP_2)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            // A member cut off from the others says so instead of keeping quiet.
+            .header("hasleader", "true");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", token);
+        }
+        let request = request.body(()).map_err(RpcError::transport)?;
+        let (answer, body) = send.send_request(request, false).map_err(RpcError::transport)?;
+        let ended = self.ended.clone();
+        Ok(Stream {
+            body,
+            answer: Answer::Awaited(answer),
+            ended,
+            inbox: BytesMut::new(),
+            kind: std::marker::PhantomData,
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+#[derive(Debug)]
+enum Answer {
+    Awaited(ResponseFuture),
+    Coming(RecvStream),
+}
+
+/// Messages both ways.
+#[derive(Debug)]
+pub(super) struct Stream<A> {
+    body: SendStream<Bytes>,
+    answer: Answer,
+    ended: watch::Receiver<Option<Arc<str>>>,
+    /// What came of the next message.
+    inbox: BytesMut,
+    kind: std::marker::PhantomData<fn() -> A>,
+}
+
+impl<A: Message + Default> Stream<A> {
+    /// Sends a message, and keeps what the peer has no room for yet.
+    pub(super) fn send(&mut self, message: &impl Message) -> Result<(), RpcError> {
+        self.body.send_data(framed(message), false).map_err(RpcError::transport)
+    }
+
+    fn send_last(&mut self, message: &impl Message) -> Result<(), RpcError> {
+        self.body.send_data(framed(message), true).map_err(RpcError::transport)
+    }
+
+    /// The next message; `None` where the peer has ended the stream in good order. May be given up and asked again.
+    pub(super) async fn next(&mut self) -> Result<Option<A>, RpcError> {
+        loop {
+            if let Some(message) = self.take_message()? {
+                return Ok(Some(message));
+            }
+            let mut ended = self.ended.clone();
+            let piece = tokio::select! {
+                piece = std::future::poll_fn(|cx| self.poll_piece(cx)) => piece?,
+                why = ended.wait_for(Option::is_some) => {
+                    let why = why.ok().and_then(|why| why.clone());
+                    return Err(RpcError::transport(why.as_deref().unwrap_or("the connection is gone")));
+                }
+            };
+            match piece {
+                Some(piece) => self.inbox.extend_from_slice(&piece),
+                None => return self.end().await,
+            }
+        }
+    }
+
+    /// The message that is there whole, if one is.
+    fn take_message(&mut self) -> Result<Option<A>, RpcError> {
+        if self.inbox.len() < PREFIX_BYTES {
+            return Ok(None);
+        }
+        let bytes = u32::from_be_bytes([self.inbox[1], self.inbox[2], self.inbox[3], self.inbox[4]]) as usize;
+        if self.inbox[0] != 0 || bytes > MESSAGE_BYTES_MAX {
+            return Err(RpcError::Transport("the answer is compressed or too large".into()));
+        }
+        if self.inbox.len() < PREFIX_BYTES + bytes {
+            return Ok(None);
+        }
+        self.inbox.advance(PREFIX_BYTES);
+        let message = self.inbox.split_to(bytes).freeze();
+        A::decode(message).map(Some).map_err(RpcError::transport)
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RpcError>> {
+        loop {
+            match &mut self.answer {
+                Answer::Awaited(answer) => {
+                    let answer = ready!(Pin::new(answer).poll(cx)).map_err(RpcError::transport)?;
+                    let (head, body) = answer.into_parts();
+                    if !head.status.is_success() {
+                        let message = format!("the peer does not speak gRPC: it answers {}", head.status);
+                        return Poll::Ready(Err(RpcError::Transport(message)));
+                    }
+                    // What has only a head is an answer of nothing but a status.
+                    status(&head.headers)?;
+                    self.answer = Answer::Coming(body);
+                }
+                Answer::Coming(body) => {
+                    let piece = ready!(body.poll_data(cx)).transpose().map_err(RpcError::transport)?;
+                    if let Some(piece) = &piece {
+                        body.flow_control().release_capacity(piece.len()).map_err(RpcError::transport)?;
+                    }
+                    return Poll::Ready(Ok(piece));
+                }
+            }
+        }
+    }
+
+    /// What the trailers say.
+    async fn end(&mut self) -> Result<Option<A>, RpcError> {
+        if let Answer::Coming(body) = &mut self.answer
+            && let Some(trailers) = body.trailers().await.map_err(RpcError::transport)?
+        {
+            status(&trailers)?;
+        }
+        match self.inbox.is_empty() {
+            true => Ok(None),
+            false => Err(RpcError::Transport("the answer is cut off".into())),
+        }
+    }
+}
+
+/// A status that is no success, as an error. Absent is as good as success: it is yet to come.
+fn status(fields: &HeaderMap) -> Result<(), RpcError> {
+    let text = |name: &str| fields.get(name).and_then(|value| value.to_str().ok());
+    let Some(code) = text("grpc-status") else { return Ok(()) };
+    match code.parse::<u32>() {
+        Ok(0) => Ok(()),
+        Ok(code) => {
+            let message = text("grpc-message").unwrap_or("no reason given").to_owned();
+            Err(RpcError::Status { code: code.into(), message })
+        }
+        Err(_) => Err(RpcError::Transport(format!("the status {code} is no number"))),
+    }
+}
+
+fn framed(message: &impl Message) -> Bytes {
+    let bytes = message.encoded_len();
+    let mut framed = BytesMut::with_capacity(PREFIX_BYTES + bytes);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(bytes).expect("messages are far below four gigabytes"));
+    message.encode(&mut framed).expect("the buffer grows");
+    framed.freeze()
+}

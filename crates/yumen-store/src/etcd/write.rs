@@ -1,0 +1,286 @@
+//! Writes proposals into the cluster, and waits until they have come back by the watch.
+//!
+//! One batch after another. Every write is a transaction that demands that what it was decided on still holds; where it
+//! does not, it is decided again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::layout::Place;
+use super::note::Note;
+use super::plan::{self, Decision, Plan, Write};
+use super::proto::{CompareWith, PutRequest, Step, StepAnswer, StepKind, TxnRequest, TxnResponse};
+use super::shared::Shared;
+use super::wire::RpcError;
+use crate::engine::now_ms;
+use crate::state::{Authorship, Revision};
+use crate::store::{Confirmed, Proposal, StoreError};
+
+/// At most so many proposals are decided together.
+const BATCH_MAX: usize = 256;
+/// Between two attempts to send the same.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A cluster that was away for longer is not waited for: choosing a leader takes less.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the doors want.
+pub(super) enum Wish {
+    /// A transaction.
+    Propose(Proposal),
+    /// That held deletions pass.
+    Confirm(Authorship, Confirmed),
+}
+
+/// Does what is wished, in order, until nobody can wish any more.
+pub(super) async fn run(shared: Arc<Shared>, mut wishes: UnboundedReceiver<Wish>) {
+    let mut waiting: VecDeque<Wish> = VecDeque::new();
+    loop {
+        if waiting.is_empty() {
+            match wishes.recv().await {
+                Some(wish) => waiting.push_back(wish),
+                None => return,
+            }
+        }
+        while waiting.len() < BATCH_MAX
+            && let Ok(wish) = wishes.try_recv()
+        {
+            waiting.push_back(wish);
+        }
+        match waiting.pop_front() {
+            None => {}
+            Some(Wish::Confirm(by, done)) => done(confirm(&shared, &by).await),
+            Some(Wish::Propose(first)) => {
+                let mut batch = vec![first];
+                // One note tells the author of all of them.
+                while let Some(Wish::Propose(next)) = waiting.front()
+                    && next.by == batch[0].by
+                    && let Some(Wish::Propose(next)) = waiting.pop_front()
+                {
+                    batch.push(next);
+                }
+                let left = write(&shared, batch).await;
+                left.into_iter().rev().for_each(|proposal| waiting.push_front(Wish::Propose(proposal)));
+            }
+        }
+    }
+}
+
+/// Decides and writes as much of a batch as goes into one transaction; gives what is left.
+async fn write(shared: &Shared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
+    let deadline = Instant::now() + shared.settings.write_timeout;
+    let writes_max = shared.settings.txn_steps_max.saturating_sub(1).max(1);
+    let by = batch[0].by.clone();
+    let mut written = 0;
+    let (verdicts, outcome) = loop {
+        let Plan { verdicts, writes } =
+            shared.with_mirror(|mirror| plan::decide(mirror, &mut batch, now_ms(), writes_max));
+        let time_ms = now_ms();
+        let outcome = write_all(shared, &writes, writes_max, &by, time_ms, deadline).await;
+        match outcome {
+            Outcome::Conflict(part) => written += part,
+            Outcome::Done(revision) => break (verdicts, Ok(revision)),
+            Outcome::Failed(error, part) => break (verdicts, Err(partly(error, written + part))),
+        }
+    };
+    let left = batch.split_off(verdicts.len());
+    for (proposal, verdict) in batch.into_iter().zip(verdicts) {
+        let told = match (verdict, &outcome) {
+            (Err(error), _) => Err(error),
+            (Ok(decision), Err(error)) if decision.writes => Err(error.clone()),
+            (Ok(Decision { committed, .. }), Ok(revision)) => {
+                Ok(committed.map(|committed| plan::numbered(&committed, *revision)))
+            }
+            (Ok(_), Err(_)) => Ok(None),
+        };
+        (proposal.done)(told);
+    }
+    left
+}
+
+fn partly(error: StoreError, written: usize) -> StoreError {
+    match written {
+        0 => error,
+        written => StoreError::Unreachable(format!(
+            "{error}; {written} objects of the change were written before, as it is larger than one transaction"
+        )),
+    }
+}
+
+enum Outcome {
+    /// All was written; the newest revision of it.
+    Done(Revision),
+    /// Somebody else wrote in between, after so many of the writes.
+    Conflict(usize),
+    /// And so many were written before.
+    Failed(StoreError, usize),
+}
+
+/// Writes in as many transactions as it takes; one, unless a single change is larger than that.
+async fn write_all(
+    shared: &Shared,
+    writes: &[Write],
+    writes_max: usize,
+    by: &Authorship,
+    time_ms: u64,
+    deadline: Instant,
+) -> Outcome {
+    let mut newest = shared.state().revision;
+    let mut done = 0;
+    for part in writes.chunks(writes_max) {
+        let leases = match grant_leases(shared, part).await {
+            Ok(leases) => leases,
+            Err(error) => return Outcome::Failed(unreachable(&error), done),
+        };
+        let nonce = super::random_name();
+        let note = Note { author: by.author.clone(), reason: by.reason.clone(), time_ms, nonce };
+        let request =
+            shared.with_mirror(|mirror| plan::transaction(mirror, &shared.layout, part, &leases, &note));
+        match submit(shared, &request, &note.nonce, deadline).await {
+            Ok(Some(revision)) => newest = Revision(revision),
+            Ok(None) => return Outcome::Conflict(done),
+            Err(error) => return Outcome::Failed(error, done),
+        }
+        done += part.len();
+        // What was acknowledged is written, even where the watch is late with it.
+        until(shared, deadline, |mirror| mirror.seen() >= newest.0).await;
+    }
+    Outcome::Done(newest)
+}
+
+/// A lease for each write that is to end by itself; 0 for the others.
+async fn grant_leases(shared: &Shared, writes: &[Write]) -> Result<Vec<i64>, RpcError> {
+    let mut leases = Vec::with_capacity(writes.len());
+    for write in writes {
+        leases.push(match write.expires_ms {
+            None => 0,
+            Some(at_ms) => {
+                let ttl_s = at_ms.saturating_sub(now_ms()).div_ceil(1000).max(1);
+                let lease = shared.client.grant_lease(ttl_s).await?;
+                shared.note_lease(lease, at_ms);
+                lease
+            }
+        });
+    }
+    Ok(leases)
+}
+
+/// Sends a transaction until it is certain what became of it: its revision, or `None` where something was in its way.
+///
+/// Where no answer comes it may have been done all the same. It is then sent again as it is: it cannot be done twice, since
+/// it changes what it demands, and the note it leaves tells whether it was done the first time.
+async fn submit(
+    shared: &Shared,
+    request: &TxnRequest,
+    nonce: &str,
+    deadline: Instant,
+) -> Result<Option<u64>, StoreError> {
+    let begin = Instant::now();
+    let mut was_sent = false;
+    loop {
+        let answer = timeout_at(deadline, shared.client.txn(request)).await;
+        let answer = answer.unwrap_or(Err(RpcError::Late(begin.elapsed().as_millis())));
+        let error = match answer {
+            Ok(answer) if answer.succeeded => {
+                return Ok(answer.header.map(|header| header.revision.max(0) as u64));
+            }
+            Ok(answer) => {
+                catch_up(shared, request, &answer, deadline).await?;
+                return Ok(shared.with_mirror(|mirror| mirror.revision_of(nonce)));
+            }
+            Err(error) => error,
+        };
+        was_sent |= !matches!(error, RpcError::Unconnected(_));
+        let is_outage = !was_sent && shared.outage() > OUTAGE_PATIENCE;
+        if !error.is_passing() {
+            return Err(unreachable(&error));
+        }
+        if is_outage || Instant::now() + PAUSE >= deadline {
+            let doubt = if was_sent { "; the write may have taken effect, or may yet" } else { "" };
+            return Err(StoreError::Unreachable(format!("etcd cannot be written: {error}{doubt}")));
+        }
+        sleep(PAUSE).await;
+        if let Some(revision) = shared.with_mirror(|mirror| mirror.revision_of(nonce)) {
+            return Ok(Some(revision));
+        }
+    }
+}
+
+/// Waits until the mirror knows what was in a transaction's way.
+async fn catch_up(
+    shared: &Shared,
+    request: &TxnRequest,
+    answer: &TxnResponse,
+    deadline: Instant,
+) -> Result<(), StoreError> {
+    let found = answer.responses.iter().map(|step| match &step.answer {
+        Some(StepAnswer::Range(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
+        None => 0,
+    });
+    let wrong: Vec<(Place, u64)> = request
+        .compare
+        .iter()
+        .zip(found)
+        .filter(|(compare, found)| compare.with != Some(CompareWith::ModRevision(*found)))
+        .filter_map(|(compare, _)| {
+            let Some(CompareWith::ModRevision(assumed)) = compare.with else { return None };
+            Some((shared.layout.place(&compare.key)?, assumed.max(0) as u64))
+        })
+        .collect();
+    let knows = until(shared, deadline, |mirror| {
+        wrong.iter().all(|(place, assumed)| mirror.expected(place) != *assumed)
+    });
+    match knows.await {
+        true => Ok(()),
+        false => Err(StoreError::Unreachable(
+            "etcd holds something newer, and the watch does not tell of it: nothing was written".into(),
+        )),
+    }
+}
+
+/// Waits until the mirror is as wanted, or the time is over; whether it is.
+async fn until(shared: &Shared, deadline: Instant, holds: impl Fn(&super::mirror::Mirror) -> bool) -> bool {
+    let mut moves = shared.moves();
+    loop {
+        moves.mark_unchanged();
+        if shared.with_mirror(&holds) {
+            return true;
+        }
+        if !matches!(timeout_at(deadline, moves.changed()).await, Ok(Ok(()))) {
+            return shared.with_mirror(&holds);
+        }
+    }
+}
+
+/// Writes down, for every node, that what is held may pass.
+async fn confirm(shared: &Shared, by: &Authorship) -> Result<usize, StoreError> {
+    let held = shared.with_mirror(super::mirror::Mirror::held);
+    if held == 0 {
+        return Ok(0);
+    }
+    let deadline = Instant::now() + shared.settings.write_timeout;
+    let note = Note {
+        author: by.author.clone(),
+        reason: Some(by.reason.clone().unwrap_or_else(|| "held deletions confirmed".into())),
+        time_ms: now_ms(),
+        nonce: super::random_name(),
+    };
+    let put = |place| {
+        let key = shared.layout.path(&place).into();
+        let put = PutRequest { key, value: note.to_json().into(), lease: 0 };
+        Step { kind: Some(StepKind::Put(put)) }
+    };
+    let request =
+        TxnRequest { success: vec![put(Place::Confirmation), put(Place::Note)], ..TxnRequest::default() };
+    match submit(shared, &request, &note.nonce, deadline).await? {
+        Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(held),
+        _ => Err(StoreError::Unreachable("the confirmation was written, but did not come back yet".into())),
+    }
+}
+
+fn unreachable(error: &RpcError) -> StoreError {
+    StoreError::Unreachable(format!("etcd cannot be written: {error}"))
+}

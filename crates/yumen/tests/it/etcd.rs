@@ -1,0 +1,224 @@
+//! Gateways that share a store in etcd: what one is told, all serve; and what they do while it is not there.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::harness::gateway::YUMEN;
+use crate::harness::{Client, Gateway, Options, Reply, Scratch, eventually, run};
+
+/// Longer than anything takes on a machine that works at all.
+const WAIT_S: u64 = 60;
+
+/// An etcd of one member, which ends with the test.
+struct Etcd {
+    client: SocketAddr,
+    peer: SocketAddr,
+    scratch: Scratch,
+    process: Option<Child>,
+}
+
+impl Etcd {
+    fn start() -> Etcd {
+        let (client, peer) = (free_port(), free_port());
+        let mut etcd = Etcd { client, peer, scratch: Scratch::new(), process: None };
+        etcd.launch();
+        etcd
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.client)
+    }
+
+    fn launch(&mut self) {
+        let (url, peer) = (self.url(), format!("http://{}", self.peer));
+        let log = std::fs::File::create(self.scratch.file("log")).unwrap();
+        let started = Command::new("etcd")
+            .args(["--name", "one", "--data-dir", &self.scratch.file("data").display().to_string()])
+            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("one={peer}"), "--log-level", "error"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.process = Some(started.expect("etcd is installed: scripts/deps.sh test"));
+        eventually("etcd answers", WAIT_S, || self.ctl(&["get", "any"]).is_some());
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Option<String> {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url()]).args(arguments);
+        let output = command.output().expect("etcdctl is installed: scripts/deps.sh test");
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    fn put(&self, path: &str, value: &Value) {
+        self.ctl(&["put", path, &value.to_string()]).expect("a key is put");
+    }
+
+    /// A gateway on this cluster, with what it keeps in `data`.
+    fn gateway(&self, data: &Path) -> Gateway {
+        let node = format!(
+            "store:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: [\"{}\"], start_wait_ms: {}}}\n",
+            data.display(),
+            self.url(),
+            if self.process.is_some() { 60_000 } else { 200 },
+        );
+        Gateway::launch(Scratch::new(), &Options { node: &node, ..Options::default() }, &[])
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A port nobody else is given, as etcd needs it again after a stop: below those the system hands out by itself.
+fn free_port() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let number =
+            NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add((std::process::id() as u16).wrapping_mul(31));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 12_000 + number % 8_000));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+fn ask(gateway: &Gateway, key: &str, method: &str, path: &str, body: &str) -> Reply {
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    Client::connect(gateway.admin).send(request).reply()
+}
+
+fn mock(uri: &str, text: &str) -> Value {
+    json!({ "uri": uri, "plugins": { "mocking": { "response_example": text, "content_type": "text/plain" } } })
+}
+
+#[test]
+fn what_one_gateway_is_told_all_serve() {
+    let (etcd, data) = (Etcd::start(), Scratch::new());
+    let one = etcd.gateway(&data.path().join("one"));
+    let key = one.admin_key().expect("the first of a cluster makes the keys");
+    let other = etcd.gateway(&data.path().join("other"));
+    assert_eq!(other.admin_key(), None, "keys are the cluster's");
+
+    let put = ask(&one, &key, "PUT", "/apisix/admin/routes/a?wait=applied", &mock("/a", "first").to_string());
+    assert_eq!(put.status, 201, "{}", put.text());
+    assert_eq!(one.get("/a").text(), "first");
+    eventually("the other serves it", WAIT_S, || other.get("/a").text() == "first");
+    // the same key, the same object, the same revision
+    let (here, there) = (
+        ask(&one, &key, "GET", "/apisix/admin/routes/a", ""),
+        ask(&other, &key, "GET", "/apisix/admin/routes/a", ""),
+    );
+    assert_eq!((here.status, here.text()), (there.status, there.text()));
+    let history = ask(&other, &key, "GET", "/yumen/v1/revisions", "").text();
+    assert!(history.contains("\"admin\"") && history.contains("routes/a"), "{history}");
+
+    // other tools write too
+    let route = json!({ "id": "b", "uri": "/b", "plugins": mock("", "second")["plugins"], "create_time": 1, "update_time": 1 });
+    etcd.put("/apisix/routes/b", &route);
+    etcd.put("/apisix/routes/broken", &json!("no object"));
+    for gateway in [&one, &other] {
+        eventually("it is served", WAIT_S, || gateway.get("/b").text() == "second");
+        eventually("what is broken is told", WAIT_S, || {
+            ask(gateway, &key, "GET", "/yumen/v1/problems", "").text().contains("routes/broken")
+        });
+        assert_eq!(gateway.metric("yumen_store_connected"), 1.0);
+        let status = gateway.status_json("/status");
+        assert_eq!((&status["config_source"], &status["store"]["kind"]), (&json!("store"), &json!("etcd")));
+        assert_eq!(status["store"]["endpoint"], json!(etcd.url()));
+    }
+}
+
+#[test]
+fn gateways_serve_while_etcd_is_down_even_when_they_start_then() {
+    let (mut etcd, data) = (Etcd::start(), Scratch::new());
+    let one = etcd.gateway(&data.path().join("one"));
+    let key = one.admin_key().unwrap();
+    let put = ask(&one, &key, "PUT", "/apisix/admin/routes/a?wait=applied", &mock("/a", "first").to_string());
+    assert_eq!(put.status, 201, "{}", put.text());
+    let other = etcd.gateway(&data.path().join("other"));
+    etcd.stop();
+    eventually("it is noticed", WAIT_S, || one.metric("yumen_store_connected") == 0.0);
+    assert_eq!(one.get("/a").text(), "first");
+    let refused = ask(&one, &key, "DELETE", "/apisix/admin/routes/a", "");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains("etcd"), "{}", refused.text());
+
+    // one that ended comes back with what it served last, and says so
+    other.terminate();
+    drop(other);
+    let other = etcd.gateway(&data.path().join("other"));
+    assert_eq!(other.get("/a").text(), "first");
+    let status = other.status_json("/status");
+    assert_eq!(
+        (&status["config_source"], &status["store"]["connected"]),
+        (&json!("last_good"), &json!(false))
+    );
+    assert_eq!(other.metric("yumen_config_source{source=\"last_good\"}"), 1.0);
+    let stale = other.metric("yumen_store_staleness_seconds");
+    eventually("it grows stale", WAIT_S, || other.metric("yumen_store_staleness_seconds") > stale);
+    assert_eq!(ask(&other, &key, "GET", "/apisix/admin/routes/a", "").status, 200, "keys are kept too");
+    // without anything to serve it does not start
+    let data_dir = data.path().join("third").display().to_string();
+    let config = data.write(
+        "third.yaml",
+        format!(
+            "store: {{kind: etcd, data_dir: \"{data_dir}\", etcd: {{host: [\"{}\"], start_wait_ms: 1}}}}",
+            etcd.url()
+        ),
+    );
+    let any = "127.0.0.1:0";
+    let (code, _, err) = run(
+        YUMEN,
+        &["run", "--config", &config, "--listen", any, "--listen-tls", any, "--admin", any, "--status", any],
+    );
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains(&etcd.client.to_string()) && err.contains("last good state"), "{err}");
+
+    etcd.launch();
+    etcd.put("/apisix/routes/a", &mock("/a", "second"));
+    for gateway in [&one, &other] {
+        eventually("it converges", WAIT_S, || gateway.get("/a").text() == "second");
+        eventually("it says so", WAIT_S, || gateway.status_json("/status")["config_source"] == "store");
+    }
+    let put = ask(&other, &key, "PUT", "/apisix/admin/routes/c", &mock("/c", "third").to_string());
+    assert_eq!(put.status, 201, "{}", put.text());
+    eventually("both serve it", WAIT_S, || one.get("/c").text() == "third");
+}
+
+#[test]
+fn a_table_that_vanishes_is_served_until_somebody_confirms() {
+    let (etcd, data) = (Etcd::start(), Scratch::new());
+    let one = etcd.gateway(&data.path().join("one"));
+    let key = one.admin_key().unwrap();
+    for i in 0..12 {
+        etcd.put(&format!("/apisix/routes/{i}"), &mock(&format!("/{i}"), "here"));
+    }
+    eventually("all are served", WAIT_S, || one.get("/11").text() == "here");
+    etcd.ctl(&["del", "--prefix", "/apisix/routes"]).unwrap();
+    eventually("it is held", WAIT_S, || one.metric("yumen_store_held_deletions") == 12.0);
+    assert_eq!(one.get("/11").text(), "here");
+    let problems = ask(&one, &key, "GET", "/yumen/v1/problems", "").text();
+    assert!(problems.contains("store/confirm"), "{problems}");
+    let confirmed = ask(&one, &key, "POST", "/yumen/v1/store/confirm", "");
+    assert_eq!((confirmed.status, confirmed.text().trim()), (200, "{\"confirmed\":12}"));
+    eventually("it is gone", WAIT_S, || one.get("/11").status == 404);
+    assert_eq!(one.metric("yumen_store_held_deletions"), 0.0);
+}
