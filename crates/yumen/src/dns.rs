@@ -192,15 +192,9 @@ impl Keeper {
             _ if next.used().is_empty() => Err("it has no address".into()),
             _ => {
                 *known = next;
-                Ok(self.clamp(ttl))
+                Ok(clamp(&self.settings, ttl))
             }
         }
-    }
-
-    fn clamp(&self, ttl: Option<Duration>) -> Duration {
-        let ttl = ttl.unwrap_or(Duration::from_millis(self.settings.refresh_ms));
-        let min = Duration::from_millis(self.settings.ttl_min_ms).max(Duration::from_millis(10));
-        ttl.min(Duration::from_millis(self.settings.ttl_max_ms)).max(min)
     }
 
     async fn ask(&self, name: Name, family: RecordType) -> Answer {
@@ -248,9 +242,16 @@ impl HostsFile {
     }
 }
 
+/// How long an answer is kept that says this of itself.
+pub(crate) fn clamp(settings: &Dns, ttl: Option<Duration>) -> Duration {
+    let ttl = ttl.unwrap_or(Duration::from_millis(settings.refresh_ms));
+    let min = Duration::from_millis(settings.ttl_min_ms).max(Duration::from_millis(10));
+    ttl.min(Duration::from_millis(settings.ttl_max_ms)).max(min)
+}
+
 /// Asks the servers of the settings, or else those of the system. Remembers nothing: what holds how
 /// long is decided here.
-fn resolver(settings: &Dns) -> Result<TokioResolver, String> {
+pub(crate) fn resolver(settings: &Dns) -> Result<TokioResolver, String> {
     let (config, mut options) = if settings.servers.is_empty() {
         // A machine without resolv.conf can still use names of its hosts file.
         system_conf::read_system_conf().unwrap_or_else(|error| {

@@ -129,6 +129,7 @@ fn families() -> Vec<Family> {
     yumen_plugins::prometheus::example().gather(&mut families);
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);
+    crate::discovery::describe(&mut families);
     ConfigSource(None).gather(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());

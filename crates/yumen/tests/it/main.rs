@@ -16,6 +16,7 @@ mod balancing;
 mod cli;
 mod client_certificates;
 mod compression;
+mod discovery;
 mod drain;
 mod dynamics;
 mod embedded;
