@@ -176,6 +176,7 @@ impl Attempt<'_, '_> {
         // Nobody connects anew unless the body is all there, be it again.
         self.flow.body = RequestBody::Whole;
         self.conn.worker.counters.connects.add(1);
+        self.conn.worker.departures.connected(self.pool_key(tls), &self.endpoint.state);
         self.conn.timer.set(self.timeouts().connect_ms);
         let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
         let tcp = match until(&self.conn.timer, connecting).await {

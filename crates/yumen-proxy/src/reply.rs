@@ -1,6 +1,7 @@
 //! From an answer, the upstream's or our own, to the last byte the client gets of it.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use yumen_http::fields::write_line;
@@ -16,6 +17,7 @@ use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::relay::{Link, Relay};
+use crate::ties::Tie;
 use crate::transfer::{Broken, Edit, Ending, Transfer};
 use crate::tunnel;
 
@@ -145,7 +147,8 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        apart(run_tunnel(conn, link, download, read_timeout_ms, flow)).await;
+        let tie = worker.ties.tie(&worker.timers, route, upstream, index);
+        apart(run_tunnel(conn, link, download, (read_timeout_ms, tie), flow)).await;
         end_attempt(upstream, index, flow);
         return After::Close;
     }
@@ -181,10 +184,10 @@ async fn run_tunnel(
     conn: &mut Connection,
     link: &mut Link,
     opening: Transfer,
-    idle_timeout_ms: u64,
+    (idle_timeout_ms, tie): (u64, Option<Rc<Tie>>),
     flow: &mut Flow,
 ) {
-    let (up, down) = tunnel::run(conn, link, opening, idle_timeout_ms).await;
+    let (up, down) = tunnel::run(conn, link, opening, idle_timeout_ms, tie).await;
     flow.received_bytes += up;
     flow.sent_bytes += down;
 }

@@ -1,24 +1,28 @@
 //! After a change of protocol: bytes both ways until both sides have ended.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 
 use crate::connection::Connection;
 use crate::relay::Link;
+use crate::ties::Tie;
 use crate::transfer::{Ending, Transfer};
 
 /// Bytes from the client and to the client.
 type Bytes = (u64, u64);
 
-/// Runs until both sides have ended, either fails, or nothing moved for `idle_timeout_ms`.
+/// Runs until both sides have ended, either fails, nothing moved for `idle_timeout_ms`, or what it is tied to
+/// has changed.
 /// `opening` holds the head that tells the client of the change.
 pub(crate) async fn run(
     conn: &mut Connection,
     link: &mut Link,
     opening: Transfer,
     idle_timeout_ms: u64,
+    tie: Option<Rc<Tie>>,
 ) -> Bytes {
     let mut tunnel = Tunnel {
         opening,
@@ -28,6 +32,7 @@ pub(crate) async fn run(
         down_shut: false,
         progress: u64::MAX,
         idle_timeout_ms,
+        tie,
     };
     poll_fn(|cx| tunnel.poll(cx, conn, link)).await;
     (tunnel.up.read_bytes, tunnel.down.sent_bytes + tunnel.opening.sent_bytes)
@@ -41,6 +46,7 @@ struct Tunnel {
     down_shut: bool,
     progress: u64,
     idle_timeout_ms: u64,
+    tie: Option<Rc<Tie>>,
 }
 
 impl Tunnel {
@@ -82,6 +88,7 @@ impl Tunnel {
             self.progress = progress;
             conn.timer.set(self.idle_timeout_ms);
         }
-        if conn.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
+        let is_untied = self.tie.as_ref().is_some_and(|tie| tie.is_over(cx));
+        if is_untied || conn.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

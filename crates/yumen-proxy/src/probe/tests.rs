@@ -117,6 +117,8 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
         keepalive: Keepalive { size: 1, idle_timeout_ms: 5000, requests: 1 },
         tls: Arc::default(),
         checks: checks.map(Arc::new),
+        slow_start: None,
+        on_change: Default::default(),
         unresolved: Box::default(),
         tls_cache: std::sync::OnceLock::new(),
     })

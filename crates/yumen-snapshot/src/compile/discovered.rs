@@ -108,3 +108,6 @@ impl Discovered {
         self.held.values().filter(|held| held.found.trouble.is_some()).flat_map(|held| &held.owners)
     }
 }
+
+#[cfg(test)]
+mod tests;

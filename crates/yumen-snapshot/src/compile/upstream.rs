@@ -11,8 +11,8 @@ use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_plugin::{Template, Var};
 
 use super::{Compiler, Name, Service};
-use crate::balance::{Balancer, HashKey, RoundRobin, UpstreamState};
-use crate::snapshot::Slot;
+use crate::balance::{Balancer, HashKey, RoundRobin, SlowStart, UpstreamState};
+use crate::snapshot::{OnChange, Slot};
 use crate::upstream::{
     ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, PassHost, PassiveChecks, Probe, Scheme,
     Timeouts, Upstream, UpstreamTls,
@@ -28,6 +28,15 @@ pub(super) fn timeouts(written: &config::Timeout) -> Timeouts {
         connect_ms: millis(written.connect).max(1),
         send_ms: millis(written.send).max(1),
         read_ms: millis(written.read).max(1),
+    }
+}
+
+/// What a route or an upstream says of tunnels.
+pub(super) fn on_change(written: config::OnChange) -> OnChange {
+    match written {
+        config::OnChange::Keep => OnChange::Keep,
+        config::OnChange::Close => OnChange::EndAfter(0),
+        config::OnChange::Drain(seconds) => OnChange::EndAfter(millis(seconds)),
     }
 }
 
@@ -140,7 +149,7 @@ impl Compiler {
                 self.upstreams.len() as u32 - 1
             }
         });
-        self.upstreams.set(slot as usize, Some(Arc::new(built)));
+        self.put_in_slot(slot, Some(Arc::new(built)));
         Ok(Slot(slot))
     }
 
@@ -148,9 +157,20 @@ impl Compiler {
     pub(super) fn remove_upstream(&mut self, owner: &Name) {
         self.link_upstream(owner, Links::default());
         if let Some(slot) = self.slots.remove(owner) {
-            self.upstreams.set(slot as usize, None);
+            self.put_in_slot(slot, None);
             self.free_slots.push(slot);
         }
+    }
+
+    /// Puts an upstream in force, or none; endpoints that no upstream names any more have departed.
+    fn put_in_slot(&mut self, slot: u32, upstream: Option<Arc<Upstream>>) {
+        let endpoints = |of: &Option<Arc<Upstream>>, each: &dyn Fn(&EndpointState)| {
+            let all = of.iter().flat_map(|upstream| upstream.endpoints.iter());
+            all.for_each(|endpoint| each(&endpoint.state));
+        };
+        endpoints(&upstream, &EndpointState::named);
+        let before = self.upstreams.set(slot as usize, upstream);
+        endpoints(&before, &EndpointState::released);
     }
 
     /// Notes what an upstream depends on now. What it depended on before too stays wanted, with what is known
@@ -233,8 +253,16 @@ impl Compiler {
         let named = Naming::new(scheme, &tls, checks.as_deref());
         let endpoints: Box<[Endpoint]> =
             nodes.iter().flat_map(|node| self.endpoints_of(node, &named)).collect();
+        let mut balancer = self.balancer(written, &origin, &endpoints);
+        let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
+        let slow_start = written.slow_start_ms.map(|ms| Box::new(SlowStart::new(ms, &endpoints, before)));
+        if let (Some(_), Balancer::RoundRobin(turns)) = (&slow_start, &mut balancer) {
+            turns.look_at_endpoints();
+        }
         Ok(Upstream {
-            balancer: self.balancer(written, &origin, &endpoints),
+            balancer,
+            slow_start,
+            on_change: written.on_change.map(on_change).unwrap_or_default(),
             origin,
             scheme,
             http2: written.http_version == Some(config::HttpVersion::V2)

@@ -30,17 +30,18 @@ impl Agents {
     /// Asks for a path with its query, first the agent that answered last. Its answer comes when something
     /// has changed since the one before.
     async fn ask(&self, path: &str, cursor: &mut Cursor) -> Result<Reply, String> {
-        let mut failure = String::new();
+        // That of the server asked first tells most.
+        let mut failure = None;
         for _ in 0..self.servers.len() {
             let server = &self.servers[cursor.server % self.servers.len()];
             match self.ask_one(server, path, cursor.index).await {
                 Ok(reply) => return Ok(reply),
-                Err(error) => failure = error,
+                Err(error) => drop(failure.get_or_insert(error)),
             }
             // The states of another agent may be counted otherwise.
             *cursor = Cursor { server: cursor.server + 1, index: 0 };
         }
-        Err(failure)
+        Err(failure.unwrap_or_else(|| "there is no server to ask".into()))
     }
 
     async fn ask_one(&self, server: &str, path: &str, index: u64) -> Result<Reply, String> {

@@ -52,7 +52,8 @@ impl Nacos {
                 query.push_str(&format!("&{name}={}", encoded(value)));
             }
         }
-        let mut failure = String::new();
+        // That of the server asked first tells most.
+        let mut failure = None;
         for _ in 0..self.servers.len() {
             match self.list(&self.servers[cursor.server % self.servers.len()], &query).await {
                 Ok(listed) => {
@@ -61,11 +62,11 @@ impl Nacos {
                     let nodes = kept.filter_map(|one| self.node(one)).collect();
                     return Ok(Answer { nodes, pause: Duration::from_secs(self.settings.fetch_interval) });
                 }
-                Err(error) => failure = error,
+                Err(error) => drop(failure.get_or_insert(error)),
             }
             cursor.server += 1;
         }
-        Err(failure)
+        Err(failure.unwrap_or_else(|| "there is no server to ask".into()))
     }
 
     /// A token that is no longer valid is replaced once.

@@ -166,3 +166,104 @@ fn a_node_that_starts_while_its_source_is_down_serves_what_it_knew() {
     until_answers(&gateway, &["a"]);
     assert!(problem(&gateway).contains("500"), "{}", problem(&gateway));
 }
+
+#[test]
+fn consul_keys_are_endpoints() {
+    let (a, b) = (Upstream::text("a"), Upstream::text("b"));
+    let consul = Registry::consul();
+    // `3`, an object with a weight, one without, and what is no endpoint.
+    let key = |host: String, value: &str| json!({ "Key": format!("upstreams/web/{host}"), "Value": value });
+    let keys = |all: Vec<Value>| Some(Value::Array(all));
+    consul.says(
+        "upstreams/web/",
+        keys(vec![
+            key(a.address.to_string(), "Mw=="),
+            key(b.address.to_string(), "eyJ3ZWlnaHQiOiAxfQ=="),
+            key("readme".into(), "aGVsbG8="),
+            key("10.0.0.1:80".into(), "aGVsbG8="),
+        ]),
+    );
+    let node = format!("discovery: {{consul_kv: {{servers: ['{}']}}}}\n", consul.url());
+    let options = Options { node: &node, workers: 1, ..Options::default() };
+    // As APISIX has it, a whole address; the key or its last part will do.
+    let gateway = Gateway::with(
+        &asks("consul_kv", &format!("{}/v1/kv/upstreams/web/", consul.url()), Value::Null),
+        &options,
+    );
+    until_answers(&gateway, &["a", "b"]);
+    let (before_a, before_b) = (a.requests(), b.requests());
+    for _ in 0..40 {
+        gateway.get("/");
+    }
+    assert_eq!((a.requests() - before_a, b.requests() - before_b), (30, 10));
+    consul.says("upstreams/web/", keys(vec![key(b.address.to_string(), "")]));
+    until_answers(&gateway, &["b"]);
+    for name in ["upstreams/web", "web"] {
+        gateway.apply(&asks("consul_kv", name, Value::Null));
+        until_answers(&gateway, &["b"]);
+    }
+    assert!(consul.asked().iter().all(|head| head.starts_with("GET /v1/kv/upstreams/web/?recurse=true")));
+}
+
+#[test]
+fn nacos_is_asked_again_and_again_as_somebody_who_logged_in() {
+    let (a, b, c) = (Upstream::text("a"), Upstream::text("b"), Upstream::text("c"));
+    let nacos = Registry::nacos();
+    let instance = |of: &Upstream, weight: f64, healthy: bool, stage: &str| {
+        json!({ "ip": of.address.ip().to_string(), "port": of.address.port(), "weight": weight,
+            "healthy": healthy, "enabled": true, "metadata": { "stage": stage } })
+    };
+    nacos.says(
+        "web",
+        Some(json!([
+            instance(&a, 1.5, true, "live"),
+            instance(&b, 0.5, true, "live"),
+            instance(&c, 1.0, true, "test"),
+            instance(&c, 1.0, false, "live")
+        ])),
+    );
+    let node = format!(
+        "discovery: {{nacos: {{fetch_interval: 1, host: ['http://{}', 'http://nacos:secret@{}']}}}}\n",
+        closed_port(),
+        nacos.address()
+    );
+    let args = json!({ "namespace_id": "n", "group_name": "g", "metadata": { "stage": "live" } });
+    let options = Options { node: &node, workers: 1, ..Options::default() };
+    let gateway = Gateway::with(&asks("nacos", "web", args), &options);
+    until_answers(&gateway, &["a", "b"]);
+    let (before_a, before_b) = (a.requests(), b.requests());
+    for _ in 0..40 {
+        gateway.get("/");
+    }
+    assert_eq!((a.requests() - before_a, b.requests() - before_b), (30, 10));
+    assert_eq!(c.requests(), 0);
+    nacos.says("web", Some(json!([instance(&b, 1.0, true, "live")])));
+    until_answers(&gateway, &["b"]);
+    nacos.breaks(Some(500));
+    eventually("the failure is told", 10, || problem(&gateway).contains("server is DOWN now"));
+    until_answers(&gateway, &["b"]);
+    let asked = nacos.asked();
+    let query = "serviceName=web&healthyOnly=true&namespaceId=n&groupName=g&accessToken=let-me-in";
+    assert!(asked[1].starts_with(&format!("GET /nacos/v1/ns/instance/list?{query} ")), "{}", asked[1]);
+    assert!(!gateway.log().contains("secret"));
+    let dump = gateway.status_json("/v1/discovery/nacos/dump");
+    assert_eq!(dump["config"]["host"], json!("(hidden)"));
+}
+
+#[test]
+fn what_cannot_be_discovered_is_told_by_name() {
+    let gateway = start("", &asks("consul", "web", Value::Null));
+    let told = |expected: &str| {
+        eventually("it is told", 10, || {
+            problem(&gateway) == format!("upstreams/web service_name: {expected}")
+        });
+    };
+    told("consul: it is not set up: discovery.consul.servers of yumen.yaml names no server");
+    gateway.edit(&asks("eureka", "web", Value::Null));
+    told("eureka: there is no discovery of this type; there are dns, consul, consul_kv and nacos");
+    gateway.edit(&asks("dns", "localhost", json!({ "group_name": "g" })));
+    told("dns: discovery_args.group_name: there are none for this type");
+    gateway.edit(&asks("dns", "localhost:x", Value::Null));
+    told("dns: `x` is no port");
+    assert_eq!(gateway.get("/").status, 503);
+}
