@@ -1,7 +1,6 @@
 //! From an answer, the upstream's or our own, to the last byte the client gets of it.
 
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use yumen_http::fields::write_line;
@@ -17,7 +16,6 @@ use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::relay::{Link, Relay};
-use crate::ties::Tie;
 use crate::transfer::{Broken, Edit, Ending, Transfer};
 use crate::tunnel;
 
@@ -147,9 +145,16 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        let tie = worker.ties.tie(&worker.timers, route, upstream, index);
-        apart(run_tunnel(conn, link, download, (read_timeout_ms, tie), flow)).await;
+        let bounds = tunnel::Bounds {
+            idle_timeout_ms: read_timeout_ms,
+            tie: worker.ties.tie(&worker.timers, route, upstream, index),
+            is_websocket: is_websocket(ex),
+        };
+        let was_told = apart(run_tunnel(conn, link, download, bounds, flow)).await;
         end_attempt(upstream, index, flow);
+        if was_told {
+            return After::Linger;
+        }
         return After::Close;
     }
     let result = {
@@ -179,17 +184,24 @@ pub(crate) async fn pass_on(
     go_on(conn, ex, upload, keeps && is_whole)
 }
 
-/// What the client and the endpoint say to each other after a change of protocols.
+/// What the client and the endpoint say to each other after a change of protocols; whether the client was
+/// told of the end.
 async fn run_tunnel(
     conn: &mut Connection,
     link: &mut Link,
     opening: Transfer,
-    (idle_timeout_ms, tie): (u64, Option<Rc<Tie>>),
+    bounds: tunnel::Bounds,
     flow: &mut Flow,
-) {
-    let (up, down) = tunnel::run(conn, link, opening, idle_timeout_ms, tie).await;
-    flow.received_bytes += up;
-    flow.sent_bytes += down;
+) -> bool {
+    let ended = tunnel::run(conn, link, opening, bounds).await;
+    flow.received_bytes += ended.up_bytes;
+    flow.sent_bytes += ended.down_bytes;
+    ended.was_told
+}
+
+fn is_websocket(ex: &Exchange<'_>) -> bool {
+    let upgrade = ex.request.fields.known(Known::Upgrade);
+    upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// What follows an answer that was passed on whole.

@@ -30,6 +30,11 @@ impl Tie {
         self.timer.is_over(cx)
     }
 
+    /// Allows so many milliseconds from now on.
+    pub(crate) fn give(&self, ms: u64) {
+        self.timer.set(ms);
+    }
+
     fn holds(&self, snapshot: &Snapshot) -> bool {
         let upstream = snapshot.upstream(self.slot).filter(|upstream| *upstream.origin == *self.origin);
         let is_there = upstream

@@ -33,10 +33,12 @@ impl SlowStart {
         let known = |endpoint: &Endpoint| {
             let before = before?;
             let at = before.endpoints.iter().position(|one| one.state.id == endpoint.state.id)?;
-            Some(match &before.slow_start {
-                Some(slow) => slow.since_us[at].clone(),
-                None => Arc::new(AtomicU64::new(SINCE_EVER)),
-            })
+            let since = before.slow_start.as_ref().map(|slow| slow.since_us[at].clone()).unwrap_or_default();
+            // Where there was nothing to choose, or nothing to do, nobody looked.
+            if before.endpoints[at].is_up() && since.load(Relaxed) == OUT_OF_USE {
+                since.store(SINCE_EVER, Relaxed);
+            }
+            Some(since)
         };
         let since = |endpoint: &Endpoint| known(endpoint).unwrap_or_default();
         SlowStart { window_us: window_ms * 1000, since_us: endpoints.iter().map(since).collect() }

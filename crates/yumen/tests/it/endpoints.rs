@@ -285,7 +285,7 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
             }
             assert_eq!(gateway.metric("yumen_tunnels_ended_total"), ended, "case {at}");
         } else {
-            assert_eq!(tunnel.rest(), [], "case {at}");
+            assert_eq!(tunnel.rest(), [0x88, 2, 0x03, 0xe9], "case {at}: going away, and nothing more");
             assert_eq!(gateway.metric("yumen_tunnels_ended_total"), ended + 1.0, "case {at}");
         }
         if after == &nothing {
