@@ -3,17 +3,18 @@
 //! Looked at with the chores of a worker; a tunnel without such a wish is not known here.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Context;
 
-use yumen_snapshot::{Life, Route, Slot, Snapshot, Target, Upstream};
+use yumen_snapshot::{Endpoint, Life, Route, Slot, Snapshot, StreamRoute, Target, Upstream};
 
 use crate::timers::{Timer, Timers};
 
 /// What a tunnel depends on.
 pub(crate) struct Tie {
-    route: Arc<Life>,
+    route: Option<Arc<Life>>,
     slot: Slot,
     /// The upstream's name: a slot may be taken by another.
     origin: Arc<str>,
@@ -39,7 +40,7 @@ impl Tie {
         let upstream = snapshot.upstream(self.slot).filter(|upstream| *upstream.origin == *self.origin);
         let is_there = upstream
             .is_some_and(|upstream| upstream.endpoints.iter().any(|one| one.state.id == self.endpoint));
-        is_there && !self.route.is_over()
+        is_there && !self.route.as_ref().is_some_and(|route| route.is_over())
     }
 }
 
@@ -59,12 +60,37 @@ impl Ties {
         endpoint: usize,
     ) -> Option<Rc<Tie>> {
         let grace_ms = route.on_change.unwrap_or(upstream.on_change).grace_ms()?;
-        let Target::Upstream(slot) = route.target else { return None };
+        let endpoint = upstream.endpoints.get(endpoint)?;
+        self.keep(timers, Some(route.life.clone()), &route.target, (upstream, endpoint), grace_ms)
+    }
+
+    /// Ties a stream, where its upstream wants that.
+    pub(crate) fn tie_stream(
+        &self,
+        timers: &Rc<Timers>,
+        route: &StreamRoute,
+        upstream: &Upstream,
+        endpoint: Option<SocketAddr>,
+    ) -> Option<Rc<Tie>> {
+        let grace_ms = upstream.on_change.grace_ms()?;
+        let endpoint = upstream.endpoints.iter().find(|one| Some(one.addr) == endpoint)?;
+        self.keep(timers, None, &route.target, (upstream, endpoint), grace_ms)
+    }
+
+    fn keep(
+        &self,
+        timers: &Rc<Timers>,
+        route: Option<Arc<Life>>,
+        target: &Target,
+        (upstream, endpoint): (&Upstream, &Endpoint),
+        grace_ms: u64,
+    ) -> Option<Rc<Tie>> {
+        let Target::Upstream(slot) = *target else { return None };
         let tie = Rc::new(Tie {
-            route: route.life.clone(),
+            route,
             slot,
             origin: upstream.origin.clone(),
-            endpoint: upstream.endpoints.get(endpoint)?.state.id,
+            endpoint: endpoint.state.id,
             grace_ms,
             has_changed: Cell::new(false),
             timer: timers.timer(),

@@ -30,6 +30,7 @@ use yumen_store::{Revision, Store, StoreError};
 
 use crate::control::{Control, Shown};
 use crate::discovery::Ledger;
+use crate::dns::Freshness;
 use crate::node;
 use crate::origin::ConfigSource;
 use crate::tls::{Expiry, Staples};
@@ -266,6 +267,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             house.expiry.clone(),
             house.staples.clone(),
             house.discovered.clone(),
+            Arc::new(Freshness),
         ],
         describe: Arc::new(move || {
             let mut members = source.document();

@@ -130,6 +130,7 @@ fn families() -> Vec<Family> {
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);
     crate::discovery::describe(&mut families);
+    crate::dns::describe(&mut families);
     ConfigSource(None).gather(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());

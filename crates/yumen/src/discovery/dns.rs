@@ -16,6 +16,7 @@ use crate::dns;
 /// `discovery_type: dns`.
 pub(super) struct Dns {
     resolver: TokioResolver,
+    hosts_file: dns::HostsFile,
     settings: node::Dns,
     order: Vec<DnsRecord>,
 }
@@ -29,7 +30,12 @@ impl Dns {
         if !settings.servers.is_empty() {
             asked.servers.clone_from(&settings.servers);
         }
-        Ok(Dns { resolver: dns::resolver(&asked)?, settings: asked, order: settings.order.clone() })
+        Ok(Dns {
+            resolver: dns::resolver(&asked)?,
+            hosts_file: dns::HostsFile::default(),
+            settings: asked,
+            order: settings.order.clone(),
+        })
     }
 
     pub(super) async fn ask(&self, service: &Service) -> Result<Answer, String> {
@@ -39,6 +45,9 @@ impl Dns {
             None => (&*service.name, 0),
         };
         let name = Name::from_utf8(host).map_err(|error| error.to_string())?;
+        if let Some(nodes) = self.in_hosts_file(&name, port) {
+            return Ok(Answer { nodes, pause: dns::clamp(&self.settings, None) });
+        }
         for record in &self.order {
             let found = match record {
                 DnsRecord::Srv => self.services(&name, port).await?,
@@ -53,6 +62,18 @@ impl Dns {
             }
         }
         Ok(Answer { nodes: Vec::new(), pause: dns::clamp(&self.settings, None) })
+    }
+
+    /// What the machine knows by itself goes before name servers.
+    fn in_hosts_file(&self, name: &Name, port: u16) -> Option<Vec<Node>> {
+        let known = self.hosts_file.find(name)?;
+        let of = |record: &DnsRecord| match record {
+            DnsRecord::A => &known.v4[..],
+            DnsRecord::Aaaa => &known.v6[..],
+            _ => &[],
+        };
+        let ips = self.order.iter().map(of).find(|ips| !ips.is_empty())?;
+        Some(ips.iter().map(|ip| node(*ip, port, 1, 0)).collect())
     }
 
     async fn addresses(&self, name: &Name, port: u16, family: RecordType) -> Result<Found, String> {

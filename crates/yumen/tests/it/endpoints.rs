@@ -217,7 +217,10 @@ struct Tunnel(TcpStream);
 
 impl Tunnel {
     fn open(gateway: &Gateway) -> Tunnel {
-        let mut stream = TcpStream::connect(gateway.http).unwrap();
+        Tunnel::through(TcpStream::connect(gateway.http).unwrap())
+    }
+
+    fn through(mut stream: TcpStream) -> Tunnel {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(UPGRADE.as_bytes()).unwrap();
         let mut head = Vec::new();
@@ -315,4 +318,38 @@ fn a_new_endpoint_starts_slowly_where_that_is_asked_for() {
     let (by_old, by_new) = (old.requests() - before, new.requests());
     assert_eq!(by_old + by_new, 400);
     assert!((5..120).contains(&by_new), "{by_new}");
+}
+
+#[test]
+fn a_stream_whose_endpoint_goes_is_cut_off_where_its_upstream_says_so() {
+    let (upstream, other) = (echoing(), echoing());
+    let stream_to = |on_change: Value, to: &Upstream| {
+        let mut upstream = to.alone();
+        upstream["scheme"] = json!("tcp");
+        upstream["on_change"] = on_change;
+        json!({ "stream_routes": [{ "id": "1", "upstream": upstream }] })
+    };
+    let node = "stream_listen: [{address: '127.0.0.1:0'}]\n";
+    for (on_change, lives) in [("keep", true), ("close", false)] {
+        let options = Options { node, workers: 1, ..Options::default() };
+        let gateway = Gateway::with(&stream_to(json!(on_change), &upstream), &options);
+        let lines = gateway.lines();
+        let address =
+            lines.iter().find_map(|line| line.split_once("tcp ")?.1.trim().parse::<SocketAddr>().ok());
+        let mut tunnel =
+            Tunnel::through(TcpStream::connect(address.expect("a listener for streams")).unwrap());
+        assert!(tunnel.works());
+        gateway.apply(&stream_to(json!(on_change), &other));
+        if lives {
+            for _ in 0..15 {
+                std::thread::sleep(Duration::from_millis(100));
+                assert!(tunnel.works());
+            }
+        } else {
+            assert_eq!(tunnel.rest(), [0u8; 0]);
+            eventually("it is counted", 10, || {
+                gateway.metric("yumen_stream_faults_total{fault=\"changed\"}") == 1.0
+            });
+        }
+    }
 }
