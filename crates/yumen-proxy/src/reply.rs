@@ -145,17 +145,8 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        let bounds = tunnel::Bounds {
-            idle_timeout_ms: read_timeout_ms,
-            tie: worker.ties.tie(&worker.timers, route, upstream, index),
-            is_websocket: is_websocket(ex),
-        };
-        let was_told = apart(run_tunnel(conn, link, download, bounds, flow)).await;
-        end_attempt(upstream, index, flow);
-        if was_told {
-            return After::Linger;
-        }
-        return After::Close;
+        let bounds = tunnel_bounds(&worker, ex, route, (upstream, index), read_timeout_ms);
+        return apart(run_tunnel(conn, link, download, bounds, (upstream, index), flow)).await;
     }
     let result = {
         let mut edit_body = |chunk: Chunk| chains.edit(ex, chunk);
@@ -184,24 +175,37 @@ pub(crate) async fn pass_on(
     go_on(conn, ex, upload, keeps && is_whole)
 }
 
-/// What the client and the endpoint say to each other after a change of protocols; whether the client was
-/// told of the end.
+/// What the client and the endpoint say to each other after a change of protocols.
 async fn run_tunnel(
     conn: &mut Connection,
     link: &mut Link,
     opening: Transfer,
     bounds: tunnel::Bounds,
+    (upstream, index): (&Upstream, usize),
     flow: &mut Flow,
-) -> bool {
+) -> After {
     let ended = tunnel::run(conn, link, opening, bounds).await;
+    end_attempt(upstream, index, flow);
     flow.received_bytes += ended.up_bytes;
     flow.sent_bytes += ended.down_bytes;
-    ended.was_told
+    // What the client was told must not be destroyed by what it still sends.
+    if ended.was_told { After::Linger } else { After::Close }
 }
 
-fn is_websocket(ex: &Exchange<'_>) -> bool {
+/// What ends a tunnel beside its two sides.
+fn tunnel_bounds(
+    worker: &crate::worker::Worker,
+    ex: &Exchange<'_>,
+    route: &Route,
+    (upstream, index): (&Upstream, usize),
+    idle_timeout_ms: u64,
+) -> tunnel::Bounds {
     let upgrade = ex.request.fields.known(Known::Upgrade);
-    upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+    tunnel::Bounds {
+        idle_timeout_ms,
+        tie: worker.ties.tie(&worker.timers, route, upstream, index),
+        is_websocket: upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
+    }
 }
 
 /// What follows an answer that was passed on whole.
