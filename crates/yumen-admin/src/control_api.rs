@@ -3,6 +3,7 @@
 //! Resources come from the store's state, health from a closure; knows nothing of workers.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -29,7 +30,12 @@ pub struct ControlState {
     pub admin: AdminState,
     /// The list of checked upstreams, each an object with the `name` `/apisix/{kind}/{id}`.
     pub health: Document,
+    /// Service discovery.
+    pub discovery: Described,
 }
+
+/// A document about everything, or about one thing by its name, if there is such a thing.
+pub type Described = Arc<dyn Fn(Option<&str>) -> Option<Value> + Send + Sync>;
 
 /// Serves the control API until `shutdown` is done and requests under way had five seconds to end.
 pub async fn serve_control(listener: TcpListener, state: ControlState, shutdown: impl Future<Output = ()>) {
@@ -47,6 +53,8 @@ pub fn control_routes(state: ControlState) -> Router {
     Router::new()
         .route("/v1/schema", get(schemas))
         .route("/v1/healthcheck/{kind}/{id}", get(health_of))
+        .route("/v1/discovery/{source}/dump", get(discovered))
+        .route("/yumen/v1/discovery", get(all_discovered))
         .route("/v1/gc", post(async || StatusCode::OK))
         .route("/v1/plugins/reload", put(plugins::reload))
         .route("/v1/{plural}", get(list))
@@ -63,6 +71,17 @@ const SHOWN: [(&str, &str, Kind); 3] = [
 
 fn not_found(message: impl Into<String>) -> Response {
     Refusal::new(StatusCode::NOT_FOUND, message).into_response()
+}
+
+async fn all_discovered(State(state): State<ControlState>) -> Response {
+    reply::json(StatusCode::OK, &(state.discovery)(None).unwrap_or_default())
+}
+
+async fn discovered(State(state): State<ControlState>, Path(source): Path<String>) -> Response {
+    match (state.discovery)(Some(&source)) {
+        Some(dump) => reply::json(StatusCode::OK, &dump),
+        None => not_found(format!("discovery[{source}] not found")),
+    }
 }
 
 async fn schemas(State(state): State<ControlState>) -> Response {

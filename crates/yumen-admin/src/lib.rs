@@ -30,7 +30,7 @@ pub use access::Access;
 pub use admin::serve_api;
 pub use api::AdminState;
 pub use contract::contract_router;
-pub use control_api::{ControlState, control_routes, serve_control};
+pub use control_api::{ControlState, Described, control_routes, serve_control};
 pub use exposition::exposition;
 pub use openapi::{Argument, Endpoint, Form, Payload, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};

@@ -38,7 +38,11 @@ fn state(ready: Result<(), &'static str>) -> StatusState {
         problems: Arc::new(|| json!([{ "level": "error", "object": "routes/1" }])),
         top: Arc::new(|| json!({ "routes": [] })),
         recent: ready.is_ok().then(|| -> Document { Arc::new(|| json!([{ "path": "/a" }])) }),
-        more: control_routes(ControlState { admin: testing::state(), health: Arc::new(|| json!([])) }),
+        more: control_routes(ControlState {
+            admin: testing::state(),
+            health: Arc::new(|| json!([])),
+            discovery: Arc::new(|_| None),
+        }),
     }
 }
 

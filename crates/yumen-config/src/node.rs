@@ -2,6 +2,7 @@
 //!
 //! Knows neither files nor the environment: text comes in, settings and problems go out.
 
+mod discovery;
 mod etcd;
 mod reference;
 mod sections;
@@ -20,6 +21,10 @@ use yumen_base::{IpSet, Problem};
 use crate::hint::closest;
 use crate::schema;
 
+pub use discovery::{
+    ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout, Discovery, DnsDiscovery, DnsRecord, NacosDiscovery,
+    NacosTimeout,
+};
 pub use etcd::{Etcd, EtcdTls};
 pub use reference::reference;
 pub use sections::{
@@ -68,6 +73,8 @@ pub struct NodeConfig {
     pub router: Router,
     /// Names of endpoints.
     pub dns: Dns,
+    /// Where upstreams with a `service_name` get their endpoints.
+    pub discovery: Discovery,
     /// TLS towards clients.
     pub tls: Tls,
     /// Certificates fetched from an ACME server, and renewed.
@@ -105,6 +112,7 @@ impl Default for NodeConfig {
             upstream_keepalive: UpstreamKeepalive::default(),
             router: Router::default(),
             dns: Dns::default(),
+            discovery: Discovery::default(),
             tls: Tls::default(),
             acme: Acme::default(),
             server_header: "yumen".into(),
@@ -185,6 +193,7 @@ impl NodeConfig {
         check_networks("admin.allow", &self.admin.allow, problems);
         self.acme.check(problems);
         self.store.etcd.check(problems);
+        self.discovery.check(problems);
         problems.extend(self.admin_problems());
     }
 

@@ -44,7 +44,8 @@ pub use service::Service;
 pub use ssl::{Ssl, SslClient, SslProtocol, SslType};
 pub use test::{Expectation, Question, Test};
 pub use upstream::{
-    Balance, HashOn, HttpVersion, KeepalivePool, PassHost, ProxyProtocol, Scheme, Upstream, UpstreamTls,
+    Balance, HashOn, HttpVersion, KeepalivePool, OnChange, PassHost, ProxyProtocol, Scheme, Upstream,
+    UpstreamTls,
 };
 
 /// One resource as the store keeps it: compact text, typed only while it is compiled.

@@ -14,6 +14,7 @@ pub mod head;
 pub mod parse;
 pub mod proxy_protocol;
 pub mod uri;
+pub mod websocket;
 
 pub use body::{BodyError, Chunked, Decoded};
 pub use fields::{Field, Fields, Known, Span};

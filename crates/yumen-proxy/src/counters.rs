@@ -47,6 +47,10 @@ pub struct Counters {
     pub idle_upstream: Gauge,
     /// The share of requests shed, in thousandths, as of the last look.
     pub shed_share: Gauge,
+    /// Idle connections closed because their endpoint was taken out of the configuration.
+    pub departed_upstream: Counter,
+    /// Tunnels ended because their route or endpoint changed.
+    pub tunnels_ended: Counter,
     /// Access log lines dropped because the writer was behind.
     pub log_lines_dropped: Counter,
     /// Connections whose task panicked; the connection is lost, the worker is not.
@@ -93,6 +97,8 @@ impl Default for Counters {
             handshake_failures: Counter::default(),
             idle_upstream: Gauge::default(),
             shed_share: Gauge::default(),
+            departed_upstream: Counter::default(),
+            tunnels_ended: Counter::default(),
             log_lines_dropped: Counter::default(),
             panics: Counter::default(),
             http2_connections: Counter::default(),
@@ -259,6 +265,18 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ("yumen_upstream_idle_connections", "Idle connections to endpoints.", MetricKind::Gauge, |c| {
         c.idle_upstream.get() as f64
     }),
+    (
+        "yumen_upstream_departed_connections_total",
+        "Idle connections closed because their endpoint was taken out of the configuration.",
+        MetricKind::Counter,
+        |c| c.departed_upstream.get() as f64,
+    ),
+    (
+        "yumen_tunnels_ended_total",
+        "Tunnels ended by `on_change` because their route or endpoint changed.",
+        MetricKind::Counter,
+        |c| c.tunnels_ended.get() as f64,
+    ),
     ("yumen_tls_handshakes_total", "TLS handshakes completed.", MetricKind::Counter, |c| {
         c.handshakes.get() as f64
     }),

@@ -245,6 +245,7 @@ impl Attempt<'_, '_> {
             self.relay.permit = leave.map_err(|Full| failed(Kind::UpstreamFull))?;
         }
         self.conn.worker.counters.connects.add(1);
+        self.conn.worker.departures.connected(self.pool_key(tls), &self.endpoint.state);
         self.conn.timer.set(self.timeouts().connect_ms);
         let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
         let tcp = match until(&self.conn.timer, connecting).await {

@@ -92,6 +92,11 @@ impl Pool {
         });
     }
 
+    /// Drops those of an endpoint; says how many there were.
+    pub(crate) fn remove(&mut self, endpoint: u64) -> usize {
+        self.by_endpoint.remove(&endpoint).map_or(0, |idle| idle.len())
+    }
+
     /// Drops all.
     pub(crate) fn clear(&mut self) {
         self.by_endpoint.clear();

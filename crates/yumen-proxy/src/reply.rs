@@ -157,9 +157,8 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        apart(run_tunnel(conn, link, download, read_timeout_ms, flow)).await;
-        end_attempt(upstream, index, flow);
-        return After::Close;
+        let bounds = tunnel_bounds(&worker, ex, route, (upstream, index), read_timeout_ms);
+        return apart(run_tunnel(conn, link, download, bounds, (upstream, index), flow)).await;
     }
     let mut told = None;
     let result = {
@@ -204,12 +203,32 @@ async fn run_tunnel(
     conn: &mut Connection,
     link: &mut Link,
     opening: Transfer,
-    idle_timeout_ms: u64,
+    bounds: tunnel::Bounds,
+    (upstream, index): (&Upstream, usize),
     flow: &mut Flow,
-) {
-    let (up, down) = tunnel::run(conn, link, opening, idle_timeout_ms).await;
-    flow.received_bytes += up;
-    flow.sent_bytes += down;
+) -> After {
+    let ended = tunnel::run(conn, link, opening, bounds).await;
+    end_attempt(upstream, index, flow);
+    flow.received_bytes += ended.up_bytes;
+    flow.sent_bytes += ended.down_bytes;
+    // What the client was told must not be destroyed by what it still sends.
+    if ended.was_told { After::Linger } else { After::Close }
+}
+
+/// What ends a tunnel beside its two sides.
+fn tunnel_bounds(
+    worker: &crate::worker::Worker,
+    ex: &Exchange<'_>,
+    route: &Route,
+    (upstream, index): (&Upstream, usize),
+    idle_timeout_ms: u64,
+) -> tunnel::Bounds {
+    let upgrade = ex.request.fields.known(Known::Upgrade);
+    tunnel::Bounds {
+        idle_timeout_ms,
+        tie: worker.ties.tie(&worker.timers, route, upstream, index),
+        is_websocket: upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
+    }
 }
 
 /// What follows an answer that was passed on whole.

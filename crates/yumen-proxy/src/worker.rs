@@ -20,12 +20,14 @@ use crate::buffer::Buffers;
 use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
+use crate::departed::Departures;
 use crate::http2::Lanes;
 use crate::mirror::Mirrors;
 use crate::observe::Sampler;
 use crate::overload::Overload;
 use crate::pool::Pool;
 use crate::settings::Settings;
+use crate::ties::Ties;
 use crate::timers::Timers;
 
 /// How many heads a worker keeps for the next requests.
@@ -80,6 +82,8 @@ pub(crate) struct Worker {
     pub(crate) timers: Rc<Timers>,
     pub(crate) pool: RefCell<Pool>,
     pub(crate) lanes: Rc<Lanes>,
+    pub(crate) departures: Departures,
+    pub(crate) ties: Ties,
     pub(crate) log: Option<RefCell<LogBuffer>>,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
@@ -129,6 +133,8 @@ impl Worker {
             timers: Rc::default(),
             pool: RefCell::default(),
             lanes: Rc::default(),
+            departures: Departures::default(),
+            ties: Ties::default(),
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
@@ -218,6 +224,8 @@ impl Worker {
             self.timers.clone().sleep(500).await;
             let now_ms = clock::now().mono_ms();
             let mut pool = self.pool.borrow_mut();
+            let departed = self.departures.close(&mut pool, &self.lanes);
+            self.counters.departed_upstream.add(departed as u64);
             pool.sweep(now_ms);
             self.lanes.sweep();
             self.counters.idle_upstream.set((pool.len() + self.lanes.idle()) as i64);
@@ -227,7 +235,8 @@ impl Worker {
             }
             self.sampler.tick();
             self.flush_log();
-            drop(self.pinned());
+            let ending = self.ties.review(&self.pinned());
+            self.counters.tunnels_ended.add(ending as u64);
         }
     }
 

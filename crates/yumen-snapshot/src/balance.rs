@@ -7,6 +7,7 @@ mod consistent_hash;
 mod ewma;
 mod least_conn;
 mod round_robin;
+mod slow_start;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use yumen_plugin::Exchange;
 
 pub use consistent_hash::{ConsistentHash, HashKey};
 pub use round_robin::{RoundRobin, UpstreamState};
+pub use slow_start::SlowStart;
 
 use crate::upstream::{Endpoint, EndpointState, Tried, Upstream};
 
@@ -68,14 +70,18 @@ struct Pool<'u> {
     priority: i32,
     /// Whether endpoints that are down are left out.
     healthy_only: bool,
+    /// How new endpoints come into use, and the time.
+    slow: Option<(&'u SlowStart, u64)>,
 }
 
 impl<'u> Pool<'u> {
     /// The healthy endpoints of the highest priority that has one untried; where every endpoint is
     /// down, health is not looked at. `None` where nothing is left.
-    fn of(endpoints: &'u [Endpoint], tried: &'u Tried) -> Option<Pool<'u>> {
+    fn of(upstream: &'u Upstream, tried: &'u Tried, now_us: u64) -> Option<Pool<'u>> {
+        let endpoints = &*upstream.endpoints;
         let healthy_only = endpoints.iter().any(|endpoint| endpoint.weight > 0 && endpoint.is_up());
-        let mut pool = Pool { endpoints, tried, priority: 0, healthy_only };
+        let slow = upstream.slow_start.as_deref().map(|slow| (slow, now_us));
+        let mut pool = Pool { endpoints, tried, priority: 0, healthy_only, slow };
         let open = endpoints.iter().enumerate().filter(|(at, _)| pool.is_open(*at));
         pool.priority = open.map(|(_, endpoint)| endpoint.priority).max()?;
         Some(pool)
@@ -88,6 +94,14 @@ impl<'u> Pool<'u> {
 
     fn has(&self, index: usize) -> bool {
         self.endpoints[index].priority == self.priority && self.is_open(index)
+    }
+
+    /// The share of its weight that an endpoint gets now, of so many.
+    fn share(&self, index: usize) -> (u64, u64) {
+        match self.slow {
+            None => (1, 1),
+            Some((slow, now_us)) => (slow.share(index, now_us), slow_start::WHOLE),
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = (usize, &'u Endpoint)> {
@@ -118,8 +132,12 @@ impl Upstream {
         {
             return Some(index);
         }
-        let pool = Pool::of(&self.endpoints, tried)?;
+        if let Some(slow) = &self.slow_start {
+            slow.note(&self.endpoints, ex.now.mono_us);
+        }
+        let pool = Pool::of(self, tried, ex.now.mono_us)?;
         match &self.balancer {
+            Balancer::RoundRobin(turns) if pool.slow.is_some() => turns.pick_by_share(&pool, ex),
             Balancer::RoundRobin(turns) => turns.pick(&pool, ex.host.worker()),
             Balancer::ConsistentHash(ring) => ring.pick(&pool, ex),
             Balancer::LeastConn => least_conn::pick(&pool, ex),
@@ -132,7 +150,7 @@ impl Upstream {
         let tried = Tried::default();
         match &self.balancer {
             Balancer::RoundRobin(turns) => {
-                let pool = Pool::of(&self.endpoints, &tried)?;
+                let pool = Pool::of(self, &tried, ex.now.mono_us)?;
                 turns.peek(&pool, ex.host.worker())
             }
             _ => self.pick(ex, &tried),
@@ -142,7 +160,7 @@ impl Upstream {
     /// Which endpoints may be picked for a first attempt: those that are up and of the highest priority.
     pub fn in_rotation(&self) -> Vec<bool> {
         let tried = Tried::default();
-        let pool = Pool::of(&self.endpoints, &tried);
+        let pool = Pool::of(self, &tried, 0);
         (0..self.endpoints.len()).map(|index| pool.is_some_and(|pool| pool.has(index))).collect()
     }
 

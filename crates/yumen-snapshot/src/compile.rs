@@ -6,6 +6,7 @@
 
 mod certificate;
 mod consumer;
+mod discovered;
 mod judge;
 mod names;
 mod objects;
@@ -37,13 +38,16 @@ use crate::streams::StreamRouter;
 use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
 use certificate::SslHeld;
 use consumer::{Claims, ConsumerHeld, CredentialHeld};
+use discovered::Discovered;
 use names::{Dependents, Name, Ranked};
 use objects::Bindings;
 use plugins::PluginSet;
 use route::{RouteHeld, ServiceHeld};
 use stream::StreamHeld;
+use upstream::Links;
 
 pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded};
+pub use discovered::{Found, Service};
 pub use judge::{Flaw, Judge};
 pub use settings::{PluginFlaw, meta_schema};
 
@@ -99,6 +103,8 @@ pub enum Change {
         /// Its addresses.
         addrs: Vec<IpAddr>,
     },
+    /// Service discovery has something new of a service, as in [`Compiler::services`].
+    Discovered(Arc<Service>, Found),
 }
 
 /// What a compilation gave.
@@ -114,8 +120,6 @@ type Staged = Result<Vec<Problem>, Vec<Problem>>;
 type SetOfNames = BTreeSet<Name>;
 /// Authentication plugin and key.
 type KeyName = (&'static str, Box<[u8]>);
-/// Host names and the id of a certificate.
-type UpstreamLinks = (Vec<Box<str>>, Option<Arc<str>>);
 
 /// Holds what was compiled and compiles changes of it.
 pub struct Compiler {
@@ -144,11 +148,11 @@ pub struct Compiler {
     client_policies: usize,
     slots: HashMap<Name, u32, RandomState>,
     free_slots: Vec<u32>,
-    /// Host names and certificate an upstream depends on.
-    upstream_links: HashMap<Name, UpstreamLinks, RandomState>,
+    upstream_links: HashMap<Name, Links, RandomState>,
     hosts: BTreeMap<Box<str>, SetOfNames>,
     resolved: HashMap<Box<str>, Box<[IpAddr]>, RandomState>,
     unresolved: BTreeSet<Box<str>>,
+    discovered: Discovered,
     dependents: Dependents,
     /// What plugins are made of beside their settings.
     bindings: Bindings,
@@ -207,6 +211,7 @@ impl Compiler {
             hosts: BTreeMap::new(),
             resolved: HashMap::default(),
             unresolved: BTreeSet::new(),
+            discovered: Discovered::default(),
             dependents: Dependents::default(),
             bindings: Bindings::default(),
             staged_problems: BTreeMap::new(),
@@ -235,6 +240,7 @@ impl Compiler {
         let amount = changes.len();
         let mut staging: BTreeMap<Ranked, Option<Arc<str>>> = BTreeMap::new();
         let mut rebuild = SetOfNames::new();
+        self.touched.clear();
         for change in changes {
             match change {
                 Change::Put(resource) => {
@@ -242,9 +248,11 @@ impl Compiler {
                 }
                 Change::Delete(kind, id) => drop(staging.insert(Name::new(kind, id).into(), None)),
                 Change::Resolved { host, addrs } => self.resolve(host, addrs, &mut rebuild),
+                Change::Discovered(service, found) => {
+                    self.discovered.take(&service, found, &mut self.touched, &mut rebuild);
+                }
             }
         }
-        self.touched.clear();
         let mut link: BTreeSet<Ranked> = BTreeSet::new();
         for (ranked, json) in staging {
             self.stage_one(ranked.name, json, &mut link);
@@ -297,12 +305,18 @@ impl Compiler {
         names.extend(self.duplicates.keys().map(|(name, _)| name.clone()));
         names.extend(self.ssls.keys().map(|id| Name::new(Kind::Ssls, id.clone())));
         names.extend(self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flatten().cloned());
+        names.extend(self.discovered.troubled().cloned());
         names.iter().flat_map(|name| self.problems_of(name)).collect()
     }
 
     /// The host names whose addresses are wanted.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.hosts.keys().map(|host| &**host)
+    }
+
+    /// The services whose nodes are wanted.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.discovered.wanted()
     }
 
     fn problems_of(&self, name: &Name) -> Vec<Problem> {
@@ -314,12 +328,13 @@ impl Compiler {
         if name.kind == Kind::Ssls {
             problems.extend(self.sni_problems(name));
         }
-        for host in self.upstream_links.get(name).into_iter().flat_map(|(hosts, _)| hosts) {
-            if self.unresolved.contains(host) {
-                let message = format!("{host} has no address");
-                problems.push(Problem::warning(name.to_string(), "nodes", message));
-            }
+        let Some(links) = self.upstream_links.get(name) else { return problems };
+        for host in links.hosts.iter().filter(|host| self.unresolved.contains(*host)) {
+            let message = format!("{host} has no address");
+            problems.push(Problem::warning(name.to_string(), "nodes", message));
         }
+        let service = links.service.as_ref();
+        problems.extend(service.and_then(|service| self.discovered.problem(service, name)));
         problems
     }
 

@@ -24,7 +24,7 @@ pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
 pub use protection::Protection;
 pub use publish::Publisher;
 pub use router::{Losing, Lost, Router, Trace, Witness};
-pub use snapshot::{Certificate, Filters, Matching, Route, Slot, Snapshot, Target};
+pub use snapshot::{Certificate, Filters, Life, Matching, OnChange, Route, Slot, Snapshot, Target};
 pub use streams::{StreamAsk, StreamRoute, StreamRouter};
 pub use upstream::{
     Endpoint, EndpointState, Health, PassHost, Scheme, Timeouts, Tried, Upstream, UpstreamTls,

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use regex::bytes::RegexSet;
 use yumen_base::IpSet;
@@ -80,6 +81,45 @@ pub struct Route {
     pub enable_websocket: bool,
     /// Its own timeouts, which win over the upstream's.
     pub timeouts: Option<Timeouts>,
+    /// What becomes of its tunnels when it or their endpoint changes, where it says so.
+    pub on_change: Option<OnChange>,
+    /// Ends when it is taken out or changed.
+    pub life: Arc<Life>,
+}
+
+/// What becomes of tunnels when what they depend on changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnChange {
+    /// They go on.
+    #[default]
+    Keep,
+    /// They end after so many milliseconds.
+    EndAfter(u64),
+}
+
+impl OnChange {
+    /// How long tunnels go on, in milliseconds; `None` where nothing ends them.
+    pub fn grace_ms(self) -> Option<u64> {
+        match self {
+            OnChange::Keep => None,
+            OnChange::EndAfter(ms) => Some(ms),
+        }
+    }
+}
+
+/// Whether something is still in force, for whoever holds on to it longer than to a snapshot.
+#[derive(Debug, Default)]
+pub struct Life(AtomicBool);
+
+impl Life {
+    /// Whether it was taken out or changed.
+    pub fn is_over(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// A compiled certificate object.

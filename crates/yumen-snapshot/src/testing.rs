@@ -106,6 +106,8 @@ pub(crate) fn route(id: &str, matching: Matching) -> Arc<Route> {
         chain: Arc::default(),
         enable_websocket: false,
         timeouts: None,
+        on_change: None,
+        life: Arc::default(),
     })
 }
 

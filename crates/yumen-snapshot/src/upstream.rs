@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use yumen_http::proxy_protocol::ProxyVersion;
 
-use crate::balance::Balancer;
+use crate::balance::{Balancer, SlowStart};
 use crate::protection::{Protection, Tally};
+use crate::snapshot::OnChange;
 
 /// The protocol spoken to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -145,6 +146,9 @@ pub struct EndpointState {
     pub ewma_us: AtomicU64,
     /// When the average was last touched, in microseconds of the monotonic clock.
     pub ewma_at_us: AtomicU64,
+    /// How many upstreams of the newest configuration name it.
+    named_by: AtomicU32,
+    has_departed: AtomicBool,
 }
 
 impl EndpointState {
@@ -156,6 +160,26 @@ impl EndpointState {
             active: AtomicU32::new(0),
             ewma_us: AtomicU64::new(0),
             ewma_at_us: AtomicU64::new(0),
+            named_by: AtomicU32::new(0),
+            has_departed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the newest configuration knows it no more: its idle connections are of no use.
+    pub fn has_departed(&self) -> bool {
+        self.has_departed.load(Relaxed)
+    }
+
+    /// Notes that an upstream in force names it; each is followed by one [`EndpointState::released`].
+    pub(crate) fn named(&self) {
+        self.named_by.fetch_add(1, Relaxed);
+        self.has_departed.store(false, Relaxed);
+    }
+
+    /// Notes that an upstream names it no more.
+    pub(crate) fn released(&self) {
+        if self.named_by.fetch_sub(1, Relaxed) == 1 {
+            self.has_departed.store(true, Relaxed);
         }
     }
 }
@@ -319,6 +343,10 @@ pub struct Upstream {
     pub protection: Option<Box<Protection>>,
     /// How requests are spread.
     pub balancer: Balancer,
+    /// What becomes of tunnels whose endpoint is taken out.
+    pub on_change: OnChange,
+    /// How new endpoints come into use, where they shall do so slowly.
+    pub slow_start: Option<Box<SlowStart>>,
     /// A place for the proxy to keep what it derives from `tls` once.
     pub tls_cache: std::sync::OnceLock<Arc<dyn Any + Send + Sync>>,
 }

@@ -12,9 +12,11 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Histogram, Level, Problem};
 use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
-use yumen_snapshot::compile::{Change, Compiler};
+use yumen_snapshot::compile::{Change, Compiler, Found, Service};
 use yumen_snapshot::{Publisher, Snapshot};
 use yumen_store::{Changed, Committed, Key, Revision, State};
+
+use crate::discovery::Services;
 
 /// The families of this module, without values, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
@@ -31,6 +33,8 @@ pub(crate) enum Message {
     Document(Vec<Problem>),
     /// A host name has these addresses.
     Resolved(Box<str>, Vec<IpAddr>),
+    /// Service discovery says this of a service.
+    Discovered(Arc<Service>, Found),
     /// Objects of the node itself, which no store holds; answered when they are in force.
     Own(Vec<Change>, Option<oneshot::Sender<()>>),
     /// All that somebody who watches over the node finds wrong now.
@@ -98,6 +102,7 @@ pub(crate) struct Control {
     pub(crate) shown: Arc<Shown>,
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(crate) hosts: watch::Receiver<Hosts>,
+    pub(crate) services: watch::Receiver<Services>,
     /// The newest revision of the store that is in force.
     pub(crate) applied: watch::Receiver<Revision>,
 }
@@ -108,7 +113,7 @@ impl Control {
         self.shown.publisher.version() > 0
     }
 
-    /// How many host names have no address yet.
+    /// How many host names and services were not looked up yet.
     pub(crate) fn unresolved(&self) -> u64 {
         self.shown.unresolved.load(Ordering::Acquire)
     }
@@ -120,6 +125,7 @@ struct Thread {
     shown: Arc<Shown>,
     snapshots: watch::Sender<Arc<Snapshot>>,
     hosts: watch::Sender<Hosts>,
+    services: watch::Sender<Services>,
     applied: watch::Sender<Revision>,
     /// Whether the store has said what it holds, and what came before that.
     started: bool,
@@ -134,6 +140,8 @@ struct Thread {
     retired: Vec<Arc<Snapshot>>,
     /// Host names that were looked up at least once, with or without success.
     looked_up: BTreeSet<Box<str>>,
+    /// The same of services.
+    asked_for: BTreeSet<Arc<Service>>,
 }
 
 /// Starts the control thread.
@@ -145,6 +153,7 @@ pub(crate) fn start(
     let (messages, inbox) = channel();
     let (snapshots_out, snapshots) = watch::channel(publisher.load());
     let (hosts_out, hosts) = watch::channel(Hosts::default());
+    let (services_out, services) = watch::channel(Services::default());
     let (applied_out, applied) = watch::channel(Revision::default());
     let shown = Arc::new(Shown::new(publisher));
     let thread = Thread {
@@ -153,6 +162,7 @@ pub(crate) fn start(
         shown: shown.clone(),
         snapshots: snapshots_out,
         hosts: hosts_out,
+        services: services_out,
         applied: applied_out,
         started: false,
         early: Vec::new(),
@@ -161,9 +171,10 @@ pub(crate) fn start(
         own: BTreeMap::new(),
         retired: Vec::new(),
         looked_up: BTreeSet::new(),
+        asked_for: BTreeSet::new(),
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
-    Ok(Control { messages, shown, snapshots, hosts, applied })
+    Ok(Control { messages, shown, snapshots, hosts, services, applied })
 }
 
 impl Thread {
@@ -197,6 +208,10 @@ impl Thread {
                 Message::Resolved(host, addrs) => {
                     self.looked_up.insert(host.clone());
                     resolved.push(Change::Resolved { host, addrs });
+                }
+                Message::Discovered(service, found) => {
+                    self.asked_for.insert(service.clone());
+                    resolved.push(Change::Discovered(service, found));
                 }
             }
         }
@@ -235,7 +250,7 @@ impl Thread {
                     self.own.insert(key, resource.clone());
                 }
                 Change::Delete(kind, id) => drop(self.own.remove(&(*kind, id.clone()))),
-                Change::Resolved { .. } => {}
+                Change::Resolved { .. } | Change::Discovered(..) => {}
             }
         }
         if self.started {
@@ -273,14 +288,7 @@ impl Thread {
         self.retired.push(before);
         // Nobody listening is no fault.
         let _ = self.snapshots.send(compiled.snapshot);
-        let hosts: BTreeSet<Box<str>> = self.compiler.hosts().map(Box::from).collect();
-        self.looked_up.retain(|host| hosts.contains(host));
-        self.shown.unresolved.store((hosts.len() - self.looked_up.len()) as u64, Ordering::Release);
-        self.hosts.send_if_modified(|known| {
-            let is_new = **known != hosts;
-            *known = Arc::new(hosts);
-            is_new
-        });
+        self.ask_for_endpoints();
         self.show();
         self.shown.revision.store(revision.0, Ordering::Release);
         self.applied.send_replace(revision);
@@ -292,12 +300,34 @@ impl Thread {
         log(&compiled.problems);
     }
 
+    /// Says which names and services are wanted now.
+    fn ask_for_endpoints(&mut self) {
+        let hosts: BTreeSet<Box<str>> = self.compiler.hosts().map(Box::from).collect();
+        let services: BTreeSet<Arc<Service>> = self.compiler.services().cloned().collect();
+        self.looked_up.retain(|host| hosts.contains(host));
+        self.asked_for.retain(|service| services.contains(service));
+        let known = self.looked_up.len() + self.asked_for.len();
+        let unknown = (hosts.len() + services.len()).saturating_sub(known);
+        self.shown.unresolved.store(unknown as u64, Ordering::Release);
+        renew(&self.hosts, hosts);
+        renew(&self.services, services);
+    }
+
     fn show(&self) {
         let mut all = self.document_problems.clone();
         all.extend(self.compiler.problems());
         all.extend(self.told.values().flatten().cloned());
         *self.shown.problems.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
+}
+
+/// Tells those who follow only where something differs.
+fn renew<T: PartialEq>(told: &watch::Sender<Arc<T>>, next: T) {
+    told.send_if_modified(|known| {
+        let is_new = **known != next;
+        *known = Arc::new(next);
+        is_new
+    });
 }
 
 fn change(changed: &Changed) -> Change {

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +21,7 @@ use hickory_resolver::{Hosts as StaticHosts, system_conf};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
+use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
 use yumen_config::node::Dns;
 
 use crate::control::Hosts;
@@ -32,6 +34,18 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 
 /// The longest pause after failures.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Names that cannot be resolved just now, and questions that failed.
+static STALE: AtomicU64 = AtomicU64::new(0);
+static FAILURES: AtomicU64 = AtomicU64::new(0);
+
+/// How resolving goes, as metrics.
+pub(crate) struct Freshness;
+
+/// The families of this module, without values, for the reference.
+pub(crate) fn describe(out: &mut Vec<Family>) {
+    Freshness.gather(out);
+}
 
 /// Names and addresses the machine knows by itself.
 const HOSTS_FILE: &str = "/etc/hosts";
@@ -75,6 +89,44 @@ pub(crate) async fn keep_resolved(
     }
 }
 
+/// Counts a name as stale until it is dropped.
+struct Stale;
+
+impl Stale {
+    fn begin() -> Stale {
+        STALE.fetch_add(1, Relaxed);
+        Stale
+    }
+}
+
+impl Drop for Stale {
+    fn drop(&mut self) {
+        STALE.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Gather for Freshness {
+    fn gather(&self, out: &mut Vec<Family>) {
+        let mut family = |name: &'static str, help: &'static str, kind, value: &AtomicU64| {
+            let value = metric::Value::Number(value.load(Relaxed) as f64);
+            let samples = vec![Sample { labels: Vec::new(), value }];
+            out.push(Family { name: name.into(), help: help.into(), kind, samples });
+        };
+        family(
+            "yumen_dns_names_stale",
+            "Host names of endpoints that cannot be resolved just now; their last addresses stay in use.",
+            MetricKind::Gauge,
+            &STALE,
+        );
+        family(
+            "yumen_dns_failures_total",
+            "Times a host name of endpoints could not be resolved.",
+            MetricKind::Counter,
+            &FAILURES,
+        );
+    }
+}
+
 /// What one family of addresses gave.
 enum Answer {
     /// Addresses, and how long they hold where that was told.
@@ -87,9 +139,9 @@ enum Answer {
 
 /// The addresses of a name, by family.
 #[derive(Default, Clone, PartialEq)]
-struct Addresses {
-    v4: Vec<IpAddr>,
-    v6: Vec<IpAddr>,
+pub(crate) struct Addresses {
+    pub(crate) v4: Vec<IpAddr>,
+    pub(crate) v6: Vec<IpAddr>,
 }
 
 impl Addresses {
@@ -128,7 +180,7 @@ impl Keeper {
     async fn keep(self: Arc<Self>, name: Box<str>) {
         let mut known = Addresses::default();
         let mut reported = None;
-        let mut backoff = None;
+        let (mut backoff, mut stale) = (None, None);
         while let Ok(permit) = self.permits.acquire().await {
             let resolved = self.resolve(&name, &mut known).await;
             drop(permit);
@@ -138,12 +190,15 @@ impl Keeper {
             }
             let pause = match resolved {
                 Ok(ttl) => {
+                    drop(stale.take());
                     if backoff.take().is_some() {
                         tracing::info!(host = %name, "host name resolves again");
                     }
                     ttl
                 }
                 Err(error) => {
+                    FAILURES.fetch_add(1, Relaxed);
+                    stale.get_or_insert_with(Stale::begin);
                     if backoff.is_none() {
                         tracing::warn!(host = %name, error, "host name cannot be resolved");
                     }
@@ -192,15 +247,9 @@ impl Keeper {
             _ if next.used().is_empty() => Err("it has no address".into()),
             _ => {
                 *known = next;
-                Ok(self.clamp(ttl))
+                Ok(clamp(&self.settings, ttl))
             }
         }
-    }
-
-    fn clamp(&self, ttl: Option<Duration>) -> Duration {
-        let ttl = ttl.unwrap_or(Duration::from_millis(self.settings.refresh_ms));
-        let min = Duration::from_millis(self.settings.ttl_min_ms).max(Duration::from_millis(10));
-        ttl.min(Duration::from_millis(self.settings.ttl_max_ms)).max(min)
     }
 
     async fn ask(&self, name: Name, family: RecordType) -> Answer {
@@ -223,13 +272,13 @@ impl Keeper {
 
 /// `/etc/hosts`, read again when it was written to.
 #[derive(Default)]
-struct HostsFile {
+pub(crate) struct HostsFile {
     read: Mutex<(Option<SystemTime>, StaticHosts)>,
 }
 
 impl HostsFile {
     /// The addresses of a name; where the file has one family, the name has no other.
-    fn find(&self, name: &Name) -> Option<Addresses> {
+    pub(crate) fn find(&self, name: &Name) -> Option<Addresses> {
         let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let written = std::fs::metadata(HOSTS_FILE).and_then(|file| file.modified()).ok();
         if read.0 != written {
@@ -248,9 +297,16 @@ impl HostsFile {
     }
 }
 
+/// How long an answer is kept that says this of itself.
+pub(crate) fn clamp(settings: &Dns, ttl: Option<Duration>) -> Duration {
+    let ttl = ttl.unwrap_or(Duration::from_millis(settings.refresh_ms));
+    let min = Duration::from_millis(settings.ttl_min_ms).max(Duration::from_millis(10));
+    ttl.min(Duration::from_millis(settings.ttl_max_ms)).max(min)
+}
+
 /// Asks the servers of the settings, or else those of the system. Remembers nothing: what holds how
 /// long is decided here.
-fn resolver(settings: &Dns) -> Result<TokioResolver, String> {
+pub(crate) fn resolver(settings: &Dns) -> Result<TokioResolver, String> {
     let (config, mut options) = if settings.servers.is_empty() {
         // A machine without resolv.conf can still use names of its hosts file.
         system_conf::read_system_conf().unwrap_or_else(|error| {

@@ -15,7 +15,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use yumen_admin::keys::{self, NewKeys};
-use yumen_admin::{Access, AdminState, AdminTls, ControlState, Document, Live, StatusState, V1State};
+use yumen_admin::{
+    Access, AdminState, AdminTls, ControlState, Described, Document, Live, StatusState, V1State,
+};
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, Registry};
@@ -28,6 +30,8 @@ use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
 
 use crate::control::{Control, Shown};
+use crate::discovery::Ledger;
+use crate::dns::Freshness;
 use crate::node;
 use crate::origin::ConfigSource;
 use crate::tls::{Expiry, Staples};
@@ -48,6 +52,7 @@ pub(crate) struct House {
     pub(crate) trial: Arc<Trial>,
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) staples: Arc<Staples>,
+    pub(crate) discovered: Arc<Ledger>,
 }
 
 /// What can be read of the workers.
@@ -265,6 +270,8 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             Arc::new(source.clone()),
             house.expiry.clone(),
             house.staples.clone(),
+            house.discovered.clone(),
+            Arc::new(Freshness),
         ],
         describe: Arc::new(move || {
             let mut members = source.document();
@@ -276,10 +283,23 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             members.insert("ejected".into(), serde_json::to_value(ejected).unwrap_or_default());
             members.into()
         }),
-        more: yumen_admin::control_routes(ControlState { admin, health: health.clone() }),
+        more: yumen_admin::control_routes(ControlState {
+            admin,
+            health: health.clone(),
+            discovery: discovery(node, house),
+        }),
         health,
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
     }
+}
+
+/// All services, or those of a type in APISIX's form.
+fn discovery(node: &NodeConfig, house: &House) -> Described {
+    let (settings, ledger) = (node.discovery.clone(), house.discovered.clone());
+    Arc::new(move |source| match source {
+        None => Some(ledger.document()),
+        Some(source) => ledger.dump(source, &settings),
+    })
 }
 
 /// What `yumen top` asks for.

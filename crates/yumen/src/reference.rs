@@ -131,6 +131,8 @@ fn families() -> Vec<Family> {
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);
     crate::origin::describe(&mut families);
+    crate::discovery::describe(&mut families);
+    crate::dns::describe(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());
     probe::HealthMetrics(snapshots).gather(&mut families);

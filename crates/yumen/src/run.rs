@@ -22,13 +22,14 @@ use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
+use crate::discovery::Ledger;
 use crate::doors::Doors;
 use crate::guard::Guarded;
 use crate::operators::{FleetView, House, Operators};
 use crate::process::Placement;
 use crate::tls::Tls;
 use crate::trial::Trial;
-use crate::{compiler, dns, memory, node, process};
+use crate::{compiler, discovery, dns, memory, node, process};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
 const FIRST_ADDRESSES_MS: u64 = 1500;
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         .build()?;
     let acme = tls.open_acme(&node, &control)?;
     let doors = Doors::open(&node, &control, trial.clone())?;
-    start_resolving(&runtime, &node, &control);
+    let discovered = start_resolving(&runtime, &node, &control);
     wait_for_first_snapshot(&control);
     let (drain, draining) = watch::channel(false);
     let acceptor = tls.acceptor(&node, &publisher)?;
@@ -76,6 +77,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         trial,
         expiry: tls.expiry.clone(),
         staples: tls.staples.clone(),
+        discovered,
     };
     tls.tend(&runtime, &node, &house.control);
     if let Some(acme) = acme {
@@ -187,12 +189,20 @@ impl Listeners {
     }
 }
 
-fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) {
+/// Keeps names resolved and services discovered; what is known of services can be looked at.
+fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) -> Arc<Ledger> {
     let messages = control.messages.clone();
     let report = move |host: Box<str>, addrs| {
         let _ = messages.send(Message::Resolved(host, addrs));
     };
     runtime.spawn(dns::keep_resolved(control.hosts.clone(), node.dns.clone(), report));
+    let (messages, ledger) = (control.messages.clone(), Arc::<Ledger>::default());
+    let report = move |service, found| {
+        let _ = messages.send(Message::Discovered(service, found));
+    };
+    let keeping = discovery::keep_discovered(control.services.clone(), node.clone(), ledger.clone(), report);
+    runtime.spawn(keeping);
+    ledger
 }
 
 /// A node that serves has compiled what it was given, however long that takes, and knows the addresses

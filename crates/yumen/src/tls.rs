@@ -4,7 +4,6 @@
 
 mod acme;
 mod expiry;
-mod fetch;
 mod staples;
 
 use std::sync::{Arc, Weak};

@@ -27,7 +27,25 @@ async fn served() -> axum::Router {
     let health = json!([{ "name": "/apisix/upstreams/u1", "type": "http", "nodes": [{
         "ip": "127.0.0.1", "port": 80, "hostname": "<b>", "status": "healthy<",
         "counter": { "success": 1, "http_failure": 2, "tcp_failure": 3, "timeout_failure": 4 } }] }]);
-    router(ControlState { admin, health: Arc::new(move || health.clone()) })
+    let discovery = |source: Option<&str>| match source {
+        None => Some(json!({ "services": ["all"] })),
+        Some("consul") => Some(json!({ "services": {} })),
+        Some(_) => None,
+    };
+    router(ControlState { admin, health: Arc::new(move || health.clone()), discovery: Arc::new(discovery) })
+}
+
+#[tokio::test]
+async fn services_are_shown_all_or_by_the_source_they_come_from() {
+    let router = served().await;
+    for (path, status, expected) in [
+        ("/yumen/v1/discovery", 200, json!({ "services": ["all"] })),
+        ("/v1/discovery/consul/dump", 200, json!({ "services": {} })),
+        ("/v1/discovery/eureka/dump", 404, json!({ "error_msg": "discovery[eureka] not found" })),
+    ] {
+        let answer = call(&router, "GET", path, &[], "").await;
+        assert_eq!((answer.status.as_u16(), answer.json()), (status, expected), "{path}");
+    }
 }
 
 #[tokio::test]

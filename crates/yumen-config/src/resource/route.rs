@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::common::{self, Id, Labels, Method, OneOrMany, Plugins, Timeout};
-use super::upstream::Upstream;
+use super::upstream::{OnChange, Upstream};
 use super::{Kind, resource_type};
 use crate::schema::Invalid;
 
@@ -77,6 +77,9 @@ pub struct Route {
     pub timeout: Option<Timeout>,
     /// Whether a request may become a WebSocket.
     pub enable_websocket: Option<bool>,
+    /// What becomes of tunnels, such as WebSockets, when this route or their endpoint changes: `keep`, `close`, or
+    /// `{"drain": seconds}`. Beyond APISIX.
+    pub on_change: Option<OnChange>,
     /// 1 in force, 0 switched off.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]

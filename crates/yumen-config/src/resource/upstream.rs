@@ -78,6 +78,13 @@ pub struct Upstream {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// TLS towards the endpoints.
     pub tls: Option<UpstreamTls>,
+    /// How long endpoints that are new, or up again, take to get their whole share of the requests, in
+    /// milliseconds; it grows evenly from a tenth. Not for `chash`, whose shares are its keys. Beyond APISIX.
+    #[schemars(range(min = 1, max = 3600000))]
+    pub slow_start_ms: Option<u64>,
+    /// What becomes of tunnels, such as WebSockets, whose endpoint is taken out; a route may say otherwise.
+    /// Beyond APISIX.
+    pub on_change: Option<OnChange>,
     /// Health checks.
     pub checks: Option<Checks>,
     /// Bounds of what its endpoints are asked at once. Beyond APISIX.
@@ -90,6 +97,20 @@ pub struct Upstream {
     pub create_time: Option<i64>,
     /// When it was last changed, in seconds since 1970.
     pub update_time: Option<i64>,
+}
+
+/// What becomes of a tunnel, such as a WebSocket, when its route or endpoint changes. Requests under way are
+/// always finished.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnChange {
+    /// It goes on.
+    #[default]
+    Keep,
+    /// It ends at once.
+    Close,
+    /// It ends after so many seconds.
+    Drain(#[schemars(range(min = 0))] f64),
 }
 
 /// How endpoints are chosen.
@@ -282,6 +303,11 @@ pub(super) fn settle(upstream: &mut Upstream) -> Result<(), Invalid> {
         ));
     }
     if upstream.balance == Balance::Chash {
+        if upstream.slow_start_ms.is_some() {
+            let message =
+                "`slow_start_ms` cannot be used with `type` chash: a key always has the same endpoint";
+            return Err(Invalid::at("slow_start_ms", message));
+        }
         check_hash_key(upstream)?;
     }
     check_limits(upstream)?;

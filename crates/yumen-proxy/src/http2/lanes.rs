@@ -32,6 +32,8 @@ pub(crate) struct Lane {
     streams: Cell<usize>,
     requests: Cell<u64>,
     is_closed: Cell<bool>,
+    /// When its driver looks whether it is still needed.
+    timer: Timer,
 }
 
 /// A worker's connections of this kind, by endpoint.
@@ -99,6 +101,14 @@ impl Lanes {
         });
     }
 
+    /// Has those of an endpoint closed that carry nothing just now; says how many there are.
+    pub(crate) fn close_idle(&self, key: u64) -> usize {
+        let groups = self.by_endpoint.borrow();
+        let lanes = groups.get(&key).into_iter().flat_map(|group| &group.lanes);
+        let idle = lanes.filter(|lane| !lane.is_closed.get() && lane.streams.get() == 0);
+        idle.inspect(|lane| lane.close()).count()
+    }
+
     /// How many connections carry nothing just now.
     pub(crate) fn idle(&self) -> usize {
         let groups = self.by_endpoint.borrow();
@@ -119,14 +129,13 @@ impl Connecting {
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = super::client_builder(&worker.settings).handshake(wire.clone()).await?;
         let (streams, requests) = (Cell::new(0), Cell::new(0));
-        let lane = Rc::new(Lane { sender, streams, requests, is_closed: Cell::new(false) });
+        let timer = worker.timers.timer();
+        let lane = Rc::new(Lane { sender, streams, requests, is_closed: Cell::new(false), timer });
         let mut groups = self.lanes.by_endpoint.borrow_mut();
         groups.entry(self.key).or_default().lanes.push(lane.clone());
         drop(groups);
         let occupied = lane.occupy();
-        let timer = worker.timers.timer();
-        let driver =
-            Driver { lane, connection, wire, timer, keep, stall_ms: worker.settings.send_timeout_ms };
+        let driver = Driver { lane, connection, wire, keep, stall_ms: worker.settings.send_timeout_ms };
         task::spawn(driver);
         Ok(occupied)
     }
@@ -135,6 +144,12 @@ impl Connecting {
 impl Lane {
     fn has_room(&self) -> bool {
         self.streams.get() < STREAMS_MAX.min(self.sender.current_max_send_streams())
+    }
+
+    /// Takes no more requests; its driver notices at once.
+    fn close(&self) {
+        self.is_closed.set(true);
+        self.timer.set(1);
     }
 
     fn occupy(self: &Rc<Self>) -> Occupied {
@@ -167,7 +182,6 @@ struct Driver {
     lane: Rc<Lane>,
     connection: Connection<Wire, Bytes>,
     wire: Wire,
-    timer: Timer,
     keep: Keepalive,
     stall_ms: u64,
 }
@@ -180,7 +194,7 @@ impl Driver {
             return Poll::Ready(());
         }
         // Idle or stalled: either way the deadline moves with each step that does something.
-        self.timer.set(if sent.is_pending() { self.stall_ms } else { self.keep.idle_timeout_ms });
+        self.lane.timer.set(if sent.is_pending() { self.stall_ms } else { self.keep.idle_timeout_ms });
         Poll::Pending
     }
 
@@ -194,8 +208,8 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let was_late = self.timer.is_over(cx);
-        if was_late && self.is_spent() {
+        let is_due = self.lane.timer.is_over(cx) || self.lane.is_closed.get();
+        if is_due && self.is_spent() {
             self.lane.is_closed.set(true);
             return Poll::Ready(());
         }
@@ -205,7 +219,7 @@ impl Future for Driver {
             return stepped;
         }
         // Registers for the deadline just set.
-        if self.timer.is_over(cx) {
+        if self.lane.timer.is_over(cx) {
             cx.waker().wake_by_ref();
         }
         Poll::Pending

@@ -35,13 +35,15 @@ pub(crate) enum Fault {
     UpstreamReset,
     /// Nothing moved for too long.
     Idle,
+    /// Its endpoint was taken out, and `on_change` ends streams then.
+    Changed,
     /// There are as many sessions of datagrams as may be.
     TooManySessions,
 }
 
 impl Fault {
     /// All of them; what is refused with one status stands for all statuses.
-    pub(crate) const ALL: [Fault; 17] = [
+    pub(crate) const ALL: [Fault; 18] = [
         Fault::ProxyHeader,
         Fault::ClientTimeout,
         Fault::ClientTls,
@@ -58,6 +60,7 @@ impl Fault {
         Fault::ClientReset,
         Fault::UpstreamReset,
         Fault::Idle,
+        Fault::Changed,
         Fault::TooManySessions,
     ];
 
@@ -80,6 +83,7 @@ impl Fault {
             Fault::ClientReset => "client_reset",
             Fault::UpstreamReset => "upstream_reset",
             Fault::Idle => "idle",
+            Fault::Changed => "changed",
             Fault::TooManySessions => "too_many_sessions",
         }
     }
@@ -94,7 +98,7 @@ impl Fault {
             Fault::Refused(status) => status,
             Fault::Connect | Fault::UpstreamTls | Fault::UpstreamReset => 502,
             Fault::ConnectTimeout | Fault::Idle => 504,
-            Fault::Unavailable | Fault::NoEndpoint | Fault::TooManySessions => 503,
+            Fault::Unavailable | Fault::NoEndpoint | Fault::TooManySessions | Fault::Changed => 503,
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::future::poll_fn;
 use std::io::IoSlice;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::net::TcpStream;
@@ -12,6 +13,7 @@ use super::Fault;
 use super::splice::{Failed, Moved, Pipe};
 use crate::buffer::Inbox;
 use crate::stream::{Stream, Tcp};
+use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::worker::Worker;
 
@@ -26,6 +28,7 @@ pub(super) struct Relay {
     up: Flow,
     down: Flow,
     idle_ms: u64,
+    tie: Option<Rc<Tie>>,
     progress: u64,
 }
 
@@ -51,9 +54,9 @@ enum Broken {
 
 impl Relay {
     /// `waiting` was read of the client and goes to the endpoint first.
-    pub(super) fn new(waiting: Inbox, idle_ms: u64) -> Relay {
+    pub(super) fn new(waiting: Inbox, idle_ms: u64, tie: Option<Rc<Tie>>) -> Relay {
         let up = Flow { inbox: waiting, ..Flow::default() };
-        Relay { up, down: Flow::default(), idle_ms, progress: u64::MAX }
+        Relay { up, down: Flow::default(), idle_ms, tie, progress: u64::MAX }
     }
 
     /// Bytes from the client and to the client.
@@ -61,7 +64,8 @@ impl Relay {
         (self.up.bytes, self.down.bytes)
     }
 
-    /// Runs until both directions have ended, a side fails, or nothing moves for too long.
+    /// Runs until both directions have ended, a side fails, nothing moves for too long, or what it is tied to
+    /// changes.
     pub(super) async fn run(
         &mut self,
         worker: &Worker,
@@ -97,6 +101,9 @@ impl Relay {
         if progress != self.progress {
             self.progress = progress;
             timer.set(self.idle_ms);
+        }
+        if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
+            return Poll::Ready(Err(Fault::Changed));
         }
         if timer.is_over(cx) { Poll::Ready(Err(Fault::Idle)) } else { Poll::Pending }
     }

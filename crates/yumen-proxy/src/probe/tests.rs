@@ -119,6 +119,8 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> A
         tls: Arc::default(),
         protection: None,
         checks: checks.map(Arc::new),
+        slow_start: None,
+        on_change: Default::default(),
         unresolved: Box::default(),
         tls_cache: std::sync::OnceLock::new(),
     })

@@ -15,7 +15,10 @@ pub(super) fn pick(pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
     let count = pool.endpoints.len();
     let first = from(pool, (lots as u32) as usize % count, None)?;
     let second = from(pool, (lots >> 32) as usize % count, Some(first)).unwrap_or(first);
-    let cost = |index: usize| cost(&pool.endpoints[index], ex.now.mono_us);
+    let cost = |index: usize| {
+        let (share, whole) = pool.share(index);
+        cost(&pool.endpoints[index], ex.now.mono_us) * whole as f64 / share as f64
+    };
     Some(if cost(second) < cost(first) { second } else { first })
 }
 

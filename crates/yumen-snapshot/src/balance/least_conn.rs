@@ -11,11 +11,12 @@ pub(super) fn pick(pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
     let mut best: Option<(usize, u64, u64)> = None;
     let mut ties = 1;
     for (index, endpoint) in pool.iter() {
-        let load = u64::from(endpoint.state.active.load(Relaxed)) + 1;
-        let weight = u64::from(endpoint.weight);
+        let (share, whole) = pool.share(index);
+        let load = (u64::from(endpoint.state.active.load(Relaxed)) + 1).saturating_mul(whole);
+        let weight = u64::from(endpoint.weight) * share;
         // load / weight against the best's, without dividing.
         let order = best.map_or(std::cmp::Ordering::Less, |(_, best_load, best_weight)| {
-            (load * best_weight).cmp(&(best_load * weight))
+            load.saturating_mul(best_weight).cmp(&best_load.saturating_mul(weight))
         });
         match order {
             std::cmp::Ordering::Less => {

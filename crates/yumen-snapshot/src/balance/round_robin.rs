@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use yumen_plugin::Exchange;
+
 use super::Pool;
 use crate::upstream::Endpoint;
 
@@ -54,7 +56,7 @@ struct Group {
 #[derive(Debug)]
 pub struct RoundRobin {
     groups: Box<[Group]>,
-    /// Whether no endpoint can be down.
+    /// Whether no endpoint can be down, nor get less than its turns.
     is_unchecked: bool,
     state: Arc<UpstreamState>,
 }
@@ -79,6 +81,11 @@ impl RoundRobin {
         highest.map_or(0, |priority| scaled(endpoints, priority).map(|(_, weight)| weight as usize).sum())
     }
 
+    /// From now on each pick looks at the endpoints.
+    pub(crate) fn look_at_endpoints(&mut self) {
+        self.is_unchecked = false;
+    }
+
     /// The next turn of the highest priority, where nothing can stand in its way.
     #[inline]
     pub(super) fn pick_plain(&self, worker: usize) -> Option<usize> {
@@ -88,6 +95,20 @@ impl RoundRobin {
 
     pub(super) fn pick(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
         self.turn(pool, |state| state.take(worker))
+    }
+
+    /// In turn, but an endpoint that gets a share of its weight passes the rest of its turns on, by lot.
+    pub(super) fn pick_by_share(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        const PASSED_ON_MAX: u32 = 64;
+        let most = pool.iter().map(|(index, _)| pool.share(index).0).max()?;
+        for _ in 0..PASSED_ON_MAX {
+            let index = self.pick(pool, ex.host.worker())?;
+            let share = pool.share(index).0;
+            if share >= most || ex.host.random() % most < share {
+                return Some(index);
+            }
+        }
+        self.pick(pool, ex.host.worker())
     }
 
     /// What [`RoundRobin::pick`] would give, with no turn taken.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Balancer, HashKey, UpstreamState};
+use super::{Balancer, HashKey, SlowStart, UpstreamState};
 use crate::testing::Bench;
 use crate::upstream::{
     Endpoint, EndpointState, Health, Keepalive, PassHost, Scheme, Timeouts, Tried, Upstream,
@@ -46,6 +46,8 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
         tls: Arc::default(),
         protection: None,
         checks: None,
+        slow_start: None,
+        on_change: Default::default(),
         unresolved: Box::default(),
         tls_cache: Default::default(),
     }
@@ -212,4 +214,79 @@ fn ewma_avoids_the_slow_endpoint_and_forgives_it_in_time() {
     ex.now.mono_us = 400_000_000;
     let picks: Vec<_> = (0..50).filter_map(|_| upstream.pick(&ex, &Tried::default())).collect();
     assert!(picks.contains(&0), "an average of long ago counts for nothing");
+}
+
+#[test]
+fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
+    const WINDOW_MS: u64 = 10_000;
+    let shares = |upstream: &Upstream, at_ms: u64| {
+        let bench = Bench::default();
+        let mut shares = [0; 2];
+        for _ in 0..20_000 {
+            let mut ex = bench.exchange("GET /");
+            ex.now.mono_us = at_ms * 1000 + 1;
+            shares[upstream.pick(&ex, &Tried::default()).expect("an endpoint")] += 1;
+        }
+        shares[1] as f64 / shares[0] as f64
+    };
+    // The lot is the least exact of those that follow weights; least_conn and ewma see no load here.
+    for weights in [[1, 1], [2, 1], [1, 3]] {
+        let of = weights.map(|weight| (weight, 0, true));
+        let old = upstream(&of[..1], TURNS);
+        let mut new = upstream(&of, |all| {
+            let mut balancer = TURNS(all);
+            if let Balancer::RoundRobin(turns) = &mut balancer {
+                turns.look_at_endpoints();
+            }
+            balancer
+        });
+        new.endpoints[0].state = old.endpoints[0].state.clone();
+        new.endpoints[1].health = Some(Arc::default());
+        new.slow_start = Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, Some(&old))));
+        let whole = f64::from(weights[1]) / f64::from(weights[0]);
+        let check = |at_ms: u64, part: f64| {
+            let share = shares(&new, at_ms) / whole;
+            assert!((share - part).abs() < 0.05, "{weights:?} at {at_ms} ms: {share} and not {part}");
+        };
+        for (at_ms, part) in
+            [(5_000, 0.1), (5_500, 0.1), (8_000, 0.3), (12_500, 0.75), (15_000, 1.0), (99_000, 1.0)]
+        {
+            check(at_ms, part);
+        }
+        let health = new.endpoints[1].health.clone().unwrap();
+        health.set(false);
+        check(100_000, 0.0);
+        health.set(true);
+        check(101_000, 0.1);
+        check(106_000, 0.5);
+        // Where all are new at once, nobody has to wait for anybody.
+        new.slow_start = Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, None)));
+        let share = shares(&new, 200_000) / whole;
+        assert!((share - 1.0).abs() < 0.05, "{weights:?}: {share}");
+    }
+}
+
+#[test]
+fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small() {
+    for make in [|_: &[Endpoint]| Balancer::LeastConn, |_: &[Endpoint]| Balancer::Ewma] {
+        let old = upstream(&[(1, 0, true)], make);
+        let mut new = upstream(&[(1, 0, true), (1, 0, true)], make);
+        new.endpoints[0].state = old.endpoints[0].state.clone();
+        new.slow_start = Some(Box::new(SlowStart::new(10_000, &new.endpoints, Some(&old))));
+        let bench = Bench::default();
+        let picks = |at_ms: u64| {
+            let mut ex = bench.exchange("GET /");
+            ex.now.mono_us = at_ms * 1000 + 1;
+            let picked = (0..200).filter(|_| new.pick(&ex, &Tried::default()) == Some(1)).count();
+            (picked > 0, picked == 200)
+        };
+        // Equally idle: the old one is preferred until the new one has its whole share.
+        assert_eq!(picks(1_000), (false, false));
+        // Three under way at the old one: nine tenths of its share later the new one is better.
+        (0..3).for_each(|_| new.started(0));
+        assert_eq!(picks(1_500), (false, false));
+        assert_eq!(picks(10_000), (true, true));
+        (0..3).for_each(|_| new.finished(0, 0, 0));
+        assert_eq!(picks(11_001), (true, false));
+    }
 }

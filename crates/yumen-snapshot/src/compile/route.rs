@@ -1,5 +1,6 @@
 //! Routes, services, plugin configs and global rules: staged from text, then linked to each other.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -34,6 +35,8 @@ pub(super) struct RouteHeld {
     plugin_config: Option<Arc<str>>,
     goes: Goes,
     enable_websocket: Option<bool>,
+    /// What the route itself says, where its tunnels depend on that.
+    essence: Option<u64>,
     enabled: bool,
     /// Whether the router has `route`.
     routed: bool,
@@ -108,9 +111,21 @@ const MATCHING_FIELDS: [&str; 13] = [
     "create_time",
 ];
 
+/// A number for what a route says, but for its upstream and what is only for people.
+fn essence(json: &str) -> Option<u64> {
+    let Ok(Value::Object(mut written)) = serde_json::from_str(json) else { return None };
+    for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
+        written.remove(field);
+    }
+    let mut hasher = DefaultHasher::new();
+    Value::Object(written).to_string().hash(&mut hasher);
+    Some(hasher.finish())
+}
+
 impl Compiler {
     pub(super) fn stage_route(&mut self, name: &Name, json: &str) -> Staged {
         let mut written: config::Route = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let essence = written.on_change.and_then(|_| essence(json));
         let matching = matching(&written)
             .map_err(|(path, message)| vec![Problem::error(name.to_string(), path, message)])?;
         if written.script.is_some() || written.script_id.is_some() {
@@ -122,7 +137,9 @@ impl Compiler {
         }
         let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute(name);
-        let held = self.held_route(name, &written, matching, built.entries.into(), goes);
+        let mut held = self.held_route(name, &written, matching, built.entries.into(), goes);
+        held.essence = essence;
+        self.go_on_living(name, &mut held);
         for on in held_refs(&held) {
             self.dependents.add(on, name);
         }
@@ -152,6 +169,8 @@ impl Compiler {
             chain: self.empty_chain.clone(),
             enable_websocket: false,
             timeouts: written.timeout.as_ref().map(upstream::timeouts),
+            on_change: written.on_change.map(upstream::on_change),
+            life: Arc::default(),
             matching,
         };
         RouteHeld {
@@ -162,6 +181,7 @@ impl Compiler {
             plugin_config: written.plugin_config_id.as_ref().map(|id| id.0.clone()),
             goes,
             enable_websocket: written.enable_websocket,
+            essence: None,
             enabled: written.status != 0,
             routed: false,
             broken: false,
@@ -223,9 +243,20 @@ impl Compiler {
         }
     }
 
+    /// A route that says the same as before is the same to its tunnels, wherever its upstream goes now.
+    fn go_on_living(&mut self, name: &Name, held: &mut RouteHeld) {
+        let Some(before) = self.routes.get(&name.id) else { return };
+        match (before.essence == held.essence, Arc::get_mut(&mut held.route)) {
+            (true, Some(route)) => route.life = before.route.life.clone(),
+            _ => before.route.life.end(),
+        }
+    }
+
     pub(super) fn remove_route(&mut self, name: &Name) {
         self.unroute(name);
-        self.routes.remove(&name.id);
+        if let Some(held) = self.routes.remove(&name.id) {
+            held.route.life.end();
+        }
         self.remove_upstream(name);
     }
 
@@ -255,6 +286,8 @@ impl Compiler {
             chain,
             enable_websocket,
             timeouts: old.timeouts,
+            on_change: old.on_change,
+            life: old.life.clone(),
         };
         if std::mem::take(&mut held.routed) {
             self.router.remove(&held.route);

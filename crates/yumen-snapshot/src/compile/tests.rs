@@ -538,7 +538,7 @@ fn one_by_one_in_batches_shuffled_or_from_scratch_gives_the_same() {
             match change {
                 Change::Put(one) => drop(held.insert((one.kind, one.id.to_string()), one.clone())),
                 Change::Delete(kind, id) => drop(held.remove(&(*kind, id.to_string()))),
-                Change::Resolved { .. } => {}
+                Change::Resolved { .. } | Change::Discovered(..) => {}
             }
             last = Some(one_by_one.apply(vec![change.clone()], 1));
         }

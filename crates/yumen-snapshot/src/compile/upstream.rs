@@ -10,9 +10,9 @@ use yumen_config::{Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_plugin::{Template, Var};
 
-use super::{Compiler, Name};
-use crate::balance::{Balancer, HashKey, RoundRobin, UpstreamState};
-use crate::snapshot::Slot;
+use super::{Compiler, Name, Service};
+use crate::balance::{Balancer, HashKey, RoundRobin, SlowStart, UpstreamState};
+use crate::snapshot::{OnChange, Slot};
 use crate::upstream::{
     ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, PassHost, PassiveChecks, Probe, Scheme,
     Timeouts, Upstream, UpstreamTls,
@@ -29,6 +29,15 @@ pub(super) fn timeouts(written: &config::Timeout) -> Timeouts {
         send_ms: millis(written.send).max(1),
         read_ms: millis(written.read).max(1),
         total_ms: written.total.map_or(0, |seconds| millis(seconds).max(1)),
+    }
+}
+
+/// What a route or an upstream says of tunnels.
+pub(super) fn on_change(written: config::OnChange) -> OnChange {
+    match written {
+        config::OnChange::Keep => OnChange::Keep,
+        config::OnChange::Close => OnChange::EndAfter(0),
+        config::OnChange::Drain(seconds) => OnChange::EndAfter(millis(seconds)),
     }
 }
 
@@ -110,10 +119,23 @@ fn bare_host(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Names among the nodes that are not addresses.
-pub(super) fn host_names(written: &config::Upstream) -> impl Iterator<Item = &str> {
-    let nodes = written.nodes.iter().flat_map(|nodes| &nodes.0);
-    nodes.map(|node| bare_host(&node.host)).filter(|host| host.parse::<IpAddr>().is_err())
+/// Names among nodes that are not addresses.
+fn host_names(nodes: &[config::Node]) -> impl Iterator<Item = &str> {
+    nodes.iter().map(|node| bare_host(&node.host)).filter(|host| host.parse::<IpAddr>().is_err())
+}
+
+/// What an upstream depends on beside its text.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    pub(super) hosts: Vec<Box<str>>,
+    pub(super) service: Option<Service>,
+    certificate: Option<Arc<str>>,
+}
+
+impl Links {
+    fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.service.is_none() && self.certificate.is_none()
+    }
 }
 
 impl Compiler {
@@ -128,19 +150,12 @@ impl Compiler {
             let dot = if path.is_empty() { "" } else { "." };
             Problem::error(owner.to_string(), format!("{path}{dot}{at}"), message)
         })?;
-        let hosts: Vec<Box<str>> = host_names(written).map(Box::from).collect();
-        self.forget_upstream_links(owner, &hosts);
-        for host in &hosts {
-            self.hosts.entry(host.clone()).or_default().insert(owner.clone());
-        }
-        let certificate = written.tls.as_ref().and_then(|tls| tls.client_cert_id.as_ref());
-        if let Some(id) = certificate {
-            self.dependents.add(Name::new(Kind::Ssls, id.0.clone()), owner);
-        }
-        let certificate = certificate.map(|id| id.0.clone());
-        if !hosts.is_empty() || certificate.is_some() {
-            self.upstream_links.insert(owner.clone(), (hosts, certificate));
-        }
+        let links = Links {
+            hosts: host_names(self.nodes_of(written)).map(Box::from).collect(),
+            service: Service::of(written),
+            certificate: written.tls.as_ref().and_then(|tls| Some(tls.client_cert_id.as_ref()?.0.clone())),
+        };
+        self.link_upstream(owner, links);
         let slot = *self.slots.entry(owner.clone()).or_insert_with(|| match self.free_slots.pop() {
             Some(free) => free,
             None => {
@@ -148,25 +163,43 @@ impl Compiler {
                 self.upstreams.len() as u32 - 1
             }
         });
-        self.upstreams.set(slot as usize, Some(Arc::new(built)));
+        self.put_in_slot(slot, Some(Arc::new(built)));
         Ok(Slot(slot))
     }
 
     /// Empties the slot of an object that has no upstream any more.
     pub(super) fn remove_upstream(&mut self, owner: &Name) {
-        self.forget_upstream_links(owner, &[]);
+        self.link_upstream(owner, Links::default());
         if let Some(slot) = self.slots.remove(owner) {
-            self.upstreams.set(slot as usize, None);
+            self.put_in_slot(slot, None);
             if self.bindings.may_reuse(slot) {
                 self.free_slots.push(slot);
             }
         }
     }
 
-    /// Names in `keep` stay wanted, with the addresses known of them.
-    fn forget_upstream_links(&mut self, owner: &Name, keep: &[Box<str>]) {
-        let Some((hosts, certificate)) = self.upstream_links.remove(owner) else { return };
-        for host in hosts.into_iter().filter(|host| !keep.contains(host)) {
+    /// Puts an upstream in force, or none; endpoints that no upstream names any more have departed.
+    fn put_in_slot(&mut self, slot: u32, upstream: Option<Arc<Upstream>>) {
+        let endpoints = |of: &Option<Arc<Upstream>>, each: &dyn Fn(&EndpointState)| {
+            let all = of.iter().flat_map(|upstream| upstream.endpoints.iter());
+            all.for_each(|endpoint| each(&endpoint.state));
+        };
+        endpoints(&upstream, &EndpointState::named);
+        let before = self.upstreams.set(slot as usize, upstream);
+        endpoints(&before, &EndpointState::released);
+    }
+
+    /// Notes what an upstream depends on now. What it depended on before too stays wanted, with what is known
+    /// of it.
+    fn link_upstream(&mut self, owner: &Name, links: Links) {
+        for host in &links.hosts {
+            self.hosts.entry(host.clone()).or_default().insert(owner.clone());
+        }
+        if let Some(service) = &links.service {
+            self.discovered.want(service.clone(), owner);
+        }
+        let before = self.upstream_links.remove(owner).unwrap_or_default();
+        for host in before.hosts.into_iter().filter(|host| !links.hosts.contains(host)) {
             if let Some(owners) = self.hosts.get_mut(&host) {
                 owners.remove(owner);
                 if owners.is_empty() {
@@ -176,8 +209,25 @@ impl Compiler {
                 }
             }
         }
-        if let Some(id) = certificate {
+        if let Some(service) = before.service.filter(|service| links.service.as_ref() != Some(service)) {
+            self.discovered.release(&service, owner);
+        }
+        if let Some(id) = before.certificate {
             self.dependents.remove(Name::new(Kind::Ssls, id), owner);
+        }
+        if let Some(id) = &links.certificate {
+            self.dependents.add(Name::new(Kind::Ssls, id.clone()), owner);
+        }
+        if !links.is_empty() {
+            self.upstream_links.insert(owner.clone(), links);
+        }
+    }
+
+    /// The nodes of an upstream: as written, or as discovered.
+    fn nodes_of<'u>(&'u self, written: &'u config::Upstream) -> &'u [config::Node] {
+        match &written.nodes {
+            Some(nodes) => &nodes.0,
+            None => Service::of(written).map_or(&[], |service| self.discovered.nodes(&service)),
         }
     }
 
@@ -219,19 +269,25 @@ impl Compiler {
             config::Scheme::Udp => Scheme::Udp,
             other => return refuse("scheme", format!("scheme {other:?} is not supported in this version")),
         };
-        let Some(nodes) = &written.nodes else {
-            return refuse("discovery_type", "service discovery is not supported in this version".into());
-        };
+        let nodes = self.nodes_of(written);
         let tls = self.upstream_tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
         let checks = written.checks.as_ref().map(|written| Arc::new(checks(written)));
         let named = Naming::new(scheme, &tls, checks.as_deref());
         let mut endpoints: Box<[Endpoint]> =
-            nodes.0.iter().flat_map(|node| self.endpoints_of(node, &named)).collect();
+            nodes.iter().flat_map(|node| self.endpoints_of(node, &named)).collect();
         let protection = self.protection(written, &origin, &mut endpoints);
+        let mut balancer = self.balancer(written, &origin, &endpoints);
+        let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
+        let slow_start = written.slow_start_ms.map(|ms| Box::new(SlowStart::new(ms, &endpoints, before)));
+        if let (Some(_), Balancer::RoundRobin(turns)) = (&slow_start, &mut balancer) {
+            turns.look_at_endpoints();
+        }
         Ok(Upstream {
             protection,
-            balancer: self.balancer(written, &origin, &endpoints),
+            balancer,
+            slow_start,
+            on_change: written.on_change.map(on_change).unwrap_or_default(),
             origin,
             scheme,
             http2: written.http_version == Some(config::HttpVersion::V2)
@@ -244,7 +300,7 @@ impl Compiler {
                     PassHost::Rewrite(written.upstream_host.as_deref().unwrap_or("").into())
                 }
             },
-            unresolved: host_names(written)
+            unresolved: host_names(nodes)
                 .filter(|host| !self.resolved.contains_key(*host))
                 .map(Box::from)
                 .collect(),
@@ -332,12 +388,17 @@ impl Compiler {
             Ok(address) => vec![address],
             Err(_) => self.resolved.get(host).map(|all| all.to_vec()).unwrap_or_default(),
         };
-        let authority = match named.default_port == node.port {
+        // Discovery may know no port; where nothing is usual either, there is nowhere to connect to.
+        let port = if node.port == 0 { named.default_port } else { node.port };
+        if port == 0 {
+            return Vec::new();
+        }
+        let authority = match named.default_port == port {
             true => node.host.clone(),
-            false => format!("{}:{}", node.host, node.port),
+            false => format!("{}:{port}", node.host),
         };
         let endpoint = |address: IpAddr| {
-            let addr = SocketAddr::new(address, node.port);
+            let addr = SocketAddr::new(address, port);
             let state = format!("endpoint {} {addr} {host} {}", named.scheme, named.tls);
             let health = named
                 .checks

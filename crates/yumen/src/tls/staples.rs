@@ -18,7 +18,8 @@ use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_proxy::tls::ocsp::{Good, Question};
 use yumen_proxy::tls::{Pair, StapleWish};
 
-use super::{fetch, now_unix_s};
+use super::now_unix_s;
+use crate::fetch;
 
 /// Responders asked at a time.
 const ASKED_MAX: usize = 8;
@@ -115,7 +116,7 @@ async fn fetch_staple(question: &Question, issuer: &[u8]) -> anyhow::Result<(Vec
     let request = Request::post(&question.url)
         .header(CONTENT_TYPE, "application/ocsp-request")
         .body(Full::new(Bytes::from(question.body.clone())))?;
-    let answer = fetch::send(request, None).await?;
+    let answer = fetch::send(request, None, fetch::Bounds::SMALL).await?;
     if !answer.status().is_success() {
         bail!("the responder answered {}", answer.status());
     }

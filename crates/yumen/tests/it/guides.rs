@@ -72,6 +72,7 @@ fn check(guide: &Path) {
     ] {
         text = text.replace(written, &actual.to_string());
     }
+    text = text.replace("localhost:1980", &format!("localhost:{}", first.address.port()));
     text = text.replace("9100", &stream.expect("the listener for streams is announced"));
     text = text.replace(":9443", &format!(":{}", gateway.https.port()));
     let steps = steps(&text);

@@ -1,6 +1,6 @@
 //! The real binary on real sockets: every promise that can be seen from outside, one test each.
 //!
-//! Needs nginx, curl and openssl (`scripts/deps.sh test`); knows no crate of the gateway.
+//! Needs nginx, curl and openssl (`scripts/deps.sh test`); knows no crate of the gateway, but the load generator.
 
 // A helper that cannot go on says where by its panic.
 #![allow(clippy::unwrap_used)]
@@ -16,9 +16,11 @@ mod balancing;
 mod cli;
 mod client_certificates;
 mod compression;
+mod discovery;
 mod drain;
 mod dynamics;
 mod embedded;
+mod endpoints;
 mod etcd;
 mod explain;
 mod grpc;

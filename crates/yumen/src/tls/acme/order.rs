@@ -27,7 +27,7 @@ use yumen_snapshot::compile::Change;
 
 use super::disk::Issued;
 use crate::control::{Control, Message};
-use crate::tls::fetch;
+use crate::fetch;
 
 /// Asks the ACME server.
 #[derive(Clone)]
@@ -69,7 +69,9 @@ impl HttpClient for Transport {
                 Ok(body) => body.to_bytes(),
                 Err(never) => match never {},
             };
-            let sent = fetch::send(Request::from_parts(head, Full::new(body)), Some(&tls)).await;
+            let sent =
+                fetch::send(Request::from_parts(head, Full::new(body)), Some(&tls), fetch::Bounds::SMALL)
+                    .await;
             sent.map(BytesResponse::from)
                 .map_err(|error| instant_acme::Error::Other(format!("{error:#}").into()))
         })

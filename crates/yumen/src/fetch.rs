@@ -1,4 +1,4 @@
-//! One HTTP request to a server of the outside: of ACME, or one that tells the status of certificates.
+//! One HTTP request to a server of the outside: of ACME, of certificate status, of service discovery.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,24 +14,40 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// Answers are certificates and small documents.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an answer may take, and how much it may say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) connect: Duration,
+    pub(crate) whole: Duration,
+    pub(crate) body_bytes_max: usize,
+}
+
+impl Bounds {
+    /// For certificates and small documents.
+    pub(crate) const SMALL: Bounds = Bounds {
+        connect: Duration::from_secs(30),
+        whole: Duration::from_secs(30),
+        body_bytes_max: 1024 * 1024,
+    };
+}
 
 /// Sends a request whose target is a whole address, and reads the whole answer.
-pub(super) async fn send(
+pub(crate) async fn send(
     request: Request<Full<Bytes>>,
     tls: Option<&Arc<ClientConfig>>,
+    bounds: Bounds,
 ) -> anyhow::Result<Response<Full<Bytes>>> {
-    match tokio::time::timeout(TIMEOUT, exchange(request, tls)).await {
+    let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+    match tokio::time::timeout(bounds.whole, exchange(request, tls, bounds)).await {
         Ok(answer) => answer,
-        Err(_) => bail!("no answer within {} s", TIMEOUT.as_secs()),
+        Err(_) => bail!("no answer from {authority} within {} s", bounds.whole.as_secs_f64()),
     }
 }
 
 async fn exchange(
     mut request: Request<Full<Bytes>>,
     tls: Option<&Arc<ClientConfig>>,
+    bounds: Bounds,
 ) -> anyhow::Result<Response<Full<Bytes>>> {
     let address = request.uri().clone();
     let authority = address.authority().with_context(|| format!("{address} names no host"))?;
@@ -43,27 +59,34 @@ async fn exchange(
     request.headers_mut().insert(HOST, HeaderValue::from_str(authority.as_str())?);
     let agent = HeaderValue::from_static(concat!("yumen/", env!("CARGO_PKG_VERSION")));
     request.headers_mut().entry(USER_AGENT).or_insert(agent);
-    let tcp = TcpStream::connect((host.as_str(), port)).await;
+    let connecting = TcpStream::connect((host.as_str(), port));
+    let Ok(tcp) = tokio::time::timeout(bounds.connect, connecting).await else {
+        bail!("cannot connect to {host}:{port} within {} s", bounds.connect.as_secs_f64());
+    };
     let tcp = tcp.with_context(|| format!("cannot connect to {host}:{port}"))?;
     match (is_tls, tls) {
-        (false, _) => ask(tcp, request).await,
+        (false, _) => ask(tcp, request, bounds).await,
         (true, None) => bail!("{address} is asked for in the clear only"),
         (true, Some(config)) => {
             let connector = tokio_rustls::TlsConnector::from(config.clone());
             let stream = connector.connect(ServerName::try_from(host.clone())?, tcp).await;
-            ask(stream.with_context(|| format!("TLS with {host}:{port}"))?, request).await
+            ask(stream.with_context(|| format!("TLS with {host}:{port}"))?, request, bounds).await
         }
     }
 }
 
-async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Full<Bytes>>>
+async fn ask<S>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+    bounds: Bounds,
+) -> anyhow::Result<Response<Full<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
+    let body = Limited::new(body, bounds.body_bytes_max).collect().await;
     driver.abort();
     let body = body.map_err(|error| anyhow::anyhow!("the answer cannot be read: {error}"))?;
     Ok(Response::from_parts(head, Full::new(body.to_bytes())))

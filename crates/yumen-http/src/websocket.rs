@@ -1,0 +1,87 @@
+//! Where the frames of a WebSocket begin and end (RFC 6455 §5.2), as its bytes pass in pieces.
+//!
+//! Looks at no payload, and judges nothing: what is no frame only leads it astray.
+
+#[cfg(test)]
+mod tests;
+
+/// The longest head: two bytes, eight of length, four of mask.
+const HEAD_BYTES_MAX: usize = 14;
+
+/// The frames of one direction.
+#[derive(Debug, Default)]
+pub struct Frames {
+    /// The head under way, as far as it has passed.
+    head: [u8; HEAD_BYTES_MAX],
+    head_bytes: usize,
+    /// Payload that is still to pass.
+    payload_bytes: u64,
+}
+
+impl Frames {
+    /// Whether the last byte that passed was the last of a frame, or none has passed.
+    pub fn is_between(&self) -> bool {
+        self.head_bytes == 0 && self.payload_bytes == 0
+    }
+
+    /// Lets all these bytes pass.
+    pub fn pass(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += self.pass_frame(&bytes[at..]);
+        }
+    }
+
+    /// Lets bytes pass up to the end of a frame; says how many.
+    pub fn pass_frame(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while self.payload_bytes == 0 {
+            let Some(byte) = bytes.get(at) else { return at };
+            at += 1;
+            self.head[self.head_bytes] = *byte;
+            self.head_bytes += 1;
+            if self.head_bytes == self.head_length() {
+                self.payload_bytes = self.payload_length();
+                self.head_bytes = 0;
+                if self.payload_bytes == 0 {
+                    return at;
+                }
+            }
+        }
+        let count = self.payload_bytes.min((bytes.len() - at) as u64);
+        self.payload_bytes -= count;
+        at + count as usize
+    }
+
+    /// How long the head is, as far as it can be told.
+    fn head_length(&self) -> usize {
+        if self.head_bytes < 2 {
+            return 2;
+        }
+        let mask = if self.head[1] & 0x80 == 0 { 0 } else { 4 };
+        let length = match self.head[1] & 0x7f {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        2 + length + mask
+    }
+
+    fn payload_length(&self) -> u64 {
+        let of = |bytes: &[u8]| bytes.iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
+        match self.head[1] & 0x7f {
+            126 => of(&self.head[2..4]),
+            127 => of(&self.head[2..10]),
+            short => short.into(),
+        }
+    }
+}
+
+/// A frame that closes, with its reason (RFC 6455 §7.4); frames of clients are masked.
+pub fn close_frame(code: u16, mask: Option<[u8; 4]>) -> Vec<u8> {
+    let [high, low] = code.to_be_bytes();
+    match mask {
+        None => vec![0x88, 2, high, low],
+        Some([a, b, c, d]) => vec![0x88, 0x82, a, b, c, d, high ^ a, low ^ b],
+    }
+}

@@ -1,0 +1,113 @@
+//! What service discovery said, as an input of compilation: who wants which service, and its nodes.
+//!
+//! Knows neither sources nor how they are asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use yumen_base::Problem;
+use yumen_config::resource as config;
+
+use super::{Name, SetOfNames};
+
+/// What a source is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Service {
+    /// Who is asked: `discovery_type` of the upstream.
+    pub source: Box<str>,
+    /// The name there: `service_name`.
+    pub name: Box<str>,
+    /// `discovery_args` as JSON; empty where there are none.
+    pub args: Box<str>,
+}
+
+/// What a source said of a service.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Found {
+    /// Its nodes; `None` leaves those known before in force.
+    pub nodes: Option<Vec<config::Node>>,
+    /// What is wrong, where something is.
+    pub trouble: Option<Box<str>>,
+}
+
+impl Service {
+    /// What an upstream asks for, where it asks instead of naming nodes.
+    pub(super) fn of(written: &config::Upstream) -> Option<Service> {
+        if written.nodes.is_some() {
+            return None;
+        }
+        let args = written.discovery_args.as_ref().filter(|args| !args.is_null());
+        Some(Service {
+            source: written.discovery_type.as_deref()?.into(),
+            name: written.service_name.as_deref()?.into(),
+            args: args.map(ToString::to_string).unwrap_or_default().into(),
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    owners: SetOfNames,
+    found: Found,
+}
+
+/// All services that upstreams want, and what is known of them.
+#[derive(Debug, Default)]
+pub(super) struct Discovered {
+    held: BTreeMap<Arc<Service>, Held>,
+}
+
+impl Discovered {
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.held.keys()
+    }
+
+    pub(super) fn nodes(&self, service: &Service) -> &[config::Node] {
+        self.held.get(service).and_then(|held| held.found.nodes.as_deref()).unwrap_or_default()
+    }
+
+    pub(super) fn want(&mut self, service: Service, owner: &Name) {
+        self.held.entry(Arc::new(service)).or_default().owners.insert(owner.clone());
+    }
+
+    pub(super) fn release(&mut self, service: &Service, owner: &Name) {
+        let Some(held) = self.held.get_mut(service) else { return };
+        held.owners.remove(owner);
+        if held.owners.is_empty() {
+            self.held.remove(service);
+        }
+    }
+
+    /// Takes an answer in. Objects whose findings change are `touched`, those whose nodes change are to
+    /// `rebuild`.
+    pub(super) fn take(
+        &mut self,
+        service: &Service,
+        found: Found,
+        touched: &mut SetOfNames,
+        rebuild: &mut SetOfNames,
+    ) {
+        let Some(held) = self.held.get_mut(service) else { return };
+        if held.found.trouble != found.trouble {
+            held.found.trouble = found.trouble;
+            touched.extend(held.owners.iter().cloned());
+        }
+        if let Some(nodes) = found.nodes.filter(|nodes| held.found.nodes.as_ref() != Some(nodes)) {
+            held.found.nodes = Some(nodes);
+            rebuild.extend(held.owners.iter().cloned());
+        }
+    }
+
+    pub(super) fn problem(&self, service: &Service, owner: &Name) -> Option<Problem> {
+        let trouble = self.held.get(service)?.found.trouble.as_deref()?;
+        Some(Problem::warning(owner.to_string(), "service_name", format!("{}: {trouble}", service.source)))
+    }
+
+    /// The objects with a finding of this kind.
+    pub(super) fn troubled(&self) -> impl Iterator<Item = &Name> {
+        self.held.values().filter(|held| held.found.trouble.is_some()).flat_map(|held| &held.owners)
+    }
+}
+
+#[cfg(test)]
+mod tests;

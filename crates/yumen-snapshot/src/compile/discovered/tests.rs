@@ -1,0 +1,175 @@
+//! Services as an input; and what becomes of endpoints and routes that change.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yumen_config::resource::Node;
+use yumen_config::{Kind, Resource};
+
+use super::{Found, Service};
+use crate::compile::{Change, Compiled};
+use crate::testing::{Bench, compiler};
+use crate::upstream::EndpointState;
+use crate::{Life, Target, Upstream};
+
+fn put(kind: Kind, id: &str, value: Value) -> Change {
+    Change::Put(Resource::new(kind, id, &value))
+}
+
+/// A route `/id` with members of its own.
+fn route(id: &str, mut value: Value) -> Change {
+    value["uri"] = json!(format!("/{id}"));
+    put(Kind::Routes, id, value)
+}
+
+fn service(name: &str, args: &str) -> Arc<Service> {
+    Arc::new(Service { source: "consul".into(), name: name.into(), args: args.into() })
+}
+
+fn says(service: &Arc<Service>, nodes: Option<Value>, trouble: Option<&str>) -> Change {
+    let nodes = nodes.map(|nodes| serde_json::from_value::<Vec<Node>>(nodes).unwrap());
+    Change::Discovered(service.clone(), Found { nodes, trouble: trouble.map(Box::from) })
+}
+
+/// The upstream behind a path and the life of its route.
+fn behind<T>(compiled: &Compiled, path: &str, see: impl FnOnce(&Upstream, &Arc<Life>) -> T) -> T {
+    let bench = Bench::default();
+    let mut ex = bench.exchange(&format!("GET {path}"));
+    let route = compiled.snapshot.find(&mut ex).expect("a route");
+    let Target::Upstream(slot) = route.target else { panic!("{:?}", route.target) };
+    see(compiled.snapshot.upstream(slot).expect("an upstream"), &route.life)
+}
+
+fn endpoints(compiled: &Compiled, path: &str) -> Vec<String> {
+    behind(compiled, path, |upstream, _| {
+        upstream.endpoints.iter().map(|one| format!("{} {}", one.addr, one.authority)).collect()
+    })
+}
+
+fn states(compiled: &Compiled, path: &str) -> Vec<Arc<EndpointState>> {
+    behind(compiled, path, |upstream, _| upstream.endpoints.iter().map(|one| one.state.clone()).collect())
+}
+
+#[test]
+fn services_are_wanted_as_long_as_somebody_names_them() {
+    let mut compiler = compiler();
+    let asks = |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
+    let mut with_args = asks("a");
+    with_args["upstream"]["discovery_args"] = json!({ "tag": "blue" });
+    compiler.apply(vec![route("1", asks("a")), route("2", asks("a")), route("3", with_args)], 1);
+    let wanted = |compiler: &crate::Compiler| {
+        compiler.services().map(|one| format!("{} {}", one.name, one.args)).collect::<Vec<_>>()
+    };
+    assert_eq!(wanted(&compiler), ["a ", "a {\"tag\":\"blue\"}"]);
+    compiler.apply(vec![route("1", asks("b")), Change::Delete(Kind::Routes, "3".into())], 2);
+    assert_eq!(wanted(&compiler), ["a ", "b "]);
+    compiler.apply(vec![route("2", json!({ "upstream": { "nodes": { "10.0.0.1:80": 1 } } }))], 3);
+    assert_eq!(wanted(&compiler), ["b "]);
+    assert_eq!(compiler.problems().len(), 0);
+}
+
+#[test]
+fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
+    let mut compiler = compiler();
+    let asks = json!({ "upstream": { "service_name": "a", "discovery_type": "consul" } });
+    let other = json!({ "upstream": { "nodes": { "10.0.0.9:80": 1 } } });
+    compiler.apply(vec![route("1", asks.clone()), route("2", other)], 1);
+    let a = service("a", "");
+    let nodes = json!([{ "host": "10.0.0.1", "port": 8080, "weight": 1 }, { "host": "10.0.0.2", "weight": 1 },
+        { "host": "[fd00::1]", "port": 80, "weight": 1 }, { "host": "x.local", "port": 81, "weight": 1 }]);
+    let before = compiler.apply(vec![], 2);
+    let compiled = compiler.apply(vec![says(&a, Some(nodes), None)], 3);
+    let known = ["10.0.0.1:8080 10.0.0.1:8080", "10.0.0.2:80 10.0.0.2", "[fd00::1]:80 [fd00::1]"];
+    assert_eq!(endpoints(&compiled, "/1"), known);
+    // Names among them are resolved like any other.
+    assert_eq!(compiler.hosts().collect::<Vec<_>>(), ["x.local"]);
+    let pointer =
+        |compiled: &Compiled| behind(compiled, "/2", |upstream, _| std::ptr::from_ref(upstream) as usize);
+    assert_eq!(pointer(&before), pointer(&compiled), "what names no service is left alone");
+
+    let failed = compiler.apply(vec![says(&a, None, Some("gone"))], 4);
+    assert_eq!(endpoints(&failed, "/1"), known, "a failure takes nothing away");
+    let shown = |problems: &[yumen_base::Problem]| {
+        problems.iter().map(|one| format!("{} {}: {}", one.object, one.path, one.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&failed.problems), ["routes/1 service_name: consul: gone"]);
+    assert_eq!(shown(&compiler.problems()), ["routes/1 service_name: consul: gone"]);
+    // What is known stays known while its user is written anew, and comes back with its user otherwise.
+    let mut renamed = asks;
+    renamed["desc"] = json!("x");
+    assert_eq!(endpoints(&compiler.apply(vec![route("1", renamed)], 5), "/1"), known);
+    let empty = compiler.apply(vec![says(&a, Some(json!([])), None)], 6);
+    assert_eq!((endpoints(&empty, "/1").len(), compiler.problems().len()), (0, 0));
+    let nobody = says(&service("b", ""), Some(json!([{ "host": "10.0.0.3", "weight": 1 }])), Some("x"));
+    assert_eq!(endpoints(&compiler.apply(vec![nobody], 7), "/1").len(), 0);
+}
+
+#[test]
+fn a_node_without_a_port_has_none_where_the_scheme_has_none() {
+    let mut compiler = compiler();
+    let upstream = json!({ "service_name": "a", "discovery_type": "consul", "scheme": "tcp" });
+    compiler.apply(vec![route("1", json!({ "upstream": upstream }))], 1);
+    let nodes = json!([{ "host": "10.0.0.1", "weight": 1 }, { "host": "10.0.0.1", "port": 81, "weight": 1 }]);
+    let compiled = compiler.apply(vec![says(&service("a", ""), Some(nodes), None)], 2);
+    assert_eq!(endpoints(&compiled, "/1"), ["10.0.0.1:81 10.0.0.1:81"]);
+}
+
+#[test]
+fn an_endpoint_has_departed_when_no_upstream_names_it() {
+    let mut compiler = compiler();
+    let nodes = |hosts: &[&str]| {
+        let nodes: Vec<Value> =
+            hosts.iter().map(|host| json!({ "host": host, "port": 80, "weight": 1 })).collect();
+        json!({ "upstream": { "nodes": nodes } })
+    };
+    let first = compiler
+        .apply(vec![route("1", nodes(&["10.0.0.1", "10.0.0.2"])), route("2", nodes(&["10.0.0.2"]))], 1);
+    let states = states(&first, "/1");
+    let departed = || states.iter().map(|state| state.has_departed()).collect::<Vec<_>>();
+    assert_eq!(departed(), [false, false]);
+    compiler.apply(vec![route("1", nodes(&["10.0.0.3"]))], 2);
+    assert_eq!(departed(), [true, false], "another upstream has the second");
+    compiler.apply(vec![route("1", nodes(&["10.0.0.1"]))], 3);
+    assert_eq!(departed(), [false, false], "it is back");
+    compiler
+        .apply(vec![Change::Delete(Kind::Routes, "1".into()), Change::Delete(Kind::Routes, "2".into())], 4);
+    assert_eq!(departed(), [true, true]);
+}
+
+#[test]
+fn a_route_lives_on_while_it_says_the_same() {
+    // Each change, with whether the life before it is over afterwards.
+    let drains = json!({ "on_change": { "drain": 5 }, "upstream": { "nodes": { "10.0.0.1:80": 1 } } });
+    let with = |change: Value| {
+        let mut value = drains.clone();
+        for (name, member) in change.as_object().unwrap() {
+            value[name.as_str()] = member.clone();
+        }
+        value
+    };
+    let cases = [
+        (json!({ "upstream": { "nodes": { "10.0.0.2:80": 1 } }, "update_time": 7, "desc": "x" }), false),
+        (json!({ "on_change": "close" }), true),
+        (json!({ "enable_websocket": true }), true),
+        (json!({ "plugins": { "cors": {} } }), true),
+        (json!({ "status": 0 }), true),
+    ];
+    for (change, ends) in cases {
+        let mut compiler = compiler();
+        let first = compiler.apply(vec![route("1", drains.clone())], 1);
+        let life = behind(&first, "/1", |_, life| life.clone());
+        compiler.apply(vec![route("1", with(change.clone()))], 2);
+        assert_eq!(life.is_over(), ends, "{change}");
+        compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 3);
+        assert!(life.is_over());
+    }
+    // A route that says nothing of changes is only ended by its end.
+    let mut compiler = compiler();
+    let plain = json!({ "upstream": { "nodes": { "10.0.0.1:80": 1 } } });
+    let life = behind(&compiler.apply(vec![route("1", plain)], 1), "/1", |_, life| life.clone());
+    compiler
+        .apply(vec![route("1", json!({ "upstream": { "nodes": { "10.0.0.1:80": 1 } }, "desc": "x" }))], 2);
+    assert!(!life.is_over());
+    compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 3);
+    assert!(life.is_over());
+}

@@ -1,0 +1,321 @@
+//! Service discovery: who asks which source for which service, and what becomes of the answers.
+//!
+//! Runs on the control runtime. Answers are an input of compilation, like resolved addresses.
+
+mod consul;
+mod dns;
+mod http;
+mod kept;
+mod ledger;
+mod nacos;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, sleep_until};
+use yumen_base::metric::Family;
+use yumen_config::NodeConfig;
+use yumen_config::resource::Node;
+use yumen_snapshot::compile::{Found, Service};
+
+use kept::Kept;
+pub(crate) use ledger::Ledger;
+use standing::Standing;
+
+/// Services whose endpoints are wanted.
+pub(crate) type Services = Arc<BTreeSet<Arc<Service>>>;
+
+/// Pauses after failures begin with this and double.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause after failures.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// The families of this module, without values, for the reference.
+pub(crate) fn describe(out: &mut Vec<Family>) {
+    use yumen_base::metric::Gather;
+    Ledger::default().gather(out);
+}
+
+/// What a source said.
+struct Answer {
+    nodes: Vec<Node>,
+    /// How long to wait before asking again.
+    pause: Duration,
+}
+
+/// Where a source was left off.
+#[derive(Debug, Default)]
+struct Cursor {
+    /// Which server answered last, counted on without end.
+    server: usize,
+    /// The state its answer was of; 0 where that is not known.
+    index: u64,
+}
+
+/// Who can be asked.
+enum Source {
+    Dns(Box<dns::Dns>),
+    Consul(Box<consul::Consul>),
+    ConsulKv(Box<consul::ConsulKv>),
+    Nacos(Box<nacos::Nacos>),
+    /// Nobody, for this reason.
+    Nobody(String),
+}
+
+impl Source {
+    async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
+        match self {
+            Source::Dns(dns) => dns.ask(service).await,
+            Source::Consul(consul) => consul.ask(service, cursor).await,
+            Source::ConsulKv(consul) => consul.ask(service, cursor).await,
+            Source::Nacos(nacos) => nacos.ask(service, cursor).await,
+            Source::Nobody(reason) => Err(reason.clone()),
+        }
+    }
+}
+
+/// The sources of a node.
+struct Sources {
+    dns: Source,
+    consul: Source,
+    consul_kv: Source,
+    nacos: Source,
+}
+
+impl Sources {
+    fn new(node: &NodeConfig) -> Sources {
+        let settings = &node.discovery;
+        let off =
+            |path: &str| Source::Nobody(format!("it is not set up: {path} of yumen.yaml names no server"));
+        let http = http::Http::new();
+        let over_http = |path: &str, is_on: bool, make: &dyn Fn(http::Http) -> Source| match &http {
+            _ if !is_on => off(path),
+            Ok(http) => make(http.clone()),
+            Err(error) => Source::Nobody(error.clone()),
+        };
+        Sources {
+            dns: dns::Dns::new(&settings.dns, &node.dns)
+                .map_or_else(Source::Nobody, |dns| Source::Dns(Box::new(dns))),
+            consul: over_http("discovery.consul.servers", !settings.consul.servers.is_empty(), &|http| {
+                Source::Consul(Box::new(consul::Consul::new(&settings.consul, http)))
+            }),
+            consul_kv: over_http(
+                "discovery.consul_kv.servers",
+                !settings.consul_kv.servers.is_empty(),
+                &|http| Source::ConsulKv(Box::new(consul::ConsulKv::new(&settings.consul_kv, http))),
+            ),
+            nacos: over_http("discovery.nacos.host", !settings.nacos.host.is_empty(), &|http| {
+                Source::Nacos(Box::new(nacos::Nacos::new(&settings.nacos, http)))
+            }),
+        }
+    }
+
+    fn of(&self, service: &Service) -> Option<&Source> {
+        match &*service.source {
+            "dns" => Some(&self.dns),
+            "consul" => Some(&self.consul),
+            "consul_kv" => Some(&self.consul_kv),
+            "nacos" => Some(&self.nacos),
+            _ => None,
+        }
+    }
+}
+
+type Report = Box<dyn Fn(Arc<Service>, Found) + Send + Sync>;
+
+/// What all services share.
+struct Keeper {
+    sources: Sources,
+    ledger: Arc<Ledger>,
+    kept: Arc<Kept>,
+    empty_hold: Duration,
+    random: RandomState,
+    report: Report,
+}
+
+/// Keeps the services wanted up to date until the sender of `services` is gone. `report` is called with
+/// what each source says first, and then with what differs; what an earlier run knew serves where a source
+/// does not answer.
+pub(crate) async fn keep_discovered(
+    mut services: watch::Receiver<Services>,
+    node: NodeConfig,
+    ledger: Arc<Ledger>,
+    report: impl Fn(Arc<Service>, Found) + Send + Sync + 'static,
+) {
+    let kept = Arc::new(Kept::open(Path::new(&node.store.data_dir)));
+    let keeper = Arc::new(Keeper {
+        sources: Sources::new(&node),
+        ledger,
+        kept,
+        empty_hold: Duration::from_millis(node.discovery.empty_hold_ms),
+        random: RandomState::new(),
+        report: Box::new(report),
+    });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(keeper.clone().save());
+    let mut running: HashMap<Arc<Service>, AbortHandle> = HashMap::new();
+    loop {
+        let wanted = services.borrow_and_update().clone();
+        running.retain(|service, task| {
+            let stays = wanted.contains(service);
+            if !stays {
+                task.abort();
+                keeper.ledger.forget(service);
+            }
+            stays
+        });
+        for service in wanted.iter() {
+            if !running.contains_key(service) {
+                running.insert(service.clone(), tasks.spawn(keeper.clone().keep(service.clone())));
+            }
+        }
+        while tasks.try_join_next().is_some() {}
+        if services.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Keeper {
+    /// Keeps one service up to date for ever.
+    async fn keep(self: Arc<Self>, service: Arc<Service>) {
+        let mut standing = Standing::new(self.kept.nodes(&service), self.empty_hold, Instant::now());
+        let (mut cursor, mut backoff) = (Cursor::default(), None);
+        loop {
+            let asking = self.ask(&service, &mut cursor);
+            let (news, pause) = match self.until(&service, &mut standing, asking).await {
+                Ok(answer) => {
+                    if backoff.take().is_some() {
+                        tracing::info!(service = %service.name, source = %service.source, "service is known again");
+                    }
+                    (standing.heard(answer.nodes, Instant::now()), answer.pause)
+                }
+                Err(error) => {
+                    self.ledger.failed(&service.source);
+                    if backoff.is_none() {
+                        tracing::warn!(service = %service.name, source = %service.source, error, "service cannot be asked for");
+                    }
+                    let pause = backoff.map_or(BACKOFF_MIN, |last: Duration| (last * 2).min(BACKOFF_MAX));
+                    backoff = Some(pause);
+                    (standing.failed(&error), self.spread(&service, pause))
+                }
+            };
+            self.tell(&service, &standing, news);
+            self.until(&service, &mut standing, sleep(pause)).await;
+        }
+    }
+
+    async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
+        match self.sources.of(service) {
+            Some(source) => source.ask(service, cursor).await,
+            None => {
+                Err("there is no discovery of this type; there are dns, consul, consul_kv and nacos".into())
+            }
+        }
+    }
+
+    /// Waits for something, and does meanwhile what is due.
+    async fn until<T>(
+        &self,
+        service: &Arc<Service>,
+        standing: &mut Standing,
+        what: impl Future<Output = T>,
+    ) -> T {
+        let mut what = pin!(what);
+        loop {
+            let Some(due) = standing.due() else { return what.await };
+            tokio::select! {
+                done = &mut what => return done,
+                () = sleep_until(due.into()) => {
+                    let news = standing.lapse(Instant::now());
+                    self.tell(service, standing, news);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, service: &Arc<Service>, standing: &Standing, news: Option<Found>) {
+        self.ledger.note(service, standing);
+        let Some(found) = news else { return };
+        self.kept.changed();
+        (self.report)(service.clone(), found);
+    }
+
+    /// Up to a half longer, so that a source that comes back is not asked for everything at once.
+    fn spread(&self, service: &Service, pause: Duration) -> Duration {
+        let lot = self.random.hash_one((service, SystemTime::now())) as u32;
+        pause.mul_f64(1.0 + 0.5 * f64::from(lot) / f64::from(u32::MAX))
+    }
+
+    /// Keeps what is known on disk.
+    async fn save(self: Arc<Self>) {
+        loop {
+            self.kept.until_changed().await;
+            let known = self.ledger.known();
+            let kept = self.kept.clone();
+            // A thread that may block, and that ends by itself.
+            let _ = tokio::task::spawn_blocking(move || kept.save(&known)).await;
+        }
+    }
+}
+
+/// `discovery_args` of a service.
+struct Args(Map<String, Value>);
+
+impl Args {
+    /// Those that the source knows; others are mistakes.
+    fn of(service: &Service, known: &[&str]) -> Result<Args, String> {
+        if service.args.is_empty() {
+            return Ok(Args(Map::new()));
+        }
+        let Ok(Value::Object(args)) = serde_json::from_str(&service.args) else {
+            return Err("discovery_args is no object".into());
+        };
+        match args.keys().find(|name| !known.contains(&name.as_str())) {
+            Some(name) if known.is_empty() => {
+                Err(format!("discovery_args.{name}: there are none for this type"))
+            }
+            Some(name) => Err(format!("discovery_args.{name} is not known; there are {}", known.join(", "))),
+            None => Ok(Args(args)),
+        }
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&str>, String> {
+        match self.0.get(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(format!("discovery_args.{name}: {other} is no text")),
+        }
+    }
+
+    /// What metadata endpoints must have.
+    fn metadata(&self) -> Option<&Map<String, Value>> {
+        self.0.get("metadata").and_then(Value::as_object)
+    }
+}
+
+/// Whether metadata has all that is wanted; numbers may be written as texts.
+fn meets(metadata: &Value, wanted: Option<&Map<String, Value>>) -> bool {
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    wanted
+        .into_iter()
+        .flatten()
+        .all(|(name, value)| metadata.get(name).is_some_and(|found| plain(found) == plain(value)))
+}
+
+/// A host as nodes write it.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
+}

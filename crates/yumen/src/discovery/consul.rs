@@ -1,0 +1,201 @@
+//! Consul: services whose checks pass, and endpoints kept as keys; both by blocking queries.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+use yumen_config::node::{ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout};
+use yumen_config::resource::Node;
+use yumen_snapshot::compile::Service;
+
+use super::http::{Bounds, Http, Reply, encoded};
+use super::{Answer, Args, Cursor, bracketed, meets};
+
+/// The least pause between questions, whatever changes there.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The pause where an agent does not say which state its answer is of.
+const PAUSE_WITHOUT_INDEX: Duration = Duration::from_secs(2);
+
+/// Agents, and how they are asked.
+struct Agents {
+    http: Http,
+    servers: Vec<String>,
+    token: String,
+    timeout: ConsulTimeout,
+}
+
+impl Agents {
+    /// Asks for a path with its query, first the agent that answered last. Its answer comes when something
+    /// has changed since the one before.
+    async fn ask(&self, path: &str, cursor: &mut Cursor) -> Result<Reply, String> {
+        // That of the server asked first tells most.
+        let mut failure = None;
+        for _ in 0..self.servers.len() {
+            let server = &self.servers[cursor.server % self.servers.len()];
+            match self.ask_one(server, path, cursor.index).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
+            // The states of another agent may be counted otherwise.
+            *cursor = Cursor { server: cursor.server + 1, index: 0 };
+        }
+        Err(failure.unwrap_or_else(|| "there is no server to ask".into()))
+    }
+
+    async fn ask_one(&self, server: &str, path: &str, index: u64) -> Result<Reply, String> {
+        let ConsulTimeout { connect, read, wait } = self.timeout;
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let mut url = format!("{}{path}", server.trim_end_matches('/'));
+        let mut answer_ms = read;
+        if index > 0 {
+            url.push_str(&format!("{mark}index={index}&wait={wait}s"));
+            // Consul adds up to a sixteenth of its own.
+            answer_ms += wait * 1000 + wait * 1000 / 16;
+        }
+        let fields: &[(&str, &str)] =
+            if self.token.is_empty() { &[] } else { &[("x-consul-token", &self.token)] };
+        let bounds =
+            Bounds { connect: Duration::from_millis(connect), answer: Duration::from_millis(answer_ms) };
+        let reply = self.http.get(&url, fields, bounds).await?;
+        match reply.status {
+            // A prefix without keys.
+            200 | 404 => Ok(reply),
+            status => Err(format!("{server} answered {status}: {}", reply.excerpt())),
+        }
+    }
+}
+
+/// Notes which state an answer is of, and says when to ask again.
+fn follow(reply: &Reply, cursor: &mut Cursor) -> Duration {
+    match reply.field("x-consul-index").and_then(|index| index.parse::<u64>().ok()) {
+        // A count that went back was begun anew.
+        Some(index) => {
+            cursor.index = if index < cursor.index { 0 } else { index };
+            PAUSE_MIN
+        }
+        None => PAUSE_WITHOUT_INDEX,
+    }
+}
+
+/// `discovery_type: consul`.
+pub(super) struct Consul {
+    agents: Agents,
+    datacenter: String,
+    weight: u32,
+}
+
+impl Consul {
+    pub(super) fn new(settings: &ConsulDiscovery, http: Http) -> Consul {
+        Consul {
+            agents: Agents {
+                http,
+                servers: settings.servers.clone(),
+                token: settings.token.0.clone(),
+                timeout: settings.timeout.clone(),
+            },
+            datacenter: settings.datacenter.clone(),
+            weight: settings.weight,
+        }
+    }
+
+    pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
+        let args = Args::of(service, &["datacenter", "namespace", "tag", "metadata"])?;
+        let mut path = format!("/v1/health/service/{}?passing=true", encoded(&service.name));
+        let datacenter = args.text("datacenter")?.unwrap_or(&self.datacenter);
+        for (name, value) in
+            [("dc", Some(datacenter)), ("ns", args.text("namespace")?), ("tag", args.text("tag")?)]
+        {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                path.push_str(&format!("&{name}={}", encoded(value)));
+            }
+        }
+        let reply = self.agents.ask(&path, cursor).await?;
+        let entries = reply.json()?;
+        let entries = entries.as_array().ok_or("the answer is no list of services")?;
+        let pause = follow(&reply, cursor);
+        let kept = entries.iter().filter(|entry| meets(&entry["Service"]["Meta"], args.metadata()));
+        let nodes = kept.filter_map(|entry| self.node(entry)).collect();
+        Ok(Answer { nodes, pause })
+    }
+
+    /// One instance; its address is its own or else that of the machine it runs on.
+    fn node(&self, entry: &Value) -> Option<Node> {
+        let service = &entry["Service"];
+        let own = service["Address"].as_str().filter(|address| !address.is_empty());
+        let host = own.or(entry["Node"]["Address"].as_str())?;
+        let weight = service["Weights"]["Passing"].as_u64().unwrap_or(self.weight.into());
+        Some(Node {
+            host: bracketed(host),
+            port: u16::try_from(service["Port"].as_u64().unwrap_or(0)).ok()?,
+            weight: weight.min(u32::MAX.into()) as u32,
+            priority: 0,
+            metadata: service["Meta"].as_object().filter(|meta| !meta.is_empty()).cloned(),
+        })
+    }
+}
+
+/// `discovery_type: consul_kv`.
+pub(super) struct ConsulKv {
+    agents: Agents,
+    prefix: String,
+    weight: u32,
+}
+
+impl ConsulKv {
+    pub(super) fn new(settings: &ConsulKvDiscovery, http: Http) -> ConsulKv {
+        ConsulKv {
+            agents: Agents {
+                http,
+                servers: settings.servers.clone(),
+                token: settings.token.0.clone(),
+                timeout: settings.timeout.clone(),
+            },
+            prefix: settings.prefix.trim_matches('/').to_owned(),
+            weight: settings.weight,
+        }
+    }
+
+    pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
+        Args::of(service, &[])?;
+        let folder = self.folder(&service.name);
+        let reply = self.agents.ask(&format!("/v1/kv/{}?recurse=true", encoded(&folder)), cursor).await?;
+        let pause = follow(&reply, cursor);
+        if reply.status == 404 {
+            return Ok(Answer { nodes: Vec::new(), pause });
+        }
+        let entries = reply.json()?;
+        let entries = entries.as_array().ok_or("the answer is no list of keys")?;
+        let nodes = entries.iter().filter_map(|entry| self.node(entry, &folder)).collect();
+        Ok(Answer { nodes, pause })
+    }
+
+    /// The keys of a service: named by the whole address, as APISIX wants it, by the key, or by its last part.
+    fn folder(&self, name: &str) -> String {
+        let key = name.split_once("/v1/kv/").map_or(name, |(_, key)| key).trim_matches('/');
+        let below =
+            key == self.prefix || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('/'));
+        if below { format!("{key}/") } else { format!("{}/{key}/", self.prefix) }
+    }
+
+    /// A key `folder/host:port`; one whose value says otherwise than a weight is not an endpoint.
+    fn node(&self, entry: &Value, folder: &str) -> Option<Node> {
+        let (host, port) = entry["Key"].as_str()?.strip_prefix(folder)?.rsplit_once(':')?;
+        let value = BASE64_STANDARD.decode(entry["Value"].as_str().unwrap_or_default()).ok()?;
+        let value: Value =
+            if value.is_empty() { Value::Null } else { serde_json::from_slice(&value).ok()? };
+        let weight = match &value {
+            Value::Object(members) => members.get("weight").map_or(Some(self.weight.into()), Value::as_u64),
+            Value::Null => Some(self.weight.into()),
+            other => other.as_u64(),
+        };
+        Some(Node {
+            host: bracketed(host.trim_matches(['[', ']'])),
+            port: port.parse().ok().filter(|port| *port > 0)?,
+            weight: weight?.min(u32::MAX.into()) as u32,
+            priority: 0,
+            metadata: None,
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! Name servers as a source: SRV records with their targets, or addresses.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use tokio::task::JoinSet;
+use yumen_config::node::{self, DnsDiscovery, DnsRecord};
+use yumen_config::resource::Node;
+use yumen_snapshot::compile::Service;
+
+use super::{Answer, Args, bracketed};
+use crate::dns;
+
+/// `discovery_type: dns`.
+pub(super) struct Dns {
+    resolver: TokioResolver,
+    hosts_file: dns::HostsFile,
+    settings: node::Dns,
+    order: Vec<DnsRecord>,
+}
+
+/// Nodes, and how long they hold where that was told; `None` where there is no record of the kind.
+type Found = Option<(Vec<Node>, Option<u32>)>;
+
+impl Dns {
+    pub(super) fn new(settings: &DnsDiscovery, general: &node::Dns) -> Result<Dns, String> {
+        let mut asked = general.clone();
+        if !settings.servers.is_empty() {
+            asked.servers.clone_from(&settings.servers);
+        }
+        Ok(Dns {
+            resolver: dns::resolver(&asked)?,
+            hosts_file: dns::HostsFile::default(),
+            settings: asked,
+            order: settings.order.clone(),
+        })
+    }
+
+    pub(super) async fn ask(&self, service: &Service) -> Result<Answer, String> {
+        Args::of(service, &[])?;
+        let (host, port) = match service.name.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
+            None => (&*service.name, 0),
+        };
+        let name = Name::from_utf8(host).map_err(|error| error.to_string())?;
+        if let Some(nodes) = self.in_hosts_file(&name, port) {
+            return Ok(Answer { nodes, pause: dns::clamp(&self.settings, None) });
+        }
+        for record in &self.order {
+            let found = match record {
+                DnsRecord::Srv => self.services(&name, port).await?,
+                DnsRecord::A => self.addresses(&name, port, RecordType::A).await?,
+                DnsRecord::Aaaa => self.addresses(&name, port, RecordType::AAAA).await?,
+                // Every lookup follows aliases, and none remembers what was found last.
+                DnsRecord::Cname | DnsRecord::Last => None,
+            };
+            if let Some((nodes, ttl_s)) = found {
+                let ttl = ttl_s.map(|ttl_s| Duration::from_secs(ttl_s.into()));
+                return Ok(Answer { nodes, pause: dns::clamp(&self.settings, ttl) });
+            }
+        }
+        Ok(Answer { nodes: Vec::new(), pause: dns::clamp(&self.settings, None) })
+    }
+
+    /// What the machine knows by itself goes before name servers.
+    fn in_hosts_file(&self, name: &Name, port: u16) -> Option<Vec<Node>> {
+        let known = self.hosts_file.find(name)?;
+        let of = |record: &DnsRecord| match record {
+            DnsRecord::A => &known.v4[..],
+            DnsRecord::Aaaa => &known.v6[..],
+            _ => &[],
+        };
+        let ips = self.order.iter().map(of).find(|ips| !ips.is_empty())?;
+        Some(ips.iter().map(|ip| node(*ip, port, 1, 0)).collect())
+    }
+
+    async fn addresses(&self, name: &Name, port: u16, family: RecordType) -> Result<Found, String> {
+        let found = addresses(&self.resolver, name.clone(), family).await?;
+        let node = |ip: IpAddr| node(ip, port, 1, 0);
+        Ok(found.map(|(all, ttl_s)| (all.into_iter().map(node).collect(), ttl_s)))
+    }
+
+    /// Targets that have no address are left out, as long as others have one (RFC 2782).
+    async fn services(&self, name: &Name, port: u16) -> Result<Found, String> {
+        let lookup = match self.resolver.lookup(name.clone(), RecordType::SRV).await {
+            Ok(lookup) => lookup,
+            Err(error) if error.is_no_records_found() => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let mut ttl_s: Option<u32> = None;
+        let mut targets = JoinSet::new();
+        for record in lookup.answers() {
+            let RData::SRV(srv) = &record.data else { continue };
+            ttl_s = [ttl_s, Some(record.ttl)].into_iter().flatten().min();
+            let (srv, resolver) = (srv.clone(), self.resolver.clone());
+            targets.spawn(async move {
+                let found = match addresses(&resolver, srv.target.clone(), RecordType::A).await {
+                    Ok(None) => addresses(&resolver, srv.target.clone(), RecordType::AAAA).await,
+                    found => found,
+                };
+                (srv, found)
+            });
+        }
+        if targets.is_empty() {
+            return Ok(None);
+        }
+        let (mut nodes, mut failure) = (Vec::new(), None);
+        while let Some(Ok((srv, found))) = targets.join_next().await {
+            match found {
+                Ok(Some((ips, holds_s))) => {
+                    ttl_s = [ttl_s, holds_s].into_iter().flatten().min();
+                    let port = if port > 0 { port } else { srv.port };
+                    // The lowest number goes first there, the highest here; 0 is a small share, not none.
+                    let (weight, priority) = (u32::from(srv.weight.max(1)), -i32::from(srv.priority));
+                    nodes.extend(ips.into_iter().map(|ip| node(ip, port, weight, priority)));
+                }
+                Ok(None) => failure = Some(format!("{} has no address", srv.target)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) if nodes.is_empty() => Err(error),
+            _ => Ok(Some((nodes, ttl_s))),
+        }
+    }
+}
+
+fn node(ip: IpAddr, port: u16, weight: u32, priority: i32) -> Node {
+    Node { host: bracketed(&ip.to_string()), port, weight, priority, metadata: None }
+}
+
+/// The addresses of a name, and how long they hold; `None` where it has none of the family.
+async fn addresses(
+    resolver: &TokioResolver,
+    name: Name,
+    family: RecordType,
+) -> Result<Option<(Vec<IpAddr>, Option<u32>)>, String> {
+    let lookup = match resolver.lookup(name, family).await {
+        Ok(lookup) => lookup,
+        Err(error) if error.is_no_records_found() => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let found: Vec<IpAddr> = lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
+    let ttl_s = lookup.answers().iter().map(|record| record.ttl).min();
+    Ok((!found.is_empty()).then_some((found, ttl_s)))
+}

@@ -1,0 +1,112 @@
+//! How sources that speak HTTP are asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::{Method, Request};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+
+use crate::fetch;
+
+/// What stands in paths and queries as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// Lists of endpoints are long at times.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A text for a path or a query.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, PLAIN).to_string()
+}
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) connect: Duration,
+    pub(super) answer: Duration,
+}
+
+/// A whole answer.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    fields: HeaderMap,
+    body: Bytes,
+}
+
+impl Reply {
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name)?.to_str().ok()
+    }
+
+    pub(super) fn json(&self) -> Result<Value, String> {
+        serde_json::from_slice(&self.body).map_err(|error| format!("the answer is no JSON: {error}"))
+    }
+
+    /// The beginning of the body, for a message.
+    pub(super) fn excerpt(&self) -> String {
+        String::from_utf8_lossy(&self.body).trim().chars().take(200).collect()
+    }
+}
+
+/// Asks over connections of its own, each for one request.
+#[derive(Clone)]
+pub(super) struct Http {
+    tls: Arc<ClientConfig>,
+}
+
+impl Http {
+    /// Trusts what the system trusts.
+    pub(super) fn new() -> Result<Http, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Http { tls: Arc::new(config) })
+    }
+
+    pub(super) async fn get(
+        &self,
+        url: &str,
+        fields: &[(&str, &str)],
+        bounds: Bounds,
+    ) -> Result<Reply, String> {
+        let mut request = Request::builder().method(Method::GET).uri(url);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(Full::default()).map_err(|error| error.to_string())?, bounds).await
+    }
+
+    pub(super) async fn post_form(&self, url: &str, form: String, bounds: Bounds) -> Result<Reply, String> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(url)
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Full::new(Bytes::from(form)));
+        self.send(request.map_err(|error| error.to_string())?, bounds).await
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>, bounds: Bounds) -> Result<Reply, String> {
+        let bounds = fetch::Bounds {
+            connect: bounds.connect,
+            whole: bounds.connect + bounds.answer,
+            body_bytes_max: BODY_BYTES_MAX,
+        };
+        let answer = fetch::send(request, Some(&self.tls), bounds).await;
+        let (head, body) = answer.map_err(|error| format!("{error:#}"))?.into_parts();
+        let body = match body.collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(never) => match never {},
+        };
+        Ok(Reply { status: head.status.as_u16(), fields: head.headers, body })
+    }
+}

@@ -1,0 +1,99 @@
+//! What was known of services, on disk beside the last good state: a node that starts while a source is down
+//! serves what it knew.
+//!
+//! Knows a file and nothing of sources.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use yumen_config::resource::Node;
+use yumen_snapshot::compile::Service;
+
+/// The file in the data directory.
+const FILE: &str = "discovery.json";
+
+/// Changes within so long are written once.
+const TOGETHER: Duration = Duration::from_millis(500);
+
+/// The services of an earlier run, and the file for the next.
+pub(super) struct Kept {
+    path: PathBuf,
+    remembered: HashMap<Service, Vec<Node>>,
+    changes: Notify,
+    has_failed: AtomicBool,
+}
+
+impl Kept {
+    /// A file that is not there, or cannot be understood, holds nothing.
+    pub(super) fn open(directory: &Path) -> Kept {
+        let path = directory.join(FILE);
+        let remembered = match fs::read(&path) {
+            Ok(bytes) => parse(&bytes).unwrap_or_else(|| {
+                tracing::warn!(path = %path.display(), "what was known of services cannot be read");
+                HashMap::new()
+            }),
+            Err(_) => HashMap::new(),
+        };
+        Kept { path, remembered, changes: Notify::new(), has_failed: AtomicBool::new(false) }
+    }
+
+    pub(super) fn nodes(&self, service: &Service) -> Option<Vec<Node>> {
+        self.remembered.get(service).cloned()
+    }
+
+    pub(super) fn changed(&self) {
+        self.changes.notify_one();
+    }
+
+    /// Until something has changed, and what changes together with it.
+    pub(super) async fn until_changed(&self) {
+        self.changes.notified().await;
+        sleep(TOGETHER).await;
+    }
+
+    /// Writes what is known now. A directory that cannot be written is told once.
+    pub(super) fn save(&self, known: &[(Service, Vec<Node>)]) {
+        match self.write(known) {
+            Ok(()) => self.has_failed.store(false, Ordering::Relaxed),
+            Err(error) => {
+                if !self.has_failed.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(path = %self.path.display(), %error, "what is known of services cannot be kept");
+                }
+            }
+        }
+    }
+
+    fn write(&self, known: &[(Service, Vec<Node>)]) -> std::io::Result<()> {
+        let services = known.iter().map(|(service, nodes)| {
+            json!({ "source": service.source, "name": service.name, "args": service.args, "nodes": nodes })
+        });
+        let text = json!({ "services": services.collect::<Vec<Value>>() }).to_string();
+        if let Some(directory) = self.path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let draft = self.path.with_extension("json.new");
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&draft, &self.path)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<HashMap<Service, Vec<Node>>> {
+    let document: Value = serde_json::from_slice(bytes).ok()?;
+    let services = document["services"].as_array()?.iter().map(|one| {
+        let text = |name: &str| Some(Box::from(one[name].as_str()?));
+        let service = Service { source: text("source")?, name: text("name")?, args: text("args")? };
+        Some((service, serde_json::from_value(one["nodes"].clone()).ok()?))
+    });
+    services.collect()
+}

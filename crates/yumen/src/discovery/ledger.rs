@@ -1,0 +1,163 @@
+//! What is known of services now, for those who look: metrics and documents.
+//!
+//! Is told by whoever asks; asks nobody.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
+use yumen_config::node::Discovery;
+use yumen_config::resource::Node;
+use yumen_snapshot::compile::Service;
+
+use super::standing::Standing;
+
+#[derive(Debug)]
+struct Line {
+    nodes: Vec<Node>,
+    trouble: Option<Box<str>>,
+    last_answer: Option<Instant>,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    services: BTreeMap<Arc<Service>, Line>,
+    errors: BTreeMap<Box<str>, u64>,
+}
+
+/// All services that are asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    lines: Mutex<Lines>,
+}
+
+impl Ledger {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, service: &Arc<Service>, standing: &Standing) {
+        let mut lines = self.lines();
+        let line = lines.services.entry(service.clone()).or_insert_with(|| Line {
+            nodes: Vec::new(),
+            trouble: None,
+            last_answer: None,
+            since: Instant::now(),
+        });
+        line.last_answer = standing.last_answer();
+        line.trouble = standing.trouble().map(Box::from);
+        if line.nodes != standing.nodes() {
+            line.nodes = standing.nodes().to_vec();
+        }
+    }
+
+    pub(super) fn forget(&self, service: &Service) {
+        self.lines().services.remove(service);
+    }
+
+    pub(super) fn failed(&self, source: &str) {
+        // Types that users invent are counted together.
+        let source = if SOURCES.contains(&source) { source } else { "other" };
+        *self.lines().errors.entry(source.into()).or_default() += 1;
+    }
+
+    /// Services with their endpoints, those that have any.
+    pub(super) fn known(&self) -> Vec<(Service, Vec<Node>)> {
+        let lines = self.lines();
+        let known = lines.services.iter().filter(|(_, line)| !line.nodes.is_empty());
+        known.map(|(service, line)| (Service::clone(service), line.nodes.clone())).collect()
+    }
+
+    /// `/yumen/v1/discovery`: every service with its endpoints, how old that knowledge is, and what is wrong.
+    pub(crate) fn document(&self) -> Value {
+        let lines = self.lines();
+        let services = lines.services.iter().map(|(service, line)| {
+            json!({
+                "source": service.source,
+                "service": service.name,
+                "args": args(service),
+                "endpoints": line.nodes,
+                "last_success_age_ms": line.last_answer.map(|at| at.elapsed().as_millis() as u64),
+                "trouble": line.trouble,
+            })
+        });
+        let services: Vec<Value> = services.collect();
+        json!({ "services": services, "errors": lines.errors })
+    }
+
+    /// `/v1/discovery/{type}/dump` in APISIX's form; `None` for a type that is not there.
+    pub(crate) fn dump(&self, source: &str, settings: &Discovery) -> Option<Value> {
+        let mut config = serde_json::to_value(settings).unwrap_or_default()[source].take();
+        if !config.is_object() {
+            return None;
+        }
+        for secret in ["token", "host"] {
+            if config.get(secret).is_some() {
+                config[secret] = "(hidden)".into();
+            }
+        }
+        let lines = self.lines();
+        let mut services = Map::new();
+        for (service, line) in lines.services.iter().filter(|(service, _)| &*service.source == source) {
+            services.insert(service.name.to_string(), json!(line.nodes));
+        }
+        Some(json!({ "config": config, "services": services }))
+    }
+}
+
+fn args(service: &Service) -> Value {
+    serde_json::from_str(&service.args).unwrap_or_default()
+}
+
+/// The types there are.
+const SOURCES: [&str; 4] = ["dns", "consul", "consul_kv", "nacos"];
+
+impl Gather for Ledger {
+    fn gather(&self, out: &mut Vec<Family>) {
+        let lines = self.lines();
+        let per_source = |of: &dyn Fn(&str) -> f64| {
+            let sample = |source: &&str| Sample {
+                labels: vec![("source", (*source).to_owned())],
+                value: metric::Value::Number(of(source)),
+            };
+            SOURCES.iter().map(sample).collect::<Vec<_>>()
+        };
+        let of_source = |source: &str| {
+            let source = source.to_owned();
+            lines.services.iter().filter(move |(service, _)| *service.source == *source).map(|(_, line)| line)
+        };
+        let mut family = |name: &'static str, help: &'static str, kind, samples| {
+            out.push(Family { name: name.into(), help: help.into(), kind, samples });
+        };
+        family(
+            "yumen_discovery_services",
+            "Services asked for, by source.",
+            MetricKind::Gauge,
+            per_source(&|source| of_source(source).count() as f64),
+        );
+        family(
+            "yumen_discovery_services_stale",
+            "Services whose source does not answer or says that there is no endpoint, by source.",
+            MetricKind::Gauge,
+            per_source(&|source| of_source(source).filter(|line| line.trouble.is_some()).count() as f64),
+        );
+        family(
+            "yumen_discovery_last_success_age_seconds",
+            "How long ago the source answered last for the service it answered longest ago for.",
+            MetricKind::Gauge,
+            per_source(&|source| {
+                let ages = of_source(source).map(|line| line.last_answer.unwrap_or(line.since).elapsed());
+                ages.max().unwrap_or_default().as_secs_f64()
+            }),
+        );
+        family(
+            "yumen_discovery_errors_total",
+            "Questions that got no usable answer, by source.",
+            MetricKind::Counter,
+            per_source(&|source| lines.errors.get(source).copied().unwrap_or(0) as f64),
+        );
+    }
+}

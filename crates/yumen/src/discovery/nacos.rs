@@ -1,0 +1,131 @@
+//! Nacos: instances of a service by its HTTP API, version 1, asked again and again.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Mutex;
+use yumen_config::node::NacosDiscovery;
+use yumen_config::resource::Node;
+use yumen_snapshot::compile::Service;
+
+use super::http::{Bounds, Http, Reply, encoded};
+use super::{Answer, Args, Cursor, bracketed, meets};
+
+/// A server without the user it is asked as.
+struct Server {
+    url: String,
+    /// User and password.
+    login: Option<(String, String)>,
+    /// What the login gave.
+    token: Mutex<Option<String>>,
+}
+
+/// `discovery_type: nacos`.
+pub(super) struct Nacos {
+    http: Http,
+    servers: Vec<Server>,
+    settings: NacosDiscovery,
+}
+
+impl Nacos {
+    pub(super) fn new(settings: &NacosDiscovery, http: Http) -> Nacos {
+        let server = |host: &yumen_config::node::Hidden| {
+            let (scheme, rest) = host.0.split_once("://").unwrap_or(("http", &host.0));
+            let (login, authority) = match rest.rsplit_once('@') {
+                Some((login, authority)) => (login.split_once(':'), authority),
+                None => (None, rest),
+            };
+            Server {
+                url: format!("{scheme}://{}", authority.trim_end_matches('/')),
+                login: login.map(|(user, password)| (user.to_owned(), password.to_owned())),
+                token: Mutex::default(),
+            }
+        };
+        Nacos { http, servers: settings.host.iter().map(server).collect(), settings: settings.clone() }
+    }
+
+    pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
+        let args = Args::of(service, &["namespace_id", "group_name", "metadata"])?;
+        let mut query = format!("serviceName={}&healthyOnly=true", encoded(&service.name));
+        for (name, arg) in [("namespaceId", "namespace_id"), ("groupName", "group_name")] {
+            if let Some(value) = args.text(arg)? {
+                query.push_str(&format!("&{name}={}", encoded(value)));
+            }
+        }
+        // That of the server asked first tells most.
+        let mut failure = None;
+        for _ in 0..self.servers.len() {
+            match self.list(&self.servers[cursor.server % self.servers.len()], &query).await {
+                Ok(listed) => {
+                    let hosts = listed["hosts"].as_array().ok_or("the answer has no list `hosts`")?;
+                    let kept = hosts.iter().filter(|one| meets(&one["metadata"], args.metadata()));
+                    let nodes = kept.filter_map(|one| self.node(one)).collect();
+                    return Ok(Answer { nodes, pause: Duration::from_secs(self.settings.fetch_interval) });
+                }
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
+            cursor.server += 1;
+        }
+        Err(failure.unwrap_or_else(|| "there is no server to ask".into()))
+    }
+
+    /// A token that is no longer valid is replaced once.
+    async fn list(&self, server: &Server, query: &str) -> Result<Value, String> {
+        let mut reply = self.list_once(server, query).await?;
+        if matches!(reply.status, 401 | 403) && server.token.lock().await.take().is_some() {
+            reply = self.list_once(server, query).await?;
+        }
+        match reply.status {
+            200 => reply.json(),
+            status => Err(format!("{} answered {status}: {}", server.url, reply.excerpt())),
+        }
+    }
+
+    async fn list_once(&self, server: &Server, query: &str) -> Result<Reply, String> {
+        let mut url = format!("{}{}ns/instance/list?{query}", server.url, self.prefix());
+        if let Some((user, password)) = &server.login {
+            let mut token = server.token.lock().await;
+            if token.is_none() {
+                *token = Some(self.log_in(server, user, password).await?);
+            }
+            url.push_str(&format!("&accessToken={}", encoded(token.as_deref().unwrap_or_default())));
+        }
+        self.http.get(&url, &[], self.bounds()).await
+    }
+
+    async fn log_in(&self, server: &Server, user: &str, password: &str) -> Result<String, String> {
+        let url = format!("{}{}auth/login", server.url, self.prefix());
+        let form = format!("username={}&password={}", encoded(user), encoded(password));
+        let reply = self.http.post_form(&url, form, self.bounds()).await?;
+        let token = reply.json().ok().and_then(|login| Some(login["accessToken"].as_str()?.to_owned()));
+        token.ok_or_else(|| format!("{} refused the login of {user}: {}", server.url, reply.status))
+    }
+
+    fn prefix(&self) -> String {
+        format!("/{}/", self.settings.prefix.trim_matches('/'))
+    }
+
+    fn bounds(&self) -> Bounds {
+        let timeout = &self.settings.timeout;
+        Bounds {
+            connect: Duration::from_millis(timeout.connect),
+            answer: Duration::from_millis(timeout.read),
+        }
+    }
+
+    /// One instance; weights there are fractions, 1 being usual.
+    fn node(&self, instance: &Value) -> Option<Node> {
+        let is_on = |name: &str| instance[name].as_bool().unwrap_or(true);
+        if !is_on("healthy") || !is_on("enabled") {
+            return None;
+        }
+        let weight = instance["weight"].as_f64().unwrap_or(1.0) * f64::from(self.settings.weight);
+        Some(Node {
+            host: bracketed(instance["ip"].as_str()?),
+            port: u16::try_from(instance["port"].as_u64()?).ok()?,
+            weight: weight.round() as u32,
+            priority: 0,
+            metadata: instance["metadata"].as_object().filter(|data| !data.is_empty()).cloned(),
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! DNS as a source, against a name server on loopback; and the small rules all sources share.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hickory_resolver::proto::op::{Message, ResponseCode};
+use hickory_resolver::proto::rr::rdata::SRV;
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use serde_json::json;
+use tokio::net::UdpSocket;
+use yumen_config::node::{self, DnsDiscovery, DnsRecord};
+use yumen_snapshot::compile::Service;
+
+use super::{Args, Kept, bracketed, dns, meets};
+
+/// `name`, kind, and what it says: an address, or priority, weight, port and target.
+type Zone = Arc<Mutex<Vec<(&'static str, RecordType, &'static str)>>>;
+
+fn rdata(kind: RecordType, text: &str) -> RData {
+    let words: Vec<&str> = text.split(' ').collect();
+    match (kind, &words[..]) {
+        (RecordType::SRV, [priority, weight, port, target]) => RData::SRV(SRV::new(
+            priority.parse().unwrap(),
+            weight.parse().unwrap(),
+            port.parse().unwrap(),
+            Name::from_ascii(target).unwrap(),
+        )),
+        _ => RData::from(text.parse::<std::net::IpAddr>().unwrap()),
+    }
+}
+
+/// A name server; a record that says `broken` is a failure.
+async fn serve(zone: Zone) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let addr = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut bytes = [0; 1500];
+        while let Ok((length, peer)) = socket.recv_from(&mut bytes).await {
+            let Ok(query) = Message::from_vec(&bytes[..length]) else { continue };
+            let question = query.queries[0].clone();
+            let name = question.name().to_ascii().trim_end_matches('.').to_owned();
+            let mut reply = Message::response(query.metadata.id, query.metadata.op_code);
+            reply.add_query(question.clone());
+            for (owner, kind, says) in zone.lock().unwrap().iter() {
+                match *says {
+                    _ if *owner != name || *kind != question.query_type() => {}
+                    "broken" => reply.metadata.response_code = ResponseCode::ServFail,
+                    says => {
+                        reply.add_answer(Record::from_rdata(question.name().clone(), 7, rdata(*kind, says)));
+                    }
+                }
+            }
+            let _ = socket.send_to(&reply.to_vec().unwrap(), peer).await;
+        }
+    });
+    addr
+}
+
+fn service(name: &str, args: &str) -> Service {
+    Service { source: "dns".into(), name: name.into(), args: args.into() }
+}
+
+/// What a name is answered with, sorted, each as `host:port weight priority`.
+async fn ask(server: SocketAddr, order: &[DnsRecord], name: &str) -> Result<Vec<String>, String> {
+    let settings = DnsDiscovery { servers: vec![server.to_string()], order: order.to_vec() };
+    let general = node::Dns { timeout_ms: 10_000, refresh_ms: 3000, ..node::Dns::default() };
+    let answer = dns::Dns::new(&settings, &general).unwrap().ask(&service(name, "")).await?;
+    let expected = if answer.nodes.is_empty() { 3 } else { 7 };
+    assert_eq!(answer.pause, Duration::from_secs(expected), "asked again when the answer ends");
+    let show = |node: &yumen_config::resource::Node| {
+        format!("{}:{} {} {}", node.host, node.port, node.weight, node.priority)
+    };
+    let mut nodes: Vec<String> = answer.nodes.iter().map(show).collect();
+    nodes.sort();
+    Ok(nodes)
+}
+
+#[tokio::test]
+async fn records_are_looked_for_in_order_and_become_nodes() {
+    use DnsRecord::{A, Aaaa, Cname, Last, Srv};
+    let zone: Zone = Arc::new(Mutex::new(vec![
+        ("web.test", RecordType::SRV, "1 5 8080 one.test."),
+        ("web.test", RecordType::SRV, "2 0 8081 two.test."),
+        ("web.test", RecordType::SRV, "2 9 8082 gone.test."),
+        ("web.test", RecordType::A, "10.0.0.9"),
+        ("one.test", RecordType::A, "10.0.0.1"),
+        ("two.test", RecordType::AAAA, "fd00::2"),
+        ("lost.test", RecordType::SRV, "1 1 1 gone.test."),
+        ("half.test", RecordType::SRV, "broken"),
+        ("half.test", RecordType::A, "10.0.0.3"),
+    ]));
+    let server = serve(zone).await;
+    let all = [Last, Srv, A, Aaaa, Cname];
+    let cases: [(&[DnsRecord], &str, &[&str]); 7] = [
+        (&all, "web.test", &["10.0.0.1:8080 5 -1", "[fd00::2]:8081 1 -2"]),
+        (&all, "web.test:99", &["10.0.0.1:99 5 -1", "[fd00::2]:99 1 -2"]),
+        (&[A, Srv], "web.test", &["10.0.0.9:0 1 0"]),
+        (&[A, Srv], "web.test:81", &["10.0.0.9:81 1 0"]),
+        (&all, "two.test:81", &["[fd00::2]:81 1 0"]),
+        (&[A], "two.test:81", &[]),
+        (&all, "nobody.test", &[]),
+    ];
+    for (order, name, expected) in cases {
+        assert_eq!(ask(server, order, name).await.unwrap(), expected, "{name} by {order:?}");
+    }
+    // A server that fails is no answer, whatever else it knows.
+    assert!(ask(server, &all, "half.test").await.is_err());
+    assert_eq!(ask(server, &all, "lost.test").await.unwrap_err(), "gone.test. has no address");
+}
+
+#[test]
+fn arguments_are_those_the_source_knows() {
+    let of = |args: &str| {
+        let args = Args::of(&service("a", args), &["group", "metadata"])?;
+        Ok::<_, String>(args.text("group")?.map(str::to_owned))
+    };
+    assert_eq!(of(""), Ok(None));
+    assert_eq!(of(r#"{"group":"g"}"#), Ok(Some("g".into())));
+    for (args, error) in [
+        (r#"{"groups":"g"}"#, "discovery_args.groups is not known; there are group, metadata"),
+        (r#"{"group":1}"#, "discovery_args.group: 1 is no text"),
+        ("[]", "discovery_args is no object"),
+    ] {
+        assert_eq!(of(args), Err(error.into()));
+    }
+}
+
+#[test]
+fn metadata_has_all_that_is_wanted() {
+    let wanted = json!({ "stage": "live", "zone": 1 });
+    for (metadata, meant) in [
+        (json!({ "stage": "live", "zone": "1", "more": 2 }), true),
+        (json!({ "stage": "live" }), false),
+        (json!({ "stage": "test", "zone": 1 }), false),
+        (json!(null), false),
+    ] {
+        assert_eq!(meets(&metadata, wanted.as_object()), meant, "{metadata}");
+    }
+    assert!(meets(&json!(null), None));
+    assert_eq!([bracketed("::1"), bracketed("[::1]"), bracketed("a")], ["[::1]", "[::1]", "a"]);
+}
+
+#[test]
+fn what_is_kept_is_read_again_and_damage_is_nothing() {
+    let directory = std::env::temp_dir().join(format!("yumen-kept-{}", std::process::id()));
+    let node = |host: &str| {
+        serde_json::from_value(json!({ "host": host, "port": 80, "weight": 2, "metadata": { "a": "b" } }))
+            .unwrap()
+    };
+    let known = vec![(service("a", "{}"), vec![node("10.0.0.1"), node("[::1]")])];
+    Kept::open(&directory).save(&known);
+    let read = Kept::open(&directory);
+    assert_eq!(read.nodes(&known[0].0).as_ref(), Some(&known[0].1));
+    assert_eq!(read.nodes(&service("a", "")), None);
+    std::fs::write(directory.join("discovery.json"), "{\"services\": [1]}").unwrap();
+    assert_eq!(Kept::open(&directory).nodes(&known[0].0), None);
+    std::fs::remove_dir_all(&directory).unwrap();
+}

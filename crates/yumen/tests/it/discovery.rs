@@ -1,0 +1,269 @@
+//! Endpoints that a source outside knows: found, changed, kept while the source is gone.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::harness::registry::{Registry, consul_instance};
+use crate::harness::upstream::closed_port;
+use crate::harness::{Gateway, Options, Scratch, Upstream, eventually};
+
+/// A document whose one route goes to a service.
+fn asks(kind: &str, service: &str, args: Value) -> Value {
+    let mut upstream = json!({ "service_name": service, "discovery_type": kind });
+    if !args.is_null() {
+        upstream["discovery_args"] = args;
+    }
+    json!({
+        "upstreams": [dict(&upstream, "web")],
+        "routes": [{ "id": "all", "uri": "/*", "upstream_id": "web" }],
+    })
+}
+
+fn dict(object: &Value, id: &str) -> Value {
+    let mut object = object.clone();
+    object["id"] = id.into();
+    object
+}
+
+fn start(node: &str, resources: &Value) -> Gateway {
+    Gateway::with(resources, &Options { node, ..Options::default() })
+}
+
+/// What eight requests were answered with, each answer once.
+fn answers(gateway: &Gateway) -> Vec<String> {
+    let mut seen: Vec<String> = (0..8)
+        .map(|_| gateway.get("/"))
+        .map(|reply| if reply.status == 200 { reply.text() } else { reply.status.to_string() })
+        .collect();
+    seen.sort();
+    seen.dedup();
+    seen
+}
+
+fn until_answers(gateway: &Gateway, expected: &[&str]) {
+    let mut seen = Vec::new();
+    for _ in 0..1200 {
+        seen = answers(gateway);
+        if seen == expected {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("{seen:?} and not {expected:?}\n{}", gateway.log());
+}
+
+fn problem(gateway: &Gateway) -> String {
+    let problems = gateway.status_json("/yumen/v1/problems");
+    let first = &problems[0];
+    let text = |name: &str| first[name].as_str().unwrap_or_default().to_owned();
+    format!("{} {}: {}", text("object"), text("path"), text("message"))
+}
+
+fn instances(addresses: &[SocketAddr]) -> Option<Value> {
+    let all: Vec<Value> = addresses.iter().map(|address| consul_instance(*address, 1, json!({}))).collect();
+    Some(all.into())
+}
+
+#[test]
+fn consul_tells_of_changes_by_blocking_queries_and_may_fail() {
+    let (a, b) = (Upstream::text("a"), Upstream::text("b"));
+    let consul = Registry::consul();
+    consul.says("web", instances(&[a.address]));
+    let node = format!(
+        "discovery:\n  empty_hold_ms: 1000\n  consul:\n    servers: ['http://{}', '{}']\n    token: hush\n    datacenter: here\n",
+        closed_port(),
+        consul.url()
+    );
+    let gateway = start(&node, &asks("consul", "web", json!({ "tag": "blue" })));
+    until_answers(&gateway, &["a"]);
+    consul.says("web", instances(&[a.address, b.address]));
+    until_answers(&gateway, &["a", "b"]);
+
+    consul.breaks(Some(500));
+    eventually("the failure is told", 10, || {
+        problem(&gateway).ends_with("No cluster leader; the last 2 endpoints stay in use")
+    });
+    assert!(problem(&gateway).starts_with("upstreams/web service_name: consul: "), "{}", problem(&gateway));
+    until_answers(&gateway, &["a", "b"]);
+    assert_eq!(gateway.metric("yumen_discovery_services_stale{source=\"consul\"}"), 1.0);
+    consul.says("web", instances(&[b.address]));
+    consul.breaks(None);
+    until_answers(&gateway, &["b"]);
+    eventually("the problem is gone", 10, || gateway.status_json("/yumen/v1/problems") == json!([]));
+
+    // An empty answer is believed after a while.
+    consul.says("web", None);
+    eventually("the empty answer is told", 10, || problem(&gateway).contains("it has no endpoint"));
+    until_answers(&gateway, &["503"]);
+    assert_eq!(problem(&gateway), "upstreams/web service_name: consul: it has no endpoint");
+
+    let asked = consul.asked();
+    assert!(asked.iter().all(|head| head.to_ascii_lowercase().contains("x-consul-token: hush\r\n")));
+    let first = "GET /v1/health/service/web?passing=true&dc=here&tag=blue HTTP/1.1";
+    assert_eq!(asked[0].lines().next(), Some(first));
+    assert!(
+        asked[1].starts_with("GET /v1/health/service/web?passing=true&dc=here&tag=blue&index=2&wait=60s ")
+    );
+    assert!(gateway.metric("yumen_discovery_errors_total{source=\"consul\"}") >= 1.0);
+}
+
+#[test]
+fn consul_endpoints_have_weights_and_are_chosen_by_metadata() {
+    let (a, b, c) = (Upstream::text("a"), Upstream::text("b"), Upstream::text("c"));
+    let consul = Registry::consul();
+    let wanted = json!({ "stage": "live" });
+    consul.says(
+        "web",
+        Some(json!([
+            consul_instance(a.address, 3, wanted.clone()),
+            consul_instance(b.address, 1, wanted.clone()),
+            consul_instance(c.address, 9, json!({ "stage": "test" })),
+        ])),
+    );
+    let node = format!("discovery: {{consul: {{servers: ['{}']}}}}\n", consul.url());
+    let options = Options { node: &node, workers: 1, ..Options::default() };
+    let gateway = Gateway::with(&asks("consul", "web", json!({ "metadata": wanted })), &options);
+    until_answers(&gateway, &["a", "b"]);
+    let (before_a, before_b) = (a.requests(), b.requests());
+    for _ in 0..40 {
+        gateway.get("/");
+    }
+    assert_eq!((a.requests() - before_a, b.requests() - before_b), (30, 10));
+    assert_eq!(c.requests(), 0);
+
+    let shown = gateway.status_json("/yumen/v1/discovery");
+    let service = &shown["services"][0];
+    assert_eq!((&service["source"], &service["service"]), (&json!("consul"), &json!("web")));
+    assert_eq!(service["endpoints"].as_array().map(Vec::len), Some(2));
+    assert!(service["last_success_age_ms"].is_u64(), "{shown}");
+    let dump = gateway.status_json("/v1/discovery/consul/dump");
+    assert_eq!(dump["config"]["token"], json!("(hidden)"));
+    assert_eq!(dump["services"]["web"][0]["host"], json!("127.0.0.1"));
+}
+
+#[test]
+fn a_node_that_starts_while_its_source_is_down_serves_what_it_knew() {
+    let a = Upstream::text("a");
+    let consul = Registry::consul();
+    consul.says("web", instances(&[a.address]));
+    let node = format!("discovery: {{consul: {{servers: ['{}']}}}}\n", consul.url());
+    let resources = asks("consul", "web", Value::Null).to_string();
+    let scratch = Scratch::new();
+    let routes = scratch.write("routes.yaml", resources);
+    let data = scratch.file("data").display().to_string();
+    let options = Options { node: &node, ..Options::default() };
+    {
+        let gateway = Gateway::launch(Scratch::new(), &options, &["--file", &routes, "--data-dir", &data]);
+        until_answers(&gateway, &["a"]);
+        let kept = scratch.file("data/discovery.json");
+        eventually("it is kept", 10, || {
+            std::fs::read_to_string(&kept).is_ok_and(|text| text.contains("web"))
+        });
+    }
+    consul.breaks(Some(500));
+    let gateway = Gateway::launch(Scratch::new(), &options, &["--file", &routes, "--data-dir", &data]);
+    until_answers(&gateway, &["a"]);
+    assert!(problem(&gateway).contains("500"), "{}", problem(&gateway));
+}
+
+#[test]
+fn consul_keys_are_endpoints() {
+    let (a, b) = (Upstream::text("a"), Upstream::text("b"));
+    let consul = Registry::consul();
+    // `3`, an object with a weight, one without, and what is no endpoint.
+    let key = |host: String, value: &str| json!({ "Key": format!("upstreams/web/{host}"), "Value": value });
+    let keys = |all: Vec<Value>| Some(Value::Array(all));
+    consul.says(
+        "upstreams/web/",
+        keys(vec![
+            key(a.address.to_string(), "Mw=="),
+            key(b.address.to_string(), "eyJ3ZWlnaHQiOiAxfQ=="),
+            key("readme".into(), "aGVsbG8="),
+            key("10.0.0.1:80".into(), "aGVsbG8="),
+        ]),
+    );
+    let node = format!("discovery: {{consul_kv: {{servers: ['{}']}}}}\n", consul.url());
+    let options = Options { node: &node, workers: 1, ..Options::default() };
+    // As APISIX has it, a whole address; the key or its last part will do.
+    let gateway = Gateway::with(
+        &asks("consul_kv", &format!("{}/v1/kv/upstreams/web/", consul.url()), Value::Null),
+        &options,
+    );
+    until_answers(&gateway, &["a", "b"]);
+    let (before_a, before_b) = (a.requests(), b.requests());
+    for _ in 0..40 {
+        gateway.get("/");
+    }
+    assert_eq!((a.requests() - before_a, b.requests() - before_b), (30, 10));
+    consul.says("upstreams/web/", keys(vec![key(b.address.to_string(), "")]));
+    until_answers(&gateway, &["b"]);
+    for name in ["upstreams/web", "web"] {
+        gateway.apply(&asks("consul_kv", name, Value::Null));
+        until_answers(&gateway, &["b"]);
+    }
+    assert!(consul.asked().iter().all(|head| head.starts_with("GET /v1/kv/upstreams/web/?recurse=true")));
+}
+
+#[test]
+fn nacos_is_asked_again_and_again_as_somebody_who_logged_in() {
+    let (a, b, c) = (Upstream::text("a"), Upstream::text("b"), Upstream::text("c"));
+    let nacos = Registry::nacos();
+    let instance = |of: &Upstream, weight: f64, healthy: bool, stage: &str| {
+        json!({ "ip": of.address.ip().to_string(), "port": of.address.port(), "weight": weight,
+            "healthy": healthy, "enabled": true, "metadata": { "stage": stage } })
+    };
+    nacos.says(
+        "web",
+        Some(json!([
+            instance(&a, 1.5, true, "live"),
+            instance(&b, 0.5, true, "live"),
+            instance(&c, 1.0, true, "test"),
+            instance(&c, 1.0, false, "live")
+        ])),
+    );
+    let node = format!(
+        "discovery: {{nacos: {{fetch_interval: 1, host: ['http://{}', 'http://nacos:secret@{}']}}}}\n",
+        closed_port(),
+        nacos.address()
+    );
+    let args = json!({ "namespace_id": "n", "group_name": "g", "metadata": { "stage": "live" } });
+    let options = Options { node: &node, workers: 1, ..Options::default() };
+    let gateway = Gateway::with(&asks("nacos", "web", args), &options);
+    until_answers(&gateway, &["a", "b"]);
+    let (before_a, before_b) = (a.requests(), b.requests());
+    for _ in 0..40 {
+        gateway.get("/");
+    }
+    assert_eq!((a.requests() - before_a, b.requests() - before_b), (30, 10));
+    assert_eq!(c.requests(), 0);
+    nacos.says("web", Some(json!([instance(&b, 1.0, true, "live")])));
+    until_answers(&gateway, &["b"]);
+    nacos.breaks(Some(500));
+    eventually("the failure is told", 10, || problem(&gateway).contains("server is DOWN now"));
+    until_answers(&gateway, &["b"]);
+    let asked = nacos.asked();
+    let query = "serviceName=web&healthyOnly=true&namespaceId=n&groupName=g&accessToken=let-me-in";
+    assert!(asked[1].starts_with(&format!("GET /nacos/v1/ns/instance/list?{query} ")), "{}", asked[1]);
+    assert!(!gateway.log().contains("secret"));
+    let dump = gateway.status_json("/v1/discovery/nacos/dump");
+    assert_eq!(dump["config"]["host"], json!("(hidden)"));
+}
+
+#[test]
+fn what_cannot_be_discovered_is_told_by_name() {
+    let gateway = start("", &asks("consul", "web", Value::Null));
+    let told = |expected: &str| {
+        eventually("it is told", 10, || {
+            problem(&gateway) == format!("upstreams/web service_name: {expected}")
+        });
+    };
+    told("consul: it is not set up: discovery.consul.servers of yumen.yaml names no server");
+    gateway.edit(&asks("eureka", "web", Value::Null));
+    told("eureka: there is no discovery of this type; there are dns, consul, consul_kv and nacos");
+    gateway.edit(&asks("dns", "localhost", json!({ "group_name": "g" })));
+    told("dns: discovery_args.group_name: there are none for this type");
+    gateway.edit(&asks("dns", "localhost:x", Value::Null));
+    told("dns: `x` is no port");
+    assert_eq!(gateway.get("/").status, 503);
+}

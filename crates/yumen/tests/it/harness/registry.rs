@@ -1,0 +1,145 @@
+//! Stand-ins for Consul and Nacos: they answer as their documentation says, blocking queries included.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::upstream::{Request, Upstream, respond};
+
+/// What a registry knows, and all it was asked.
+#[derive(Default)]
+struct Book {
+    index: u64,
+    /// Answers by service or key prefix.
+    answers: BTreeMap<String, Value>,
+    /// A status to answer instead.
+    broken: Option<u16>,
+    asked: Vec<String>,
+}
+
+/// A registry on loopback.
+pub(crate) struct Registry {
+    book: Arc<(Mutex<Book>, Condvar)>,
+    upstream: Upstream,
+}
+
+/// An instance as Consul tells it: an empty address leaves that of its machine.
+pub(crate) fn consul_instance(address: SocketAddr, weight: u32, meta: Value) -> Value {
+    json!({
+        "Node": { "Node": "machine", "Address": address.ip().to_string() },
+        "Service": {
+            "ID": address.to_string(),
+            "Service": "web",
+            "Address": "",
+            "Port": address.port(),
+            "Weights": { "Passing": weight, "Warning": 1 },
+            "Meta": meta,
+        },
+        "Checks": [{ "Status": "passing" }],
+    })
+}
+
+impl Registry {
+    /// Consul's `/v1/health/service/NAME` and `/v1/kv/PREFIX`: a query with the newest index is held back.
+    pub(crate) fn consul() -> Registry {
+        Registry::start(|book, request, stream| {
+            let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
+            let known: u64 = argument(query, "index").and_then(|index| index.parse().ok()).unwrap_or(0);
+            let wait: u64 = argument(query, "wait")
+                .and_then(|wait| wait.trim_end_matches('s').parse().ok())
+                .unwrap_or(60);
+            let (lock, changed) = &**book;
+            let still = |book: &mut Book| known > 0 && book.index <= known && book.broken.is_none();
+            let held = changed.wait_timeout_while(lock.lock().unwrap(), Duration::from_secs(wait), still);
+            let book = held.unwrap().0;
+            let fields = format!("X-Consul-Index: {}\r\n", book.index);
+            let name = path.rsplit_once("/v1/health/service/").or(path.rsplit_once("/v1/kv/"));
+            let answer = name.and_then(|(_, name)| book.answers.get(name));
+            match (book.broken, answer) {
+                (Some(status), _) => respond(stream, status, "", b"No cluster leader"),
+                (None, Some(answer)) => respond(stream, 200, &fields, answer.to_string().as_bytes()),
+                (None, None) if path.starts_with("/v1/kv/") => respond(stream, 404, &fields, b""),
+                (None, None) => respond(stream, 200, &fields, b"[]"),
+            }
+        })
+    }
+
+    /// Nacos's `ns/instance/list`, by service name, for whoever logged in as `nacos` with `secret`.
+    pub(crate) fn nacos() -> Registry {
+        Registry::start(|book, request, stream| {
+            let book = book.0.lock().unwrap();
+            if request.target.starts_with("/nacos/v1/auth/login") {
+                return match request.body == b"username=nacos&password=secret" {
+                    true => respond(stream, 200, "", br#"{"accessToken":"let-me-in","tokenTtl":18000}"#),
+                    false => respond(stream, 403, "", b"unknown user!"),
+                };
+            }
+            let query = request.target.split_once('?').map_or("", |(_, query)| query);
+            if argument(query, "accessToken") != Some("let-me-in") {
+                return respond(stream, 403, "", b"token invalid!");
+            }
+            let hosts = argument(query, "serviceName").and_then(|name| book.answers.get(name));
+            let answer = json!({ "hosts": hosts.cloned().unwrap_or_else(|| json!([])) }).to_string();
+            match book.broken {
+                Some(status) => respond(stream, status, "", b"server is DOWN now"),
+                None => respond(stream, 200, "", answer.as_bytes()),
+            }
+        })
+    }
+
+    fn start(
+        answer: impl Fn(&Arc<(Mutex<Book>, Condvar)>, &Request, &mut std::net::TcpStream) -> bool
+        + Send
+        + Sync
+        + 'static,
+    ) -> Registry {
+        let book = Arc::<(Mutex<Book>, Condvar)>::default();
+        book.0.lock().unwrap().index = 1;
+        let kept = book.clone();
+        let upstream = Upstream::start(move |request, stream| {
+            kept.0.lock().unwrap().asked.push(request.head.clone());
+            answer(&kept, request, stream)
+        });
+        Registry { book, upstream }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.upstream.address)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.upstream.address
+    }
+
+    /// From now on this is what it says of a service; none takes the service away.
+    pub(crate) fn says(&self, name: &str, answer: Option<Value>) {
+        self.change(|book| match answer {
+            Some(answer) => drop(book.answers.insert(name.to_owned(), answer)),
+            None => drop(book.answers.remove(name)),
+        });
+    }
+
+    /// From now on everything is answered so; `None` mends it.
+    pub(crate) fn breaks(&self, status: Option<u16>) {
+        self.change(|book| book.broken = status);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Book)) {
+        let mut book = self.book.0.lock().unwrap();
+        change(&mut book);
+        book.index += 1;
+        self.book.1.notify_all();
+    }
+
+    /// Heads of all requests so far.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.book.0.lock().unwrap().asked.clone()
+    }
+}
+
+fn argument<'q>(query: &'q str, name: &str) -> Option<&'q str> {
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
