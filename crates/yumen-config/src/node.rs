@@ -8,6 +8,7 @@ mod sections;
 mod tests;
 mod tls;
 mod traffic;
+mod upgrade;
 
 use std::net::SocketAddr;
 
@@ -26,6 +27,7 @@ pub use sections::{
     StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
+pub use upgrade::Upgrade;
 pub use traffic::{Dns, Http2, Http3, Limits, RealIp, Router, Timeouts, UpstreamKeepalive};
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
@@ -66,6 +68,8 @@ pub struct NodeConfig {
     pub dns: Dns,
     /// TLS towards clients.
     pub tls: Tls,
+    /// How a new binary takes over.
+    pub upgrade: Upgrade,
     /// Certificates fetched from an ACME server, and renewed.
     pub acme: Acme,
     /// What answers say in their `Server` field; empty passes the upstream's.
@@ -102,6 +106,7 @@ impl Default for NodeConfig {
             dns: Dns::default(),
             tls: Tls::default(),
             acme: Acme::default(),
+            upgrade: Upgrade::default(),
             server_header: "yumen".into(),
             trusted_addresses: Vec::new(),
             real_ip: RealIp::default(),

@@ -7,6 +7,7 @@ mod buffer;
 mod chains;
 mod connection;
 mod date;
+mod duty;
 mod flow;
 mod forward;
 mod forwarded;
@@ -41,8 +42,9 @@ pub mod settings;
 pub mod tls;
 
 pub use counters::{AllCounters, Counters};
+pub use duty::Duty;
 pub use http3::{Http3Listener, bind as bind_http3, listen as listen_http3};
-pub use l4::udp::{Datagrams, bind as bind_datagrams};
+pub use l4::udp::{Datagrams, bind as bind_datagrams, bind_more as bind_more_datagrams};
 pub use listener::Listener;
 pub use observe::RecentRequest;
 pub use settings::{ListenerSettings, Settings, StreamProtocol};

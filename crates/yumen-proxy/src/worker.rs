@@ -20,6 +20,7 @@ use crate::buffer::Buffers;
 use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
+use crate::duty::Duty;
 use crate::http2::Lanes;
 use crate::observe::Sampler;
 use crate::pool::Pool;
@@ -28,6 +29,9 @@ use crate::timers::Timers;
 
 /// How many heads a worker keeps for the next requests.
 const HEADS_KEPT: usize = 64;
+
+/// So long a draining worker looks closely whether it is done, in milliseconds.
+const DRAIN_BRISK_MS: u64 = 2000;
 
 /// Merged chains of one snapshot a worker remembers.
 const MERGED_MAX: usize = 65_536;
@@ -81,6 +85,8 @@ pub(crate) struct Worker {
     pub(crate) log: Option<RefCell<LogBuffer>>,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
+    /// While draining, idle connections stay as long as otherwise.
+    pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
@@ -106,8 +112,8 @@ pub struct WorkerParts {
     pub applied: Arc<AtomicU64>,
     /// Where access log lines go, if anywhere.
     pub log: Option<LogBuffer>,
-    /// Turns true when the worker shall drain and end.
-    pub drain: watch::Receiver<bool>,
+    /// What it is asked to do.
+    pub duty: watch::Receiver<Duty>,
     /// Where its random numbers start.
     pub seed: u64,
 }
@@ -128,6 +134,7 @@ impl Worker {
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
+            keeps_idle: Cell::new(false),
             sampler: Sampler::new(parts.seed.rotate_left(32)),
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: RefCell::default() })),
             publisher: parts.publisher,
@@ -217,6 +224,7 @@ impl Worker {
             self.counters.idle_upstream.set((pool.len() + self.lanes.idle()) as i64);
             drop(pool);
             self.sampler.tick();
+            self.counters.beats.add(1);
             self.flush_log();
             drop(self.pinned());
         }
@@ -230,12 +238,23 @@ impl Worker {
     }
 
     /// Stops taking new requests on open connections and waits for them to end.
-    pub(crate) async fn drain(&self) {
-        self.draining.set(true);
-        self.timers.wake_all();
-        let deadline = clock::exact().mono_ms() + self.settings.drain_timeout_ms;
-        while self.open.get() > 0 && clock::exact().mono_ms() < deadline {
-            self.timers.clone().sleep(5).await;
+    pub(crate) async fn drain(&self, duty: &watch::Receiver<Duty>) {
+        let (mut asked, mut asked_ms) = (None, 0);
+        while self.open.get() > 0 {
+            let now_ms = clock::exact().mono_ms();
+            let duty = *duty.borrow();
+            if asked.replace(duty) != Some(duty) {
+                asked_ms = now_ms;
+                self.draining.set(true);
+                self.keeps_idle.set(matches!(duty, Duty::HandOver { .. }));
+                self.timers.wake_all();
+            }
+            if duty.within_ms().is_some_and(|within_ms| now_ms >= asked_ms.saturating_add(within_ms)) {
+                break;
+            }
+            // What takes longer than a request may take hours.
+            let pause_ms = if now_ms < asked_ms + DRAIN_BRISK_MS { 5 } else { 100 };
+            self.timers.clone().sleep(pause_ms).await;
         }
         self.flush_log();
     }

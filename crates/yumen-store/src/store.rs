@@ -39,6 +39,9 @@ pub enum StoreError {
     /// Another process has it.
     #[error("{0}")]
     InUse(String),
+    /// Another process is taking it over; whoever asks again soon finds one of the two.
+    #[error("the store changes hands: {0}")]
+    Moving(&'static str),
     /// This kind of store does not do that.
     #[error("{0}")]
     Unsupported(&'static str),

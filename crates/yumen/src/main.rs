@@ -12,6 +12,7 @@ mod explain;
 mod guard;
 mod import;
 mod lint;
+mod listeners;
 mod node;
 mod offline;
 mod operators;
@@ -21,9 +22,12 @@ mod process;
 mod reference;
 mod remote;
 mod run;
+mod service;
+mod sockets;
 mod tls;
 mod top;
 mod trial;
+mod upgrade;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Top(args) => top::top(&args),
         Command::Import(Import::Kong(args)) => import::kong(&args),
+        Command::Upgrade(args) => upgrade::upgrade(args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

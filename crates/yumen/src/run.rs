@@ -1,6 +1,5 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
@@ -9,66 +8,114 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
 use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, StoreKind};
 use yumen_plugin::Carry;
 use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
 use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{
-    Counters, Datagrams, Http3Listener, Listener, ListenerSettings, Settings, StreamProtocol, WorkerParts,
-};
+use yumen_proxy::{Counters, Datagrams, Duty, Http3Listener, Listener, Settings, WorkerParts};
 use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
 use crate::doors::Doors;
 use crate::guard::Guarded;
-use crate::operators::{FleetView, House, Operators};
+use crate::listeners::Listeners;
+use crate::operators::{self, FleetView, House, Operators};
 use crate::origin::ConfigSource;
 use crate::process::Placement;
 use crate::tls::Tls;
 use crate::trial::Trial;
-use crate::{compiler, dns, node, process};
+use crate::upgrade::{self, Ask, Estate, Giver, Heir, Inheritance};
+use crate::{compiler, dns, node, process, service};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
 const FIRST_ADDRESSES_MS: u64 = 1500;
 
-/// Runs the gateway until a signal ends it.
+/// Runs the gateway until a signal ends it or another process has taken over.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    let heir = Heir::from_environment()?.map(Arc::new);
+    let ended = start(args, heir.as_ref()).map(Gateway::run);
+    if let (Err(error), Some(heir)) = (&ended, &heir) {
+        heir.refuses(error);
+    }
+    ended
+}
+
+/// A gateway that serves.
+struct Gateway {
+    node: NodeConfig,
+    runtime: Runtime,
+    fleet: Fleet,
+    operators: Operators,
+    /// Ends what reads the configuration when it is dropped.
+    _doors: Doors,
+    signals: Signals,
+    duty: watch::Sender<Duty>,
+    giver: Arc<Giver>,
+    handed_over: UnboundedReceiver<u32>,
+    /// What only one process of a node does.
+    exclusive: Vec<AbortHandle>,
+}
+
+fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     let node = node::load(args)?;
     start_logs(&node);
+    let mut before = match heir {
+        Some(heir) => heir.receive()?,
+        None => Inheritance { sockets: service::sockets()?, ticket_keys: Vec::new() },
+    };
     let open_files = process::raise_open_files();
     let base_nice = process::favour_configuration();
     let place = Placement { cpus: process::allowed_cpus(), base_nice };
     let workers = node::workers(&node, place.cpus.len());
-    let mut listeners = Listeners::bind(&node, workers)?;
-    let carry = Arc::new(Carry::default());
-    let publisher = Arc::new(Publisher::default());
-    let tls = Tls::new(&node)?;
-    let compiler = compiler::new(&listeners.actual(&node), workers, carry.clone(), tls.loader.clone());
-    let trial = Arc::new(Trial::new(&compiler));
-    let control = control::start(compiler, carry.clone(), publisher.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("yumen-async")
         .enable_all()
         .build()?;
+    let signals = runtime.block_on(async { Signals::listen() })?;
+    let mut listeners = Listeners::open(&node, workers, &mut before.sockets)?;
+    let doorway = operators::Doorway::open(&runtime, &node, &mut before.sockets)?;
+    before.sockets.end_taking()?;
+    let carry = Arc::new(Carry::default());
+    let publisher = Arc::new(Publisher::default());
+    let tls = Tls::new(&node, &before.ticket_keys)?;
+    let compiler = compiler::new(&listeners.actual(&node), workers, carry.clone(), tls.loader.clone());
+    let trial = Arc::new(Trial::new(&compiler));
+    let control = control::start(compiler, carry.clone(), publisher.clone())?;
     let acme = tls.open_acme(&node, &control)?;
+    if let Some(heir) = heir.filter(|_| node.store.kind == StoreKind::Embedded) {
+        heir.want_store()?;
+    }
     let doors = Doors::open(&node, &control, trial.clone())?;
     start_resolving(&runtime, &node, &control);
+    heir.iter().for_each(|heir| heir.does("the new process compiles the configuration"));
     wait_for_first_snapshot(&control);
-    let (drain, draining) = watch::channel(false);
+    let (duty, asked) = watch::channel(Duty::Serve);
     let acceptor = tls.acceptor(&node, &publisher)?;
-    let fleet = Fleet::start(&node, workers, &place, &publisher, &mut listeners, &acceptor, &draining)?;
+    if let Some(heir) = heir {
+        heir.ready(&control.shown.problems(), &carry)?;
+    }
+    let fleet = Fleet::start(&node, workers, &place, &publisher, &mut listeners, &acceptor, &asked)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let probes = supervisor.counters();
     runtime.spawn(supervisor.supervise(control.snapshots.clone()));
+    let estate = Estate {
+        sockets: before.sockets,
+        ticket_keys: tls.tickets.clone(),
+        carry: carry.clone(),
+        store: doors.fallback.clone(),
+        shown: control.shown.clone(),
+    };
     let house = House {
         control,
-        carry,
+        carry: carry.clone(),
         fleet: fleet.view(),
         probes,
         store: Arc::new(Guarded::new(doors.store.clone(), trial.clone())),
@@ -79,25 +126,137 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         staples: tls.staples.clone(),
     };
     tls.tend(&runtime, &node, &house.control);
-    if let Some(acme) = acme {
-        runtime.spawn(acme.tend());
-    }
-    let operators = Operators::serve(&runtime, &node, &house)?;
-    let mut signals = runtime.block_on(async { Signals::listen() })?;
+    let mut exclusive: Vec<AbortHandle> =
+        acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
+    let operators = Operators::serve(&runtime, &node, &house, doorway)?;
     announce(&listeners, &operators, open_files, workers, &node);
-    runtime.block_on(signals.next());
-    tracing::info!("draining");
-    // Workers hold receivers until they end.
-    let _ = drain.send(true);
-    runtime.spawn(async move {
-        signals.next().await;
-        tracing::warn!("second signal, ending at once");
-        std::process::exit(1);
-    });
-    fleet.join();
-    runtime.shutdown_timeout(Duration::from_millis(200));
-    tracing::info!("stopped");
-    Ok(())
+    let ready_within = Duration::from_secs(node.upgrade.ready_s.into());
+    let (tell, handed_over) = unbounded_channel();
+    let giver = Arc::new(Giver::new(estate, ready_within, base_nice, tell));
+    if let Some(heir) = heir {
+        heir.clone().serves(carry)?;
+    }
+    open_to_upgrades(&node, heir.is_some(), &giver);
+    exclusive.extend(tell_service(&runtime, &fleet));
+    Ok(Gateway {
+        node,
+        runtime,
+        fleet,
+        operators,
+        _doors: doors,
+        signals,
+        duty,
+        giver,
+        handed_over,
+        exclusive,
+    })
+}
+
+/// Upgrades can be asked for from now on, and the number of the process can be read.
+fn open_to_upgrades(node: &NodeConfig, takes_over: bool, giver: &Arc<Giver>) {
+    let place = upgrade::socket(node);
+    if place.parent().is_some_and(|directory| directory.is_dir())
+        && let Err(error) = upgrade::open_door(&place, takes_over, giver.clone())
+    {
+        tracing::warn!(%error, socket = %place.display(), "`yumen upgrade` cannot ask here, SIGUSR2 can");
+    }
+    if let Err(error) = process::write_pid_file(&node.upgrade.pid_file) {
+        tracing::error!(%error, file = node.upgrade.pid_file, "the number of the process cannot be written");
+    }
+}
+
+/// Tells the service manager that the gateway serves, and keeps telling its watchdog.
+fn tell_service(runtime: &Runtime, fleet: &Fleet) -> Option<AbortHandle> {
+    service::notify(&format!("READY=1\nMAINPID={}\nSTATUS=serving", std::process::id()));
+    let pause = service::watchdog_pause()?;
+    Some(runtime.spawn(service::please_watchdog(pause, fleet.counters.clone())).abort_handle())
+}
+
+/// What the running process hears of.
+enum Event {
+    End,
+    Upgrade,
+    /// This process serves now.
+    HandedOver(u32),
+}
+
+impl Gateway {
+    /// Runs until a signal ends it or another process has taken over, and what was begun is finished.
+    fn run(mut self) {
+        let heir = loop {
+            match self.runtime.block_on(self.signals.next(&mut self.handed_over)) {
+                Event::End => break None,
+                Event::HandedOver(pid) => break Some(pid),
+                Event::Upgrade => start_upgrade(&self.giver),
+            }
+        };
+        let end = Duty::End { within_ms: self.node.timeouts.drain_ms };
+        let duty = match heir {
+            None => {
+                tracing::info!("draining");
+                service::notify("STOPPING=1");
+                self.giver.release();
+                end
+            }
+            Some(pid) => {
+                tracing::info!(pid, "draining, another process serves");
+                self.exclusive.iter().for_each(AbortHandle::abort);
+                self.operators.stop();
+                Duty::HandOver { within_ms: u64::from(self.node.upgrade.upgrade_drain_s) * 1000 }
+            }
+        };
+        // Workers hold receivers until they end.
+        let _ = self.duty.send(duty);
+        self.runtime.spawn(hurry(self.signals, self.handed_over, self.duty, heir.map(|_| end)));
+        self.fleet.join();
+        self.giver.finish();
+        match heir {
+            Some(_) => self.runtime.block_on(self.operators.join()),
+            None => process::remove_pid_file(&self.node.upgrade.pid_file),
+        }
+        self.runtime.shutdown_timeout(Duration::from_millis(200));
+        tracing::info!("stopped");
+    }
+}
+
+/// Upgrades by signal are heard of in the log.
+fn start_upgrade(giver: &Arc<Giver>) {
+    let giver = giver.clone();
+    let run = move || {
+        let mut tell = |step: &str| tracing::info!(step, "upgrade");
+        if let Err(reason) = giver.hand_over(&Ask::default(), &mut tell) {
+            tracing::error!(reason, "not upgraded");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("yumen-upgrade".into()).spawn(run) {
+        tracing::error!(%error, "not upgraded");
+    }
+}
+
+/// While the process drains: a signal makes it `end` sooner where it may take long, and the next one at once.
+async fn hurry(
+    mut signals: Signals,
+    mut handed_over: UnboundedReceiver<u32>,
+    duty: watch::Sender<Duty>,
+    mut end: Option<Duty>,
+) {
+    handed_over.close();
+    loop {
+        match (signals.next(&mut handed_over).await, end.take()) {
+            (Event::End, None) => {
+                tracing::warn!("second signal, ending at once");
+                std::process::exit(1);
+            }
+            (Event::End, Some(end)) => {
+                tracing::info!("draining sooner");
+                let _ = duty.send(end);
+            }
+            (_, sooner) => {
+                tracing::error!("not upgraded: this process is ending");
+                end = sooner;
+            }
+        }
+    }
 }
 
 fn start_logs(node: &NodeConfig) {
@@ -127,65 +286,6 @@ fn start_logs(node: &NodeConfig) {
         LogsFormat::Text => builder.try_init(),
         LogsFormat::Json => builder.json().try_init(),
     };
-}
-
-/// Bound sockets, one per worker and listener.
-struct Listeners {
-    settings: Vec<ListenerSettings>,
-    /// By listener, then by worker.
-    sockets: Vec<Vec<std::net::TcpListener>>,
-    /// Addresses and sockets for datagrams, the sockets by worker.
-    datagrams: Vec<(SocketAddr, Vec<std::net::UdpSocket>)>,
-    /// Sockets for HTTP/3, by listener that has it, then by worker; taken once.
-    http3: Vec<Vec<std::net::UdpSocket>>,
-}
-
-impl Listeners {
-    fn bind(node: &NodeConfig, workers: usize) -> anyhow::Result<Listeners> {
-        let (udp, streams): (Vec<_>, Vec<_>) = node::stream_listeners(node)?
-            .into_iter()
-            .partition(|listener| listener.streams == Some(StreamProtocol::Udp));
-        let mut settings = node::listeners(node)?;
-        settings.extend(streams);
-        let mut sockets = Vec::new();
-        let mut datagrams = Vec::new();
-        for listener in &udp {
-            let bound = yumen_proxy::bind_datagrams(listener, workers)
-                .with_context(|| format!("cannot listen on {} for datagrams", listener.address))?;
-            let address = bound.first().map_or(Ok(listener.address), std::net::UdpSocket::local_addr)?;
-            datagrams.push((address, bound));
-        }
-        let mut http3 = Vec::new();
-        for listener in &mut settings {
-            let bound = yumen_proxy::listener::bind(listener, workers)
-                .with_context(|| format!("cannot listen on {}", listener.address))?;
-            if let Some(first) = bound.first() {
-                listener.address = first.local_addr()?;
-            }
-            sockets.push(bound);
-            if listener.http3 {
-                let bound = yumen_proxy::bind_http3(listener, workers)
-                    .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
-                http3.push(bound);
-            }
-        }
-        Ok(Listeners { settings, sockets, datagrams, http3 })
-    }
-
-    /// Closes the handles kept here.
-    fn release(&mut self) {
-        self.sockets.clear();
-        self.datagrams.iter_mut().for_each(|(_, sockets)| sockets.clear());
-    }
-
-    /// The configuration with the ports that were really bound.
-    fn actual(&self, node: &NodeConfig) -> NodeConfig {
-        let mut node = node.clone();
-        for (listen, settings) in node.listen.iter_mut().zip(&self.settings) {
-            listen.address = settings.address.to_string();
-        }
-        node
-    }
 }
 
 fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) {
@@ -231,7 +331,7 @@ impl Fleet {
         publisher: &Arc<Publisher>,
         listeners: &mut Listeners,
         acceptor: &Acceptor,
-        draining: &watch::Receiver<bool>,
+        duty: &watch::Receiver<Duty>,
     ) -> anyhow::Result<Fleet> {
         let settings = Arc::new(node::settings(node)?);
         let (log_queue, log_writer) = start_access_log(node)?;
@@ -246,7 +346,7 @@ impl Fleet {
                 counters: counters.clone(),
                 applied: applied.clone(),
                 log: log_queue.as_ref().map(|queue| LogBuffer::new(log_format(node), queue.clone())),
-                drain: draining.clone(),
+                duty: duty.clone(),
                 seed: seed()?,
             };
             let sockets = Sockets {
@@ -266,51 +366,6 @@ impl Fleet {
             // A worker that panicked has said so.
             let _ = thread.join();
         }
-    }
-}
-
-impl Listeners {
-    /// What serves HTTP/3, by worker.
-    fn take_http3(
-        &mut self,
-        workers: usize,
-        acceptor: &Acceptor,
-        settings: &Settings,
-    ) -> anyhow::Result<Vec<Vec<Http3Listener>>> {
-        let mut by_worker: Vec<Vec<Http3Listener>> = (0..workers).map(|_| Vec::new()).collect();
-        for sockets in self.http3.drain(..) {
-            let listeners = yumen_proxy::listen_http3(sockets, acceptor, settings)
-                .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
-            by_worker.iter_mut().zip(listeners).for_each(|(own, listener)| own.push(listener));
-        }
-        Ok(by_worker)
-    }
-
-    fn of_worker(
-        &self,
-        worker: usize,
-        node: &NodeConfig,
-        acceptor: &Acceptor,
-    ) -> anyhow::Result<Vec<Listener>> {
-        let all = self.settings.iter().zip(&self.sockets);
-        all.map(|(settings, sockets)| {
-            let socket = sockets[worker].try_clone()?;
-            let tls = settings.tls.then(|| match settings.streams {
-                Some(_) => acceptor.for_streams(),
-                None if settings.http3 => {
-                    let line = node::alt_svc_line(&node.http3, settings.address.port());
-                    line.map_or_else(|| acceptor.clone(), |line| acceptor.telling(line))
-                }
-                None => acceptor.clone(),
-            });
-            Ok(Listener { socket, tls, proxy_from: settings.proxy_from.clone(), streams: settings.streams })
-        })
-        .collect()
-    }
-
-    fn datagrams_of_worker(&self, worker: usize) -> anyhow::Result<Vec<Datagrams>> {
-        let sockets = self.datagrams.iter().map(|(_, sockets)| sockets[worker].try_clone());
-        Ok(sockets.map(|socket| Ok(Datagrams { socket: socket? })).collect::<std::io::Result<_>>()?)
     }
 }
 
@@ -429,23 +484,29 @@ fn announce(
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
 }
 
-/// The signals that end the process, heard from before it says it is ready.
+/// The signals the process hears, from before it says it is ready.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
     fn listen() -> std::io::Result<Signals> {
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Signals { terminate, interrupt })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+        })
     }
 
-    /// Returns when another one has come; one that came before is not lost.
-    async fn next(&mut self) {
+    /// Returns when another one has come, or another process serves; one that came before is not lost.
+    async fn next(&mut self, handed_over: &mut UnboundedReceiver<u32>) -> Event {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Event::End,
+            _ = self.interrupt.recv() => Event::End,
+            _ = self.upgrade.recv() => Event::Upgrade,
+            Some(pid) = handed_over.recv() => Event::HandedOver(pid),
         }
     }
 }

@@ -41,13 +41,16 @@ pub(crate) struct Tls {
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) staples: Arc<Staples>,
     wanted: UnboundedReceiver<Weak<Pair>>,
-    tickets: Option<Arc<TicketKeys>>,
+    pub(crate) tickets: Option<Arc<TicketKeys>>,
     challenges: Arc<Challenges>,
 }
 
 impl Tls {
-    /// As the node's configuration wants it; nothing runs yet.
-    pub(crate) fn new(node: &NodeConfig) -> anyhow::Result<Tls> {
+    /// As the node's configuration wants it, with the ticket keys of the process before; nothing runs yet.
+    pub(crate) fn new(
+        node: &NodeConfig,
+        ticket_keys: &[[u8; TICKET_KEY_BYTES]],
+    ) -> anyhow::Result<Tls> {
         let (tell, wanted) = unbounded_channel();
         let loader = match node.tls.ocsp_stapling {
             true => Loader::telling(tell),
@@ -58,7 +61,10 @@ impl Tls {
             Arc::new(keys)
         });
         if let Some(keys) = &tickets {
-            keys.rotate(&new_ticket_key()?);
+            ticket_keys.iter().for_each(|key| keys.rotate(key));
+            if ticket_keys.is_empty() {
+                keys.rotate(&new_ticket_key()?);
+            }
         }
         Ok(Tls {
             loader: Arc::new(loader),

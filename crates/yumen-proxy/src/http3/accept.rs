@@ -24,6 +24,7 @@ use super::endpoint::{EXCESSIVE_LOAD, Http3Listener};
 use super::outgoing::{Outgoing, send_all};
 use crate::clock;
 use crate::connection::{Connection, Peer};
+use crate::duty::Duty;
 use crate::fault::Kind;
 use crate::http2::{heads, set_deadline, take_early};
 use crate::serve;
@@ -44,8 +45,8 @@ const LOOK_MS: u64 = 50;
 const GOODBYE_MS: u64 = 20;
 
 /// Serves a listener until the worker drains; its connections go on to their ends.
-pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut drain: watch::Receiver<bool>) {
-    let opened = listener.open(worker.id).and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
+pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut duty: watch::Receiver<Duty>) {
+    let opened = listener.open().and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
     let (local, endpoint) = match opened {
         Ok(opened) => opened,
         Err(error) => return tracing::error!(%error, "socket for HTTP/3 could not be registered"),
@@ -54,7 +55,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut drain
     loop {
         let incoming = tokio::select! {
             incoming = endpoint.accept() => incoming,
-            _ = drain.wait_for(|drain| *drain) => None,
+            _ = duty.wait_for(|duty| duty.is_over()) => None,
         };
         let Some(incoming) = incoming else { break };
         if shaking.get() >= UNPROVEN_MAX && incoming.may_retry() && !incoming.remote_address_validated() {

@@ -24,6 +24,8 @@ const SIDE_STREAMS_MAX: u32 = 16;
 /// A bound socket for HTTP/3 of one worker.
 pub struct Http3Listener {
     socket: UdpSocket,
+    /// Its number among the listener's endpoints.
+    number: usize,
     server: ServerConfig,
     reset_key: Arc<hmac::Key>,
     steering: Steering,
@@ -51,8 +53,9 @@ pub fn listen(
     server.transport_config(Arc::new(transport(settings)));
     let (steering, reset_key) = (Steering::new(sockets.len()), Arc::new(reset_key));
     let mails = mail(sockets.len());
-    let each = sockets.into_iter().zip(mails).map(|(socket, mail)| Http3Listener {
+    let each = sockets.into_iter().zip(mails).enumerate().map(|(number, (socket, mail))| Http3Listener {
         socket,
+        number,
         server: server.clone(),
         reset_key: reset_key.clone(),
         steering: steering.clone(),
@@ -78,14 +81,14 @@ fn transport(settings: &Settings) -> TransportConfig {
 }
 
 impl Http3Listener {
-    /// The endpoint, on the worker's thread.
-    pub(super) fn open(self, worker: usize) -> io::Result<Endpoint> {
+    /// The endpoint, on the thread of its worker.
+    pub(super) fn open(self) -> io::Result<Endpoint> {
         let mut config = EndpointConfig::new(self.reset_key);
         let steering = self.steering.clone();
-        config.cid_generator(move || Box::new(steering.ids(worker)));
+        config.cid_generator(move || Box::new(steering.ids(self.number)));
         let runtime: Arc<dyn quinn::Runtime> = Arc::new(Thread::start());
         let socket = runtime.wrap_udp_socket(self.socket)?;
-        let socket = SteeredSocket::new(socket, self.steering, worker, self.mail);
+        let socket = SteeredSocket::new(socket, self.steering, self.number, self.mail);
         Endpoint::new_with_abstract_socket(config, Some(self.server), Arc::new(socket), runtime)
     }
 }

@@ -17,6 +17,7 @@ use super::endpoint::{Endpoint, Manners};
 use super::ledger::Ledger;
 use super::net::{End, Net, Weather};
 use super::scheduler::{Random, Scheduler};
+use crate::duty::Duty;
 use crate::settings::Settings;
 use crate::stream::Tcp;
 use crate::worker::{Worker, WorkerParts};
@@ -36,7 +37,7 @@ pub(crate) struct World {
     jumps: usize,
     /// Step at which the worker begins to drain.
     drains_at: Option<usize>,
-    _drain: watch::Sender<bool>,
+    _duty: watch::Sender<Duty>,
 }
 
 impl World {
@@ -50,7 +51,7 @@ impl World {
         let snapshot = snapshot(random, calm);
         let publisher = Arc::new(Publisher::default());
         publisher.publish(snapshot.clone());
-        let (drain, draining) = watch::channel(false);
+        let (duty, asked) = watch::channel(Duty::Serve);
         let worker = Worker::new(WorkerParts {
             id: 0,
             settings: Arc::new(settings(random, calm)),
@@ -58,12 +59,12 @@ impl World {
             counters: Arc::new(Counters::default()),
             applied: Arc::default(),
             log: None,
-            drain: draining,
+            duty: asked,
             seed: random.next(),
         });
         let jumps = if calm { 0 } else { random.one(&[0, 0, 5, 50]) };
         let drains_at = (!calm && random.percent(15)).then(|| random.size(20_000));
-        let world = World { scheduler, net, ledger, worker, snapshot, jumps, drains_at, _drain: drain };
+        let world = World { scheduler, net, ledger, worker, snapshot, jumps, drains_at, _duty: duty };
         world.scheduler.note(|| format!("calm: {calm}, {:?}", world.net.weather));
         world.populate(calm);
         world

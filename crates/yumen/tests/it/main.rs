@@ -39,4 +39,5 @@ mod soak;
 mod staples;
 mod streams;
 mod tls;
+mod upgrade;
 mod upstream_tls;
