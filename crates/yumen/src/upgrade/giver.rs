@@ -31,6 +31,7 @@ use crate::process;
 use crate::service;
 use crate::sockets::Sockets;
 
+const ENDED_EARLY: &str = "the new process ended before it served";
 /// Between two tellings of what connections of the old process count.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
 /// For a process that could serve to begin with it.
@@ -158,7 +159,14 @@ impl Giver {
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), String> {
         let until = Instant::now() + self.ready_within;
-        self.offer(channel).map_err(|error| format!("the sockets could not be handed over: {error}"))?;
+        if let Err(error) = self.offer(channel) {
+            // It may have said why before it went.
+            return Err(match channel.receive(Some(Instant::now() + Duration::from_secs(1))) {
+                Ok(FromHeir::Refuses(reason)) => reason,
+                _ if is_gone(&error) => ENDED_EARLY.to_owned(),
+                _ => format!("the sockets could not be handed over: {error}"),
+            });
+        }
         loop {
             match self.hear(channel, until)? {
                 FromHeir::Refuses(reason) => return Err(reason),
@@ -198,8 +206,8 @@ impl Giver {
                     let seconds = self.ready_within.as_secs();
                     return Err(format!("the new process was not ready within {seconds} s (upgrade.ready_s)"));
                 }
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err("the new process ended before it served".to_owned());
+                Err(error) if is_gone(&error) => {
+                    return Err(ENDED_EARLY.to_owned());
                 }
                 Err(error) => return Err(format!("the new process cannot be understood: {error}")),
             }
@@ -276,6 +284,11 @@ impl Giver {
         let counting = self.counting.lock().unwrap_or_else(PoisonError::into_inner).take();
         counting.map(JoinHandle::join);
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Starts the process with one end of a connection as its standard input.

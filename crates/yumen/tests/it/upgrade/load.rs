@@ -1,8 +1,9 @@
 //! Upgrades under load: whoever asks is answered, and what lasts is not cut.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -40,11 +41,17 @@ struct Seen {
     answers: AtomicUsize,
     failures: AtomicUsize,
     is_over: AtomicBool,
+    /// What failed how.
+    told: Mutex<BTreeSet<String>>,
 }
 
 impl Seen {
     fn note(&self, answered: bool) {
         if answered { &self.answers } else { &self.failures }.fetch_add(1, Relaxed);
+    }
+
+    fn tell(&self, failure: String) {
+        self.told.lock().unwrap().insert(failure);
     }
 
     fn goes_on(&self) -> bool {
@@ -65,6 +72,9 @@ fn keep_asking<S: Read + Write>(connect: impl Fn() -> S, seen: &Seen) {
         while seen.goes_on() {
             let asked = stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
             let answer = asked.and_then(|()| answer(&mut stream));
+            if let Err(error) = &answer {
+                seen.tell(format!("{error:?}"));
+            }
             seen.note(answer.is_ok());
             if !matches!(answer, Ok(false)) {
                 break;
@@ -115,7 +125,7 @@ fn keep_asking_http2(address: SocketAddr, seen: &Seen) {
         while seen.goes_on() {
             let client = Http2Client::connect(address).await;
             while seen.goes_on() {
-                let asked = (0..8).map(|_| ask_http2(client.sender.clone()));
+                let asked = (0..8).map(|_| ask_http2(client.sender.clone(), seen));
                 let mut is_over = false;
                 for answered in futures(asked).await {
                     match answered {
@@ -132,13 +142,16 @@ fn keep_asking_http2(address: SocketAddr, seen: &Seen) {
 }
 
 /// Whether it was answered; nothing where the connection takes no more requests.
-async fn ask_http2(sender: h2::client::SendRequest<bytes::Bytes>) -> Option<bool> {
+async fn ask_http2(sender: h2::client::SendRequest<bytes::Bytes>, seen: &Seen) -> Option<bool> {
     let mut sender = sender.ready().await.ok()?;
     let (answer, _) = sender.send_request(http2::request("GET", "/"), true).ok()?;
     let answer = match answer.await {
         Ok(answer) => http2::read(answer).await,
         Err(error) => Err(error),
     };
+    if let Err(error) = &answer {
+        seen.tell(format!("HTTP/2: {error:?}"));
+    }
     Some(answer.is_ok_and(|answer| answer.status == 200 && answer.body == b"done"))
 }
 
@@ -216,7 +229,8 @@ fn no_request_fails_and_no_websocket_is_cut() {
         seen.is_over.store(true, Relaxed);
         upgrades.unwrap();
     });
-    assert_eq!(seen.failures.load(Relaxed), 0, "of {}", seen.answers.load(Relaxed));
+    let (answers, told) = (seen.answers.load(Relaxed), seen.told.lock().unwrap());
+    assert_eq!(seen.failures.load(Relaxed), 0, "of {answers}: {told:?}");
     assert!(super::runs(first), "WebSockets live on in the process they began in");
     talk(&mut early, "at last");
     drop(early);
