@@ -21,6 +21,7 @@ test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
 test  sslscan     sslscan
+test  systemd-analyze systemd
 fuzz  c++         g++
 bench python3     python3
 bench openssl     openssl

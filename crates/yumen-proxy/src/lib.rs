@@ -43,7 +43,7 @@ pub mod tls;
 
 pub use counters::{AllCounters, Counters};
 pub use duty::Duty;
-pub use http3::{Http3Listener, bind as bind_http3, listen as listen_http3};
+pub use http3::{Http3Identity, Http3Leave, Http3Listener, Pipe, bind as bind_http3, listen as listen_http3};
 pub use l4::udp::{Datagrams, bind as bind_datagrams, bind_more as bind_more_datagrams};
 pub use listener::Listener;
 pub use observe::RecentRequest;

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use anyhow::Context;
 use yumen_config::NodeConfig;
 use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{Datagrams, Http3Listener, Listener, ListenerSettings, Settings, StreamProtocol};
+use yumen_proxy::{Datagrams, Http3Identity, Http3Leave, Http3Listener, Listener, Pipe, ListenerSettings, Settings, StreamProtocol};
 
 use crate::node;
 use crate::sockets::{Door, Sockets};
@@ -19,8 +19,26 @@ pub(crate) struct Listeners {
     sockets: Vec<Vec<Vec<TcpListener>>>,
     /// Addresses and sockets for datagrams, the sockets by worker.
     pub(crate) datagrams: Vec<(SocketAddr, Vec<Vec<UdpSocket>>)>,
-    /// Sockets for HTTP/3, by listener that has it, then by worker; taken once.
-    http3: Vec<Vec<UdpSocket>>,
+    /// Sockets for HTTP/3, by listener that has it; taken once.
+    http3: Vec<Http3Sockets>,
+}
+
+struct Http3Sockets {
+    /// As the configuration has it.
+    asked: SocketAddr,
+    sockets: Vec<UdpSocket>,
+    /// Leads to the processes before.
+    before: Vec<Pipe>,
+}
+
+/// What a listener's HTTP/3 needs for another process to take over.
+pub(crate) struct Http3Legacy {
+    /// As the configuration has it.
+    pub(crate) asked: SocketAddr,
+    /// Makes it leave its sockets.
+    pub(crate) leave: Http3Leave,
+    /// Leads to the processes before, which may outlive this one.
+    pub(crate) before: Vec<Pipe>,
 }
 
 impl Listeners {
@@ -55,7 +73,8 @@ impl Listeners {
                 let asked = ListenerSettings { address: asked, ..listener.clone() };
                 let opened = open_http3(&asked, listener, workers, outside)
                     .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
-                http3.push(opened);
+                let before = outside.take_pipes(asked.address);
+                http3.push(Http3Sockets { asked: asked.address, sockets: opened, before });
             }
         }
         Ok(Listeners { settings, sockets, datagrams, http3 })
@@ -82,14 +101,20 @@ impl Listeners {
         workers: usize,
         acceptor: &Acceptor,
         settings: &Settings,
-    ) -> anyhow::Result<Vec<Vec<Http3Listener>>> {
+        identity: &Http3Identity,
+    ) -> anyhow::Result<(Vec<Vec<Http3Listener>>, Vec<Http3Legacy>)> {
         let mut by_worker: Vec<Vec<Http3Listener>> = (0..workers).map(|_| Vec::new()).collect();
-        for sockets in self.http3.drain(..) {
-            let listeners = yumen_proxy::listen_http3(sockets, acceptor, settings)
-                .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
+        let mut legacies = Vec::new();
+        for Http3Sockets { asked, sockets, before } in self.http3.drain(..) {
+            let clone = |pipe: &Pipe| Ok(Pipe { generation: pipe.generation, end: pipe.end.try_clone()? });
+            let kept: std::io::Result<_> = before.iter().map(clone).collect();
+            let (listeners, leave) =
+                yumen_proxy::listen_http3(sockets, acceptor, settings, identity, before)
+                    .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
+            legacies.push(Http3Legacy { asked, leave, before: kept? });
             by_worker.iter_mut().zip(deal(listeners, workers)).for_each(|(own, dealt)| own.extend(dealt));
         }
-        Ok(by_worker)
+        Ok((by_worker, legacies))
     }
 
     pub(crate) fn of_worker(

@@ -16,7 +16,7 @@ use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, Sto
 use yumen_plugin::Carry;
 use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
 use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{Counters, Datagrams, Duty, Http3Listener, Listener, Settings, WorkerParts};
+use yumen_proxy::{Counters, Datagrams, Duty, Http3Identity, Http3Listener, Listener, Settings, WorkerParts};
 use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
@@ -66,7 +66,7 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     start_logs(&node);
     let mut before = match heir {
         Some(heir) => heir.receive()?,
-        None => Inheritance { sockets: service::sockets()?, ticket_keys: Vec::new() },
+        None => Inheritance { sockets: service::sockets()?, ticket_keys: Vec::new(), http3_identity: None },
     };
     let open_files = process::raise_open_files();
     let base_nice = process::favour_configuration();
@@ -100,7 +100,12 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     if let Some(heir) = heir {
         heir.ready(&control.shown.problems(), &carry)?;
     }
-    let fleet = Fleet::start(&node, workers, &place, &publisher, &mut listeners, &acceptor, &asked)?;
+    let settings = Arc::new(node::settings(&node)?);
+    let http3_identity = before.http3_identity.map_or_else(Http3Identity::new, Ok);
+    let http3_identity = http3_identity.map_err(|error| anyhow::anyhow!("HTTP/3: {error}"))?;
+    let (http3, http3_legacies) = listeners.take_http3(workers, &acceptor, &settings, &http3_identity)?;
+    let sockets = Sockets::of_workers(&listeners, http3, &node, &acceptor)?;
+    let fleet = Fleet::start(&node, &place, &publisher, settings, sockets, &asked)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
@@ -109,6 +114,8 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     let estate = Estate {
         sockets: before.sockets,
         ticket_keys: tls.tickets.clone(),
+        http3_identity,
+        http3: http3_legacies,
         carry: carry.clone(),
         store: doors.fallback.clone(),
         shown: control.shown.clone(),
@@ -129,7 +136,6 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
     let operators = Operators::serve(&runtime, &node, &house, doorway)?;
-    announce(&listeners, &operators, open_files, workers, &node);
     let ready_within = Duration::from_secs(node.upgrade.ready_s.into());
     let (tell, handed_over) = unbounded_channel();
     let giver = Arc::new(Giver::new(estate, ready_within, base_nice, tell));
@@ -138,6 +144,7 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     }
     open_to_upgrades(&node, heir.is_some(), &giver);
     exclusive.extend(tell_service(&runtime, &fleet));
+    announce(&listeners, &operators, open_files, workers, &node);
     Ok(Gateway {
         node,
         runtime,
@@ -326,18 +333,15 @@ impl Fleet {
 
     fn start(
         node: &NodeConfig,
-        workers: usize,
         place: &Placement,
         publisher: &Arc<Publisher>,
-        listeners: &mut Listeners,
-        acceptor: &Acceptor,
+        settings: Arc<Settings>,
+        sockets: Vec<Sockets>,
         duty: &watch::Receiver<Duty>,
     ) -> anyhow::Result<Fleet> {
-        let settings = Arc::new(node::settings(node)?);
         let (log_queue, log_writer) = start_access_log(node)?;
         let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
-        let http3 = listeners.take_http3(workers, acceptor, &settings)?;
-        for (id, http3) in http3.into_iter().enumerate() {
+        for (id, sockets) in sockets.into_iter().enumerate() {
             let (counters, applied) = (Arc::<Counters>::default(), Arc::<AtomicU64>::default());
             let parts = WorkerParts {
                 id,
@@ -348,11 +352,6 @@ impl Fleet {
                 log: log_queue.as_ref().map(|queue| LogBuffer::new(log_format(node), queue.clone())),
                 duty: duty.clone(),
                 seed: seed()?,
-            };
-            let sockets = Sockets {
-                listeners: listeners.of_worker(id, node, acceptor)?,
-                datagrams: listeners.datagrams_of_worker(id)?,
-                http3,
             };
             fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
             fleet.counters.push(counters);
@@ -374,6 +373,24 @@ struct Sockets {
     listeners: Vec<Listener>,
     datagrams: Vec<Datagrams>,
     http3: Vec<Http3Listener>,
+}
+
+impl Sockets {
+    fn of_workers(
+        listeners: &Listeners,
+        http3: Vec<Vec<Http3Listener>>,
+        node: &NodeConfig,
+        acceptor: &Acceptor,
+    ) -> anyhow::Result<Vec<Sockets>> {
+        let of_worker = |(id, http3)| {
+            Ok(Sockets {
+                listeners: listeners.of_worker(id, node, acceptor)?,
+                datagrams: listeners.datagrams_of_worker(id)?,
+                http3,
+            })
+        };
+        http3.into_iter().enumerate().map(of_worker).collect()
+    }
 }
 
 fn start_worker(

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use socket2::{Socket, Type};
+use yumen_proxy::Pipe;
 
 /// What a socket is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub(crate) enum Door {
     Datagrams,
     /// HTTP/3.
     Http3,
+    /// Leads to a process before, for its connections of HTTP/3.
+    Http3Before,
     /// The admin listener.
     Admin,
     /// The status listener.
@@ -33,6 +36,7 @@ impl Door {
     fn kind(self) -> Type {
         match self {
             Door::Datagrams | Door::Http3 => Type::DGRAM,
+            Door::Http3Before => Type::SEQPACKET,
             Door::Http | Door::Stream | Door::Admin | Door::Status => Type::STREAM,
         }
     }
@@ -46,6 +50,9 @@ pub(crate) struct Label {
     pub(crate) asked: SocketAddr,
     /// Sockets of one listener have the same number.
     pub(crate) listener: u32,
+    /// Of the process it leads to.
+    #[serde(default)]
+    pub(crate) generation: u8,
 }
 
 /// A socket from outside.
@@ -85,6 +92,16 @@ impl Sockets {
         taken.map(|passed| passed.socket).collect()
     }
 
+    /// What leads to the processes before, for a listener.
+    pub(crate) fn take_pipes(&mut self, asked: SocketAddr) -> Vec<Pipe> {
+        let fits = |label: &Label| label.door == Door::Http3Before && label.asked == asked;
+        let taken = self.passed.extract_if(.., |passed| passed.label.as_ref().is_some_and(fits));
+        let pipe = |passed: Passed| {
+            Some(Pipe { generation: passed.label?.generation, end: passed.socket.into() })
+        };
+        taken.filter_map(pipe).collect()
+    }
+
     /// Fails where a socket of the service manager's is left over: its clients would wait for ever. Those of the
     /// process before are closed when that process ends.
     pub(crate) fn end_taking(&mut self) -> anyhow::Result<()> {
@@ -108,7 +125,7 @@ impl Sockets {
         let listener = kept.last().map_or(0, |(label, _)| label.listener + 1);
         for socket in sockets {
             let handle = socket.handle().context("a listening socket cannot be kept")?;
-            kept.push((Label { door, asked, listener }, handle));
+            kept.push((Label { door, asked, listener, generation: 0 }, handle));
         }
         Ok(())
     }

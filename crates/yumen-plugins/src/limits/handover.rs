@@ -66,3 +66,6 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
     };
     hex.as_bytes().chunks(2).map(pair).collect()
 }
+
+#[cfg(test)]
+mod tests;

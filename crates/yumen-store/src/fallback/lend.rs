@@ -180,3 +180,6 @@ fn close(opened: Opened) -> Result<State, Opened> {
     }
     Ok(opened.store.state())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ fn bound() -> Socket {
 }
 
 fn labelled(door: Door, listener: u32) -> Passed {
-    let label = Label { door, asked: ANY.parse().unwrap(), listener };
+    let label = Label { door, asked: ANY.parse().unwrap(), listener, generation: 0 };
     Passed { label: Some(label), name: String::new(), socket: bound() }
 }
 
@@ -59,7 +59,7 @@ fn a_socket_nobody_listens_on_is_told_with_its_name() {
 fn a_listener_that_became_another_kind_keeps_its_socket() {
     let mut passed = labelled(Door::Http, 0);
     let address = passed.address().unwrap();
-    passed.label = Some(Label { door: Door::Http, asked: address, listener: 0 });
+    passed.label = Some(Label { door: Door::Http, asked: address, listener: 0, generation: 0 });
     let mut sockets = Sockets::from_outside(vec![passed]);
     assert_eq!(ports(&sockets.take(Door::Stream, address)), [address.port()]);
 }

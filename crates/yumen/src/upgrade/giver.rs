@@ -17,9 +17,12 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::mpsc::UnboundedSender;
 use yumen_base::Level;
 use yumen_plugin::{Carry, Told};
+use yumen_proxy::Http3Identity;
 use yumen_proxy::tls::TicketKeys;
 use yumen_store::Fallback;
 
@@ -27,9 +30,10 @@ use super::channel::Channel;
 use super::message::{FromHeir, FromServing, Hello, Offer, PROTOCOL, Ready};
 use super::{HANDED_OVER, VARIABLE};
 use crate::control::Shown;
+use crate::listeners::Http3Legacy;
 use crate::process;
 use crate::service;
-use crate::sockets::Sockets;
+use crate::sockets::{Door, Label, Sockets};
 
 const ENDED_EARLY: &str = "the new process ended before it served";
 /// Between two tellings of what connections of the old process count.
@@ -52,6 +56,8 @@ pub(crate) struct Ask {
 pub(crate) struct Estate {
     pub(crate) sockets: Sockets,
     pub(crate) ticket_keys: Option<Arc<TicketKeys>>,
+    pub(crate) http3_identity: Http3Identity,
+    pub(crate) http3: Vec<Http3Legacy>,
     pub(crate) carry: Arc<Carry>,
     /// The store only one process can have open.
     pub(crate) store: Option<Arc<Fallback>>,
@@ -130,7 +136,8 @@ impl Giver {
         let pid = child.id();
         tell(&format!("process {pid} has started"));
         let mut told = Told::new();
-        let taken = self.talk(&channel, ask, &mut told, tell);
+        let (pipes, theirs) = self.pipes().map_err(|error| end(&mut child, error.to_string()))?;
+        let taken = self.talk(&channel, theirs, ask, &mut told, tell);
         if let Err(reason) = taken {
             let reason = end(&mut child, reason);
             self.take_back(tell);
@@ -140,6 +147,9 @@ impl Giver {
             store.give_away();
         }
         *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
+        for (http3, pipe) in self.estate.http3.iter().zip(pipes) {
+            http3.leave.leave(pipe);
+        }
         // The new process may say that it is ready only once it is the one that is listened to.
         service::notify(&format!("MAINPID={pid}"));
         let _ = channel.send(&FromServing::TakenOver);
@@ -154,12 +164,13 @@ impl Giver {
     fn talk(
         &self,
         channel: &Channel,
+        pipes: Vec<(Label, OwnedFd)>,
         ask: &Ask,
         told: &mut Told,
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), String> {
         let until = Instant::now() + self.ready_within;
-        if let Err(error) = self.offer(channel) {
+        if let Err(error) = self.offer(channel, pipes) {
             // It may have said why before it went.
             return Err(match channel.receive(Some(Instant::now() + Duration::from_secs(1))) {
                 Ok(FromHeir::Refuses(reason)) => reason,
@@ -214,12 +225,37 @@ impl Giver {
         }
     }
 
-    fn offer(&self, channel: &Channel) -> io::Result<()> {
+    /// Our ends of what leads from the new process to this one, for each listener with HTTP/3, and the other
+    /// ends, with what leads to the processes before this one that are still there.
+    fn pipes(&self) -> io::Result<(Vec<OwnedFd>, Vec<(Label, OwnedFd)>)> {
+        let (_, generation) = self.estate.http3_identity.told();
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for (http3, number) in self.estate.http3.iter().zip(0..) {
+            let label = |generation: u8| Label {
+                door: Door::Http3Before,
+                asked: http3.asked,
+                listener: u32::MAX - number,
+                generation,
+            };
+            let (own, other) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            ours.push(own);
+            theirs.push((label(generation), other));
+            for pipe in http3.before.iter().filter(|pipe| leads_somewhere(&pipe.end)) {
+                theirs.push((label(pipe.generation), pipe.end.try_clone()?));
+            }
+        }
+        Ok((ours, theirs))
+    }
+
+    fn offer(&self, channel: &Channel, pipes: Vec<(Label, OwnedFd)>) -> io::Result<()> {
         channel.send(&Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
-        let (sockets, descriptors): (Vec<_>, Vec<_>) = self.estate.sockets.handles()?.into_iter().unzip();
+        let (sockets, descriptors): (Vec<_>, Vec<_>) = self.estate.sockets.handles()?.into_iter().chain(pipes).unzip();
         let keys = self.estate.ticket_keys.as_ref().map(|keys| keys.told()).unwrap_or_default();
         let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
-        channel.send(&Offer { sockets, ticket_keys })?;
+        let (secret, generation) = self.estate.http3_identity.told();
+        let http3_identity = Some((BASE64.encode(secret), generation));
+        channel.send(&Offer { sockets, ticket_keys, http3_identity })?;
         channel.send_descriptors(&descriptors)
     }
 
@@ -306,6 +342,13 @@ fn start(program: &Path) -> io::Result<(Child, Channel)> {
         .env_remove("LISTEN_FDNAMES")
         .spawn()?;
     Ok((child, Channel::new(ours)))
+}
+
+/// Whether there is still a process at the other end.
+fn leads_somewhere(pipe: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(pipe, PollFlags::OUT)];
+    let told = poll(&mut asked, Some(&Timespec::default()));
+    told.is_ok() && !asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Ends a process that does not take over; adds how it ended where that was its own doing.

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use socket2::Socket;
 use yumen_base::{Level, Problem};
 use yumen_plugin::{Carry, Told};
-use yumen_proxy::clock;
+use yumen_proxy::{Http3Identity, clock};
 use yumen_proxy::tls::TICKET_KEY_BYTES;
 
 use super::VARIABLE;
@@ -34,6 +34,7 @@ pub(crate) struct Heir {
 pub(crate) struct Inheritance {
     pub(crate) sockets: Sockets,
     pub(crate) ticket_keys: Vec<[u8; TICKET_KEY_BYTES]>,
+    pub(crate) http3_identity: Option<Http3Identity>,
 }
 
 impl Heir {
@@ -72,7 +73,11 @@ impl Heir {
         });
         let sockets = Sockets::from_outside(passed.collect());
         let keys = offer.ticket_keys.iter().filter_map(|key| BASE64.decode(key).ok()?.try_into().ok());
-        Ok(Inheritance { sockets, ticket_keys: keys.collect() })
+        let http3_identity = offer.http3_identity.and_then(|(secret, generation)| {
+            let secret = BASE64.decode(secret).ok()?.try_into().ok()?;
+            Some(Http3Identity::following(secret, generation))
+        });
+        Ok(Inheritance { sockets, ticket_keys: keys.collect(), http3_identity })
     }
 
     /// Tells what comes next.

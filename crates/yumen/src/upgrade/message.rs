@@ -27,6 +27,9 @@ pub(super) struct Offer {
     /// The keys of session tickets in base64, the oldest first.
     #[serde(default)]
     pub(super) ticket_keys: Vec<String>,
+    /// What identifiers of HTTP/3 connections are made of, in base64, and the number of this process in them.
+    #[serde(default)]
+    pub(super) http3_identity: Option<(String, u8)>,
 }
 
 /// What the process that serves says after its offer.

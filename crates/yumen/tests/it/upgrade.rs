@@ -1,7 +1,9 @@
 //! One process takes over from another, and nobody who talks to the gateway notices.
 
+mod http3;
 mod load;
 mod rollback;
+mod service;
 mod store;
 mod succession;
 
