@@ -27,8 +27,8 @@ pub use sections::{
     StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
-pub use upgrade::Upgrade;
 pub use traffic::{Dns, Http2, Http3, Limits, RealIp, Router, Timeouts, UpstreamKeepalive};
+pub use upgrade::Upgrade;
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -113,7 +113,8 @@ impl Slot for Row {
         {
             let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
             let broken_at_s = broken.first().copied();
-            *self = Row { failures: whole(failures), successes: whole(successes), broken_at_s, changed_at_ms };
+            *self =
+                Row { failures: whole(failures), successes: whole(successes), broken_at_s, changed_at_ms };
         }
     }
 }

@@ -13,5 +13,5 @@ mod steer;
 
 pub(crate) use accept::serve;
 pub(crate) use duplex::Duplex;
-pub use link::Pipe;
 pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, bind, listen};
+pub use link::Pipe;

@@ -174,9 +174,16 @@ impl Store for Fallback {
 
 enum Inner {
     Store(Opened),
-    LastGood { state: State, reason: String, since: SystemTime },
+    LastGood {
+        state: State,
+        reason: String,
+        since: SystemTime,
+    },
     /// Another process has it, or is about to.
-    Lent { state: State, held: lend::Held },
+    Lent {
+        state: State,
+        held: lend::Held,
+    },
 }
 
 struct Shared {

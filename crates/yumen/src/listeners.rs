@@ -7,7 +7,10 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use anyhow::Context;
 use yumen_config::NodeConfig;
 use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{Datagrams, Http3Identity, Http3Leave, Http3Listener, Listener, Pipe, ListenerSettings, Settings, StreamProtocol};
+use yumen_proxy::{
+    Datagrams, Http3Identity, Http3Leave, Http3Listener, Listener, ListenerSettings, Pipe, Settings,
+    StreamProtocol,
+};
 
 use crate::node;
 use crate::sockets::{Door, Sockets};
@@ -108,9 +111,8 @@ impl Listeners {
         for Http3Sockets { asked, sockets, before } in self.http3.drain(..) {
             let clone = |pipe: &Pipe| Ok(Pipe { generation: pipe.generation, end: pipe.end.try_clone()? });
             let kept: std::io::Result<_> = before.iter().map(clone).collect();
-            let (listeners, leave) =
-                yumen_proxy::listen_http3(sockets, acceptor, settings, identity, before)
-                    .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
+            let (listeners, leave) = yumen_proxy::listen_http3(sockets, acceptor, settings, identity, before)
+                .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
             legacies.push(Http3Legacy { asked, leave, before: kept? });
             by_worker.iter_mut().zip(deal(listeners, workers)).for_each(|(own, dealt)| own.extend(dealt));
         }

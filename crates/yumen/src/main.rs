@@ -9,6 +9,7 @@ mod control;
 mod dns;
 mod doors;
 mod explain;
+mod fleet;
 mod guard;
 mod import;
 mod lint;

@@ -1,33 +1,30 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
-use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, StoreKind};
+use yumen_config::node::{LogFormat as LogsFormat, LogLevel, StoreKind};
 use yumen_plugin::Carry;
-use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
-use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{Counters, Datagrams, Duty, Http3Identity, Http3Listener, Listener, Settings, WorkerParts};
+use yumen_proxy::probe::ProbeCounters;
+use yumen_proxy::{Duty, Http3Identity};
 use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
 use crate::doors::Doors;
+use crate::fleet::{Fleet, WorkerSockets};
 use crate::guard::Guarded;
 use crate::listeners::Listeners;
-use crate::operators::{self, FleetView, House, Operators};
+use crate::operators::{Doorway, House, Operators};
 use crate::origin::ConfigSource;
 use crate::process::Placement;
-use crate::tls::Tls;
+use crate::tls::{Keeper, Tls};
 use crate::trial::Trial;
 use crate::upgrade::{self, Ask, Estate, Giver, Heir, Inheritance};
 use crate::{compiler, dns, node, process, service};
@@ -61,102 +58,138 @@ struct Gateway {
     exclusive: Vec<AbortHandle>,
 }
 
+/// What there is before any configuration is read.
+struct Ground {
+    node: NodeConfig,
+    place: Placement,
+    workers: usize,
+    open_files: u64,
+    runtime: Runtime,
+    signals: Signals,
+    listeners: Listeners,
+    doorway: Doorway,
+    before: Inheritance,
+}
+
+impl Ground {
+    fn lay(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Ground> {
+        let node = node::load(args)?;
+        start_logs(&node);
+        let mut before = match heir {
+            Some(heir) => heir.receive()?,
+            None => Inheritance::of_nobody(service::sockets()?),
+        };
+        let open_files = process::raise_open_files();
+        let base_nice = process::favour_configuration();
+        let place = Placement { cpus: process::allowed_cpus(), base_nice };
+        let workers = node::workers(&node, place.cpus.len());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("yumen-async")
+            .enable_all()
+            .build()?;
+        let signals = runtime.block_on(async { Signals::listen() })?;
+        let listeners = Listeners::open(&node, workers, &mut before.sockets)?;
+        let doorway = Doorway::open(&runtime, &node, &mut before.sockets)?;
+        before.sockets.end_taking()?;
+        Ok(Ground { node, place, workers, open_files, runtime, signals, listeners, doorway, before })
+    }
+}
+
+/// The configuration in force, and what keeps it so.
+struct Rule {
+    carry: Arc<Carry>,
+    publisher: Arc<Publisher>,
+    tls: Tls,
+    acme: Option<Keeper>,
+    trial: Arc<Trial>,
+    control: Control,
+    doors: Doors,
+}
+
+impl Rule {
+    fn begin(ground: &Ground, heir: Option<&Arc<Heir>>) -> anyhow::Result<Rule> {
+        let Ground { node, listeners, .. } = ground;
+        let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
+        let tls = Tls::new(node, &ground.before.ticket_keys)?;
+        let compiler =
+            compiler::new(&listeners.actual(node), ground.workers, carry.clone(), tls.loader.clone());
+        let trial = Arc::new(Trial::new(&compiler));
+        let control = control::start(compiler, carry.clone(), publisher.clone())?;
+        let acme = tls.open_acme(node, &control)?;
+        if let Some(heir) = heir.filter(|_| node.store.kind == StoreKind::Embedded) {
+            heir.want_store()?;
+        }
+        let doors = Doors::open(node, &control, trial.clone())?;
+        start_resolving(&ground.runtime, node, &control);
+        heir.iter().for_each(|heir| heir.does("the new process compiles the configuration"));
+        wait_for_first_snapshot(&control);
+        Ok(Rule { carry, publisher, tls, acme, trial, control, doors })
+    }
+
+    /// What operators may look at.
+    fn house(&self, fleet: &Fleet, probes: Arc<ProbeCounters>) -> House {
+        House {
+            control: self.control.clone(),
+            carry: self.carry.clone(),
+            fleet: fleet.view(),
+            probes,
+            store: Arc::new(Guarded::new(self.doors.store.clone(), self.trial.clone())),
+            source: ConfigSource(self.doors.fallback.clone()),
+            publisher: self.publisher.clone(),
+            trial: self.trial.clone(),
+            expiry: self.tls.expiry.clone(),
+            staples: self.tls.staples.clone(),
+        }
+    }
+}
+
 fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
-    let node = node::load(args)?;
-    start_logs(&node);
-    let mut before = match heir {
-        Some(heir) => heir.receive()?,
-        None => Inheritance { sockets: service::sockets()?, ticket_keys: Vec::new(), http3_identity: None },
-    };
-    let open_files = process::raise_open_files();
-    let base_nice = process::favour_configuration();
-    let place = Placement { cpus: process::allowed_cpus(), base_nice };
-    let workers = node::workers(&node, place.cpus.len());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("yumen-async")
-        .enable_all()
-        .build()?;
-    let signals = runtime.block_on(async { Signals::listen() })?;
-    let mut listeners = Listeners::open(&node, workers, &mut before.sockets)?;
-    let doorway = operators::Doorway::open(&runtime, &node, &mut before.sockets)?;
-    before.sockets.end_taking()?;
-    let carry = Arc::new(Carry::default());
-    let publisher = Arc::new(Publisher::default());
-    let tls = Tls::new(&node, &before.ticket_keys)?;
-    let compiler = compiler::new(&listeners.actual(&node), workers, carry.clone(), tls.loader.clone());
-    let trial = Arc::new(Trial::new(&compiler));
-    let control = control::start(compiler, carry.clone(), publisher.clone())?;
-    let acme = tls.open_acme(&node, &control)?;
-    if let Some(heir) = heir.filter(|_| node.store.kind == StoreKind::Embedded) {
-        heir.want_store()?;
-    }
-    let doors = Doors::open(&node, &control, trial.clone())?;
-    start_resolving(&runtime, &node, &control);
-    heir.iter().for_each(|heir| heir.does("the new process compiles the configuration"));
-    wait_for_first_snapshot(&control);
+    let mut ground = Ground::lay(args, heir)?;
+    let rule = Rule::begin(&ground, heir)?;
     let (duty, asked) = watch::channel(Duty::Serve);
-    let acceptor = tls.acceptor(&node, &publisher)?;
+    let acceptor = rule.tls.acceptor(&ground.node, &rule.publisher)?;
     if let Some(heir) = heir {
-        heir.ready(&control.shown.problems(), &carry)?;
+        heir.ready(&rule.control.shown.problems(), &rule.carry)?;
     }
-    let settings = Arc::new(node::settings(&node)?);
-    let http3_identity = before.http3_identity.map_or_else(Http3Identity::new, Ok);
+    let settings = Arc::new(node::settings(&ground.node)?);
+    let http3_identity = ground.before.http3_identity.take().map_or_else(Http3Identity::new, Ok);
     let http3_identity = http3_identity.map_err(|error| anyhow::anyhow!("HTTP/3: {error}"))?;
-    let (http3, http3_legacies) = listeners.take_http3(workers, &acceptor, &settings, &http3_identity)?;
-    let sockets = Sockets::of_workers(&listeners, http3, &node, &acceptor)?;
-    let fleet = Fleet::start(&node, &place, &publisher, settings, sockets, &asked)?;
+    let Ground { node, place, workers, open_files, runtime, signals, mut listeners, doorway, before } =
+        ground;
+    let (by_worker, http3) = listeners.take_http3(workers, &acceptor, &settings, &http3_identity)?;
+    let sockets = WorkerSockets::of_all(&listeners, by_worker, &node, &acceptor)?;
+    let fleet = Fleet::start(&node, &place, &rule.publisher, settings, sockets, &asked)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
-    let probes = supervisor.counters();
-    runtime.spawn(supervisor.supervise(control.snapshots.clone()));
+    let house = rule.house(&fleet, supervisor.counters());
+    runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
+    let Rule { carry, tls, acme, control, doors, .. } = rule;
     let estate = Estate {
         sockets: before.sockets,
         ticket_keys: tls.tickets.clone(),
         http3_identity,
-        http3: http3_legacies,
+        http3,
         carry: carry.clone(),
         store: doors.fallback.clone(),
         shown: control.shown.clone(),
     };
-    let house = House {
-        control,
-        carry: carry.clone(),
-        fleet: fleet.view(),
-        probes,
-        store: Arc::new(Guarded::new(doors.store.clone(), trial.clone())),
-        source: ConfigSource(doors.fallback.clone()),
-        publisher,
-        trial,
-        expiry: tls.expiry.clone(),
-        staples: tls.staples.clone(),
-    };
-    tls.tend(&runtime, &node, &house.control);
+    tls.tend(&runtime, &node, &control);
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
     let operators = Operators::serve(&runtime, &node, &house, doorway)?;
     let ready_within = Duration::from_secs(node.upgrade.ready_s.into());
     let (tell, handed_over) = unbounded_channel();
-    let giver = Arc::new(Giver::new(estate, ready_within, base_nice, tell));
+    let giver = Arc::new(Giver::new(estate, ready_within, place.base_nice, tell));
     if let Some(heir) = heir {
         heir.clone().serves(carry)?;
     }
     open_to_upgrades(&node, heir.is_some(), &giver);
     exclusive.extend(tell_service(&runtime, &fleet));
     announce(&listeners, &operators, open_files, workers, &node);
-    Ok(Gateway {
-        node,
-        runtime,
-        fleet,
-        operators,
-        _doors: doors,
-        signals,
-        duty,
-        giver,
-        handed_over,
-        exclusive,
-    })
+    let _doors = doors;
+    Ok(Gateway { node, runtime, fleet, operators, _doors, signals, duty, giver, handed_over, exclusive })
 }
 
 /// Upgrades can be asked for from now on, and the number of the process can be read.
@@ -315,134 +348,6 @@ fn wait_for_first_snapshot(control: &Control) {
     while control.unresolved() > 0 && compiled.elapsed() < Duration::from_millis(FIRST_ADDRESSES_MS) {
         std::thread::sleep(PAUSE);
     }
-}
-
-/// The workers' threads and what can be read of them.
-struct Fleet {
-    threads: Vec<JoinHandle<()>>,
-    counters: Vec<Arc<Counters>>,
-    applied: Vec<Arc<AtomicU64>>,
-    log_writer: Option<JoinHandle<()>>,
-}
-
-impl Fleet {
-    /// What can be read of the workers.
-    fn view(&self) -> FleetView {
-        FleetView { counters: self.counters.clone(), applied: self.applied.clone() }
-    }
-
-    fn start(
-        node: &NodeConfig,
-        place: &Placement,
-        publisher: &Arc<Publisher>,
-        settings: Arc<Settings>,
-        sockets: Vec<Sockets>,
-        duty: &watch::Receiver<Duty>,
-    ) -> anyhow::Result<Fleet> {
-        let (log_queue, log_writer) = start_access_log(node)?;
-        let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
-        for (id, sockets) in sockets.into_iter().enumerate() {
-            let (counters, applied) = (Arc::<Counters>::default(), Arc::<AtomicU64>::default());
-            let parts = WorkerParts {
-                id,
-                settings: Arc::<Settings>::clone(&settings),
-                publisher: publisher.clone(),
-                counters: counters.clone(),
-                applied: applied.clone(),
-                log: log_queue.as_ref().map(|queue| LogBuffer::new(log_format(node), queue.clone())),
-                duty: duty.clone(),
-                seed: seed()?,
-            };
-            fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
-            fleet.counters.push(counters);
-            fleet.applied.push(applied);
-        }
-        Ok(fleet)
-    }
-
-    fn join(self) {
-        for thread in self.threads.into_iter().chain(self.log_writer) {
-            // A worker that panicked has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A worker's own.
-struct Sockets {
-    listeners: Vec<Listener>,
-    datagrams: Vec<Datagrams>,
-    http3: Vec<Http3Listener>,
-}
-
-impl Sockets {
-    fn of_workers(
-        listeners: &Listeners,
-        http3: Vec<Vec<Http3Listener>>,
-        node: &NodeConfig,
-        acceptor: &Acceptor,
-    ) -> anyhow::Result<Vec<Sockets>> {
-        let of_worker = |(id, http3)| {
-            Ok(Sockets {
-                listeners: listeners.of_worker(id, node, acceptor)?,
-                datagrams: listeners.datagrams_of_worker(id)?,
-                http3,
-            })
-        };
-        http3.into_iter().enumerate().map(of_worker).collect()
-    }
-}
-
-fn start_worker(
-    node: &NodeConfig,
-    place: Placement,
-    parts: WorkerParts,
-    sockets: Sockets,
-) -> anyhow::Result<JoinHandle<()>> {
-    let affinity = node.workers.cpu_affinity.clone();
-    let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
-    let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
-    Ok(thread.spawn(move || {
-        let id = parts.id;
-        let Sockets { listeners, datagrams, http3 } = sockets;
-        process::settle_worker(id, &affinity, nice, &place.cpus);
-        if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams, http3) {
-            tracing::error!(worker = id, %error, "worker could not start");
-        }
-    })?)
-}
-
-fn seed() -> anyhow::Result<u64> {
-    Ok(getrandom::u64()?)
-}
-
-fn log_format(node: &NodeConfig) -> LogFormat {
-    match node.logs.access.format {
-        AccessLogFormat::Json => LogFormat::Json,
-        AccessLogFormat::Combined => LogFormat::Combined,
-    }
-}
-
-type LogQueue = std::sync::mpsc::SyncSender<Vec<u8>>;
-
-fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Option<JoinHandle<()>>)> {
-    let access = &node.logs.access;
-    if !access.enabled {
-        return Ok((None, None));
-    }
-    let sink: Box<dyn std::io::Write + Send> = match access.path.as_str() {
-        "-" => Box::new(std::io::stdout()),
-        path => {
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            Box::new(file.with_context(|| format!("cannot write the access log {path}"))?)
-        }
-    };
-    // Lines travel in batches of about a hundred.
-    let batches = (access.queue_lines as usize / 100).max(2);
-    let (queue, batches) = access_log::queue(batches);
-    let thread = std::thread::Builder::new().name("yumen-log".into());
-    let writer = thread.spawn(move || access_log::write_all(&batches, sink))?;
-    Ok((Some(queue), Some(writer)))
 }
 
 /// Says where it listens, and what to try next.

@@ -60,7 +60,9 @@ fn take(listening: &mut ListenFd, index: usize) -> io::Result<Socket> {
     let stream = listening.take_tcp_listener(index);
     match stream {
         Ok(stream) => stream.map(Socket::from).ok_or_else(|| io::ErrorKind::NotFound.into()),
-        Err(_) => listening.take_udp_socket(index)?.map(Socket::from).ok_or_else(|| io::ErrorKind::NotFound.into()),
+        Err(_) => {
+            listening.take_udp_socket(index)?.map(Socket::from).ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
     }
 }
 
@@ -70,7 +72,9 @@ pub(crate) fn watchdog_pause() -> Option<Duration> {
     if number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {
         return None;
     }
-    number("WATCHDOG_USEC").filter(|allowed_us| *allowed_us > 0).map(|allowed_us| Duration::from_micros(allowed_us / 2))
+    number("WATCHDOG_USEC")
+        .filter(|allowed_us| *allowed_us > 0)
+        .map(|allowed_us| Duration::from_micros(allowed_us / 2))
 }
 
 /// Tells the watchdog that all is well as long as every worker does its chores: one that hangs hangs for good,
@@ -82,7 +86,9 @@ pub(crate) async fn please_watchdog(pause: Duration, workers: Vec<Arc<Counters>>
         let now = beats();
         match now.iter().zip(&before).position(|(now, before)| now == before) {
             None => notify("WATCHDOG=1"),
-            Some(worker) => tracing::error!(worker, "worker stands still, the watchdog is not told that all is well"),
+            Some(worker) => {
+                tracing::error!(worker, "worker stands still, the watchdog is not told that all is well")
+            }
         }
         before = now;
         tokio::time::sleep(pause).await;

@@ -80,7 +80,8 @@ impl Sockets {
     /// bound.
     pub(crate) fn take(&mut self, door: Door, asked: SocketAddr) -> Vec<Socket> {
         let fits = |label: &Label| label.door == door && label.asked == asked;
-        let listener = self.passed.iter().filter_map(|passed| passed.label.as_ref()).find(|label| fits(label));
+        let listener =
+            self.passed.iter().filter_map(|passed| passed.label.as_ref()).find(|label| fits(label));
         let listener = listener.map(|label| label.listener);
         let is_wanted = |passed: &Passed| match (&passed.label, listener) {
             (Some(label), Some(listener)) => label.listener == listener,
@@ -96,9 +97,8 @@ impl Sockets {
     pub(crate) fn take_pipes(&mut self, asked: SocketAddr) -> Vec<Pipe> {
         let fits = |label: &Label| label.door == Door::Http3Before && label.asked == asked;
         let taken = self.passed.extract_if(.., |passed| passed.label.as_ref().is_some_and(fits));
-        let pipe = |passed: Passed| {
-            Some(Pipe { generation: passed.label?.generation, end: passed.socket.into() })
-        };
+        let pipe =
+            |passed: Passed| Some(Pipe { generation: passed.label?.generation, end: passed.socket.into() });
         taken.filter_map(pipe).collect()
     }
 
@@ -120,7 +120,12 @@ impl Sockets {
     }
 
     /// Keeps handles of the sockets of one listener for the process that comes after.
-    pub(crate) fn keep(&self, door: Door, asked: SocketAddr, sockets: &[impl AsSocket]) -> anyhow::Result<()> {
+    pub(crate) fn keep(
+        &self,
+        door: Door,
+        asked: SocketAddr,
+        sockets: &[impl AsSocket],
+    ) -> anyhow::Result<()> {
         let mut kept = self.kept();
         let listener = kept.last().map_or(0, |(label, _)| label.listener + 1);
         for socket in sockets {

@@ -24,6 +24,7 @@ use yumen_snapshot::Publisher;
 use crate::control::Control;
 use crate::{node, process};
 
+pub(crate) use acme::Keeper;
 pub(crate) use expiry::Expiry;
 pub(crate) use staples::Staples;
 
@@ -47,10 +48,7 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// As the node's configuration wants it, with the ticket keys of the process before; nothing runs yet.
-    pub(crate) fn new(
-        node: &NodeConfig,
-        ticket_keys: &[[u8; TICKET_KEY_BYTES]],
-    ) -> anyhow::Result<Tls> {
+    pub(crate) fn new(node: &NodeConfig, ticket_keys: &[[u8; TICKET_KEY_BYTES]]) -> anyhow::Result<Tls> {
         let (tell, wanted) = unbounded_channel();
         let loader = match node.tls.ocsp_stapling {
             true => Loader::telling(tell),
@@ -97,13 +95,9 @@ impl Tls {
     }
 
     /// The certificates an ACME server gave before, put in force; they are renewed once the node serves.
-    pub(crate) fn open_acme(
-        &self,
-        node: &NodeConfig,
-        control: &Control,
-    ) -> anyhow::Result<Option<acme::Keeper>> {
+    pub(crate) fn open_acme(&self, node: &NodeConfig, control: &Control) -> anyhow::Result<Option<Keeper>> {
         match node.acme.is_on() {
-            true => acme::Keeper::open(node, control, &self.challenges).map(Some).context("acme"),
+            true => Keeper::open(node, control, &self.challenges).map(Some).context("acme"),
             false => Ok(None),
         }
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
-use super::runtime::Thread;
 use super::link::Pipe;
+use super::runtime::Thread;
 use super::steer::{Mail, Mailbox, SECRET_BYTES, SteeredSocket, Steering, mailboxes};
 use tokio::sync::mpsc::Sender;
 

@@ -97,7 +97,8 @@ impl Mouth {
     /// On the thread that will take from it.
     pub(super) fn open(pipe: OwnedFd) -> Option<Mouth> {
         let watched = crate::sys::watch(pipe);
-        let watched = watched.inspect_err(|error| tracing::error!(%error, "connections of HTTP/3 cannot go on"));
+        let watched =
+            watched.inspect_err(|error| tracing::error!(%error, "connections of HTTP/3 cannot go on"));
         Some(Mouth { pipe: watched.ok()?, room: vec![0; HEAD_BYTES + DATAGRAM_BYTES_MAX] })
     }
 

@@ -25,7 +25,8 @@ fn listeners_that_were_asked_for_alike_get_theirs_in_turn() {
         labelled(Door::Admin, 1),
         labelled(Door::Http, 2),
     ];
-    let expected: Vec<u16> = passed.iter().flat_map(|one| ports(&[one.socket.try_clone().unwrap()])).collect();
+    let expected: Vec<u16> =
+        passed.iter().flat_map(|one| ports(&[one.socket.try_clone().unwrap()])).collect();
     let mut sockets = Sockets::from_outside(passed);
     let asked = ANY.parse().unwrap();
     assert_eq!(ports(&sockets.take(Door::Http, asked)), expected[..2]);

@@ -79,7 +79,9 @@ fn is_let_in(caller: &UnixStream) -> Result<(), String> {
     let who = rustix::net::sockopt::socket_peercred(caller).map_err(|error| error.to_string())?;
     match who.uid.is_root() || who.uid == rustix::process::geteuid() {
         true => Ok(()),
-        false => Err(format!("user {} may not upgrade this gateway: its own user and root may", who.uid.as_raw())),
+        false => {
+            Err(format!("user {} may not upgrade this gateway: its own user and root may", who.uid.as_raw()))
+        }
     }
 }
 

@@ -35,6 +35,7 @@ use crate::process;
 use crate::service;
 use crate::sockets::{Door, Label, Sockets};
 
+const ENDING: &str = "the gateway is ending";
 const ENDED_EARLY: &str = "the new process ended before it served";
 /// Between two tellings of what connections of the old process count.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
@@ -76,6 +77,7 @@ pub(crate) struct Giver {
     /// Told once another process serves.
     handed_over: UnboundedSender<u32>,
     is_over: AtomicBool,
+    is_ending: AtomicBool,
     counting: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -95,13 +97,14 @@ impl Giver {
             heir: Mutex::default(),
             handed_over,
             is_over: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             counting: Mutex::default(),
         }
     }
 
-    /// Closes what is kept for a process that comes after: none will.
+    /// Closes what is kept for a process that comes after: none will, and one that is about to does not.
     pub(crate) fn release(&self) {
-        self.is_underway.store(true, Ordering::Release);
+        self.is_ending.store(true, Ordering::Release);
         self.estate.sockets.release();
     }
 
@@ -110,8 +113,11 @@ impl Giver {
         if let Some(heir) = *self.heir.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err(format!("process {heir} has taken over already: ask that one"));
         }
+        if self.is_ending.load(Ordering::Acquire) {
+            return Err(ENDING.to_owned());
+        }
         if self.is_underway.swap(true, Ordering::AcqRel) {
-            return Err("an upgrade is under way, or the gateway is ending".to_owned());
+            return Err("an upgrade is under way".to_owned());
         }
         // Threads of the configuration are served first, and a process begins as the thread that starts it.
         process::settle_nice(self.base_nice);
@@ -132,7 +138,8 @@ impl Giver {
     fn try_hand_over(self: &Arc<Self>, ask: &Ask, tell: &mut dyn FnMut(&str)) -> Result<u32, String> {
         let program = ask.binary.as_deref().unwrap_or(&self.program);
         tell(&format!("starting {}", program.display()));
-        let (mut child, channel) = start(program).map_err(|error| format!("{}: {error}", program.display()))?;
+        let (mut child, channel) =
+            start(program).map_err(|error| format!("{}: {error}", program.display()))?;
         let pid = child.id();
         tell(&format!("process {pid} has started"));
         let mut told = Told::new();
@@ -194,6 +201,9 @@ impl Giver {
                 FromHeir::Serves => return Err("the new process serves before it was told to".to_owned()),
             }
         }
+        if self.is_ending.load(Ordering::Acquire) {
+            return Err(ENDING.to_owned());
+        }
         *told = self.estate.carry.tell();
         tell(&format!("handing over {} states of limits and endpoints", told.len()));
         channel.send(&FromServing::Serve(told.clone())).map_err(|error| error.to_string())?;
@@ -215,7 +225,9 @@ impl Giver {
                 }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let seconds = self.ready_within.as_secs();
-                    return Err(format!("the new process was not ready within {seconds} s (upgrade.ready_s)"));
+                    return Err(format!(
+                        "the new process was not ready within {seconds} s (upgrade.ready_s)"
+                    ));
                 }
                 Err(error) if is_gone(&error) => {
                     return Err(ENDED_EARLY.to_owned());
@@ -250,7 +262,8 @@ impl Giver {
 
     fn offer(&self, channel: &Channel, pipes: Vec<(Label, OwnedFd)>) -> io::Result<()> {
         channel.send(&Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
-        let (sockets, descriptors): (Vec<_>, Vec<_>) = self.estate.sockets.handles()?.into_iter().chain(pipes).unzip();
+        let (sockets, descriptors): (Vec<_>, Vec<_>) =
+            self.estate.sockets.handles()?.into_iter().chain(pipes).unzip();
         let keys = self.estate.ticket_keys.as_ref().map(|keys| keys.told()).unwrap_or_default();
         let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
         let (secret, generation) = self.estate.http3_identity.told();

@@ -14,8 +14,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use socket2::Socket;
 use yumen_base::{Level, Problem};
 use yumen_plugin::{Carry, Told};
-use yumen_proxy::{Http3Identity, clock};
 use yumen_proxy::tls::TICKET_KEY_BYTES;
+use yumen_proxy::{Http3Identity, clock};
 
 use super::VARIABLE;
 use super::channel::Channel;
@@ -35,6 +35,13 @@ pub(crate) struct Inheritance {
     pub(crate) sockets: Sockets,
     pub(crate) ticket_keys: Vec<[u8; TICKET_KEY_BYTES]>,
     pub(crate) http3_identity: Option<Http3Identity>,
+}
+
+impl Inheritance {
+    /// Of the first process, which has sockets of the service manager's at most.
+    pub(crate) fn of_nobody(sockets: Sockets) -> Inheritance {
+        Inheritance { sockets, ticket_keys: Vec::new(), http3_identity: None }
+    }
 }
 
 impl Heir {
@@ -100,7 +107,8 @@ impl Heir {
     /// is known here.
     pub(crate) fn ready(&self, problems: &[Problem], carry: &Carry) -> anyhow::Result<()> {
         let errors = problems.iter().filter(|problem| problem.level == Level::Error);
-        let broken = errors.map(|problem| (problem.object.to_string(), problem.message.to_string())).collect();
+        let broken =
+            errors.map(|problem| (problem.object.to_string(), problem.message.to_string())).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         self.channel.send(&FromHeir::Ready(Ready { version, broken }))?;
         match self.channel.receive(Some(Instant::now() + ANSWER_WITHIN))? {
@@ -144,3 +152,6 @@ impl Heir {
         let _ = self.channel.send(&FromHeir::Refuses(format!("{error:#}")));
     }
 }
+
+#[cfg(test)]
+mod tests;

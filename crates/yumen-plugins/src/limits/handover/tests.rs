@@ -28,7 +28,9 @@ fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside:
     let of_new = new.plugin(name, settings.clone());
     assert_eq!(admitted(&old, &of_old, before), before);
     let told = old.carry.tell();
-    [&old, &new].map(|bench| bench.host.advance(elapsed));
+    for bench in [&old, &new] {
+        bench.host.advance(elapsed);
+    }
     new.carry.take_over(&told, new.host.now());
     assert_eq!(admitted(&old, &of_old, beside), beside);
     let (since, now) = old.carry.tell_since(&told);
@@ -58,8 +60,7 @@ fn what_is_left_of_a_limit_is_left_in_the_next_process() {
 fn a_break_goes_on() {
     let settings = json!({"break_response_code": 599, "unhealthy": {"http_statuses": [500], "failures": 2}});
     let (mut old, new) = (Bench::new(), Bench::new());
-    let (of_old, of_new) =
-        (old.plugin("api-breaker", settings.clone()), new.plugin("api-breaker", settings));
+    let (of_old, of_new) = (old.plugin("api-breaker", settings.clone()), new.plugin("api-breaker", settings));
     old.upstream_reply = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_owned();
     let statuses: Vec<u16> = (0..3).map(|_| old.run(&of_old, "GET / HTTP/1.1").status).collect();
     assert_eq!(statuses, [500, 500, 599]);
@@ -71,7 +72,8 @@ fn a_break_goes_on() {
 fn what_another_version_tells_otherwise_is_passed_over() {
     let bench = Bench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));
-    for told in [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null] {
+    for told in [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null]
+    {
         bench.carry.take_over(&[("limit-count".to_owned(), told)].into(), bench.host.now());
     }
     assert_eq!(admitted(&bench, &plugin, 3), 2);

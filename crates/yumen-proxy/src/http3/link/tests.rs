@@ -26,7 +26,10 @@ async fn a_datagram_arrives_with_where_it_came_from() {
         let sent = received(5, peer.parse().unwrap(), ecn, local.map(|ip| ip.parse().unwrap()));
         assert!(pipe.send(b"hello", &sent));
         let (data, meta) = std::future::poll_fn(|cx| take(&mut mouth, cx)).await.unwrap();
-        assert_eq!((&data[..], meta.addr, meta.dst_ip, meta.ecn), (&b"hello"[..], sent.addr, sent.dst_ip, ecn));
+        assert_eq!(
+            (&data[..], meta.addr, meta.dst_ip, meta.ecn),
+            (&b"hello"[..], sent.addr, sent.dst_ip, ecn)
+        );
     };
     check("127.0.0.1:4000", Some("127.0.0.2"), None).await;
     check("[2001:db8::1]:4000", Some("::1"), Some(EcnCodepoint::Ect0)).await;

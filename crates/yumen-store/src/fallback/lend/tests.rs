@@ -57,7 +57,11 @@ fn a_lent_store_can_be_opened_elsewhere_and_is_taken_back_as_it_is_then() {
         assert!(waiting.try_recv().is_err(), "it waits");
 
         ours.take_back().unwrap();
-        assert_eq!(waiting.recv().unwrap().unwrap(), Some(written + 1), "decided once, behind what was written");
+        assert_eq!(
+            waiting.recv().unwrap().unwrap(),
+            Some(written + 1),
+            "decided once, behind what was written"
+        );
         until("followers hear of both", || heard(&late).len() == 2);
         assert_eq!(heard(&late), [written, written + 1]);
         assert_eq!(ours.status(), Origin::Store);

@@ -78,4 +78,3 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
         tokio::task::spawn_blocking(move || line.wait_for_end_of(first)).await.unwrap();
     });
 }
-

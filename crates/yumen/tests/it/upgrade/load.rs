@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
@@ -94,7 +94,9 @@ fn answer(stream: &mut impl BufRead) -> std::io::Result<bool> {
     let mut body = [0; 4];
     stream.read_exact(&mut body)?;
     let is_right = head.starts_with("HTTP/1.1 200") && &body == b"done";
-    is_right.then(|| head.to_ascii_lowercase().contains("connection: close")).ok_or(std::io::ErrorKind::Other.into())
+    is_right
+        .then(|| head.to_ascii_lowercase().contains("connection: close"))
+        .ok_or(std::io::ErrorKind::Other.into())
 }
 
 fn plain(address: SocketAddr) -> TcpStream {

@@ -27,7 +27,8 @@ fn a_new_process_that_fails_leaves_the_old_one_serving() {
     check(&line, &["--binary", "/nonexistent/yumen"], "No such file or directory");
     let silent = executable(&line, "silent", "#!/bin/sh\nexec sleep 600\n");
     check(&line, &["--binary", &silent], "not ready within 2 s (upgrade.ready_s)");
-    let babbles = executable(&line, "babbles", "#!/bin/sh\nprintf '\\000\\000\\000\\004\"no\"' >&0\nexec sleep 600\n");
+    let babbles =
+        executable(&line, "babbles", "#!/bin/sh\nprintf '\\000\\000\\000\\004\"no\"' >&0\nexec sleep 600\n");
     check(&line, &["--binary", &babbles], "cannot be understood");
     let config = line.gateway.scratch.write("broken.yaml", "listen: 7");
     let broken = executable(&line, "broken", &format!("#!/bin/sh\nexec {YUMEN} run --config {config}\n"));

@@ -33,7 +33,8 @@ impl Managed {
         std::fs::create_dir(scratch.file("data")).unwrap();
         let told = UnixDatagram::bind(scratch.file("notify")).unwrap();
         told.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let (web, admin) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (web, admin) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = |listener: &TcpListener| listener.local_addr().unwrap();
         let (web_address, admin_address) = (address(&web), address(&admin));
         // The admin listener is found by its name: its address is another one.
@@ -45,7 +46,17 @@ impl Managed {
         scratch.write("routes.yaml", json!({"routes": [route]}).to_string());
         let child = Command::new("sh")
             .current_dir(scratch.path())
-            .args(["-c", AS_MANAGER, "manager", YUMEN, "run", "--config", "yumen.yaml", "--file", "routes.yaml"])
+            .args([
+                "-c",
+                AS_MANAGER,
+                "manager",
+                YUMEN,
+                "run",
+                "--config",
+                "yumen.yaml",
+                "--file",
+                "routes.yaml",
+            ])
             .args(["--workers", "2"])
             .env("NOTIFY_SOCKET", scratch.file("notify"))
             .env("WATCHDOG_USEC", "2000000")
@@ -66,7 +77,12 @@ impl Managed {
                 return;
             }
             let log = || std::fs::read_to_string(self.scratch.file("stderr")).unwrap_or_default();
-            assert!(started.elapsed() < Duration::from_secs(60), "not told {line}: {:?}\n{}", self.lines, log());
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "not told {line}: {:?}\n{}",
+                self.lines,
+                log()
+            );
             let mut room = [0; 4096];
             if let Ok(count) = self.told.recv(&mut room) {
                 let text = String::from_utf8_lossy(&room[..count]).into_owned();
@@ -76,7 +92,10 @@ impl Managed {
     }
 
     fn get(&self) -> u16 {
-        Client::connect(self.web).send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").reply().status
+        Client::connect(self.web)
+            .send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .reply()
+            .status
     }
 }
 

@@ -34,7 +34,8 @@ fn write(line: &Line, key: &str, writer: usize, stop: &AtomicBool, count: &Atomi
             break;
         }
         let id = format!("w{writer}-{number}");
-        let route = json!({"uri": format!("/{id}"), "plugins": {"mocking": {"response_example": "x"}}}).to_string();
+        let route =
+            json!({"uri": format!("/{id}"), "plugins": {"mocking": {"response_example": "x"}}}).to_string();
         let client = connection.get_or_insert_with(|| {
             Client::of(TcpStream::connect(line.gateway.admin).expect("somebody listens all the time"))
         });
@@ -104,7 +105,10 @@ fn check(line: &Line, key: &str, change: impl FnOnce()) {
     for revision in history["revisions"].as_array().expect("revisions") {
         for change in revision["changes"].as_array().into_iter().flatten() {
             let object = change["object"].as_str().unwrap_or_default().to_owned();
-            assert!(!object.starts_with("routes/w") || seen.insert(object.clone()), "written twice: {object}");
+            assert!(
+                !object.starts_with("routes/w") || seen.insert(object.clone()),
+                "written twice: {object}"
+            );
         }
     }
 }
