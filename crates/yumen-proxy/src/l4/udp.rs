@@ -234,6 +234,8 @@ async fn pass(
     }
     let mut attempts = Attempts::new(&upstream, tally);
     let (mut underway, back) = connect(ex, &upstream, &mut attempts).await?;
+    // That there is room in a new socket, the reactor hears a turn later; until then nothing could be sent.
+    let _ = back.writable().await;
     for datagram in session.waiting.take() {
         if back.try_send(&datagram).is_err() {
             worker.counters.streams.dropped_datagrams.add(1);

@@ -51,10 +51,13 @@ pub(crate) fn open_door(place: &Path, takes_over: bool, giver: Arc<Giver>) -> io
     fs::set_permissions(place, fs::Permissions::from_mode(0o600))?;
     let run = move || {
         for caller in listener.incoming().flatten() {
-            let giver = giver.clone();
+            let (giver, call) = (giver.clone(), giver.begin_call());
             let thread = std::thread::Builder::new().name("yumen-upgrade".into());
             // Whoever is not answered sees the connection close.
-            let _ = thread.spawn(move || answer(&caller, &giver));
+            let _ = thread.spawn(move || {
+                answer(&caller, &giver);
+                drop(call);
+            });
         }
     };
     std::thread::Builder::new().name("yumen-upgrade".into()).spawn(run).map(drop)

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,6 +41,8 @@ const ENDED_EARLY: &str = "the new process ended before it served";
 const COUNT_EVERY: Duration = Duration::from_millis(100);
 /// For a process that could serve to begin with it.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
+/// For callers to be answered when the process ends.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 /// So long writes wait for the store to change hands; then they are refused until it has.
 const WRITES_WAIT: Duration = Duration::from_secs(5);
 
@@ -78,6 +80,8 @@ pub(crate) struct Giver {
     handed_over: UnboundedSender<u32>,
     is_over: AtomicBool,
     is_ending: AtomicBool,
+    /// Those who asked for an upgrade and have no answer yet.
+    callers: AtomicUsize,
     counting: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -98,6 +102,7 @@ impl Giver {
             handed_over,
             is_over: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
             counting: Mutex::default(),
         }
     }
@@ -327,9 +332,19 @@ impl Giver {
         *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
     }
 
-    /// Tells the last of what was counted: the process ends.
+    /// Somebody asks; the process does not end before the answer was given.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> Call {
+        self.callers.fetch_add(1, Ordering::AcqRel);
+        Call(self.clone())
+    }
+
+    /// Tells the last of what was counted, and has callers told: the process ends.
     pub(crate) fn finish(&self) {
         self.is_over.store(true, Ordering::Release);
+        let until = Instant::now() + ANSWERED_WITHIN;
+        while self.callers.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let counting = self.counting.lock().unwrap_or_else(PoisonError::into_inner).take();
         counting.map(JoinHandle::join);
     }
@@ -338,6 +353,15 @@ impl Giver {
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Somebody who waits for an answer.
+pub(crate) struct Call(Arc<Giver>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.callers.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Starts the process with one end of a connection as its standard input.
