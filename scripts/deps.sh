@@ -23,6 +23,7 @@ test  nginx       nginx-light
 test  sslscan     sslscan
 test  etcd        etcd-server
 test  etcdctl     etcd-client
+test  systemd-analyze systemd
 fuzz  c++         g++
 bench python3     python3
 bench openssl     openssl

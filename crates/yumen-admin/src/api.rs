@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use yumen_config::node::AdminApiVersion;
@@ -85,11 +85,15 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        match self.body {
+        let mut response = match self.body {
             // The contract has one refusal that is a plain sentence.
             Value::String(sentence) => (self.status, format!("{sentence}\n")).into_response(),
             body => reply::json(self.status, &body),
+        };
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        response
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 /// Bytes of a head (and of what is read ahead of a body); hyper asks for at least 8 KiB.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
+/// When a listener ends, for a request that is on its way.
+const LATE: Duration = Duration::from_secs(1);
 /// Out of file descriptors or the like: trying again at once would only burn time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -134,7 +136,12 @@ async fn connection(
             return;
         }
         // an error says that the sender is gone, which is the signal
-        _ = stopped.changed() => {}
+        _ = stopped.changed() => {
+            // One that was just accepted has asked, only later.
+            if timeout(LATE, serving.as_mut()).await.is_ok() {
+                return;
+            }
+        }
         () = sleep(bounds.lifetime) => {}
     }
     serving.as_mut().graceful_shutdown();

@@ -10,6 +10,7 @@ mod sections;
 mod tests;
 mod tls;
 mod traffic;
+mod upgrade;
 
 use std::net::SocketAddr;
 
@@ -34,6 +35,7 @@ pub use sections::{
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
 pub use traffic::{Dns, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts, UpstreamKeepalive};
+pub use upgrade::Upgrade;
 
 /// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +79,8 @@ pub struct NodeConfig {
     pub discovery: Discovery,
     /// TLS towards clients.
     pub tls: Tls,
+    /// How a new binary takes over.
+    pub upgrade: Upgrade,
     /// Certificates fetched from an ACME server, and renewed.
     pub acme: Acme,
     /// What answers say in their `Server` field; empty passes the upstream's.
@@ -115,6 +119,7 @@ impl Default for NodeConfig {
             discovery: Discovery::default(),
             tls: Tls::default(),
             acme: Acme::default(),
+            upgrade: Upgrade::default(),
             server_header: "yumen".into(),
             trusted_addresses: Vec::new(),
             real_ip: RealIp::default(),

@@ -22,7 +22,7 @@ pub mod tls;
 pub mod translate;
 pub mod vars;
 
-pub use carry::Carry;
+pub use carry::{Carry, Portable, Told};
 pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
 pub use coding::{Coder, Coding, Codings};
 pub use consumer::{Consumer, Consumers, Identity};

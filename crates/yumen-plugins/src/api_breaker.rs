@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Outcome, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Now, Outcome, Phases, Plugin, Response, Setup, Step};
 
 use crate::limits::table::{Share, Slot, share};
 use crate::text::Text;
@@ -100,6 +100,22 @@ const FORGET_MS: u64 = 60 * 60 * 1000;
 impl Slot for Row {
     fn useless_at_ms(&self) -> Option<u64> {
         Some(if self.failures == 0 { 0 } else { self.changed_at_ms + FORGET_MS })
+    }
+
+    fn numbers(&self) -> Option<Vec<u64>> {
+        let known = [self.failures.into(), self.successes.into(), self.changed_at_ms];
+        (self.failures > 0).then(|| known.into_iter().chain(self.broken_at_s).collect())
+    }
+
+    fn take_over(&mut self, numbers: &[u64], _now: Now) {
+        if let [failures, successes, changed_at_ms, ref broken @ ..] = *numbers
+            && self.changed_at_ms < changed_at_ms
+        {
+            let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+            let broken_at_s = broken.first().copied();
+            *self =
+                Row { failures: whole(failures), successes: whole(successes), broken_at_s, changed_at_ms };
+        }
     }
 }
 

@@ -62,6 +62,21 @@ impl Slot for Bucket {
     fn useless_at_ms(&self) -> Option<u64> {
         Some(self.empty_at_ns.load(Relaxed).div_ceil(1_000_000))
     }
+
+    fn numbers(&self) -> Option<Vec<u64>> {
+        Some(vec![self.empty_at_ns.load(Relaxed)])
+    }
+
+    /// The fuller of both: what two processes let through at once is not added up.
+    fn take_over(&mut self, numbers: &[u64], _now: Now) {
+        if let [empty_at_ns] = *numbers {
+            self.empty_at_ns.fetch_max(empty_at_ns, Relaxed);
+        }
+    }
+
+    fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
+        (before != Some(now)).then(|| now.to_vec())
+    }
 }
 
 impl Bucket {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Exchange, Response, Step, Template, Var};
 
+mod handover;
 pub(crate) mod schema;
 pub(crate) mod table;
 #[cfg(test)]

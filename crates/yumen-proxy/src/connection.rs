@@ -275,7 +275,8 @@ impl Connection {
 
     fn wait_for_head(&mut self, cx: &mut Context<'_>, grace: &mut bool) -> Poll<Next> {
         self.inbox.park(&self.worker.buffers);
-        if self.worker.draining.get() && !*grace && self.inbox.is_empty() {
+        let ends = self.worker.draining.get() && !self.worker.keeps_idle.get();
+        if ends && !*grace && self.inbox.is_empty() {
             *grace = true;
             self.timer.set(DRAIN_GRACE_MS);
         }

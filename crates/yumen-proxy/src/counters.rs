@@ -53,6 +53,8 @@ pub struct Counters {
     pub tunnels_ended: Counter,
     /// Access log lines dropped because the writer was behind.
     pub log_lines_dropped: Counter,
+    /// Times the worker did its chores: one that stands still does none.
+    pub beats: Counter,
     /// Connections whose task panicked; the connection is lost, the worker is not.
     pub panics: Counter,
     /// Client connections that spoke HTTP/2.
@@ -86,6 +88,7 @@ impl Default for Counters {
             accepted: Counter::default(),
             refused: Counter::default(),
             accept_failures: Counter::default(),
+            beats: Counter::default(),
             connections: Gauge::default(),
             requests: Default::default(),
             received_bytes: Counter::default(),

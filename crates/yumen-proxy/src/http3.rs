@@ -7,10 +7,12 @@ mod accept;
 mod duplex;
 mod endpoint;
 mod head;
+mod link;
 mod outgoing;
 mod runtime;
 mod steer;
 
 pub(crate) use accept::serve;
 pub(crate) use duplex::Duplex;
-pub use endpoint::{Http3Listener, bind, listen};
+pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, bind, listen};
+pub use link::Pipe;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use yumen_base::IpSet;
 use yumen_plugin::Client;
 
+use crate::duty::Duty;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::stream::Tcp;
 use crate::tls::Acceptor;
@@ -67,6 +68,20 @@ pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<TcpLi
     Ok(sockets)
 }
 
+/// Binds so many more sockets to an address whose sockets share it.
+pub fn bind_more(settings: &ListenerSettings, count: usize) -> io::Result<Vec<TcpListener>> {
+    (0..count).map(|_| bind_one(settings, settings.address)).collect()
+}
+
+/// Gives a listening socket that was bound elsewhere the options of this listener.
+pub fn settle(socket: &Socket, settings: &ListenerSettings) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    // Listening once more only sets the length of the queue.
+    socket.listen(settings.backlog)?;
+    crate::sys::defer_accept(socket.as_fd(), if settings.defer_accept { DEFER_SECONDS } else { 0 })
+}
+
 fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -82,8 +97,9 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
     Ok(socket.into())
 }
 
-/// Accepts until the worker drains, then takes what is still queued: none of it shall be reset.
-pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut drain: watch::Receiver<bool>) {
+/// Accepts until the worker drains, then takes what is still queued, unless another process does: none of
+/// it shall be reset.
+pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut duty: watch::Receiver<Duty>) {
     let socket = match crate::sys::watch(listener.socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -98,8 +114,11 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut drain: wa
     loop {
         let ready = tokio::select! {
             ready = socket.readable() => ready.ok(),
-            _ = drain.wait_for(|drain| *drain) => None,
+            _ = duty.wait_for(|duty| duty.is_over()) => None,
         };
+        if matches!(*duty.borrow(), Duty::HandOver { .. }) {
+            return;
+        }
         let accepted = accept_all(&worker, socket.get_ref(), &door);
         let Some(mut ready) = ready else { return };
         match accepted {

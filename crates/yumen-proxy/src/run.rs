@@ -6,6 +6,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::duty::Duty;
 use crate::http3::{self, Http3Listener};
 use crate::l4::udp::{self, Datagrams};
 use crate::listener::{self, Listener};
@@ -24,7 +25,7 @@ pub fn worker(
         .on_thread_unpark(clock::refresh)
         .event_interval(61)
         .build_local(LocalOptions::default())?;
-    let mut drain = parts.drain.clone();
+    let mut duty = parts.duty.clone();
     runtime.block_on(async move {
         let worker = Worker::new(parts);
         let timers = worker.timers.clone();
@@ -40,26 +41,26 @@ pub fn worker(
         let mut accepting: Vec<_> = listeners
             .into_iter()
             .map(|listener| {
-                tokio::task::spawn_local(listener::accept(worker.clone(), listener, drain.clone()))
+                tokio::task::spawn_local(listener::accept(worker.clone(), listener, duty.clone()))
             })
             .collect();
         for listener in http3 {
-            accepting.push(tokio::task::spawn_local(http3::serve(worker.clone(), listener, drain.clone())));
+            accepting.push(tokio::task::spawn_local(http3::serve(worker.clone(), listener, duty.clone())));
         }
         for datagrams in datagrams {
-            tokio::task::spawn_local(udp::serve(worker.clone(), datagrams));
+            tokio::task::spawn_local(udp::serve(worker.clone(), datagrams, duty.clone()));
         }
-        wait_for_drain(&mut drain).await;
+        wait_for_end(&mut duty).await;
         for task in accepting {
             // A listener's task that panicked is over as well.
             let _ = task.await;
         }
-        worker.drain().await;
+        worker.drain(&duty).await;
     });
     Ok(())
 }
 
-/// Returns once draining was asked for, or nobody is left to ask.
-async fn wait_for_drain(drain: &mut watch::Receiver<bool>) {
-    let _ = drain.wait_for(|drain| *drain).await;
+/// Returns once the worker shall accept no more, or nobody is left to ask.
+async fn wait_for_end(duty: &mut watch::Receiver<Duty>) {
+    let _ = duty.wait_for(|duty| duty.is_over()).await;
 }

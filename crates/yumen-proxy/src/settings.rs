@@ -45,8 +45,6 @@ pub struct Settings {
     pub udp_idle_ms: u64,
     /// Sessions of datagrams one worker holds; those beyond are not begun.
     pub udp_sessions_max: usize,
-    /// After which draining gives up, in milliseconds.
-    pub drain_timeout_ms: u64,
     /// The `Server` line of every response, its end included; empty passes the upstream's.
     pub server_line: Vec<u8>,
     /// Peers whose forwarding fields are believed.
@@ -86,7 +84,6 @@ impl Default for Settings {
             stream_idle_ms: 600_000,
             udp_idle_ms: 60_000,
             udp_sessions_max: 16_384,
-            drain_timeout_ms: 30_000,
             server_line: b"Server: yumen\r\n".to_vec(),
             trusted: IpSet::default(),
             real_ip: None,

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::departed::Departures;
+use crate::duty::Duty;
 use crate::http2::Lanes;
 use crate::mirror::Mirrors;
 use crate::observe::Sampler;
@@ -32,6 +33,9 @@ use crate::timers::Timers;
 
 /// How many heads a worker keeps for the next requests.
 const HEADS_KEPT: usize = 64;
+
+/// So long a draining worker looks closely whether it is done, in milliseconds.
+const DRAIN_BRISK_MS: u64 = 2000;
 
 /// Merged chains of one snapshot a worker remembers.
 const MERGED_MAX: usize = 65_536;
@@ -87,6 +91,8 @@ pub(crate) struct Worker {
     pub(crate) log: Option<RefCell<LogBuffer>>,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
+    /// While draining, idle connections stay as long as otherwise.
+    pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
     pub(crate) mirrors: Mirrors,
     pub(crate) overload: Option<Overload>,
@@ -114,8 +120,8 @@ pub struct WorkerParts {
     pub applied: Arc<AtomicU64>,
     /// Where access log lines go, if anywhere.
     pub log: Option<LogBuffer>,
-    /// Turns true when the worker shall drain and end.
-    pub drain: watch::Receiver<bool>,
+    /// What it is asked to do.
+    pub duty: watch::Receiver<Duty>,
     /// Where its random numbers start.
     pub seed: u64,
 }
@@ -138,6 +144,7 @@ impl Worker {
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
+            keeps_idle: Cell::new(false),
             mirrors: Mirrors::default(),
             sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
@@ -234,6 +241,7 @@ impl Worker {
                 self.counters.shed_share.set((overload.shed_share() * 1000.0) as i64);
             }
             self.sampler.tick();
+            self.counters.beats.add(1);
             self.flush_log();
             let ending = self.ties.review(&self.pinned());
             self.counters.tunnels_ended.add(ending as u64);
@@ -255,12 +263,23 @@ impl Worker {
     }
 
     /// Stops taking new requests on open connections and waits for them to end.
-    pub(crate) async fn drain(&self) {
-        self.draining.set(true);
-        self.timers.wake_all();
-        let deadline = clock::exact().mono_ms() + self.settings.drain_timeout_ms;
-        while self.open.get() > 0 && clock::exact().mono_ms() < deadline {
-            self.timers.clone().sleep(5).await;
+    pub(crate) async fn drain(&self, duty: &watch::Receiver<Duty>) {
+        let (mut asked, mut asked_ms) = (None, 0);
+        while self.open.get() > 0 {
+            let now_ms = clock::exact().mono_ms();
+            let duty = *duty.borrow();
+            if asked.replace(duty) != Some(duty) {
+                asked_ms = now_ms;
+                self.draining.set(true);
+                self.keeps_idle.set(matches!(duty, Duty::HandOver { .. }));
+                self.timers.wake_all();
+            }
+            if duty.within_ms().is_some_and(|within_ms| now_ms >= asked_ms.saturating_add(within_ms)) {
+                break;
+            }
+            // What takes longer than a request may take hours.
+            let pause_ms = if now_ms < asked_ms + DRAIN_BRISK_MS { 5 } else { 100 };
+            self.timers.clone().sleep(pause_ms).await;
         }
         self.flush_log();
     }

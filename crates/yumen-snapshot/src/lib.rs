@@ -5,6 +5,7 @@
 pub mod balance;
 pub mod compile;
 pub mod explain;
+mod handover;
 pub mod lint;
 pub mod plan;
 pub mod policy;

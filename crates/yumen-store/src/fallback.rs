@@ -2,6 +2,7 @@
 //!
 //! Knows how to try again and how to hand over; must not know what kind of store it waits for.
 
+mod lend;
 #[cfg(test)]
 mod tests;
 
@@ -73,9 +74,13 @@ pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallb
 /// The outer store others hold; what is inside it changes once.
 pub struct Fallback {
     // First, so that nothing is opened any more when the rest is dropped.
-    _retry: Option<Retry>,
+    retry: Mutex<Option<Retry>>,
     shared: Arc<Shared>,
+    open: SharedOpen,
+    retry_every: Duration,
 }
+
+type SharedOpen = Arc<Mutex<OpenStore>>;
 
 impl Fallback {
     /// The store `open` gives, or what `last_good` gives while it gives none. One in use or sealed is an error.
@@ -84,10 +89,13 @@ impl Fallback {
         last_good: impl FnOnce() -> Result<State, StoreError>,
         retry_every: Duration,
     ) -> Result<Arc<Fallback>, StoreError> {
+        let started = |shared: Arc<Shared>, open: SharedOpen, retry: Option<Retry>| {
+            Arc::new(Fallback { retry: Mutex::new(retry), shared, open, retry_every })
+        };
         let error = match open() {
             Ok(opened) => {
                 let shared = Arc::new(Shared::new(Inner::Store(opened)));
-                return Ok(Arc::new(Fallback { _retry: None, shared }));
+                return Ok(started(shared, Arc::new(Mutex::new(open)), None));
             }
             // Mistakes of an operator, to be told at once; the store itself is whole.
             Err(error @ (StoreError::InUse(_) | StoreError::Sealed(_))) => return Err(error),
@@ -100,14 +108,15 @@ impl Fallback {
         tracing::error!(reason, revision, "the store cannot be opened, the last good state is served");
         let shared = Shared::new(Inner::LastGood { state, reason, since: SystemTime::now() });
         let shared = Arc::new(shared);
-        let retry = Some(Retry::start(Arc::downgrade(&shared), open, retry_every)?);
-        Ok(Arc::new(Fallback { _retry: retry, shared }))
+        let open = Arc::new(Mutex::new(open));
+        let retry = Retry::start(Arc::downgrade(&shared), open.clone(), retry_every)?;
+        Ok(started(shared, open, Some(retry)))
     }
 
     /// Where what is served comes from at the moment.
     pub fn status(&self) -> Origin {
         match &*self.shared.inner() {
-            Inner::Store(_) => Origin::Store,
+            Inner::Store(_) | Inner::Lent { .. } => Origin::Store,
             Inner::LastGood { reason, since, .. } => {
                 Origin::LastGood { reason: reason.clone(), since: *since }
             }
@@ -119,15 +128,22 @@ impl Store for Fallback {
     fn state(&self) -> State {
         match &*self.shared.inner() {
             Inner::Store(opened) => opened.store.state(),
-            Inner::LastGood { state, .. } => state.clone(),
+            Inner::LastGood { state, .. } | Inner::Lent { state, .. } => state.clone(),
         }
     }
 
     fn propose(&self, proposal: Proposal) {
-        match self.shared.store() {
-            Ok(store) => store.propose(proposal),
-            Err(read_only) => (proposal.done)(Err(read_only)),
-        }
+        let refused = match &*self.shared.inner() {
+            // Under the lock, so that none comes behind the end of a store that is lent.
+            Inner::Store(opened) => return opened.store.propose(proposal),
+            Inner::Lent { held, .. } => match held.keep(proposal) {
+                None => return,
+                Some(proposal) => (proposal.done, held.refusal()),
+            },
+            Inner::LastGood { reason, .. } => (proposal.done, read_only(reason)),
+        };
+        let (done, error) = refused;
+        done(Err(error));
     }
 
     fn follow(&self, follower: Follower) -> State {
@@ -135,11 +151,13 @@ impl Store for Fallback {
         let mut followers = self.shared.followers();
         match self.shared.store() {
             Ok(store) => {
+                let shared = Arc::new(Mutex::new(follower));
+                followers.direct.push(shared.clone());
                 drop(followers);
-                store.follow(follower)
+                store.follow(Box::new(move |committed| tell(&shared, committed)))
             }
             Err(_) => {
-                followers.push(follower);
+                followers.by_us.push(follower);
                 self.state()
             }
         }
@@ -156,13 +174,39 @@ impl Store for Fallback {
 
 enum Inner {
     Store(Opened),
-    LastGood { state: State, reason: String, since: SystemTime },
+    LastGood {
+        state: State,
+        reason: String,
+        since: SystemTime,
+    },
+    /// Another process has it, or is about to.
+    Lent {
+        state: State,
+        held: lend::Held,
+    },
 }
 
 struct Shared {
     inner: RwLock<Inner>,
+    followers: Mutex<Followers>,
+}
+
+#[derive(Default)]
+struct Followers {
     /// Those who came before the store was there.
-    followers: Mutex<Vec<Follower>>,
+    by_us: Vec<Follower>,
+    /// Those the store tells by itself.
+    direct: Vec<Arc<Mutex<Follower>>>,
+}
+
+fn tell(follower: &Mutex<Follower>, committed: &Arc<Committed>) {
+    follower.lock().unwrap_or_else(PoisonError::into_inner)(committed);
+}
+
+fn read_only(reason: &str) -> StoreError {
+    StoreError::ReadOnly(format!(
+        "the last good state is served, without history, until the store can be opened: {reason}"
+    ))
 }
 
 impl Shared {
@@ -174,7 +218,7 @@ impl Shared {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn followers(&self) -> MutexGuard<'_, Vec<Follower>> {
+    fn followers(&self) -> MutexGuard<'_, Followers> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,9 +226,8 @@ impl Shared {
     fn store(&self) -> Result<Arc<dyn Store>, StoreError> {
         match &*self.inner() {
             Inner::Store(opened) => Ok(opened.store.clone()),
-            Inner::LastGood { reason, .. } => Err(StoreError::ReadOnly(format!(
-                "the last good state is served, without history, until the store can be opened: {reason}"
-            ))),
+            Inner::LastGood { reason, .. } => Err(read_only(reason)),
+            Inner::Lent { held, .. } => Err(held.refusal()),
         }
     }
 
@@ -204,7 +247,7 @@ impl Shared {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let from = std::mem::replace(&mut *inner, Inner::Store(opened));
         drop(inner);
-        let Inner::LastGood { state: from, .. } = from else { return };
+        let (Inner::LastGood { state: from, .. } | Inner::Lent { state: from, .. }) = from else { return };
         let changes = difference(&from, &to);
         let (last_good, revision, changed) = (from.revision.0, to.revision.0, changes.len());
         tracing::info!(last_good, revision, changed, "the store is open again");
@@ -213,7 +256,7 @@ impl Shared {
         }
         let by = Authorship::by(RECOVERY);
         let committed = Arc::new(Committed { revision: to.revision, time_ms: now_ms(), by, changes });
-        followers.iter_mut().for_each(|follower| follower(&committed));
+        followers.by_us.iter_mut().for_each(|follower| follower(&committed));
     }
 }
 
@@ -221,7 +264,7 @@ impl Shared {
 fn forward(shared: Weak<Shared>) -> Follower {
     Box::new(move |committed| {
         if let Some(shared) = shared.upgrade() {
-            shared.followers().iter_mut().for_each(|follower| follower(committed));
+            shared.followers().by_us.iter_mut().for_each(|follower| follower(committed));
         }
     })
 }
@@ -237,6 +280,10 @@ fn difference(from: &State, to: &State) -> Vec<Changed> {
     keys.into_iter().filter_map(changed).collect()
 }
 
+fn open_now(open: &SharedOpen) -> Result<Opened, StoreError> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)()
+}
+
 /// Tries to open the store every so often, until it succeeds or this is dropped.
 struct Retry {
     end: Option<Sender<()>>,
@@ -244,13 +291,13 @@ struct Retry {
 }
 
 impl Retry {
-    fn start(shared: Weak<Shared>, mut open: OpenStore, every: Duration) -> Result<Retry, StoreError> {
+    fn start(shared: Weak<Shared>, open: SharedOpen, every: Duration) -> Result<Retry, StoreError> {
         let (end, ended) = channel::<()>();
         let run = move || {
             let mut pause = every;
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let begin = Instant::now();
-                let opened = open();
+                let opened = open_now(&open);
                 // Reading a large damaged file again and again must not occupy a core.
                 pause = every.max(begin.elapsed() * PAUSE_PER_ATTEMPT);
                 let Some(shared) = shared.upgrade() else { return };

@@ -42,6 +42,9 @@ pub enum StoreError {
     /// The cluster it is in gave no answer, or none that helps.
     #[error("{0}")]
     Unreachable(String),
+    /// Another process is taking it over; whoever asks again soon finds one of the two.
+    #[error("the store changes hands: {0}")]
+    Moving(&'static str),
     /// This kind of store does not do that.
     #[error("{0}")]
     Unsupported(&'static str),

@@ -9,6 +9,7 @@ use crate::explain::ExplainArgs;
 use crate::plan::PlanArgs;
 use crate::remote::Remote;
 use crate::top::Order;
+use crate::upgrade::UpgradeArgs;
 
 /// An API gateway: APISIX's resource model, configuration that changes without a reload, less CPU per
 /// request than NGINX.
@@ -156,6 +157,12 @@ pub(crate) enum Command {
     /// Numbers are of the last interval and come from samples of the traffic. Keys: r, l, c, e sort by
     /// rate, latency, CPU, errors; q quits. Without a terminal it prints one table and ends.
     Top(TopArgs),
+    /// Have a new binary take over from a running gateway without a connection lost
+    ///
+    /// The new process gets the listening sockets, compiles the configuration and serves; the old one then
+    /// finishes what it has begun. Prints each step. Exit status 1 where the old one serves on, with the reason.
+    /// SIGUSR2 does the same.
+    Upgrade(UpgradeArgs),
     /// Print the version and what this binary was built with
     Version,
     /// Print a completion script for a shell

@@ -11,9 +11,11 @@ mod dns;
 mod doors;
 mod explain;
 mod fetch;
+mod fleet;
 mod guard;
 mod import;
 mod lint;
+mod listeners;
 mod memory;
 mod node;
 mod offline;
@@ -24,9 +26,12 @@ mod process;
 mod reference;
 mod remote;
 mod run;
+mod service;
+mod sockets;
 mod tls;
 mod top;
 mod trial;
+mod upgrade;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Top(args) => top::top(&args),
         Command::Import(Import::Kong(args)) => import::kong(&args),
+        Command::Upgrade(args) => upgrade::upgrade(args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());

@@ -141,7 +141,6 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         stream_idle_ms: timeouts.stream_idle_ms,
         udp_idle_ms: timeouts.udp_idle_ms,
         udp_sessions_max: limits.udp_sessions_per_worker as usize,
-        drain_timeout_ms: timeouts.drain_ms,
         server_line: server_line(&node.server_header),
         trusted,
         real_ip: real_ip(&node.real_ip)?,

@@ -14,6 +14,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use yumen_admin::keys::{self, NewKeys};
 use yumen_admin::{
     Access, AdminState, AdminTls, ControlState, Described, Document, Live, StatusState, V1State,
@@ -34,6 +35,7 @@ use crate::discovery::Ledger;
 use crate::dns::Freshness;
 use crate::node;
 use crate::origin::ConfigSource;
+use crate::sockets::{Door, Sockets};
 use crate::tls::{Expiry, Staples};
 use crate::trial::Trial;
 
@@ -75,37 +77,102 @@ pub(crate) struct Operators {
     pub(crate) status: Option<SocketAddr>,
     /// Keys made at the first start.
     pub(crate) new_keys: Option<NewKeys>,
+    /// Turns true when they shall accept no more.
+    stop: watch::Sender<bool>,
+    serving: Vec<JoinHandle<()>>,
+}
+
+/// The sockets of operators' listeners; nobody answers there yet.
+pub(crate) struct Doorway {
+    admin: Option<TcpListener>,
+    status: Option<TcpListener>,
+}
+
+impl Doorway {
+    /// Binds what the node's configuration asks for, or takes it over.
+    pub(crate) fn open(
+        runtime: &Runtime,
+        node: &NodeConfig,
+        outside: &mut Sockets,
+    ) -> anyhow::Result<Doorway> {
+        let admin = bind(runtime, &node.admin.listen, Door::Admin, outside);
+        let status = bind(runtime, &node.status.listen, Door::Status, outside);
+        Ok(Doorway {
+            admin: admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?,
+            status: status.with_context(|| format!("cannot listen on {} (status)", node.status.listen))?,
+        })
+    }
 }
 
 impl Operators {
-    /// Binds and serves what the node's configuration asks for.
-    pub(crate) fn serve(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Result<Operators> {
-        let admin = bind(runtime, &node.admin.listen, "admin")?;
-        let status = bind(runtime, &node.status.listen, "status")?;
+    /// Serves operators.
+    pub(crate) fn serve(
+        runtime: &Runtime,
+        node: &NodeConfig,
+        house: &House,
+        doorway: Doorway,
+    ) -> anyhow::Result<Operators> {
+        let Doorway { admin, status } = doorway;
+        let (stop, stopped) = watch::channel(false);
         let address =
             |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
-        let mut operators = Operators { admin: address(&admin), status: address(&status), new_keys: None };
+        let (admin_address, status_address) = (address(&admin), address(&status));
+        let (mut new, mut serving) = (None, Vec::new());
         if let Some(status) = status {
             let state = status_state(node, house, admin_state(node, house)?);
-            runtime.spawn(yumen_admin::serve_status(status, state, std::future::pending::<()>()));
+            let stopped = until_true(stopped.clone());
+            serving.push(runtime.spawn(yumen_admin::serve_status(status, state, stopped)));
         }
         if let Some(admin) = admin {
-            operators.new_keys = new_keys(runtime, node, house)?;
+            new = new_keys(runtime, node, house)?;
             let state = admin_state(node, house)?;
             let v1 = v1_state(node, house, state.clone());
             let tls = admin_tls(node)?;
-            runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, std::future::pending::<()>()));
+            let stopped = until_true(stopped);
+            serving.push(runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, stopped)));
         }
-        Ok(operators)
+        Ok(Operators { admin: admin_address, status: status_address, new_keys: new, stop, serving })
+    }
+
+    /// Accepts no more: another process does.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until all is answered that was asked, which has its bounds.
+    pub(crate) async fn join(self) {
+        for serving in self.serving {
+            // A listener's task that panicked is over as well.
+            let _ = serving.await;
+        }
     }
 }
 
-fn bind(runtime: &Runtime, address: &str, what: &str) -> anyhow::Result<Option<TcpListener>> {
+async fn until_true(mut stop: watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        // Nobody will ask any more.
+        std::future::pending::<()>().await;
+    }
+}
+
+fn bind(
+    runtime: &Runtime,
+    address: &str,
+    door: Door,
+    outside: &mut Sockets,
+) -> anyhow::Result<Option<TcpListener>> {
     if address.is_empty() {
         return Ok(None);
     }
-    let bound = runtime.block_on(TcpListener::bind(node::address(address)?));
-    Ok(Some(bound.with_context(|| format!("cannot listen on {address} ({what})"))?))
+    let address = node::address(address)?;
+    let listener = match outside.take(door, address).into_iter().next() {
+        Some(socket) => std::net::TcpListener::from(socket),
+        None => runtime.block_on(TcpListener::bind(address))?.into_std()?,
+    };
+    listener.set_nonblocking(true)?;
+    outside.keep(door, address, std::slice::from_ref(&listener))?;
+    let _inside = runtime.enter();
+    Ok(Some(TcpListener::from_std(listener)?))
 }
 
 fn admin_tls(node: &NodeConfig) -> anyhow::Result<Option<AdminTls>> {
@@ -276,6 +343,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
         describe: Arc::new(move || {
             let mut members = source.document();
             members.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+            members.insert("pid".into(), std::process::id().into());
             members.insert("revision".into(), described.revision.load(Ordering::Acquire).into());
             members.insert("workers".into(), fleet.applied.len().into());
             members.insert("problems".into(), described.problems().len().into());

@@ -1,4 +1,7 @@
-//! What the process asks of the system: open files, cores, priorities.
+//! What the process asks of the system: open files, cores, priorities, and where its program is.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -24,6 +27,47 @@ pub(crate) fn favour_configuration() -> i32 {
     // Without the privilege all threads are alike.
     let _ = rustix::process::setpriority_process(None, before + CONFIGURATION_NICE);
     before
+}
+
+/// Writes the number of this process to a file, if one is named; whoever reads sees it whole.
+pub(crate) fn write_pid_file(place: &str) -> std::io::Result<()> {
+    if place.is_empty() {
+        return Ok(());
+    }
+    let draft = format!("{place}.new");
+    std::fs::write(&draft, format!("{}\n", std::process::id()))?;
+    std::fs::rename(&draft, place)
+}
+
+/// Removes the file, unless another process has written its own number there.
+pub(crate) fn remove_pid_file(place: &str) {
+    let own = std::process::id().to_string();
+    if !place.is_empty() && std::fs::read_to_string(place).is_ok_and(|number| number.trim() == own) {
+        let _ = std::fs::remove_file(place);
+    }
+}
+
+/// Gives the calling thread the nice value the process was started with.
+pub(crate) fn settle_nice(base_nice: i32) {
+    // Where that is refused the thread was no other before.
+    let _ = rustix::process::setpriority_process(None, base_nice);
+}
+
+/// The path this program was started by, which may lead to another file by now. To be asked before anything
+/// changes the directory.
+pub(crate) fn program() -> PathBuf {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let is_path = called.to_string_lossy().contains('/');
+    let found = match is_path {
+        true => std::path::absolute(&called).ok(),
+        false => on_path(&called),
+    };
+    found.or_else(|| std::env::current_exe().ok()).unwrap_or_else(|| called.into())
+}
+
+fn on_path(name: &OsStr) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|place| place.is_file())
 }
 
 /// Where workers run, and how they stand to others, where their configuration does not say.

@@ -1,104 +1,306 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
-use yumen_config::node::{AccessLogFormat, LogFormat as LogsFormat, LogLevel, StoreKind};
+use yumen_config::node::{LogFormat as LogsFormat, LogLevel, StoreKind};
 use yumen_plugin::Carry;
-use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
-use yumen_proxy::tls::Acceptor;
-use yumen_proxy::{
-    Counters, Datagrams, Http3Listener, Listener, ListenerSettings, Settings, StreamProtocol, WorkerParts,
-};
+use yumen_proxy::probe::ProbeCounters;
+use yumen_proxy::{Duty, Http3Identity};
 use yumen_snapshot::Publisher;
 
 use crate::cli::RunArgs;
 use crate::control::{self, Control, Message};
 use crate::discovery::Ledger;
 use crate::doors::Doors;
+use crate::fleet::{Fleet, WorkerSockets};
 use crate::guard::Guarded;
-use crate::operators::{FleetView, House, Operators};
+use crate::listeners::Listeners;
+use crate::operators::{Doorway, House, Operators};
 use crate::process::Placement;
-use crate::tls::Tls;
+use crate::tls::{Keeper, Tls};
 use crate::trial::Trial;
-use crate::{compiler, discovery, dns, memory, node, process};
+use crate::upgrade::{self, Ask, Estate, Giver, Heir, Inheritance};
+use crate::{compiler, discovery, dns, memory, node, process, service};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
 const FIRST_ADDRESSES_MS: u64 = 1500;
 
-/// Runs the gateway until a signal ends it.
+/// Runs the gateway until a signal ends it or another process has taken over.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let node = node::load(args)?;
-    start_logs(&node);
-    let open_files = process::raise_open_files();
-    let base_nice = process::favour_configuration();
-    let place = Placement { cpus: process::allowed_cpus(), base_nice };
-    let workers = node::workers(&node, place.cpus.len());
-    let mut listeners = Listeners::bind(&node, workers)?;
-    let carry = Arc::new(Carry::default());
-    let publisher = Arc::new(Publisher::default());
-    let tls = Tls::new(&node)?;
-    let compiler = compiler::new(&listeners.actual(&node), workers, carry.clone(), tls.loader.clone());
-    let trial = Arc::new(Trial::new(&compiler));
-    let control = control::start(compiler, carry.clone(), publisher.clone())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("yumen-async")
-        .enable_all()
-        .build()?;
-    let acme = tls.open_acme(&node, &control)?;
-    let doors = Doors::open(&node, &control, trial.clone())?;
-    let discovered = start_resolving(&runtime, &node, &control);
-    wait_for_first_snapshot(&control);
-    let (drain, draining) = watch::channel(false);
-    let acceptor = tls.acceptor(&node, &publisher)?;
-    let fleet = Fleet::start(&node, workers, &place, &publisher, &mut listeners, &acceptor, &draining)?;
+    let heir = Heir::from_environment()?.map(Arc::new);
+    let ended = start(args, heir.as_ref()).map(Gateway::run);
+    if let (Err(error), Some(heir)) = (&ended, &heir) {
+        heir.refuses(error);
+    }
+    ended
+}
+
+/// A gateway that serves.
+struct Gateway {
+    node: NodeConfig,
+    runtime: Runtime,
+    fleet: Fleet,
+    operators: Operators,
+    /// Ends what reads the configuration when it is dropped.
+    _doors: Doors,
+    signals: Signals,
+    duty: watch::Sender<Duty>,
+    giver: Arc<Giver>,
+    handed_over: UnboundedReceiver<u32>,
+    /// What only one process of a node does.
+    exclusive: Vec<AbortHandle>,
+}
+
+/// What there is before any configuration is read.
+struct Ground {
+    node: NodeConfig,
+    place: Placement,
+    workers: usize,
+    open_files: u64,
+    runtime: Runtime,
+    signals: Signals,
+    listeners: Listeners,
+    doorway: Doorway,
+    before: Inheritance,
+}
+
+impl Ground {
+    fn lay(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Ground> {
+        let node = node::load(args)?;
+        start_logs(&node);
+        let mut before = match heir {
+            Some(heir) => heir.receive()?,
+            None => Inheritance::of_nobody(service::sockets()?),
+        };
+        let open_files = process::raise_open_files();
+        let base_nice = process::favour_configuration();
+        let place = Placement { cpus: process::allowed_cpus(), base_nice };
+        let workers = node::workers(&node, place.cpus.len());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("yumen-async")
+            .enable_all()
+            .build()?;
+        let signals = runtime.block_on(async { Signals::listen() })?;
+        let listeners = Listeners::open(&node, workers, &mut before.sockets)?;
+        let doorway = Doorway::open(&runtime, &node, &mut before.sockets)?;
+        before.sockets.end_taking()?;
+        Ok(Ground { node, place, workers, open_files, runtime, signals, listeners, doorway, before })
+    }
+}
+
+/// The configuration in force, and what keeps it so.
+struct Rule {
+    carry: Arc<Carry>,
+    publisher: Arc<Publisher>,
+    tls: Tls,
+    acme: Option<Keeper>,
+    trial: Arc<Trial>,
+    control: Control,
+    doors: Doors,
+    discovered: Arc<Ledger>,
+}
+
+impl Rule {
+    fn begin(ground: &Ground, heir: Option<&Arc<Heir>>) -> anyhow::Result<Rule> {
+        let Ground { node, listeners, .. } = ground;
+        let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
+        let tls = Tls::new(node, &ground.before.ticket_keys)?;
+        let compiler =
+            compiler::new(&listeners.actual(node), ground.workers, carry.clone(), tls.loader.clone());
+        let trial = Arc::new(Trial::new(&compiler));
+        let control = control::start(compiler, carry.clone(), publisher.clone())?;
+        let acme = tls.open_acme(node, &control)?;
+        if let Some(heir) = heir.filter(|_| node.store.kind == StoreKind::Embedded) {
+            heir.want_store()?;
+        }
+        let doors = Doors::open(node, &control, trial.clone())?;
+        let discovered = start_resolving(&ground.runtime, node, &control);
+        heir.iter().for_each(|heir| heir.does("the new process compiles the configuration"));
+        wait_for_first_snapshot(&control);
+        Ok(Rule { carry, publisher, tls, acme, trial, control, doors, discovered })
+    }
+
+    /// What operators may look at.
+    fn house(&self, fleet: &Fleet, probes: Arc<ProbeCounters>) -> House {
+        House {
+            control: self.control.clone(),
+            carry: self.carry.clone(),
+            fleet: fleet.view(),
+            probes,
+            store: Arc::new(Guarded::new(self.doors.store.clone(), self.trial.clone())),
+            source: self.doors.source.clone(),
+            discovered: self.discovered.clone(),
+            publisher: self.publisher.clone(),
+            trial: self.trial.clone(),
+            expiry: self.tls.expiry.clone(),
+            staples: self.tls.staples.clone(),
+        }
+    }
+}
+
+fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
+    let mut ground = Ground::lay(args, heir)?;
+    let rule = Rule::begin(&ground, heir)?;
+    let (duty, asked) = watch::channel(Duty::Serve);
+    let acceptor = rule.tls.acceptor(&ground.node, &rule.publisher)?;
+    if let Some(heir) = heir {
+        heir.ready(&rule.control.shown.problems(), &rule.carry)?;
+    }
+    let mut settings = node::settings(&ground.node)?;
+    settings.overload.memory_full = memory::watch(ground.node.overload.memory_bytes)?;
+    let settings = Arc::new(settings);
+    let http3_identity = ground.before.http3_identity.take().map_or_else(Http3Identity::new, Ok);
+    let http3_identity = http3_identity.map_err(|error| anyhow::anyhow!("HTTP/3: {error}"))?;
+    let Ground { node, place, workers, open_files, runtime, signals, mut listeners, doorway, before } =
+        ground;
+    let (by_worker, http3) = listeners.take_http3(workers, &acceptor, &settings, &http3_identity)?;
+    let sockets = WorkerSockets::of_all(&listeners, by_worker, &node, &acceptor)?;
+    let fleet = Fleet::start(&node, &place, &rule.publisher, settings, sockets, &asked)?;
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
-    let probes = supervisor.counters();
-    runtime.spawn(supervisor.supervise(control.snapshots.clone()));
-    let house = House {
-        control,
-        carry,
-        fleet: fleet.view(),
-        probes,
-        store: Arc::new(Guarded::new(doors.store.clone(), trial.clone())),
-        source: doors.source.clone(),
-        publisher,
-        trial,
-        expiry: tls.expiry.clone(),
-        staples: tls.staples.clone(),
-        discovered,
+    let house = rule.house(&fleet, supervisor.counters());
+    runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
+    let Rule { carry, tls, acme, control, doors, .. } = rule;
+    let estate = Estate {
+        sockets: before.sockets,
+        ticket_keys: tls.tickets.clone(),
+        http3_identity,
+        http3,
+        carry: carry.clone(),
+        store: doors.source.fallback(),
+        shown: control.shown.clone(),
     };
-    tls.tend(&runtime, &node, &house.control);
-    if let Some(acme) = acme {
-        runtime.spawn(acme.tend());
+    tls.tend(&runtime, &node, &control);
+    let mut exclusive: Vec<AbortHandle> =
+        acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
+    let operators = Operators::serve(&runtime, &node, &house, doorway)?;
+    let ready_within = Duration::from_secs(node.upgrade.ready_s.into());
+    let (tell, handed_over) = unbounded_channel();
+    let giver = Arc::new(Giver::new(estate, ready_within, place.base_nice, tell));
+    if let Some(heir) = heir {
+        heir.clone().serves(carry)?;
     }
-    let operators = Operators::serve(&runtime, &node, &house)?;
-    let mut signals = runtime.block_on(async { Signals::listen() })?;
+    open_to_upgrades(&node, heir.is_some(), &giver);
+    exclusive.extend(tell_service(&runtime, &fleet));
     announce(&listeners, &operators, open_files, workers, &node);
-    runtime.block_on(signals.next());
-    tracing::info!("draining");
-    // Workers hold receivers until they end.
-    let _ = drain.send(true);
-    runtime.spawn(async move {
-        signals.next().await;
-        tracing::warn!("second signal, ending at once");
-        std::process::exit(1);
-    });
-    fleet.join();
-    runtime.shutdown_timeout(Duration::from_millis(200));
-    tracing::info!("stopped");
-    Ok(())
+    let _doors = doors;
+    Ok(Gateway { node, runtime, fleet, operators, _doors, signals, duty, giver, handed_over, exclusive })
+}
+
+/// Upgrades can be asked for from now on, and the number of the process can be read.
+fn open_to_upgrades(node: &NodeConfig, takes_over: bool, giver: &Arc<Giver>) {
+    let place = upgrade::socket(node);
+    if place.parent().is_some_and(|directory| directory.is_dir())
+        && let Err(error) = upgrade::open_door(&place, takes_over, giver.clone())
+    {
+        tracing::warn!(%error, socket = %place.display(), "`yumen upgrade` cannot ask here, SIGUSR2 can");
+    }
+    if let Err(error) = process::write_pid_file(&node.upgrade.pid_file) {
+        tracing::error!(%error, file = node.upgrade.pid_file, "the number of the process cannot be written");
+    }
+}
+
+/// Tells the service manager that the gateway serves, and keeps telling its watchdog.
+fn tell_service(runtime: &Runtime, fleet: &Fleet) -> Option<AbortHandle> {
+    service::notify(&format!("READY=1\nMAINPID={}\nSTATUS=serving", std::process::id()));
+    let pause = service::watchdog_pause()?;
+    Some(runtime.spawn(service::please_watchdog(pause, fleet.counters.clone())).abort_handle())
+}
+
+/// What the running process hears of.
+enum Event {
+    End,
+    Upgrade,
+    /// This process serves now.
+    HandedOver(u32),
+}
+
+impl Gateway {
+    /// Runs until a signal ends it or another process has taken over, and what was begun is finished.
+    fn run(mut self) {
+        let heir = loop {
+            match self.runtime.block_on(self.signals.next(&mut self.handed_over)) {
+                Event::End => break None,
+                Event::HandedOver(pid) => break Some(pid),
+                Event::Upgrade => start_upgrade(&self.giver),
+            }
+        };
+        let end = Duty::End { within_ms: self.node.timeouts.drain_ms };
+        let duty = match heir {
+            None => {
+                tracing::info!("draining");
+                service::notify("STOPPING=1");
+                self.giver.release();
+                end
+            }
+            Some(pid) => {
+                tracing::info!(pid, "draining, another process serves");
+                self.exclusive.iter().for_each(AbortHandle::abort);
+                self.operators.stop();
+                Duty::HandOver { within_ms: u64::from(self.node.upgrade.upgrade_drain_s) * 1000 }
+            }
+        };
+        // Workers hold receivers until they end.
+        let _ = self.duty.send(duty);
+        self.runtime.spawn(hurry(self.signals, self.handed_over, self.duty, heir.map(|_| end)));
+        self.fleet.join();
+        self.giver.finish();
+        match heir {
+            Some(_) => self.runtime.block_on(self.operators.join()),
+            None => process::remove_pid_file(&self.node.upgrade.pid_file),
+        }
+        self.runtime.shutdown_timeout(Duration::from_millis(200));
+        tracing::info!("stopped");
+    }
+}
+
+/// Upgrades by signal are heard of in the log.
+fn start_upgrade(giver: &Arc<Giver>) {
+    let giver = giver.clone();
+    let run = move || {
+        let mut tell = |step: &str| tracing::info!(step, "upgrade");
+        if let Err(reason) = giver.hand_over(&Ask::default(), &mut tell) {
+            tracing::error!(reason, "not upgraded");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("yumen-upgrade".into()).spawn(run) {
+        tracing::error!(%error, "not upgraded");
+    }
+}
+
+/// While the process drains: a signal makes it `end` sooner where it may take long, and the next one at once.
+async fn hurry(
+    mut signals: Signals,
+    mut handed_over: UnboundedReceiver<u32>,
+    duty: watch::Sender<Duty>,
+    mut end: Option<Duty>,
+) {
+    handed_over.close();
+    loop {
+        match (signals.next(&mut handed_over).await, end.take()) {
+            (Event::End, None) => {
+                tracing::warn!("second signal, ending at once");
+                std::process::exit(1);
+            }
+            (Event::End, Some(end)) => {
+                tracing::info!("draining sooner");
+                let _ = duty.send(end);
+            }
+            (_, sooner) => {
+                tracing::error!("not upgraded: this process is ending");
+                end = sooner;
+            }
+        }
+    }
 }
 
 fn start_logs(node: &NodeConfig) {
@@ -130,65 +332,6 @@ fn start_logs(node: &NodeConfig) {
     };
 }
 
-/// Bound sockets, one per worker and listener.
-struct Listeners {
-    settings: Vec<ListenerSettings>,
-    /// By listener, then by worker.
-    sockets: Vec<Vec<std::net::TcpListener>>,
-    /// Addresses and sockets for datagrams, the sockets by worker.
-    datagrams: Vec<(SocketAddr, Vec<std::net::UdpSocket>)>,
-    /// Sockets for HTTP/3, by listener that has it, then by worker; taken once.
-    http3: Vec<Vec<std::net::UdpSocket>>,
-}
-
-impl Listeners {
-    fn bind(node: &NodeConfig, workers: usize) -> anyhow::Result<Listeners> {
-        let (udp, streams): (Vec<_>, Vec<_>) = node::stream_listeners(node)?
-            .into_iter()
-            .partition(|listener| listener.streams == Some(StreamProtocol::Udp));
-        let mut settings = node::listeners(node)?;
-        settings.extend(streams);
-        let mut sockets = Vec::new();
-        let mut datagrams = Vec::new();
-        for listener in &udp {
-            let bound = yumen_proxy::bind_datagrams(listener, workers)
-                .with_context(|| format!("cannot listen on {} for datagrams", listener.address))?;
-            let address = bound.first().map_or(Ok(listener.address), std::net::UdpSocket::local_addr)?;
-            datagrams.push((address, bound));
-        }
-        let mut http3 = Vec::new();
-        for listener in &mut settings {
-            let bound = yumen_proxy::listener::bind(listener, workers)
-                .with_context(|| format!("cannot listen on {}", listener.address))?;
-            if let Some(first) = bound.first() {
-                listener.address = first.local_addr()?;
-            }
-            sockets.push(bound);
-            if listener.http3 {
-                let bound = yumen_proxy::bind_http3(listener, workers)
-                    .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
-                http3.push(bound);
-            }
-        }
-        Ok(Listeners { settings, sockets, datagrams, http3 })
-    }
-
-    /// Closes the handles kept here.
-    fn release(&mut self) {
-        self.sockets.clear();
-        self.datagrams.iter_mut().for_each(|(_, sockets)| sockets.clear());
-    }
-
-    /// The configuration with the ports that were really bound.
-    fn actual(&self, node: &NodeConfig) -> NodeConfig {
-        let mut node = node.clone();
-        for (listen, settings) in node.listen.iter_mut().zip(&self.settings) {
-            listen.address = settings.address.to_string();
-        }
-        node
-    }
-}
-
 /// Keeps names resolved and services discovered; what is known of services can be looked at.
 fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) -> Arc<Ledger> {
     let messages = control.messages.clone();
@@ -217,171 +360,6 @@ fn wait_for_first_snapshot(control: &Control) {
     while control.unresolved() > 0 && compiled.elapsed() < Duration::from_millis(FIRST_ADDRESSES_MS) {
         std::thread::sleep(PAUSE);
     }
-}
-
-/// The workers' threads and what can be read of them.
-struct Fleet {
-    threads: Vec<JoinHandle<()>>,
-    counters: Vec<Arc<Counters>>,
-    applied: Vec<Arc<AtomicU64>>,
-    log_writer: Option<JoinHandle<()>>,
-}
-
-impl Fleet {
-    /// What can be read of the workers.
-    fn view(&self) -> FleetView {
-        FleetView { counters: self.counters.clone(), applied: self.applied.clone() }
-    }
-
-    fn start(
-        node: &NodeConfig,
-        workers: usize,
-        place: &Placement,
-        publisher: &Arc<Publisher>,
-        listeners: &mut Listeners,
-        acceptor: &Acceptor,
-        draining: &watch::Receiver<bool>,
-    ) -> anyhow::Result<Fleet> {
-        let mut settings = node::settings(node)?;
-        settings.overload.memory_full = memory::watch(node.overload.memory_bytes)?;
-        let settings = Arc::new(settings);
-        let (log_queue, log_writer) = start_access_log(node)?;
-        let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
-        let http3 = listeners.take_http3(workers, acceptor, &settings)?;
-        for (id, http3) in http3.into_iter().enumerate() {
-            let (counters, applied) = (Arc::<Counters>::default(), Arc::<AtomicU64>::default());
-            let parts = WorkerParts {
-                id,
-                settings: Arc::<Settings>::clone(&settings),
-                publisher: publisher.clone(),
-                counters: counters.clone(),
-                applied: applied.clone(),
-                log: log_queue.as_ref().map(|queue| LogBuffer::new(log_format(node), queue.clone())),
-                drain: draining.clone(),
-                seed: seed()?,
-            };
-            let sockets = Sockets {
-                listeners: listeners.of_worker(id, node, acceptor)?,
-                datagrams: listeners.datagrams_of_worker(id)?,
-                http3,
-            };
-            fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
-            fleet.counters.push(counters);
-            fleet.applied.push(applied);
-        }
-        Ok(fleet)
-    }
-
-    fn join(self) {
-        for thread in self.threads.into_iter().chain(self.log_writer) {
-            // A worker that panicked has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Listeners {
-    /// What serves HTTP/3, by worker.
-    fn take_http3(
-        &mut self,
-        workers: usize,
-        acceptor: &Acceptor,
-        settings: &Settings,
-    ) -> anyhow::Result<Vec<Vec<Http3Listener>>> {
-        let mut by_worker: Vec<Vec<Http3Listener>> = (0..workers).map(|_| Vec::new()).collect();
-        for sockets in self.http3.drain(..) {
-            let listeners = yumen_proxy::listen_http3(sockets, acceptor, settings)
-                .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
-            by_worker.iter_mut().zip(listeners).for_each(|(own, listener)| own.push(listener));
-        }
-        Ok(by_worker)
-    }
-
-    fn of_worker(
-        &self,
-        worker: usize,
-        node: &NodeConfig,
-        acceptor: &Acceptor,
-    ) -> anyhow::Result<Vec<Listener>> {
-        let all = self.settings.iter().zip(&self.sockets);
-        all.map(|(settings, sockets)| {
-            let socket = sockets[worker].try_clone()?;
-            let tls = settings.tls.then(|| match settings.streams {
-                Some(_) => acceptor.for_streams(),
-                None if settings.http3 => {
-                    let line = node::alt_svc_line(&node.http3, settings.address.port());
-                    line.map_or_else(|| acceptor.clone(), |line| acceptor.telling(line))
-                }
-                None => acceptor.clone(),
-            });
-            Ok(Listener { socket, tls, proxy_from: settings.proxy_from.clone(), streams: settings.streams })
-        })
-        .collect()
-    }
-
-    fn datagrams_of_worker(&self, worker: usize) -> anyhow::Result<Vec<Datagrams>> {
-        let sockets = self.datagrams.iter().map(|(_, sockets)| sockets[worker].try_clone());
-        Ok(sockets.map(|socket| Ok(Datagrams { socket: socket? })).collect::<std::io::Result<_>>()?)
-    }
-}
-
-/// A worker's own.
-struct Sockets {
-    listeners: Vec<Listener>,
-    datagrams: Vec<Datagrams>,
-    http3: Vec<Http3Listener>,
-}
-
-fn start_worker(
-    node: &NodeConfig,
-    place: Placement,
-    parts: WorkerParts,
-    sockets: Sockets,
-) -> anyhow::Result<JoinHandle<()>> {
-    let affinity = node.workers.cpu_affinity.clone();
-    let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
-    let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
-    Ok(thread.spawn(move || {
-        let id = parts.id;
-        let Sockets { listeners, datagrams, http3 } = sockets;
-        process::settle_worker(id, &affinity, nice, &place.cpus);
-        if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams, http3) {
-            tracing::error!(worker = id, %error, "worker could not start");
-        }
-    })?)
-}
-
-fn seed() -> anyhow::Result<u64> {
-    Ok(getrandom::u64()?)
-}
-
-fn log_format(node: &NodeConfig) -> LogFormat {
-    match node.logs.access.format {
-        AccessLogFormat::Json => LogFormat::Json,
-        AccessLogFormat::Combined => LogFormat::Combined,
-    }
-}
-
-type LogQueue = std::sync::mpsc::SyncSender<Vec<u8>>;
-
-fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Option<JoinHandle<()>>)> {
-    let access = &node.logs.access;
-    if !access.enabled {
-        return Ok((None, None));
-    }
-    let sink: Box<dyn std::io::Write + Send> = match access.path.as_str() {
-        "-" => Box::new(std::io::stdout()),
-        path => {
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            Box::new(file.with_context(|| format!("cannot write the access log {path}"))?)
-        }
-    };
-    // Lines travel in batches of about a hundred.
-    let batches = (access.queue_lines as usize / 100).max(2);
-    let (queue, batches) = access_log::queue(batches);
-    let thread = std::thread::Builder::new().name("yumen-log".into());
-    let writer = thread.spawn(move || access_log::write_all(&batches, sink))?;
-    Ok((Some(queue), Some(writer)))
 }
 
 /// Says where it listens, and what to try next.
@@ -448,23 +426,29 @@ fn announce(
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
 }
 
-/// The signals that end the process, heard from before it says it is ready.
+/// The signals the process hears, from before it says it is ready.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
     fn listen() -> std::io::Result<Signals> {
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Signals { terminate, interrupt })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+        })
     }
 
-    /// Returns when another one has come; one that came before is not lost.
-    async fn next(&mut self) {
+    /// Returns when another one has come, or another process serves; one that came before is not lost.
+    async fn next(&mut self, handed_over: &mut UnboundedReceiver<u32>) -> Event {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Event::End,
+            _ = self.interrupt.recv() => Event::End,
+            _ = self.upgrade.recv() => Event::Upgrade,
+            Some(pid) = handed_over.recv() => Event::HandedOver(pid),
         }
     }
 }

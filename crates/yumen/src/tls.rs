@@ -23,6 +23,7 @@ use yumen_snapshot::Publisher;
 use crate::control::Control;
 use crate::{node, process};
 
+pub(crate) use acme::Keeper;
 pub(crate) use expiry::Expiry;
 pub(crate) use staples::Staples;
 
@@ -40,13 +41,13 @@ pub(crate) struct Tls {
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) staples: Arc<Staples>,
     wanted: UnboundedReceiver<Weak<Pair>>,
-    tickets: Option<Arc<TicketKeys>>,
+    pub(crate) tickets: Option<Arc<TicketKeys>>,
     challenges: Arc<Challenges>,
 }
 
 impl Tls {
-    /// As the node's configuration wants it; nothing runs yet.
-    pub(crate) fn new(node: &NodeConfig) -> anyhow::Result<Tls> {
+    /// As the node's configuration wants it, with the ticket keys of the process before; nothing runs yet.
+    pub(crate) fn new(node: &NodeConfig, ticket_keys: &[[u8; TICKET_KEY_BYTES]]) -> anyhow::Result<Tls> {
         let (tell, wanted) = unbounded_channel();
         let loader = match node.tls.ocsp_stapling {
             true => Loader::telling(tell),
@@ -57,7 +58,10 @@ impl Tls {
             Arc::new(keys)
         });
         if let Some(keys) = &tickets {
-            keys.rotate(&new_ticket_key()?);
+            ticket_keys.iter().for_each(|key| keys.rotate(key));
+            if ticket_keys.is_empty() {
+                keys.rotate(&new_ticket_key()?);
+            }
         }
         Ok(Tls {
             loader: Arc::new(loader),
@@ -90,13 +94,9 @@ impl Tls {
     }
 
     /// The certificates an ACME server gave before, put in force; they are renewed once the node serves.
-    pub(crate) fn open_acme(
-        &self,
-        node: &NodeConfig,
-        control: &Control,
-    ) -> anyhow::Result<Option<acme::Keeper>> {
+    pub(crate) fn open_acme(&self, node: &NodeConfig, control: &Control) -> anyhow::Result<Option<Keeper>> {
         match node.acme.is_on() {
-            true => acme::Keeper::open(node, control, &self.challenges).map(Some).context("acme"),
+            true => Keeper::open(node, control, &self.challenges).map(Some).context("acme"),
             false => Ok(None),
         }
     }

@@ -38,6 +38,32 @@ impl Slot for Window {
     fn useless_at_ms(&self) -> Option<u64> {
         Some(self.useless_at_ms)
     }
+
+    fn numbers(&self) -> Option<Vec<u64>> {
+        let count = self.count.load(Relaxed);
+        Some(vec![count, self.useless_at_ms, self.number, self.length_ms, self.before])
+    }
+
+    fn take_over(&mut self, numbers: &[u64], now: Now) {
+        let [count, useless_at_ms, number, length_ms, before] = *numbers else { return };
+        if useless_at_ms <= now.mono_ms() {
+            return;
+        }
+        let is_open = self.useless_at_ms > now.mono_ms();
+        if is_open && (self.number, self.length_ms) == (number, length_ms) {
+            *self.count.get_mut() += count;
+            self.before = self.before.max(before);
+        } else if !is_open {
+            *self = Window { count: count.into(), useless_at_ms, number, length_ms, before };
+        }
+    }
+
+    fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
+        let [count, end @ ..] = now else { return None };
+        let counted = before.filter(|before| before.get(1..) == Some(end)).map_or(0, |before| before[0]);
+        let more = count.checked_sub(counted).filter(|more| *more > 0)?;
+        Some([&[more], end].concat())
+    }
 }
 
 impl Window {

@@ -9,10 +9,10 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
-use yumen_plugin::Setup;
+use yumen_plugin::{Now, Setup};
 
 /// How many keys a table holds at most.
 const KEYS_MAX: usize = 1 << 20;
@@ -23,6 +23,19 @@ pub(crate) trait Slot: Default {
     /// From when on it tells no more than a fresh one, in milliseconds of the monotonic clock;
     /// `None` while it must stay.
     fn useless_at_ms(&self) -> Option<u64>;
+
+    /// What the process that takes over must know, as numbers; `None` where there is nothing.
+    fn numbers(&self) -> Option<Vec<u64>> {
+        None
+    }
+
+    /// Adds what another process told by [`Slot::numbers`] or [`Slot::since`].
+    fn take_over(&mut self, _numbers: &[u64], _now: Now) {}
+
+    /// What has come between two tellings; `None` is nothing.
+    fn since(_before: Option<&[u64]>, _now: &[u64]) -> Option<Vec<u64>> {
+        None
+    }
 }
 
 type Map<V> = HashMap<Box<[u8]>, V, RandomState>;
@@ -43,6 +56,8 @@ pub(crate) struct Table<V> {
     hasher: RandomState,
     shard_keys_max: usize,
     owners: AtomicU64,
+    /// The names of the limits, by their numbers.
+    names: Mutex<HashMap<[u8; 8], Box<str>, RandomState>>,
 }
 
 impl<V: Slot> Table<V> {
@@ -62,6 +77,7 @@ impl<V: Slot> Table<V> {
             hasher: hasher.clone(),
             shard_keys_max: (keys_max / shards).max(1),
             owners: AtomicU64::new(0),
+            names: Mutex::default(),
         }
     }
 
@@ -88,6 +104,27 @@ impl<V: Slot> Table<V> {
             make_room(&mut inner, now_ms, self.shard_keys_max);
         }
         change(inner.map.entry(key.into()).or_default())
+    }
+
+    /// Has a look at every slot, beside the name of the limit it is of and its key.
+    pub(super) fn each(&self, mut look: impl FnMut(&str, &[u8], &V)) {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for shard in &self.shards {
+            let inner = shard.0.read().unwrap_or_else(PoisonError::into_inner);
+            for (key, slot) in &inner.map {
+                if let Some((number, key)) = key.split_first_chunk::<8>()
+                    && let Some(name) = names.get(number)
+                {
+                    look(name, key, slot);
+                }
+            }
+        }
+    }
+
+    /// The numbers that the keys of limits begin with, by name.
+    pub(super) fn numbers_by_name(&self) -> HashMap<Box<str>, [u8; 8]> {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().map(|(number, name)| (name.clone(), *number)).collect()
     }
 
     /// How many keys there are.
@@ -120,14 +157,15 @@ fn make_room<V: Slot>(inner: &mut Inner<V>, now_ms: u64, keys_max: usize) {
 }
 
 /// One limit's share of a table: the keys that begin with its number.
-pub(crate) struct Share<V> {
+pub(crate) struct Share<V: Slot> {
     table: Arc<Table<V>>,
     number: [u8; 8],
 }
 
 impl<V: Slot> Share<V> {
-    fn new(table: Arc<Table<V>>) -> Self {
+    fn new(table: Arc<Table<V>>, name: &str) -> Self {
         let number = table.owners.fetch_add(1, Relaxed).to_ne_bytes();
+        table.names.lock().unwrap_or_else(PoisonError::into_inner).insert(number, name.into());
         Share { table, number }
     }
 
@@ -142,6 +180,12 @@ impl<V: Slot> Share<V> {
     }
 }
 
+impl<V: Slot> Drop for Share<V> {
+    fn drop(&mut self) {
+        self.table.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
+
 /// The share carried under `plugin/name`. All shares of a plugin are in one table per process, so
 /// the bound on keys is the process's and an idle limit costs next to nothing.
 pub(crate) fn share<V: Slot + Send + Sync + 'static>(
@@ -149,11 +193,11 @@ pub(crate) fn share<V: Slot + Send + Sync + 'static>(
     plugin: &str,
     name: &str,
 ) -> Arc<Share<V>> {
-    let table = setup.carry.keep(plugin, Table::new);
-    setup.carry.keep(&format!("{plugin}/{name}"), || Share::new(table))
+    let table = setup.carry.keep_portable(plugin, Table::new);
+    setup.carry.keep(&format!("{plugin}/{name}"), || Share::new(table, name))
 }
 
 #[cfg(test)]
 pub(crate) fn bounded_share<V: Slot>(shards: usize, keys_max: usize) -> Share<V> {
-    Share::new(Arc::new(Table::bounded(shards, keys_max)))
+    Share::new(Arc::new(Table::bounded(shards, keys_max)), "")
 }

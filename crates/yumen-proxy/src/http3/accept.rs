@@ -24,6 +24,7 @@ use super::head::resolved;
 use super::outgoing::{Outgoing, send_all};
 use crate::clock;
 use crate::connection::{Connection, Peer};
+use crate::duty::Duty;
 use crate::fault::Kind;
 use crate::http2::{heads, set_deadline, take_early};
 use crate::serve;
@@ -45,37 +46,56 @@ const LOOK_MS: u64 = 50;
 const GOODBYE_MS: u64 = 20;
 
 /// Serves a listener until the worker drains; its connections go on to their ends.
-pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut drain: watch::Receiver<bool>) {
-    let opened = listener.open(worker.id).and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
+pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut duty: watch::Receiver<Duty>) {
+    let opened = listener.open().and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
     let (local, endpoint) = match opened {
         Ok(opened) => opened,
         Err(error) => return tracing::error!(%error, "socket for HTTP/3 could not be registered"),
     };
-    let shaking = Rc::new(Cell::new(0));
-    loop {
-        let incoming = tokio::select! {
-            incoming = endpoint.accept() => incoming,
-            _ = drain.wait_for(|drain| *drain) => None,
-        };
-        let Some(incoming) = incoming else { break };
-        if shaking.get() >= UNPROVEN_MAX && incoming.may_retry() && !incoming.remote_address_validated() {
-            // It may retry, as was just asked.
-            let _ = incoming.retry();
-            continue;
-        }
-        let Some(admitted) = worker.admit() else {
-            incoming.refuse();
-            continue;
-        };
-        let hands = Shaking::begin(&shaking);
-        tokio::task::spawn_local(open(worker.clone(), incoming, local, hands, admitted));
+    let door = Rc::new(Front { worker, endpoint, local, shaking: Rc::new(Cell::new(0)) });
+    tokio::select! {
+        () = door.accept() => return,
+        _ = duty.wait_for(|duty| duty.is_over()) => {}
     }
-    // A client that is told can go elsewhere at once.
+    // Another process may read from the socket by now: what is still here came before, and is told to go there
+    // once it is served. Where none does, a client that is told can go elsewhere at once.
     tokio::task::spawn_local(async move {
-        while let Some(incoming) = endpoint.accept().await {
+        tokio::select! {
+            () = door.accept() => return,
+            _ = duty.wait_for(|duty| matches!(duty, Duty::End { .. })) => {}
+        }
+        while let Some(incoming) = door.endpoint.accept().await {
             incoming.refuse();
         }
     });
+}
+
+/// A worker's endpoint of a listener.
+struct Front {
+    worker: Rc<Worker>,
+    endpoint: quinn::Endpoint,
+    local: SocketAddr,
+    shaking: Rc<Cell<usize>>,
+}
+
+impl Front {
+    /// Begins connections as long as the endpoint lives.
+    async fn accept(&self) {
+        while let Some(incoming) = self.endpoint.accept().await {
+            let is_busy = self.shaking.get() >= UNPROVEN_MAX;
+            if is_busy && incoming.may_retry() && !incoming.remote_address_validated() {
+                // It may retry, as was just asked.
+                let _ = incoming.retry();
+                continue;
+            }
+            let Some(admitted) = self.worker.admit() else {
+                incoming.refuse();
+                continue;
+            };
+            let hands = Shaking::begin(&self.shaking);
+            tokio::task::spawn_local(open(self.worker.clone(), incoming, self.local, hands, admitted));
+        }
+    }
 }
 
 /// A handshake under way; counted out however it ends.

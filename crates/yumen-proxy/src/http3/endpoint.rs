@@ -4,14 +4,18 @@
 
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
+use super::link::Pipe;
 use super::runtime::Thread;
-use super::steer::{Mail, SteeredSocket, Steering, mail};
+use super::steer::{Mail, Mailbox, SECRET_BYTES, SteeredSocket, Steering, mailboxes};
+use tokio::sync::mpsc::Sender;
+
 use crate::settings::{ListenerSettings, Settings};
 use crate::tls::Acceptor;
 
@@ -24,10 +28,78 @@ const SIDE_STREAMS_MAX: u32 = 16;
 /// A bound socket for HTTP/3 of one worker.
 pub struct Http3Listener {
     socket: UdpSocket,
+    /// Its number among the listener's endpoints.
+    number: usize,
     server: ServerConfig,
     reset_key: Arc<hmac::Key>,
     steering: Steering,
-    mail: Mail,
+    mailbox: Mailbox,
+    before: Arc<[Pipe]>,
+}
+
+/// What all HTTP/3 of a node shares, so that endpoints can answer for each other; a process that takes over has
+/// it of the one before.
+#[derive(Clone)]
+pub struct Http3Identity {
+    secret: [u8; 32],
+    generation: u8,
+}
+
+impl Http3Identity {
+    /// Of the first process.
+    pub fn new() -> Result<Http3Identity, String> {
+        let mut secret = [0; 32];
+        rand::fill(&mut secret).map_err(|_| "the system gives no randomness")?;
+        Ok(Http3Identity { secret, generation: 0 })
+    }
+
+    /// Of the process after the one that told this.
+    pub fn following(secret: [u8; 32], generation: u8) -> Http3Identity {
+        Http3Identity { secret, generation: generation.wrapping_add(1) }
+    }
+
+    /// What the process after this one must know.
+    pub fn told(&self) -> ([u8; 32], u8) {
+        (self.secret, self.generation)
+    }
+
+    /// A key for one purpose; all of them come of one secret.
+    fn key<const BYTES: usize>(&self, purpose: &[u8]) -> [u8; BYTES] {
+        let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&self.secret);
+        let mut key = [0; BYTES];
+        let filled = secret.expand(&[purpose], Length(BYTES)).and_then(|all| all.fill(&mut key));
+        filled.expect("a few bytes can be made of any secret");
+        key
+    }
+}
+
+impl std::fmt::Debug for Http3Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http3Identity").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// Tells the endpoints of a listener that another process reads from their sockets.
+#[derive(Clone)]
+pub struct Http3Leave(Vec<Sender<Mail>>);
+
+impl Http3Leave {
+    /// From now on what is for this process comes through `pipe`.
+    pub fn leave(&self, pipe: OwnedFd) {
+        let mut pipe = Some(pipe);
+        for endpoint in &self.0 {
+            // An endpoint that has ended reads nothing anyway.
+            let _ = endpoint.blocking_send(Mail::Leave(pipe.take()));
+        }
+    }
 }
 
 /// Binds a socket per worker to the address of a listener whose own is bound already.
@@ -35,30 +107,36 @@ pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<UdpSo
     crate::l4::udp::bind(settings, workers)
 }
 
-/// What serves HTTP/3 on these sockets, one of each worker.
+/// What serves HTTP/3 on these sockets, and what makes it leave them. `before` leads to the processes that
+/// were taken over from.
 pub fn listen(
     sockets: Vec<UdpSocket>,
     acceptor: &Acceptor,
     settings: &Settings,
-) -> Result<Vec<Http3Listener>, String> {
-    let mut secret = [0; 32];
-    rand::fill(&mut secret).map_err(|_| "the system gives no randomness")?;
-    let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&secret);
-    let reset_key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new())
-        .map_err(|_| "the system gives no randomness")?;
+    identity: &Http3Identity,
+    before: Vec<Pipe>,
+) -> Result<(Vec<Http3Listener>, Http3Leave), String> {
+    let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&identity.key::<32>(b"tokens"));
+    let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &identity.key::<32>(b"resets"));
     let mut server =
         ServerConfig::new(Arc::new(acceptor.quic(settings.http3.early_data)?), Arc::new(token_key));
     server.transport_config(Arc::new(transport(settings)));
-    let (steering, reset_key) = (Steering::new(sockets.len()), Arc::new(reset_key));
-    let mails = mail(sockets.len());
-    let each = sockets.into_iter().zip(mails).map(|(socket, mail)| Http3Listener {
+    let secret: [u8; SECRET_BYTES] = identity.key(b"identifiers");
+    let steering = Steering::new(&secret, identity.generation, sockets.len());
+    let (reset_key, before) = (Arc::new(reset_key), Arc::<[Pipe]>::from(before));
+    let mailboxes = mailboxes(sockets.len());
+    let leave = Http3Leave(mailboxes.first().map(|mailbox| mailbox.others.clone()).unwrap_or_default());
+    let each = sockets.into_iter().zip(mailboxes).enumerate();
+    let each = each.map(|(number, (socket, mailbox))| Http3Listener {
         socket,
+        number,
         server: server.clone(),
         reset_key: reset_key.clone(),
         steering: steering.clone(),
-        mail,
+        mailbox,
+        before: before.clone(),
     });
-    Ok(each.collect())
+    Ok((each.collect(), leave))
 }
 
 fn transport(settings: &Settings) -> TransportConfig {
@@ -78,14 +156,14 @@ fn transport(settings: &Settings) -> TransportConfig {
 }
 
 impl Http3Listener {
-    /// The endpoint, on the worker's thread.
-    pub(super) fn open(self, worker: usize) -> io::Result<Endpoint> {
+    /// The endpoint, on the thread of its worker.
+    pub(super) fn open(self) -> io::Result<Endpoint> {
         let mut config = EndpointConfig::new(self.reset_key);
         let steering = self.steering.clone();
-        config.cid_generator(move || Box::new(steering.ids(worker)));
+        config.cid_generator(move || Box::new(steering.ids(self.number)));
         let runtime: Arc<dyn quinn::Runtime> = Arc::new(Thread::start());
         let socket = runtime.wrap_udp_socket(self.socket)?;
-        let socket = SteeredSocket::new(socket, self.steering, worker, self.mail);
+        let socket = SteeredSocket::new(socket, self.steering, self.number, self.mailbox, self.before);
         Endpoint::new_with_abstract_socket(config, Some(self.server), Arc::new(socket), runtime)
     }
 }

@@ -1,90 +1,150 @@
-//! Which worker a datagram is for, told by the connection identifier in it.
+//! Which endpoint a datagram is for, told by the connection identifier in it.
 //!
 //! The kernel spreads datagrams over the workers' sockets by address. A client whose address changes would
-//! land at a worker that does not know it: that worker hands its datagrams over. Knows no connection.
+//! land at a worker that does not know it: that worker hands its datagrams over. So does a process that took
+//! over from another, for the connections of that one. Knows no connection.
 
 use std::fmt;
-use std::hash::BuildHasher;
-use std::hash::RandomState;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
+use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
+use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, ConnectionId, ConnectionIdGenerator, UdpPoller};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use super::link::{Handed, Mouth, Pipe};
+
 /// Random bytes of an identifier.
 const NONCE_BYTES: usize = 8;
-/// With the number of the worker behind them.
-const ID_BYTES: usize = NONCE_BYTES + 2;
+/// With the generation of the process and the number of the endpoint behind them.
+const ID_BYTES: usize = NONCE_BYTES + 3;
+/// Bytes of the secret.
+pub(super) const SECRET_BYTES: usize = 16;
 /// Datagrams that wait for a worker to take them over; more are lost, as on any network.
 const HANDED_MAX: usize = 1024;
 /// Set in the first byte of packets that belong to a handshake (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
+/// The type of such a packet, and the one whose identifier was chosen here.
+const TYPE_BITS: u8 = 0x30;
+const HANDSHAKE: u8 = 0x20;
+/// Where the length of the identifier stands in them, behind the version.
+const LENGTH_AT: usize = 5;
 
-/// Makes identifiers that tell the worker, but only to who knows the secret: identifiers of one connection
-/// must have nothing in common for others (RFC 9000 §5.1).
+/// Makes identifiers that tell process and endpoint, but only to who knows the secret: identifiers of one
+/// connection must have nothing in common for others (RFC 9000 §5.1).
 #[derive(Clone)]
 pub(super) struct Steering {
-    secret: RandomState,
-    workers: usize,
+    secret: Arc<HeaderProtectionKey>,
+    /// Processes that follow each other have generations that do.
+    generation: u8,
+    endpoints: usize,
+}
+
+/// Whose a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    generation: u8,
+    endpoint: usize,
+}
+
+/// What becomes of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// This endpoint's, or nobody's that is known.
+    Keep,
+    /// Another endpoint's of this process.
+    Endpoint(usize),
+    /// The process's before this one that has this generation.
+    Before(u8),
+    /// The next process's, which reads from the socket too by now.
+    After,
 }
 
 impl Steering {
-    pub(super) fn new(workers: usize) -> Steering {
-        Steering { secret: RandomState::new(), workers }
+    pub(super) fn new(secret: &[u8; SECRET_BYTES], generation: u8, endpoints: usize) -> Steering {
+        let secret = HeaderProtectionKey::new(&AES_128, secret).expect("the length of this cipher's keys");
+        Steering { secret: Arc::new(secret), generation, endpoints }
     }
 
-    /// What makes the identifiers of a worker.
-    pub(super) fn ids(&self, worker: usize) -> Ids {
-        Ids { steering: self.clone(), worker }
+    /// What makes the identifiers of an endpoint.
+    pub(super) fn ids(&self, endpoint: usize) -> Ids {
+        Ids { steering: self.clone(), endpoint }
     }
 
-    fn id(&self, nonce: [u8; NONCE_BYTES], worker: usize) -> [u8; ID_BYTES] {
+    fn id(&self, nonce: [u8; NONCE_BYTES], endpoint: usize) -> [u8; ID_BYTES] {
+        let [high, low] = (endpoint as u16).to_be_bytes();
+        let hidden = [self.generation, high, low];
         let mut id = [0; ID_BYTES];
         id[..NONCE_BYTES].copy_from_slice(&nonce);
-        id[NONCE_BYTES..].copy_from_slice(&(self.mask(&nonce) ^ worker as u16).to_be_bytes());
+        for ((byte, hidden), mask) in id[NONCE_BYTES..].iter_mut().zip(hidden).zip(self.mask(&nonce)) {
+            *byte = hidden ^ mask;
+        }
         id
     }
 
-    /// The worker an identifier was made for, if it was made here.
-    fn owner(&self, id: &[u8]) -> Option<usize> {
+    /// Whom an identifier was made for; some of those that were made elsewhere seem to have been made here.
+    fn owner(&self, id: &[u8]) -> Option<Owner> {
         let (nonce, hidden) = id.split_first_chunk::<NONCE_BYTES>()?;
-        let hidden = u16::from_be_bytes(hidden.try_into().ok()?);
-        let worker = usize::from(hidden ^ self.mask(nonce));
-        (worker < self.workers).then_some(worker)
+        let [generation, high, low] = hidden.try_into().ok()?;
+        let mask = self.mask(nonce);
+        let endpoint = u16::from_be_bytes([high ^ mask[1], low ^ mask[2]]);
+        Some(Owner { generation: generation ^ mask[0], endpoint: endpoint.into() })
     }
 
-    fn mask(&self, nonce: &[u8; NONCE_BYTES]) -> u16 {
-        self.secret.hash_one(nonce) as u16
+    fn mask(&self, nonce: &[u8; NONCE_BYTES]) -> [u8; 5] {
+        let mut sample = [0; 16];
+        sample[..NONCE_BYTES].copy_from_slice(nonce);
+        self.secret.new_mask(&sample).expect("the length of this cipher's samples")
     }
 
-    /// The worker a datagram is for, where it says. Only those of a connection whose handshake is over can
-    /// come from another address than before.
-    fn owner_of(&self, datagram: &[u8]) -> Option<usize> {
-        let (first, rest) = datagram.split_first()?;
-        if first & LONG_HEADER != 0 {
-            return None;
+    /// Where a datagram goes that came to an endpoint. Those of a handshake stay at the endpoint they came to, as
+    /// nobody moves before it is over; but a process that was taken over from still has its own.
+    fn way(&self, datagram: &[u8], endpoint: usize) -> Way {
+        let owner = || {
+            let (first, rest) = datagram.split_first()?;
+            if first & LONG_HEADER == 0 {
+                return self.owner(rest.get(..ID_BYTES)?);
+            }
+            // Other identifiers in them may be of the client's own making.
+            let (length, rest) = datagram.get(LENGTH_AT..)?.split_first()?;
+            let is_ours = first & TYPE_BITS == HANDSHAKE && usize::from(*length) == ID_BYTES;
+            let owner = is_ours.then(|| self.owner(rest.get(..ID_BYTES)?)).flatten();
+            owner.filter(|owner| owner.generation != self.generation)
+        };
+        match owner() {
+            Some(owner) if owner.generation == self.generation => match owner.endpoint {
+                other if other != endpoint && other < self.endpoints => Way::Endpoint(other),
+                _ => Way::Keep,
+            },
+            Some(owner) if owner.generation == self.generation.wrapping_add(1) => Way::After,
+            Some(owner) if self.generation.wrapping_sub(owner.generation) < GENERATIONS_MAX => {
+                Way::Before(owner.generation)
+            }
+            _ => Way::Keep,
         }
-        self.owner(rest.get(..ID_BYTES)?)
     }
 }
 
-/// Makes a worker's identifiers.
+/// More processes of a node are hardly there at once.
+const GENERATIONS_MAX: u8 = 64;
+
+/// Makes an endpoint's identifiers.
 pub(super) struct Ids {
     steering: Steering,
-    worker: usize,
+    endpoint: usize,
 }
 
 impl ConnectionIdGenerator for Ids {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut nonce = [0; NONCE_BYTES];
         aws_lc_rs::rand::fill(&mut nonce).expect("the system has randomness");
-        ConnectionId::new(&self.steering.id(nonce, self.worker))
+        ConnectionId::new(&self.steering.id(nonce, self.endpoint))
     }
 
     fn cid_len(&self) -> usize {
@@ -96,84 +156,115 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// A datagram that came to another worker than it was for.
-pub(super) struct Handed {
-    data: Box<[u8]>,
-    peer: SocketAddr,
-    ecn: Option<EcnCodepoint>,
-    local: Option<IpAddr>,
+/// What an endpoint is handed.
+pub(super) enum Mail {
+    /// A datagram that came to another one.
+    Datagram(Handed),
+    /// Another process reads from the socket from now on. One endpoint hears from it what is for this process.
+    Leave(Option<OwnedFd>),
 }
 
-/// A worker's end of what the workers hand to each other.
-pub(super) struct Mail {
-    others: Vec<Sender<Handed>>,
-    own: Receiver<Handed>,
+/// An endpoint's end of what the endpoints of a process hand to each other.
+pub(super) struct Mailbox {
+    pub(super) others: Vec<Sender<Mail>>,
+    own: Receiver<Mail>,
 }
 
-/// The ends of so many workers.
-pub(super) fn mail(workers: usize) -> Vec<Mail> {
-    let (others, own): (Vec<_>, Vec<_>) = (0..workers).map(|_| channel(HANDED_MAX)).unzip();
-    own.into_iter().map(|own| Mail { others: others.clone(), own }).collect()
+/// The ends of so many endpoints.
+pub(super) fn mailboxes(endpoints: usize) -> Vec<Mailbox> {
+    let (others, own): (Vec<_>, Vec<_>) = (0..endpoints).map(|_| channel(HANDED_MAX)).unzip();
+    own.into_iter().map(|own| Mailbox { others: others.clone(), own }).collect()
 }
 
-/// A worker's socket: takes what is for this worker, from wherever it came.
+/// An endpoint's socket: takes what is for this endpoint, from wherever it came.
 pub(super) struct SteeredSocket {
     socket: Arc<dyn AsyncUdpSocket>,
     steering: Steering,
-    worker: usize,
-    others: Vec<Sender<Handed>>,
-    /// This worker alone takes from it.
-    own: Mutex<Receiver<Handed>>,
+    endpoint: usize,
+    others: Vec<Sender<Mail>>,
+    /// Where datagrams go that are for the processes before.
+    before: Arc<[Pipe]>,
+    /// This endpoint alone takes from it.
+    inlet: Mutex<Inlet>,
+}
+
+/// Where an endpoint takes datagrams from beside its socket.
+struct Inlet {
+    own: Receiver<Mail>,
+    /// Another process reads from the socket.
+    has_left: bool,
+    /// What that one passes on.
+    mouth: Option<Mouth>,
 }
 
 impl SteeredSocket {
     pub(super) fn new(
         socket: Arc<dyn AsyncUdpSocket>,
         steering: Steering,
-        worker: usize,
-        mail: Mail,
+        endpoint: usize,
+        mailbox: Mailbox,
+        before: Arc<[Pipe]>,
     ) -> SteeredSocket {
-        SteeredSocket { socket, steering, worker, others: mail.others, own: Mutex::new(mail.own) }
+        let inlet = Mutex::new(Inlet { own: mailbox.own, has_left: false, mouth: None });
+        SteeredSocket { socket, steering, endpoint, others: mailbox.others, before, inlet }
     }
 
-    /// Takes what other workers handed over; 0 when there is nothing.
+    /// Takes what others handed over, and says whether the socket is still this process's to read from.
     fn take_handed(
         &self,
         cx: &mut Context<'_>,
         rooms: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
-    ) -> usize {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+    ) -> (usize, bool) {
+        let mut inlet = self.inlet.lock().unwrap_or_else(PoisonError::into_inner);
         let mut count = 0;
-        for (room, meta) in rooms.iter_mut().zip(metas) {
-            let Poll::Ready(Some(handed)) = own.poll_recv(cx) else { break };
-            let len = handed.data.len().min(room.len());
-            room[..len].copy_from_slice(&handed.data[..len]);
-            *meta = RecvMeta::default();
-            (meta.addr, meta.len, meta.stride) = (handed.peer, len, len.max(1));
-            (meta.ecn, meta.dst_ip) = (handed.ecn, handed.local);
-            count += 1;
+        while count < rooms.len().min(metas.len()) {
+            match inlet.own.poll_recv(cx) {
+                Poll::Ready(Some(Mail::Datagram(handed))) => {
+                    handed.put(&mut rooms[count], &mut metas[count]);
+                    count += 1;
+                }
+                Poll::Ready(Some(Mail::Leave(pipe))) => {
+                    inlet.has_left = true;
+                    inlet.mouth = pipe.and_then(Mouth::open);
+                }
+                Poll::Ready(None) | Poll::Pending => break,
+            }
         }
-        count
+        while let Some(mouth) = inlet.mouth.as_mut().filter(|_| count < rooms.len().min(metas.len())) {
+            match mouth.poll_take(cx, &mut rooms[count], &mut metas[count]) {
+                Poll::Ready(true) => count += 1,
+                Poll::Ready(false) => inlet.mouth = None,
+                Poll::Pending => break,
+            }
+        }
+        (count, !inlet.has_left)
     }
 
-    /// Keeps the datagrams that are for this worker and hands on the others; says how many bytes are left.
+    /// Keeps the datagrams that are for this endpoint and hands on the others; says how many bytes are left.
     fn keep_own(&self, room: &mut [u8], meta: &RecvMeta) -> usize {
         let mut kept = 0;
         let mut start = 0;
         while start < meta.len {
             let end = (start + meta.stride.max(1)).min(meta.len);
-            match self.steering.owner_of(&room[start..end]) {
-                Some(owner) if owner != self.worker => {
-                    let data = room[start..end].into();
-                    let handed = Handed { data, peer: meta.addr, ecn: meta.ecn, local: meta.dst_ip };
+            let keeps = match self.steering.way(&room[start..end], self.endpoint) {
+                Way::Keep => true,
+                Way::Endpoint(other) => {
+                    let handed = Mail::Datagram(Handed::new(&room[start..end], meta));
                     // One that is behind loses it, as on any network.
-                    let _ = self.others[owner].try_send(handed);
+                    let _ = self.others[other].try_send(handed);
+                    false
                 }
-                _ => {
-                    room.copy_within(start..end, kept);
-                    kept += end - start;
+                // Where that process has ended, the client is told by a reset, which we can make as it could.
+                Way::Before(generation) => {
+                    let mut pipes = self.before.iter().filter(|pipe| pipe.generation == generation);
+                    !pipes.any(|pipe| pipe.send(&room[start..end], meta))
                 }
+                Way::After => false,
+            };
+            if keeps {
+                room.copy_within(start..end, kept);
+                kept += end - start;
             }
             start = end;
         }
@@ -196,11 +287,12 @@ impl AsyncUdpSocket for SteeredSocket {
         rooms: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let handed = self.take_handed(cx, rooms, metas);
-        if handed > 0 {
-            return Poll::Ready(Ok(handed));
-        }
-        let count = ready!(self.socket.poll_recv(cx, rooms, metas))?;
+        let (handed, reads) = self.take_handed(cx, rooms, metas);
+        let count = match handed {
+            0 if !reads => return Poll::Pending,
+            0 => ready!(self.socket.poll_recv(cx, rooms, metas))?,
+            handed => handed,
+        };
         for (room, meta) in rooms.iter_mut().zip(metas).take(count) {
             meta.len = self.keep_own(room, meta);
         }
@@ -226,7 +318,7 @@ impl AsyncUdpSocket for SteeredSocket {
 
 impl fmt::Debug for SteeredSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SteeredSocket").field("worker", &self.worker).finish_non_exhaustive()
+        f.debug_struct("SteeredSocket").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 

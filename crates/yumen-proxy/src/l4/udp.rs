@@ -13,12 +13,14 @@ use std::task::{Context, Poll, ready};
 use foldhash::fast::RandomState;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
+use tokio::sync::watch;
 use yumen_plugin::{Client, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
 use super::dial::{Attempts, Underway};
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
+use crate::duty::Duty;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::timers::Timer;
 use crate::worker::{Admitted, Worker};
@@ -50,6 +52,11 @@ pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<std::
         sockets.push(bind_one(address)?);
     }
     Ok(sockets)
+}
+
+/// Binds so many more sockets to an address whose sockets share it.
+pub fn bind_more(address: SocketAddr, count: usize) -> io::Result<Vec<std::net::UdpSocket>> {
+    (0..count).map(|_| bind_one(address)).collect()
 }
 
 fn bind_one(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
@@ -84,8 +91,9 @@ struct Session {
     sent_bytes: Cell<u64>,
 }
 
-/// Serves datagrams as long as the worker runs; one that drains begins no session.
-pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams) {
+/// Serves datagrams as long as the worker runs; one that drains begins no session. Where another process
+/// takes the socket over, what endpoints still send is passed back, and what clients send is that process's.
+pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: watch::Receiver<Duty>) {
     let opened = UdpSocket::from_std(datagrams.socket).and_then(|socket| Ok((socket.local_addr()?, socket)));
     let (local, socket) = match opened {
         Ok(opened) => opened,
@@ -96,7 +104,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams) {
         Table { worker, socket, local, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
     let table = Rc::new(table);
     loop {
-        if table.socket.readable().await.is_err() {
+        let is_readable = tokio::select! {
+            ready = table.socket.readable() => ready.is_ok(),
+            _ = duty.wait_for(|duty| matches!(duty, Duty::HandOver { .. })) => false,
+        };
+        if !is_readable {
             return;
         }
         for _ in 0..BATCH {
@@ -222,6 +234,8 @@ async fn pass(
     }
     let mut attempts = Attempts::new(&upstream, tally);
     let (mut underway, back) = connect(ex, &upstream, &mut attempts).await?;
+    // That there is room in a new socket, the reactor hears a turn later; until then nothing could be sent.
+    let _ = back.writable().await;
     for datagram in session.waiting.take() {
         if back.try_send(&datagram).is_err() {
             worker.counters.streams.dropped_datagrams.add(1);
@@ -284,7 +298,7 @@ impl Answers {
         back: &UdpSocket,
         client: SocketAddr,
     ) -> Poll<Result<(), Fault>> {
-        if table.worker.draining.get() && !self.draining {
+        if table.worker.draining.get() && !table.worker.keeps_idle.get() && !self.draining {
             self.draining = true;
             session.idle_ms.set(session.idle_ms.get().min(DRAIN_IDLE_MS));
             session.touch();

@@ -20,6 +20,7 @@ use super::ledger::Ledger;
 use super::net::{End, Net, Weather};
 use super::scheduler::{Random, Scheduler};
 use super::{http2, http2_endpoint};
+use crate::duty::Duty;
 use crate::pace::Rate;
 use crate::settings::Settings;
 use crate::stream::Tcp;
@@ -48,7 +49,7 @@ pub(crate) struct World {
     /// Step at which the worker begins to drain.
     drains_at: Option<usize>,
     http2: Http2,
-    _drain: watch::Sender<bool>,
+    _duty: watch::Sender<Duty>,
 }
 
 impl World {
@@ -62,7 +63,7 @@ impl World {
         let snapshot = snapshot(random, calm, http2);
         let publisher = Arc::new(Publisher::default());
         publisher.publish(snapshot.clone());
-        let (drain, draining) = watch::channel(false);
+        let (duty, asked) = watch::channel(Duty::Serve);
         let worker = Worker::new(WorkerParts {
             id: 0,
             settings: Arc::new(settings(random, calm)),
@@ -70,13 +71,12 @@ impl World {
             counters: Arc::new(Counters::default()),
             applied: Arc::default(),
             log: None,
-            drain: draining,
+            duty: asked,
             seed: random.next(),
         });
         let jumps = if calm { 0 } else { random.one(&[0, 0, 5, 50]) };
         let drains_at = (!calm && random.percent(15)).then(|| random.size(20_000));
-        let world =
-            World { scheduler, net, ledger, worker, snapshot, jumps, drains_at, http2, _drain: drain };
+        let world = World { scheduler, net, ledger, worker, snapshot, jumps, drains_at, http2, _duty: duty };
         world.scheduler.note(|| format!("calm: {calm}, {http2:?}, {:?}", world.net.weather));
         world.populate(calm);
         world

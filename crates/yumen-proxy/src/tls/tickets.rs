@@ -24,6 +24,8 @@ pub struct TicketKeys {
 }
 
 struct TicketKey {
+    /// What it was made of, for the process that takes over.
+    bytes: [u8; TICKET_KEY_BYTES],
     name: [u8; NAME_BYTES],
     cipher: RandomizedNonceKey,
 }
@@ -43,8 +45,10 @@ impl TicketKeys {
     /// Seals new tickets under this key from now on; the key before it is still taken, older ones are
     /// forgotten.
     pub fn rotate(&self, key: &[u8; TICKET_KEY_BYTES]) {
+        let bytes = *key;
         let (name, cipher) = key.split_at(NAME_BYTES);
         let key = Arc::new(TicketKey {
+            bytes,
             name: name.try_into().expect("split off at its length"),
             cipher: RandomizedNonceKey::new(&AES_256_GCM, cipher).expect("the length of this cipher's keys"),
         });
@@ -52,6 +56,13 @@ impl TicketKeys {
             let kept = before.iter().take(KEYS_MAX - 1).cloned();
             std::iter::once(key.clone()).chain(kept).collect::<Vec<_>>()
         });
+    }
+}
+
+impl TicketKeys {
+    /// The keys that are taken, the oldest first, so that [`Self::rotate`] with each makes the same of them.
+    pub fn told(&self) -> Vec<[u8; TICKET_KEY_BYTES]> {
+        self.keys.load().iter().rev().map(|key| key.bytes).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Registry};
-use yumen_proxy::{Counters, Listener, ListenerSettings, Settings, WorkerParts, listener, run};
+use yumen_proxy::{Counters, Duty, Listener, ListenerSettings, Settings, WorkerParts, listener, run};
 use yumen_snapshot::{Compiler, Defaults, Env, Publisher};
 
 use crate::case::{Case, Step};
@@ -32,13 +32,13 @@ pub(crate) enum Cut {
 pub(crate) struct Gateway {
     address: SocketAddr,
     upstream: TcpListener,
-    drain: watch::Sender<bool>,
+    duty: watch::Sender<Duty>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _ = self.drain.send(true);
+        let _ = self.duty.send(Duty::End { within_ms: 100 });
         let _ = self.thread.take().expect("it is taken once").join();
     }
 }
@@ -54,7 +54,7 @@ impl Gateway {
         let listening = ListenerSettings::plain(address);
         let socket = listener::bind(&listening, 1).unwrap().pop().unwrap();
         let address = socket.local_addr().unwrap();
-        let (drain, draining) = watch::channel(false);
+        let (duty, asked) = watch::channel(Duty::Serve);
         let settings = settings(case);
         let thread = std::thread::spawn(move || {
             let parts = WorkerParts {
@@ -64,12 +64,12 @@ impl Gateway {
                 counters: Arc::new(Counters::default()),
                 applied: Arc::default(),
                 log: None,
-                drain: draining,
+                duty: asked,
                 seed: 1,
             };
             run::worker(parts, vec![Listener::plain(socket)], Vec::new(), Vec::new()).unwrap();
         });
-        Gateway { address, upstream, drain, thread: Some(thread) }
+        Gateway { address, upstream, duty, thread: Some(thread) }
     }
 
     /// Plays the case once; says what was not as written.
@@ -152,7 +152,7 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
 }
 
 fn settings(case: &Case) -> Settings {
-    let mut settings = Settings { drain_timeout_ms: 100, ..Settings::default() };
+    let mut settings = Settings::default();
     for (name, value) in &case.settings {
         match name.as_str() {
             "head_bytes_max" => settings.request_head.head_bytes_max = *value as usize,

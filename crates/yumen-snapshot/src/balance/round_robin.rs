@@ -30,6 +30,18 @@ impl UpstreamState {
         UpstreamState { cursors: (0..workers.max(1)).map(start).collect() }
     }
 
+    /// How many turns each worker has taken.
+    pub(crate) fn turns_taken(&self) -> impl Iterator<Item = u32> {
+        self.cursors.iter().map(|cursor| cursor.0.load(Relaxed))
+    }
+
+    /// Goes on from the turns of as many workers or others.
+    pub(crate) fn go_on_from(&self, turns: &[u32]) {
+        for (cursor, turn) in self.cursors.iter().zip(turns.iter().cycle()) {
+            cursor.0.store(*turn, Relaxed);
+        }
+    }
+
     #[inline]
     fn cursor(&self, worker: usize) -> Option<&Cursor> {
         self.cursors.get(worker).or(self.cursors.first())

@@ -332,7 +332,7 @@ impl Compiler {
             }
             config::Balance::Roundrobin => {
                 let make = || UpstreamState::new(self.env.workers, RoundRobin::turns(endpoints));
-                Balancer::round_robin(endpoints, self.carry.keep(&format!("turns {origin}"), make))
+                Balancer::round_robin(endpoints, self.carry.keep_portable(&format!("turns {origin}"), make))
             }
             config::Balance::Chash => Balancer::consistent_hash(endpoints, hash_key(written)),
             config::Balance::LeastConn => Balancer::LeastConn,
@@ -403,14 +403,15 @@ impl Compiler {
             let health = named
                 .checks
                 .as_ref()
-                .map(|checks| self.carry.keep(&format!("health {addr} {host} {checks}"), Health::default));
+                .map(|checks| format!("health {addr} {host} {checks}"))
+                .map(|name| self.carry.keep_portable(&name, Health::default));
             Endpoint {
                 addr,
                 authority: authority.as_str().into(),
                 host: host.into(),
                 weight: node.weight,
                 priority: node.priority,
-                state: self.carry.keep(&state, EndpointState::new),
+                state: self.carry.keep_portable(&state, EndpointState::new),
                 health,
                 outlier: None,
             }

@@ -26,7 +26,7 @@ fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
 }
 
 /// Gives back every byte, and its end.
-fn echo() -> SocketAddr {
+pub(crate) fn echo() -> SocketAddr {
     server(|mut stream| {
         let mut room = vec![0; 65_536];
         while let Ok(count @ 1..) = stream.read(&mut room) {
@@ -456,7 +456,7 @@ fn an_mqtt_client_finds_the_same_broker_again() {
 }
 
 /// Answers each datagram with its name and what came.
-fn udp_echo(name: &'static str) -> SocketAddr {
+pub(crate) fn udp_echo(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -47,4 +47,5 @@ mod staples;
 mod streams;
 mod tls;
 mod traffic;
+mod upgrade;
 mod upstream_tls;

@@ -2,38 +2,63 @@
 
 use quinn::ConnectionIdGenerator;
 
-use super::{ID_BYTES, LONG_HEADER, Steering};
+use super::{ID_BYTES, LONG_HEADER, Steering, Way};
+
+const SECRET: [u8; 16] = *b"a secret of ours";
 
 fn datagram(first: u8, id: &[u8]) -> Vec<u8> {
     [&[first], id, b"sealed"].concat()
 }
 
+fn handshake(id: &[u8]) -> Vec<u8> {
+    [&[LONG_HEADER | 0x60, 0, 0, 0, 1, id.len() as u8], id, b"sealed"].concat()
+}
+
 #[test]
-fn an_identifier_leads_to_the_worker_that_made_it() {
-    let steering = Steering::new(5);
-    for worker in 0..5 {
+fn an_identifier_leads_to_the_endpoint_that_made_it() {
+    let steering = Steering::new(&SECRET, 0, 5);
+    for endpoint in 0..5 {
         for _ in 0..100 {
-            let id = steering.ids(worker).generate_cid();
+            let id = steering.ids(endpoint).generate_cid();
             assert_eq!(id.len(), ID_BYTES);
-            assert_eq!(steering.owner_of(&datagram(0x40, &id)), Some(worker));
-            assert_eq!(steering.owner_of(&datagram(LONG_HEADER | 0x40, &id)), None, "a handshake");
+            assert_eq!(steering.way(&datagram(0x40, &id), endpoint), Way::Keep);
+            assert_eq!(steering.way(&datagram(0x40, &id), 7), Way::Endpoint(endpoint));
+            assert_eq!(steering.way(&handshake(&id), 7), Way::Keep, "nobody moves before it is over");
         }
     }
 }
 
 #[test]
-fn without_the_secret_an_identifier_does_not_tell_the_worker() {
-    let (ours, theirs) = (Steering::new(2), Steering::new(2));
+fn an_identifier_leads_to_the_process_that_made_it() {
+    let of = |generation: u8| Steering::new(&SECRET, generation, 2);
+    let check = |made: u8, asked: u8, expected: Way| {
+        let id = of(made).ids(1).generate_cid();
+        assert_eq!(of(asked).way(&datagram(0x40, &id), 0), expected, "{made} {asked}");
+        let of_handshake = if expected == Way::Endpoint(1) { Way::Keep } else { expected };
+        assert_eq!(of(asked).way(&handshake(&id), 0), of_handshake, "{made} {asked}");
+    };
+    check(3, 3, Way::Endpoint(1));
+    check(2, 3, Way::Before(2));
+    check(1, 3, Way::Before(1));
+    check(4, 3, Way::After);
+    check(255, 0, Way::Before(255));
+    check(0, 255, Way::After);
+    check(100, 3, Way::Keep);
+}
+
+#[test]
+fn without_the_secret_an_identifier_does_not_tell_whose_it_is() {
+    let (ours, theirs) = (Steering::new(&SECRET, 0, 2), Steering::new(b"another one here", 0, 2));
     let ids: Vec<_> = (0..64).map(|_| ours.ids(1).generate_cid()).collect();
-    assert!(ids.iter().any(|id| theirs.owner_of(&datagram(0x40, id)) != Some(1)));
-    let tails: std::collections::HashSet<&[u8]> = ids.iter().map(|id| &id[ID_BYTES - 2..]).collect();
+    assert!(ids.iter().any(|id| theirs.way(&datagram(0x40, id), 0) != Way::Endpoint(1)));
+    let tails: std::collections::HashSet<&[u8]> = ids.iter().map(|id| &id[ID_BYTES - 3..]).collect();
     assert!(tails.len() > 1, "nothing in common");
 }
 
 #[test]
 fn what_is_too_short_leads_nowhere() {
-    let steering = Steering::new(2);
-    for datagram in [&b""[..], b"\x40", b"\x40short"] {
-        assert_eq!(steering.owner_of(datagram), None);
+    let steering = Steering::new(&SECRET, 0, 2);
+    for datagram in [&b""[..], b"\x40", b"\x40short", b"\xe0", b"\xe0\0\0\0\x01\x0bshort"] {
+        assert_eq!(steering.way(datagram, 0), Way::Keep);
     }
 }

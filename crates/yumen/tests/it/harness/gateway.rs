@@ -25,6 +25,8 @@ pub(crate) struct Options<'a> {
     pub(crate) workers: u32,
     /// Whether `yumen.yaml` says where clients connect, in the clear and over TLS.
     pub(crate) own_listeners: bool,
+    /// Whether `yumen.yaml` says how many workers there are.
+    pub(crate) own_workers: bool,
 }
 
 /// A running gateway; told to end when dropped.
@@ -71,9 +73,11 @@ impl Gateway {
         let any = "127.0.0.1:0";
         let clients = ["--listen", any, "--listen-tls", any];
         let workers = if options.workers == 0 { 2 } else { options.workers }.to_string();
+        let of_workers = ["--workers", &workers];
         let mut child = Command::new(YUMEN)
             .current_dir(scratch.path())
-            .args(["run", "--config", &config, "--workers", &workers])
+            .args(["run", "--config", &config])
+            .args(if options.own_workers { &[] } else { &of_workers[..] })
             .args(if options.own_listeners { &[] } else { &clients[..] })
             .args(["--admin", any, "--status", any])
             .args(options.args)

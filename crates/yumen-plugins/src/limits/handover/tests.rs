@@ -1,0 +1,88 @@
+//! Counters go on in another process, by limit and key, as long as their windows are open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use yumen_plugin::Plugin;
+
+use super::{bytes, hex};
+use crate::testing::Bench;
+
+/// How many of these requests are admitted.
+fn admitted(bench: &Bench, plugin: &Arc<dyn Plugin>, requests: usize) -> usize {
+    (0..requests).filter(|_| bench.run(plugin, "GET / HTTP/1.1").status == 200).count()
+}
+
+/// The new process knows what the old one counted, then counts beside it; `elapsed` is how long that takes.
+#[track_caller]
+fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside: usize, left: usize) {
+    let (old, new) = (Bench::new(), Bench::new());
+    let of_old = old.plugin(name, settings.clone());
+    // Another limit first: limits are found by name, not by when they were made.
+    let _other = new.plugin(name, {
+        let mut other = settings.clone();
+        other["rejected_code"] = 418.into();
+        other
+    });
+    let of_new = new.plugin(name, settings.clone());
+    assert_eq!(admitted(&old, &of_old, before), before);
+    let told = old.carry.tell();
+    for bench in [&old, &new] {
+        bench.host.advance(elapsed);
+    }
+    new.carry.take_over(&told, new.host.now());
+    assert_eq!(admitted(&old, &of_old, beside), beside);
+    let (since, now) = old.carry.tell_since(&told);
+    new.carry.take_over(&since, new.host.now());
+    assert!(old.carry.tell_since(&now).0.is_empty(), "what was told is not told again");
+    assert_eq!(admitted(&new, &of_new, 100), left, "{name} {settings}");
+}
+
+#[test]
+fn what_is_left_of_a_limit_is_left_in_the_next_process() {
+    let moment = Duration::from_millis(10);
+    let count = json!({"count": 10, "time_window": 60});
+    check("limit-count", &count, 6, moment, 0, 4);
+    check("limit-count", &count, 6, moment, 3, 1);
+    check("limit-count", &count, 0, moment, 3, 7);
+    check("limit-count", &count, 10, Duration::from_secs(61), 0, 10);
+    check("limit-count", &count, 10, Duration::from_secs(61), 2, 8);
+    let sliding = json!({"count": 10, "time_window": 60, "window_type": "sliding"});
+    check("limit-count", &sliding, 6, moment, 1, 3);
+    let rate = json!({"rate": 0.1, "burst": 9, "key": "remote_addr", "nodelay": true});
+    check("limit-req", &rate, 6, moment, 0, 4);
+    check("limit-req", &rate, 6, moment, 2, 2);
+    check("limit-req", &rate, 6, Duration::from_secs(600), 0, 10);
+}
+
+#[test]
+fn a_break_goes_on() {
+    let settings = json!({"break_response_code": 599, "unhealthy": {"http_statuses": [500], "failures": 2}});
+    let (mut old, new) = (Bench::new(), Bench::new());
+    let (of_old, of_new) = (old.plugin("api-breaker", settings.clone()), new.plugin("api-breaker", settings));
+    old.upstream_reply = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_owned();
+    let statuses: Vec<u16> = (0..3).map(|_| old.run(&of_old, "GET / HTTP/1.1").status).collect();
+    assert_eq!(statuses, [500, 500, 599]);
+    new.carry.take_over(&old.carry.tell(), new.host.now());
+    assert_eq!(new.run(&of_new, "GET / HTTP/1.1").status, 599);
+}
+
+#[test]
+fn what_another_version_tells_otherwise_is_passed_over() {
+    let bench = Bench::new();
+    let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));
+    for told in [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null]
+    {
+        bench.carry.take_over(&[("limit-count".to_owned(), told)].into(), bench.host.now());
+    }
+    assert_eq!(admitted(&bench, &plugin, 3), 2);
+}
+
+#[test]
+fn keys_of_any_bytes_are_told() {
+    for key in [&b""[..], b"\0\xff", b"key"] {
+        assert_eq!(bytes(&hex(key)).as_deref(), Some(key));
+    }
+    assert_eq!((bytes("0"), bytes("0g"), bytes("\u{e9}")), (None, None, None));
+}

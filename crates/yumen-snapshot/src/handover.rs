@@ -1,0 +1,72 @@
+//! What is known of endpoints as the process that takes over goes on with it.
+//!
+//! Knows how each state is told, and nothing of whom it is told to.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+use yumen_base::Now;
+use yumen_plugin::Portable;
+
+use crate::balance::UpstreamState;
+use crate::upstream::{Counts, EndpointState, Health};
+
+impl Portable for Health {
+    fn tell(&self) -> Value {
+        let counts = [&self.active, &self.passive].map(|counts| all(counts).map(|count| count.load(Relaxed)));
+        match self.is_up() && counts.concat().iter().all(|count| *count == 0) {
+            true => Value::Null,
+            false => json!({"up": self.is_up(), "active": counts[0], "passive": counts[1]}),
+        }
+    }
+
+    fn take_over(&self, told: &Value, _now: Now) {
+        self.set(told["up"].as_bool().unwrap_or(true));
+        for (name, counts) in [("active", &self.active), ("passive", &self.passive)] {
+            for (count, told) in all(counts).into_iter().zip(numbers(&told[name])) {
+                count.store(u32::try_from(told).unwrap_or(0), Relaxed);
+            }
+        }
+    }
+}
+
+fn all(counts: &Counts) -> [&AtomicU32; 4] {
+    [&counts.successes, &counts.http_failures, &counts.tcp_failures, &counts.timeouts]
+}
+
+impl Portable for EndpointState {
+    fn tell(&self) -> Value {
+        match self.ewma_at_us.load(Relaxed) {
+            0 => Value::Null,
+            at_us => json!([self.ewma_us.load(Relaxed), at_us]),
+        }
+    }
+
+    fn take_over(&self, told: &Value, _now: Now) {
+        let told: Vec<u64> = numbers(told).collect();
+        if let [ewma_us, at_us] = told[..]
+            && self.ewma_at_us.load(Relaxed) < at_us
+        {
+            self.ewma_us.store(ewma_us, Relaxed);
+            self.ewma_at_us.store(at_us, Relaxed);
+        }
+    }
+}
+
+impl Portable for UpstreamState {
+    fn tell(&self) -> Value {
+        self.turns_taken().collect::<Vec<u32>>().into()
+    }
+
+    fn take_over(&self, told: &Value, _now: Now) {
+        let told: Vec<u32> = numbers(told).filter_map(|turn| turn.try_into().ok()).collect();
+        self.go_on_from(&told);
+    }
+}
+
+fn numbers(told: &Value) -> impl Iterator<Item = u64> {
+    told.as_array().into_iter().flatten().filter_map(Value::as_u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The workers: their threads, their sockets, their access log.
+//!
+//! Knows how a worker is started and ended; what it does is the data plane's business.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use tokio::sync::watch;
+use yumen_config::NodeConfig;
+use yumen_config::node::AccessLogFormat;
+use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
+use yumen_proxy::tls::Acceptor;
+use yumen_proxy::{Counters, Datagrams, Duty, Http3Listener, Listener, Settings, WorkerParts};
+use yumen_snapshot::Publisher;
+
+use crate::listeners::Listeners;
+use crate::operators::FleetView;
+use crate::process::{self, Placement};
+
+/// The workers' threads and what can be read of them.
+pub(crate) struct Fleet {
+    threads: Vec<JoinHandle<()>>,
+    pub(crate) counters: Vec<Arc<Counters>>,
+    applied: Vec<Arc<AtomicU64>>,
+    log_writer: Option<JoinHandle<()>>,
+}
+
+impl Fleet {
+    /// What can be read of the workers.
+    pub(crate) fn view(&self) -> FleetView {
+        FleetView { counters: self.counters.clone(), applied: self.applied.clone() }
+    }
+
+    pub(crate) fn start(
+        node: &NodeConfig,
+        place: &Placement,
+        publisher: &Arc<Publisher>,
+        settings: Arc<Settings>,
+        sockets: Vec<WorkerSockets>,
+        duty: &watch::Receiver<Duty>,
+    ) -> anyhow::Result<Fleet> {
+        let (log_queue, log_writer) = start_access_log(node)?;
+        let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
+        for (id, sockets) in sockets.into_iter().enumerate() {
+            let (counters, applied) = (Arc::<Counters>::default(), Arc::<AtomicU64>::default());
+            let parts = WorkerParts {
+                id,
+                settings: Arc::<Settings>::clone(&settings),
+                publisher: publisher.clone(),
+                counters: counters.clone(),
+                applied: applied.clone(),
+                log: log_queue.as_ref().map(|queue| LogBuffer::new(log_format(node), queue.clone())),
+                duty: duty.clone(),
+                seed: seed()?,
+            };
+            fleet.threads.push(start_worker(node, place.clone(), parts, sockets)?);
+            fleet.counters.push(counters);
+            fleet.applied.push(applied);
+        }
+        Ok(fleet)
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn join(self) {
+        for thread in self.threads.into_iter().chain(self.log_writer) {
+            // A worker that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A worker's own.
+pub(crate) struct WorkerSockets {
+    listeners: Vec<Listener>,
+    datagrams: Vec<Datagrams>,
+    http3: Vec<Http3Listener>,
+}
+
+impl WorkerSockets {
+    pub(crate) fn of_all(
+        listeners: &Listeners,
+        http3: Vec<Vec<Http3Listener>>,
+        node: &NodeConfig,
+        acceptor: &Acceptor,
+    ) -> anyhow::Result<Vec<WorkerSockets>> {
+        let of_worker = |(id, http3)| {
+            Ok(WorkerSockets {
+                listeners: listeners.of_worker(id, node, acceptor)?,
+                datagrams: listeners.datagrams_of_worker(id)?,
+                http3,
+            })
+        };
+        http3.into_iter().enumerate().map(of_worker).collect()
+    }
+}
+
+fn start_worker(
+    node: &NodeConfig,
+    place: Placement,
+    parts: WorkerParts,
+    sockets: WorkerSockets,
+) -> anyhow::Result<JoinHandle<()>> {
+    let affinity = node.workers.cpu_affinity.clone();
+    let nice = if node.workers.nice == 0 { place.base_nice } else { node.workers.nice.into() };
+    let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
+    Ok(thread.spawn(move || {
+        let id = parts.id;
+        let WorkerSockets { listeners, datagrams, http3 } = sockets;
+        process::settle_worker(id, &affinity, nice, &place.cpus);
+        if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams, http3) {
+            tracing::error!(worker = id, %error, "worker could not start");
+        }
+    })?)
+}
+
+fn seed() -> anyhow::Result<u64> {
+    Ok(getrandom::u64()?)
+}
+
+fn log_format(node: &NodeConfig) -> LogFormat {
+    match node.logs.access.format {
+        AccessLogFormat::Json => LogFormat::Json,
+        AccessLogFormat::Combined => LogFormat::Combined,
+    }
+}
+
+type LogQueue = std::sync::mpsc::SyncSender<Vec<u8>>;
+
+fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Option<JoinHandle<()>>)> {
+    let access = &node.logs.access;
+    if !access.enabled {
+        return Ok((None, None));
+    }
+    let sink: Box<dyn std::io::Write + Send> = match access.path.as_str() {
+        "-" => Box::new(std::io::stdout()),
+        path => {
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            Box::new(file.with_context(|| format!("cannot write the access log {path}"))?)
+        }
+    };
+    // Lines travel in batches of about a hundred.
+    let batches = (access.queue_lines as usize / 100).max(2);
+    let (queue, batches) = access_log::queue(batches);
+    let thread = std::thread::Builder::new().name("yumen-log".into());
+    let writer = thread.spawn(move || access_log::write_all(&batches, sink))?;
+    Ok((Some(queue), Some(writer)))
+}

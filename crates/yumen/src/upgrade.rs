@@ -1,0 +1,37 @@
+//! One process of a node takes over from another without a connection lost: what is said between the two, who
+//! may ask for it, and the command that asks.
+//!
+//! The process that serves starts the one that takes over and hands it the listening sockets. That one compiles
+//! the configuration and says that it could serve; only then it is told to, and only when it does the first one
+//! drains. Whatever fails before leaves the first one as it was.
+
+mod channel;
+mod command;
+mod door;
+mod giver;
+mod heir;
+mod message;
+
+pub(crate) use command::{UpgradeArgs, upgrade};
+pub(crate) use door::open_door;
+pub(crate) use giver::{Ask, Estate, Giver};
+pub(crate) use heir::{Heir, Inheritance};
+
+use std::path::{Path, PathBuf};
+
+use yumen_config::NodeConfig;
+
+/// Set for a process that shall take over: where it finds the one that starts it.
+const VARIABLE: &str = "YUMEN_TAKES_OVER_FROM";
+/// What the log says when another process serves.
+const HANDED_OVER: &str = "another process serves now";
+/// The socket upgrades are asked for at.
+const SOCKET: &str = "upgrade.sock";
+
+/// Where upgrades are asked for.
+pub(crate) fn socket(node: &NodeConfig) -> PathBuf {
+    match node.upgrade.socket.as_str() {
+        "" => Path::new(&node.store.data_dir).join(SOCKET),
+        place => PathBuf::from(place),
+    }
+}

@@ -1,0 +1,122 @@
+//! What two processes say to each other: JSON documents with their length before them, and descriptors.
+//!
+//! Knows no document.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// No document is longer: the counters of a million keys fit.
+const DOCUMENT_BYTES_MAX: usize = 512 << 20;
+/// Descriptors that travel together; the kernel takes 253.
+const TOGETHER: usize = 64;
+
+/// One end of a connection between two processes.
+pub(super) struct Channel {
+    stream: UnixStream,
+}
+
+impl Channel {
+    pub(super) fn new(stream: UnixStream) -> Channel {
+        Channel { stream }
+    }
+
+    /// Says something; an error is a peer that has gone or takes nothing any more.
+    pub(super) fn send(&self, document: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(document)?;
+        self.stream.set_write_timeout(Some(Duration::from_secs(60)))?;
+        let length = u32::try_from(text.len()).map_err(io::Error::other)?;
+        (&self.stream).write_all(&length.to_be_bytes())?;
+        (&self.stream).write_all(&text)
+    }
+
+    /// The next thing said; `UnexpectedEof` where the peer has gone, `TimedOut` where it says nothing in time.
+    pub(super) fn receive<T: DeserializeOwned>(&self, until: Option<Instant>) -> io::Result<T> {
+        let mut length = [0; 4];
+        self.read(&mut length, until)?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > DOCUMENT_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a document is too long"));
+        }
+        let mut text = vec![0; length];
+        self.read(&mut text, until)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    fn read(&self, mut room: &mut [u8], until: Option<Instant>) -> io::Result<()> {
+        while !room.is_empty() {
+            self.wait_until(until)?;
+            match (&self.stream).read(room) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => room = &mut room[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_until(&self, until: Option<Instant>) -> io::Result<()> {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(left)
+    }
+
+    /// Hands descriptors over; the peer has to know how many come.
+    pub(super) fn send_descriptors(&self, descriptors: &[OwnedFd]) -> io::Result<()> {
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        for some in borrowed.chunks(TOGETHER) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !ancillary.push(SendAncillaryMessage::ScmRights(some)) {
+                return Err(io::Error::other("descriptors do not fit into a message"));
+            }
+            // They need a byte to travel with.
+            sendmsg(&self.stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+        }
+        Ok(())
+    }
+
+    /// So many descriptors, in the order they were handed over.
+    pub(super) fn receive_descriptors(&self, count: usize, until: Instant) -> io::Result<Vec<OwnedFd>> {
+        let mut received = Vec::new();
+        while received.len() < count {
+            self.wait_until(Some(until))?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut byte = [0];
+            let mut room = [IoSliceMut::new(&mut byte)];
+            let message = recvmsg(&self.stream, &mut room, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+            if message.bytes == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let before = received.len();
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    received.extend(descriptors);
+                }
+            }
+            if received.len() == before {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors are missing"));
+            }
+        }
+        Ok(received)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! `yumen upgrade`: asks a running gateway to have a new process take over, and tells how that goes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use super::door::{Answer, Asked};
+use crate::cli::RunArgs;
+use crate::node;
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    /// The binary that takes over [default: the path the running one was started from]
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Yes, even if objects break that work now
+    #[arg(long)]
+    force: bool,
+    /// The node configuration
+    #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where the gateway keeps its own files [default: data]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// Exit status 1 where the old process serves on.
+pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
+    let UpgradeArgs { binary, force, config, data_dir } = args;
+    let node = node::load(&RunArgs { config, data_dir, ..RunArgs::default() })?;
+    let place = super::socket(&node);
+    let mut gateway = UnixStream::connect(&place).with_context(|| {
+        format!("no gateway answers at {}: give the --config or the --data-dir it runs with", place.display())
+    })?;
+    // The gateway may stand elsewhere.
+    let binary = binary.map(std::path::absolute).transpose()?;
+    let asked = serde_json::to_string(&Asked { binary, force })?;
+    gateway.write_all(format!("{asked}\n").as_bytes())?;
+    for line in BufReader::new(gateway).lines() {
+        match serde_json::from_str(&line?).context("the gateway answers something else")? {
+            Answer::Step(step) => say(&step),
+            Answer::Done(pid) => {
+                say(&format!("upgraded: process {pid} serves"));
+                return Ok(ExitCode::SUCCESS);
+            }
+            Answer::Failed(reason) => bail!("not upgraded, the process that ran serves on: {reason}"),
+        }
+    }
+    bail!("the gateway ended in the middle of it")
+}
+
+fn say(line: &str) {
+    // A reader that has gone (`| head`) is no error.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

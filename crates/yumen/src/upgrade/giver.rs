@@ -1,0 +1,408 @@
+//! The process that serves, while another takes over: starts it, gives it what it needs, and goes on itself
+//! should it fail.
+//!
+//! Knows in which order things change hands; what they are is others' business.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use tokio::sync::mpsc::UnboundedSender;
+use yumen_base::Level;
+use yumen_plugin::{Carry, Told};
+use yumen_proxy::Http3Identity;
+use yumen_proxy::tls::TicketKeys;
+use yumen_store::Fallback;
+
+use super::channel::Channel;
+use super::message::{FromHeir, FromServing, Hello, Offer, PROTOCOL, Ready};
+use super::{HANDED_OVER, VARIABLE};
+use crate::control::Shown;
+use crate::listeners::Http3Legacy;
+use crate::process;
+use crate::service;
+use crate::sockets::{Door, Label, Sockets};
+
+const ENDING: &str = "the gateway is ending";
+const ENDED_EARLY: &str = "the new process ended before it served";
+/// Between two tellings of what connections of the old process count.
+const COUNT_EVERY: Duration = Duration::from_millis(100);
+/// For a process that could serve to begin with it.
+const BEGIN_WITHIN: Duration = Duration::from_secs(30);
+/// For callers to be answered when the process ends.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+/// So long writes wait for the store to change hands; then they are refused until it has.
+const WRITES_WAIT: Duration = Duration::from_secs(5);
+
+/// What can be asked of an upgrade.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ask {
+    /// Another binary than the one that runs.
+    pub(crate) binary: Option<PathBuf>,
+    /// Whether objects may break that do not now.
+    pub(crate) force: bool,
+}
+
+/// What the running process gives away.
+pub(crate) struct Estate {
+    pub(crate) sockets: Sockets,
+    pub(crate) ticket_keys: Option<Arc<TicketKeys>>,
+    pub(crate) http3_identity: Http3Identity,
+    pub(crate) http3: Vec<Http3Legacy>,
+    pub(crate) carry: Arc<Carry>,
+    /// The store only one process can have open.
+    pub(crate) store: Option<Arc<Fallback>>,
+    pub(crate) shown: Arc<Shown>,
+}
+
+/// Starts processes that take over, one at a time.
+pub(crate) struct Giver {
+    estate: Estate,
+    program: PathBuf,
+    ready_within: Duration,
+    /// The nice value a process starts with.
+    base_nice: i32,
+    is_underway: AtomicBool,
+    heir: Mutex<Option<u32>>,
+    /// Told once another process serves.
+    handed_over: UnboundedSender<u32>,
+    is_over: AtomicBool,
+    is_ending: AtomicBool,
+    /// Those who asked for an upgrade and have no answer yet.
+    callers: AtomicUsize,
+    counting: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Giver {
+    pub(crate) fn new(
+        estate: Estate,
+        ready_within: Duration,
+        base_nice: i32,
+        handed_over: UnboundedSender<u32>,
+    ) -> Giver {
+        Giver {
+            estate,
+            program: process::program(),
+            ready_within,
+            base_nice,
+            is_underway: AtomicBool::new(false),
+            heir: Mutex::default(),
+            handed_over,
+            is_over: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
+            counting: Mutex::default(),
+        }
+    }
+
+    /// Closes what is kept for a process that comes after: none will, and one that is about to does not.
+    pub(crate) fn release(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        self.estate.sockets.release();
+    }
+
+    /// Has another process take over; waits until it serves, and gives its number. `tell` hears of each step.
+    pub(crate) fn hand_over(self: &Arc<Self>, ask: &Ask, tell: &mut dyn FnMut(&str)) -> Result<u32, String> {
+        if let Some(heir) = *self.heir.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(format!("process {heir} has taken over already: ask that one"));
+        }
+        if self.is_ending.load(Ordering::Acquire) {
+            return Err(ENDING.to_owned());
+        }
+        if self.is_underway.swap(true, Ordering::AcqRel) {
+            return Err("an upgrade is under way".to_owned());
+        }
+        // Threads of the configuration are served first, and a process begins as the thread that starts it.
+        process::settle_nice(self.base_nice);
+        service::notify_reloading();
+        let began = Instant::now();
+        let handed = self.try_hand_over(ask, tell);
+        match &handed {
+            Ok(pid) => tracing::info!(pid, took_ms = began.elapsed().as_millis() as u64, "{HANDED_OVER}"),
+            Err(reason) => {
+                self.is_underway.store(false, Ordering::Release);
+                tracing::error!(reason, "the upgrade failed, this process serves on");
+                service::notify("READY=1\nSTATUS=an upgrade failed, serving on");
+            }
+        }
+        handed
+    }
+
+    fn try_hand_over(self: &Arc<Self>, ask: &Ask, tell: &mut dyn FnMut(&str)) -> Result<u32, String> {
+        let program = ask.binary.as_deref().unwrap_or(&self.program);
+        tell(&format!("starting {}", program.display()));
+        let (mut child, channel) =
+            start(program).map_err(|error| format!("{}: {error}", program.display()))?;
+        let pid = child.id();
+        tell(&format!("process {pid} has started"));
+        let mut told = Told::new();
+        let (pipes, theirs) = self.pipes().map_err(|error| end(&mut child, error.to_string()))?;
+        let taken = self.talk(&channel, theirs, ask, &mut told, tell);
+        if let Err(reason) = taken {
+            let reason = end(&mut child, reason);
+            self.take_back(tell);
+            return Err(reason);
+        }
+        if let Some(store) = &self.estate.store {
+            store.give_away();
+        }
+        *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
+        for (http3, pipe) in self.estate.http3.iter().zip(pipes) {
+            http3.leave.leave(pipe);
+        }
+        // The new process may say that it is ready only once it is the one that is listened to.
+        service::notify(&format!("MAINPID={pid}"));
+        let _ = channel.send(&FromServing::TakenOver);
+        let _ = self.handed_over.send(pid);
+        self.estate.sockets.release();
+        self.count_on(channel, told);
+        tell(&format!("process {pid} serves; this one finishes what it has begun"));
+        Ok(pid)
+    }
+
+    /// From the offer to the moment the other one serves.
+    fn talk(
+        &self,
+        channel: &Channel,
+        pipes: Vec<(Label, OwnedFd)>,
+        ask: &Ask,
+        told: &mut Told,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), String> {
+        let until = Instant::now() + self.ready_within;
+        if let Err(error) = self.offer(channel, pipes) {
+            // It may have said why before it went.
+            return Err(match channel.receive(Some(Instant::now() + Duration::from_secs(1))) {
+                Ok(FromHeir::Refuses(reason)) => reason,
+                _ if is_gone(&error) => ENDED_EARLY.to_owned(),
+                _ => format!("the sockets could not be handed over: {error}"),
+            });
+        }
+        loop {
+            match self.hear(channel, until)? {
+                FromHeir::Refuses(reason) => return Err(reason),
+                FromHeir::Does(what) => tell(&what),
+                FromHeir::WantsStore => {
+                    let answer = self.lend_store(tell);
+                    channel.send(&answer).map_err(|error| error.to_string())?;
+                }
+                FromHeir::Ready(ready) => {
+                    self.judge(&ready, ask)?;
+                    tell(&format!("yumen {} could serve", ready.version));
+                    break;
+                }
+                FromHeir::Serves => return Err("the new process serves before it was told to".to_owned()),
+            }
+        }
+        if self.is_ending.load(Ordering::Acquire) {
+            return Err(ENDING.to_owned());
+        }
+        *told = self.estate.carry.tell();
+        tell(&format!("handing over {} states of limits and endpoints", told.len()));
+        channel.send(&FromServing::Serve(told.clone())).map_err(|error| error.to_string())?;
+        match self.hear(channel, Instant::now() + BEGIN_WITHIN)? {
+            FromHeir::Serves => Ok(()),
+            FromHeir::Refuses(reason) => Err(reason),
+            _ => Err("the new process said something else than that it serves".to_owned()),
+        }
+    }
+
+    fn hear(&self, channel: &Channel, until: Instant) -> Result<FromHeir, String> {
+        loop {
+            let soon = until.min(Instant::now() + WRITES_WAIT);
+            match channel.receive(Some(soon)) {
+                Ok(heard) => return Ok(heard),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && soon < until => {
+                    // Whoever writes shall not wait for as long as a process may take.
+                    self.estate.store.iter().for_each(|store| store.refuse_held());
+                }
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    let seconds = self.ready_within.as_secs();
+                    return Err(format!(
+                        "the new process was not ready within {seconds} s (upgrade.ready_s)"
+                    ));
+                }
+                Err(error) if is_gone(&error) => {
+                    return Err(ENDED_EARLY.to_owned());
+                }
+                Err(error) => return Err(format!("the new process cannot be understood: {error}")),
+            }
+        }
+    }
+
+    /// Our ends of what leads from the new process to this one, for each listener with HTTP/3, and the other
+    /// ends, with what leads to the processes before this one that are still there.
+    fn pipes(&self) -> io::Result<(Vec<OwnedFd>, Vec<(Label, OwnedFd)>)> {
+        let (_, generation) = self.estate.http3_identity.told();
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for (http3, number) in self.estate.http3.iter().zip(0..) {
+            let label = |generation: u8| Label {
+                door: Door::Http3Before,
+                asked: http3.asked,
+                listener: u32::MAX - number,
+                generation,
+            };
+            let (own, other) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            ours.push(own);
+            theirs.push((label(generation), other));
+            for pipe in http3.before.iter().filter(|pipe| leads_somewhere(&pipe.end)) {
+                theirs.push((label(pipe.generation), pipe.end.try_clone()?));
+            }
+        }
+        Ok((ours, theirs))
+    }
+
+    fn offer(&self, channel: &Channel, pipes: Vec<(Label, OwnedFd)>) -> io::Result<()> {
+        channel.send(&Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
+        let (sockets, descriptors): (Vec<_>, Vec<_>) =
+            self.estate.sockets.handles()?.into_iter().chain(pipes).unzip();
+        let keys = self.estate.ticket_keys.as_ref().map(|keys| keys.told()).unwrap_or_default();
+        let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
+        let (secret, generation) = self.estate.http3_identity.told();
+        let http3_identity = Some((BASE64.encode(secret), generation));
+        channel.send(&Offer { sockets, ticket_keys, http3_identity })?;
+        channel.send_descriptors(&descriptors)
+    }
+
+    /// Closes the store, so that the other process can open it. Writes wait meanwhile.
+    fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> FromServing {
+        let Some(store) = &self.estate.store else { return FromServing::StoreIsFree };
+        tell("the store changes hands, writes wait");
+        match store.lend() {
+            Ok(()) => FromServing::StoreIsFree,
+            Err(error) => FromServing::StoreStays(error.to_string()),
+        }
+    }
+
+    /// After a failure: the store is this process's again.
+    fn take_back(&self, tell: &mut dyn FnMut(&str)) {
+        let Some(store) = &self.estate.store else { return };
+        match store.take_back() {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(%error, "the store could not be opened again, trying on");
+                tell(&format!("the store could not be opened again: {error}; the gateway goes on trying"));
+            }
+        }
+    }
+
+    /// Whether the new program makes as much of the configuration as this one.
+    fn judge(&self, ready: &Ready, ask: &Ask) -> Result<(), String> {
+        let problems = self.estate.shown.problems();
+        let errors = problems.iter().filter(|problem| problem.level == Level::Error);
+        let known: BTreeSet<&str> = errors.map(|problem| &*problem.object).collect();
+        let mut new = ready.broken.iter().filter(|(object, _)| !known.contains(object.as_str()));
+        match new.next() {
+            Some((object, message)) if !ask.force => Err(format!(
+                "{} objects that work now would not with yumen {}; the first is {object}: {message} \
+                 (--force takes over all the same)",
+                1 + new.count(),
+                ready.version
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the other process what connections of this one still count, until they have ended.
+    fn count_on(self: &Arc<Self>, channel: Channel, mut told: Told) {
+        let giver = self.clone();
+        let run = move || loop {
+            let is_over = giver.is_over.load(Ordering::Acquire);
+            let (since, now) = giver.estate.carry.tell_since(&told);
+            told = now;
+            if !since.is_empty() && channel.send(&FromServing::Counted(since)).is_err() || is_over {
+                return;
+            }
+            std::thread::sleep(COUNT_EVERY);
+        };
+        let thread = std::thread::Builder::new().name("yumen-handover".into()).spawn(run);
+        *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
+    }
+
+    /// Somebody asks; the process does not end before the answer was given.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> Call {
+        self.callers.fetch_add(1, Ordering::AcqRel);
+        Call(self.clone())
+    }
+
+    /// Tells the last of what was counted, and has callers told: the process ends.
+    pub(crate) fn finish(&self) {
+        self.is_over.store(true, Ordering::Release);
+        let until = Instant::now() + ANSWERED_WITHIN;
+        while self.callers.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let counting = self.counting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        counting.map(JoinHandle::join);
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Somebody who waits for an answer.
+pub(crate) struct Call(Arc<Giver>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.callers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Starts the process with one end of a connection as its standard input.
+fn start(program: &Path) -> io::Result<(Child, Channel)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .env(VARIABLE, "stdin")
+        // These are about this process.
+        .env_remove("WATCHDOG_PID")
+        .env_remove("LISTEN_PID")
+        .env_remove("LISTEN_FDS")
+        .env_remove("LISTEN_FDNAMES")
+        .spawn()?;
+    Ok((child, Channel::new(ours)))
+}
+
+/// Whether there is still a process at the other end.
+fn leads_somewhere(pipe: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(pipe, PollFlags::OUT)];
+    let told = poll(&mut asked, Some(&Timespec::default()));
+    told.is_ok() && !asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+/// Ends a process that does not take over; adds how it ended where that was its own doing.
+fn end(child: &mut Child, reason: String) -> String {
+    let by_itself = (0..20).find_map(|_| {
+        let ended = child.try_wait().ok().flatten();
+        if ended.is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        ended
+    });
+    match by_itself {
+        Some(status) => format!("{reason} ({status})"),
+        None => {
+            let _ = child.kill();
+            let _ = child.wait();
+            reason
+        }
+    }
+}

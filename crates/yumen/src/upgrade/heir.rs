@@ -1,0 +1,157 @@
+//! The process that takes over: receives what the one before gives, and says how far it is.
+//!
+//! Knows in which order things change hands; what they are is others' business.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use socket2::Socket;
+use yumen_base::{Level, Problem};
+use yumen_plugin::{Carry, Told};
+use yumen_proxy::tls::TICKET_KEY_BYTES;
+use yumen_proxy::{Http3Identity, clock};
+
+use super::VARIABLE;
+use super::channel::Channel;
+use super::message::{FromHeir, FromServing, Hello, Offer, PROTOCOL, PROTOCOL_MIN, Ready};
+use crate::sockets::{Passed, Sockets};
+
+/// For the process before to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// The connection with the process before.
+pub(crate) struct Heir {
+    channel: Channel,
+}
+
+/// What the process before gives.
+pub(crate) struct Inheritance {
+    pub(crate) sockets: Sockets,
+    pub(crate) ticket_keys: Vec<[u8; TICKET_KEY_BYTES]>,
+    pub(crate) http3_identity: Option<Http3Identity>,
+}
+
+impl Inheritance {
+    /// Of the first process, which has sockets of the service manager's at most.
+    pub(crate) fn of_nobody(sockets: Sockets) -> Inheritance {
+        Inheritance { sockets, ticket_keys: Vec::new(), http3_identity: None }
+    }
+}
+
+impl Heir {
+    /// The connection, if this process was started to take over.
+    pub(crate) fn from_environment() -> anyhow::Result<Option<Heir>> {
+        if std::env::var_os(VARIABLE).is_none() {
+            return Ok(None);
+        }
+        let connection = std::io::stdin().as_fd().try_clone_to_owned();
+        let connection = connection.context("standard input is no connection to the process before")?;
+        // What is started later must not hold the connection open.
+        let nothing = std::fs::File::open("/dev/null").context("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        Ok(Some(Heir { channel: Channel::new(UnixStream::from(connection)) }))
+    }
+
+    /// Takes what the process before gives.
+    pub(crate) fn receive(&self) -> anyhow::Result<Inheritance> {
+        let until = Instant::now() + ANSWER_WITHIN;
+        let hello: Hello = self.channel.receive(Some(until)).context("nothing is handed over")?;
+        if !(PROTOCOL_MIN..=PROTOCOL).contains(&hello.protocol) {
+            bail!(
+                "yumen {} hands over by protocol {}, and yumen {} knows {PROTOCOL_MIN} to {PROTOCOL}",
+                hello.version,
+                hello.protocol,
+                env!("CARGO_PKG_VERSION")
+            );
+        }
+        let offer: Offer = self.channel.receive(Some(until)).context("no sockets are handed over")?;
+        let descriptors = self.channel.receive_descriptors(offer.sockets.len(), until);
+        let descriptors = descriptors.context("the sockets do not come")?;
+        let passed = offer.sockets.into_iter().zip(descriptors).map(|(label, descriptor)| Passed {
+            label: Some(label),
+            name: String::new(),
+            socket: Socket::from(descriptor),
+        });
+        let sockets = Sockets::from_outside(passed.collect());
+        let keys = offer.ticket_keys.iter().filter_map(|key| BASE64.decode(key).ok()?.try_into().ok());
+        let http3_identity = offer.http3_identity.and_then(|(secret, generation)| {
+            let secret = BASE64.decode(secret).ok()?.try_into().ok()?;
+            Some(Http3Identity::following(secret, generation))
+        });
+        Ok(Inheritance { sockets, ticket_keys: keys.collect(), http3_identity })
+    }
+
+    /// Tells what comes next.
+    pub(crate) fn does(&self, what: &str) {
+        // A process before that has gone is noticed where something is wanted of it.
+        let _ = self.channel.send(&FromHeir::Does(what.to_owned()));
+    }
+
+    /// Waits until the store can be opened.
+    pub(crate) fn want_store(&self) -> anyhow::Result<()> {
+        self.channel.send(&FromHeir::WantsStore)?;
+        match self.channel.receive(Some(Instant::now() + ANSWER_WITHIN))? {
+            FromServing::StoreIsFree => Ok(()),
+            FromServing::StoreStays(reason) => bail!("the store stays with the process before: {reason}"),
+            _ => bail!("the process before says something else than whether the store is free"),
+        }
+    }
+
+    /// Says that this process could serve, and waits until it shall; what is known of limits and endpoints then
+    /// is known here.
+    pub(crate) fn ready(&self, problems: &[Problem], carry: &Carry) -> anyhow::Result<()> {
+        let errors = problems.iter().filter(|problem| problem.level == Level::Error);
+        let broken =
+            errors.map(|problem| (problem.object.to_string(), problem.message.to_string())).collect();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.channel.send(&FromHeir::Ready(Ready { version, broken }))?;
+        match self.channel.receive(Some(Instant::now() + ANSWER_WITHIN))? {
+            FromServing::Serve(told) => {
+                carry.take_over(&told, clock::exact());
+                Ok(())
+            }
+            _ => bail!("the process before says something else than to serve"),
+        }
+    }
+
+    /// Says that this process serves; once that is heard, what connections of the old one count is counted here.
+    /// A process before that has gone meanwhile leaves all to this one.
+    pub(crate) fn serves(self: Arc<Self>, carry: Arc<Carry>) -> anyhow::Result<()> {
+        let _ = self.channel.send(&FromHeir::Serves);
+        match self.channel.receive::<FromServing>(Some(Instant::now() + ANSWER_WITHIN)) {
+            Ok(FromServing::TakenOver) => {}
+            Ok(_) => bail!("the process before says something else than that it was heard"),
+            Err(error) => tracing::warn!(%error, "the process before has gone without a word"),
+        }
+        let thread = std::thread::Builder::new().name("yumen-heir".into());
+        thread.spawn(move || {
+            while let Ok(told) = self.next_counted() {
+                carry.take_over(&told, clock::exact());
+            }
+            tracing::info!("the process before has ended");
+        })?;
+        Ok(())
+    }
+
+    fn next_counted(&self) -> io::Result<Told> {
+        loop {
+            if let FromServing::Counted(told) = self.channel.receive(None)? {
+                return Ok(told);
+            }
+        }
+    }
+
+    /// Says why this process does not take over.
+    pub(crate) fn refuses(&self, error: &anyhow::Error) {
+        let _ = self.channel.send(&FromHeir::Refuses(format!("{error:#}")));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! What is said while one process takes over from another. Changes here are changes between versions: a member
+//! may be added with a default; anything else is a new [`PROTOCOL`].
+
+use serde::{Deserialize, Serialize};
+use yumen_plugin::Told;
+
+use crate::sockets::Label;
+
+/// The version of what is said.
+pub(super) const PROTOCOL: u32 = 1;
+/// The oldest version that is understood.
+pub(super) const PROTOCOL_MIN: u32 = 1;
+
+/// The first thing said; the one document that never changes but by more members.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) protocol: u32,
+    /// The version of the program.
+    pub(super) version: String,
+}
+
+/// What the process that serves gives to the one that takes over. The descriptors follow it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Offer {
+    /// What the descriptors are for, in their order.
+    pub(super) sockets: Vec<Label>,
+    /// The keys of session tickets in base64, the oldest first.
+    #[serde(default)]
+    pub(super) ticket_keys: Vec<String>,
+    /// What identifiers of HTTP/3 connections are made of, in base64, and the number of this process in them.
+    #[serde(default)]
+    pub(super) http3_identity: Option<(String, u8)>,
+}
+
+/// What the process that serves says after its offer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FromServing {
+    /// The store can be opened.
+    StoreIsFree,
+    /// The store cannot be given away, and why.
+    StoreStays(String),
+    /// What is known of limits and endpoints; serve now.
+    Serve(Told),
+    /// The one that takes over is the one that counts now.
+    TakenOver,
+    /// What was counted on connections of the old process meanwhile.
+    Counted(Told),
+}
+
+/// What the process that takes over says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FromHeir {
+    /// It does not take over, and why.
+    Refuses(String),
+    /// What it is about to do.
+    Does(String),
+    /// It needs the store, which only one process can have open.
+    WantsStore,
+    /// It could serve now.
+    Ready(Ready),
+    /// It serves.
+    Serves,
+}
+
+/// What the new process made of the configuration.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Ready {
+    /// The version of the program.
+    pub(super) version: String,
+    /// Objects with errors, and what is wrong with them.
+    #[serde(default)]
+    pub(super) broken: Vec<(String, String)>,
+}

@@ -1,0 +1,98 @@
+//! One process takes over from another, and nobody who talks to the gateway notices.
+
+mod http3;
+mod load;
+mod rollback;
+mod service;
+mod store;
+mod succession;
+
+use std::process::Output;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::gateway::YUMEN;
+use crate::harness::{Gateway, eventually};
+
+/// A gateway whose processes follow each other; all are ended with it.
+pub(crate) struct Line {
+    pub(crate) gateway: Gateway,
+    pids: Vec<u32>,
+}
+
+impl Line {
+    pub(crate) fn of(gateway: Gateway) -> Line {
+        let pids = vec![gateway.pid()];
+        Line { gateway, pids }
+    }
+
+    /// The process that answers at the status listener.
+    pub(crate) fn serving(&self) -> u32 {
+        let pid = self.gateway.status_json("/status")["pid"].as_u64().expect("a process id");
+        pid as u32
+    }
+
+    /// `yumen upgrade` with these arguments.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
+        std::process::Command::new(YUMEN)
+            .current_dir(self.gateway.scratch.path())
+            .args(["upgrade", "--config", "yumen.yaml"])
+            .args(arguments)
+            .output()
+            .expect("the binary runs")
+    }
+
+    /// Upgrades, which must succeed; the process that serves now.
+    pub(crate) fn upgrade(&mut self) -> u32 {
+        let before = self.serving();
+        let output = self.ask(&[]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{output:?}\n{}", self.gateway.log());
+        let pid = said.trim_end().rsplit_once("process ").expect("a number").1;
+        let pid = pid.split(' ').next().unwrap().parse().expect("a number");
+        self.pids.push(pid);
+        assert_ne!(pid, before, "{said}");
+        eventually("the new process answers", 10, || self.serving() == pid);
+        pid
+    }
+
+    /// Waits until a process that was taken over from has ended.
+    pub(crate) fn wait_for_end_of(&mut self, pid: u32) {
+        if pid == self.gateway.pid() {
+            assert_eq!(self.gateway.wait(60).code(), Some(0), "{}", self.gateway.log());
+        } else {
+            eventually("the process has ended", 60, || !runs(pid));
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // One that took over and failed its test is told of by nobody else.
+        if let Ok(serving) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.serving())) {
+            self.pids.push(serving);
+        }
+        for pid in self.pids.iter().filter(|pid| **pid != self.gateway.pid() && runs(**pid)) {
+            let _ = kill_process(Pid::from_raw(*pid as i32).expect("a process id"), Signal::KILL);
+        }
+    }
+}
+
+/// Whether a process is there and is more than its exit status.
+pub(crate) fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Starts on a file, with a data directory to ask for upgrades in.
+pub(crate) fn start(resources: &Value, node: &str) -> Line {
+    start_with(resources, &crate::harness::Options { node, ..Default::default() })
+}
+
+pub(crate) fn start_with(resources: &Value, options: &crate::harness::Options<'_>) -> Line {
+    let scratch = crate::harness::Scratch::new();
+    std::fs::create_dir(scratch.file("data")).expect("a directory");
+    let routes = scratch.write("routes.yaml", resources.to_string());
+    Line::of(Gateway::launch(scratch, options, &["--file", &routes]))
+}

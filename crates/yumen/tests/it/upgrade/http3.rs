@@ -1,0 +1,82 @@
+//! Connections of HTTP/3 are told by their identifiers, whichever process reads the datagram.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use serde_json::json;
+
+use super::{Line, start_with};
+use crate::harness::certs::{self, Authority};
+use crate::harness::http3::{Http3Client, request};
+use crate::harness::upstream::{Gate, respond};
+use crate::harness::{Options, Upstream, eventually, http2};
+
+fn start(upstream: &Upstream) -> (Line, Authority) {
+    let authority = Authority::new("known");
+    let pair = authority.sign("a", &["a.test"], certs::ecdsa());
+    let any = "address: '127.0.0.1:0'";
+    let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n");
+    let options = Options { node: &node, own_listeners: true, ..Options::default() };
+    let resources = json!({
+        "routes": [{"id": "1", "uri": "/*", "upstream": upstream.alone()}],
+        "ssls": [{"id": "a", "cert": pair.cert, "key": pair.key, "snis": ["a.test"]}],
+    });
+    (start_with(&resources, &options), authority)
+}
+
+#[test]
+fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
+    let gate = Gate::default();
+    let (waits, arrived) = (gate.clone(), std::sync::Arc::new(AtomicUsize::new(0)));
+    let counted = arrived.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        if request.target == "/slow" {
+            counted.fetch_add(1, Relaxed);
+            waits.pass();
+        }
+        respond(stream, 200, "", &request.body)
+    });
+    let (mut line, authority) = start(&upstream);
+    let first = line.serving();
+    let body = crate::harness::noise(200_000);
+    http2::run(async {
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            let client =
+                Http3Client::connect(line.gateway.https, "a.test", &authority.cert, None).await.unwrap();
+            assert_eq!(client.get("/quick").await.status, 200);
+            clients.push(client);
+        }
+        let asking: Vec<_> = clients
+            .into_iter()
+            .map(|client| {
+                let body = body.clone();
+                tokio::spawn(async move {
+                    let answer = client.ask_with(request("POST", "/slow"), &body, None).await;
+                    // Its client has moved on to the next request elsewhere.
+                    (client, answer)
+                })
+            })
+            .collect();
+        let mut line = tokio::task::spawn_blocking(move || {
+            eventually("all are at the upstream", 60, || arrived.load(Relaxed) == 8);
+            line.upgrade();
+            line.upgrade();
+            gate.open();
+            line
+        })
+        .await
+        .unwrap();
+        for asking in asking {
+            let (_, answer) = asking.await.unwrap();
+            let answer = answer.expect("an answer");
+            assert_eq!(answer.status, 200);
+            assert!(answer.body == body, "what was sent comes back");
+        }
+        for _ in 0..4 {
+            let client =
+                Http3Client::connect(line.gateway.https, "a.test", &authority.cert, None).await.unwrap();
+            assert_eq!(client.get("/quick").await.status, 200);
+        }
+        tokio::task::spawn_blocking(move || line.wait_for_end_of(first)).await.unwrap();
+    });
+}

@@ -1,0 +1,273 @@
+//! Upgrades under load: whoever asks is answered, and what lasts is not cut.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::json;
+
+use super::start;
+use crate::harness::http2::{self, Http2Client};
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Upstream, certs, eventually};
+
+/// Gives back every byte of a tunnel, and answers all else.
+fn upstream() -> Upstream {
+    Upstream::start(|request, stream| {
+        if request.field("upgrade") != Some("websocket") {
+            return respond(stream, 200, "", b"done");
+        }
+        let _ = stream.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        );
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            if stream.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        false
+    })
+}
+
+/// What clients saw.
+#[derive(Default)]
+struct Seen {
+    answers: AtomicUsize,
+    failures: AtomicUsize,
+    is_over: AtomicBool,
+    /// What failed how.
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Seen {
+    fn note(&self, answered: bool) {
+        if answered { &self.answers } else { &self.failures }.fetch_add(1, Relaxed);
+    }
+
+    fn tell(&self, failure: String) {
+        self.told.lock().unwrap().insert(failure);
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.is_over.load(Relaxed)
+    }
+
+    /// Waits until so many more were answered, whoever answers.
+    fn wait_for(&self, more: usize) {
+        let wanted = self.answers.load(Relaxed) + more;
+        eventually("clients are answered", 60, || self.answers.load(Relaxed) >= wanted);
+    }
+}
+
+/// Asks again and again, on one connection as long as it is not said that it ends.
+fn keep_asking<S: Read + Write>(connect: impl Fn() -> S, seen: &Seen) {
+    while seen.goes_on() {
+        let mut stream = BufReader::new(connect());
+        while seen.goes_on() {
+            let asked = stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+            let answer = asked.and_then(|()| answer(&mut stream));
+            if let Err(error) = &answer {
+                seen.tell(format!("{error:?}"));
+            }
+            seen.note(answer.is_ok());
+            if !matches!(answer, Ok(false)) {
+                break;
+            }
+        }
+    }
+}
+
+/// Reads an answer; whether it is the connection's last.
+fn answer(stream: &mut impl BufRead) -> std::io::Result<bool> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let mut body = [0; 4];
+    stream.read_exact(&mut body)?;
+    let is_right = head.starts_with("HTTP/1.1 200") && &body == b"done";
+    is_right
+        .then(|| head.to_ascii_lowercase().contains("connection: close"))
+        .ok_or(std::io::ErrorKind::Other.into())
+}
+
+fn plain(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the gateway accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+fn trusting(authority: &certs::Authority) -> Arc<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.cert.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    Arc::new(config.unwrap().with_root_certificates(roots).with_no_client_auth())
+}
+
+fn over_tls(
+    address: SocketAddr,
+    config: &Arc<rustls::ClientConfig>,
+) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    let name = ServerName::try_from("a.test").unwrap();
+    rustls::StreamOwned::new(rustls::ClientConnection::new(config.clone(), name).unwrap(), plain(address))
+}
+
+/// As [`keep_asking`], many at once on a connection of HTTP/2.
+fn keep_asking_http2(address: SocketAddr, seen: &Seen) {
+    http2::run(async {
+        while seen.goes_on() {
+            let client = Http2Client::connect(address).await;
+            while seen.goes_on() {
+                let asked = (0..8).map(|_| ask_http2(client.sender.clone(), seen));
+                let mut is_over = false;
+                for answered in futures(asked).await {
+                    match answered {
+                        Some(answered) => seen.note(answered),
+                        None => is_over = true,
+                    }
+                }
+                if is_over {
+                    break;
+                }
+            }
+        }
+    });
+}
+
+/// Whether it was answered; nothing where the connection takes no more requests.
+async fn ask_http2(sender: h2::client::SendRequest<bytes::Bytes>, seen: &Seen) -> Option<bool> {
+    let mut sender = sender.ready().await.ok()?;
+    let (answer, _) = sender.send_request(http2::request("GET", "/"), true).ok()?;
+    let answer = match answer.await {
+        Ok(answer) => http2::read(answer).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = &answer {
+        seen.tell(format!("HTTP/2: {error:?}"));
+    }
+    Some(answer.is_ok_and(|answer| answer.status == 200 && answer.body == b"done"))
+}
+
+/// All at once, in one task.
+async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (one, done) in all.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let std::task::Poll::Ready(value) = one.as_mut().poll(cx) {
+                *done = Some(value);
+            }
+        }
+        match all.iter().all(|(_, done)| done.is_some()) {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, done)| done).collect()
+}
+
+const OPEN: &str = "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+fn open_tunnels(address: SocketAddr, count: usize) -> Vec<Client> {
+    let open = |_| {
+        let mut client = Client::connect(address);
+        assert_eq!(client.send(OPEN).reply().status, 101);
+        client
+    };
+    (0..count).map(open).collect()
+}
+
+fn talk(tunnels: &mut [Client], text: &str) {
+    for tunnel in &mut *tunnels {
+        tunnel.send(text);
+    }
+    for tunnel in tunnels {
+        assert_eq!(tunnel.bytes(text.len()), text.as_bytes());
+    }
+}
+
+#[test]
+fn no_request_fails_and_no_websocket_is_cut() {
+    let upstream = upstream();
+    let authority = certs::Authority::new("test authority");
+    let pair = authority.sign("a.test", &["a.test"], certs::ecdsa());
+    let route = json!({"id": "1", "uri": "/*", "enable_websocket": true, "upstream": upstream.alone()});
+    let ssl = json!({"id": "1", "snis": ["a.test"], "cert": pair.cert, "key": pair.key});
+    let mut line = start(&json!({"routes": [route], "ssls": [ssl]}), "");
+    let (http, https) = (line.gateway.http, line.gateway.https);
+    let tls = trusting(&authority);
+    let mut early = open_tunnels(http, 30);
+    let seen = Seen::default();
+    let first = line.serving();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| keep_asking(|| plain(http), &seen));
+        }
+        for _ in 0..2 {
+            scope.spawn(|| keep_asking(|| over_tls(https, &tls), &seen));
+            scope.spawn(|| keep_asking_http2(http, &seen));
+        }
+        let upgrades = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            seen.wait_for(100);
+            line.upgrade();
+            talk(&mut early, "after one");
+            seen.wait_for(200);
+            let mut late = open_tunnels(http, 30);
+            line.upgrade();
+            seen.wait_for(200);
+            talk(&mut early, "after two");
+            talk(&mut late, "after one");
+            drop(late);
+        }));
+        seen.is_over.store(true, Relaxed);
+        upgrades.unwrap();
+    });
+    let (answers, told) = (seen.answers.load(Relaxed), seen.told.lock().unwrap());
+    assert_eq!(seen.failures.load(Relaxed), 0, "of {answers}: {told:?}");
+    assert!(super::runs(first), "WebSockets live on in the process they began in");
+    talk(&mut early, "at last");
+    drop(early);
+    line.wait_for_end_of(first);
+}
+
+#[test]
+fn what_takes_too_long_is_cut_off_in_the_end() {
+    let upstream = upstream();
+    let route = json!({"id": "1", "uri": "/*", "enable_websocket": true, "upstream": upstream.alone()});
+    let mut line = start(&json!({"routes": [route]}), "upgrade: {upgrade_drain_s: 1}");
+    let first = line.serving();
+    let mut tunnels = open_tunnels(line.gateway.http, 2);
+    talk(&mut tunnels, "hello");
+    line.upgrade();
+    line.wait_for_end_of(first);
+    assert!(tunnels.iter_mut().all(|tunnel| tunnel.is_closed_within(Duration::from_secs(30))));
+    assert_eq!(line.gateway.get("/").status, 200);
+}
+
+#[test]
+fn a_connection_that_idles_is_answered_however_late_it_asks() {
+    let upstream = upstream();
+    let mut line = start(&upstream.everything(), "");
+    let first = line.serving();
+    let mut idle: Vec<Client> = (0..10).map(|_| Client::connect(line.gateway.http)).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/").status, 200);
+    }
+    line.upgrade();
+    // Longer than a gateway that ends waits for requests on their way.
+    std::thread::sleep(Duration::from_millis(600));
+    for client in &mut idle {
+        let reply = client.get("/");
+        assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
+    }
+    line.wait_for_end_of(first);
+}

@@ -1,0 +1,88 @@
+//! What fails leaves the old process as it was.
+
+use serde_json::json;
+
+use super::store::executable;
+use super::{Line, start};
+use crate::harness::gateway::YUMEN;
+use crate::harness::upstream::respond;
+use crate::harness::{Upstream, eventually};
+
+/// Asks for an upgrade that must fail for this reason.
+fn check(line: &Line, arguments: &[&str], reason: &str) {
+    let before = line.serving();
+    let output = line.ask(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.contains(reason), "{arguments:?}: {said}");
+    assert_eq!(line.serving(), before);
+    assert_eq!(line.gateway.get("/").status, 200);
+}
+
+#[test]
+fn a_new_process_that_fails_leaves_the_old_one_serving() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let mut line = start(&upstream.everything(), "upgrade: {ready_s: 2}");
+    check(&line, &["--binary", "/bin/false"], "the new process ended before it served (exit status: 1)");
+    check(&line, &["--binary", "/nonexistent/yumen"], "No such file or directory");
+    let silent = executable(&line, "silent", "#!/bin/sh\nexec sleep 600\n");
+    check(&line, &["--binary", &silent], "not ready within 2 s (upgrade.ready_s)");
+    let babbles =
+        executable(&line, "babbles", "#!/bin/sh\nprintf '\\000\\000\\000\\004\"no\"' >&0\nexec sleep 600\n");
+    check(&line, &["--binary", &babbles], "cannot be understood");
+    let config = line.gateway.scratch.write("broken.yaml", "listen: 7");
+    let broken = executable(&line, "broken", &format!("#!/bin/sh\nexec {YUMEN} run --config {config}\n"));
+    check(&line, &["--binary", &broken], "broken.yaml is not in order");
+    line.upgrade();
+    assert_eq!(line.gateway.get("/").status, 200);
+}
+
+#[test]
+fn a_new_process_that_would_break_what_works_does_not_take_over() {
+    let node = json!({"id": "1", "uri": "/*", "plugins": {"mocking": {"response_example": "ok"}}});
+    let line = start(&json!({"routes": [node]}), "");
+    line.gateway.scratch.write(
+        "other.json",
+        json!({"routes": [{"id": "1", "uri": "/*", "plugins": {"mocking": 7}}]}).to_string(),
+    );
+    let any = "127.0.0.1:0";
+    let other = format!(
+        "#!/bin/sh\nexec {YUMEN} run --config yumen.yaml --workers 1 --listen {any} --listen-tls {any} \
+         --admin {any} --status {any} --file other.json\n"
+    );
+    let other = executable(&line, "other", &other);
+    check(&line, &["--binary", &other], "routes/1");
+    let before = line.serving();
+    let output = line.ask(&["--binary", &other, "--force"]);
+    assert!(output.status.success(), "{output:?}");
+    eventually("the new process answers", 10, || line.serving() != before);
+    assert_eq!(line.gateway.get("/").status, 503);
+}
+
+#[test]
+fn one_upgrade_at_a_time() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let line = start(&upstream.everything(), "upgrade: {ready_s: 600}");
+    let slow = executable(&line, "slow", "#!/bin/sh\ntouch started\nexec sleep 600\n");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| line.ask(&["--binary", &slow]));
+        eventually("the first is under way", 30, || line.gateway.scratch.file("started").exists());
+        check(&line, &[], "an upgrade is under way");
+        let sleeper = children_of(line.gateway.pid()).pop().expect("the process that was started");
+        let pid = rustix::process::Pid::from_raw(sleeper as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let output = first.join().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    });
+    assert_eq!(line.gateway.get("/").status, 200);
+}
+
+/// The processes a process has started, by any of its threads.
+fn children_of(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
+    let of_thread = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    };
+    threads.flatten().flat_map(of_thread).collect()
+}

@@ -1,0 +1,171 @@
+//! The embedded store changes hands: what was acknowledged is there, once, and nothing else.
+
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+
+use super::Line;
+use crate::harness::gateway::YUMEN;
+use crate::harness::{Client, Gateway, Reply, eventually};
+
+fn ask(line: &Line, key: &str, method: &str, path: &str) -> Reply {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\n\r\n");
+    Client::connect(line.gateway.admin).send(request).reply()
+}
+
+/// What became of the writes of one client.
+#[derive(Default)]
+struct Written {
+    acknowledged: BTreeSet<String>,
+    /// Answered with 503, which says that nothing was written.
+    refused: BTreeSet<String>,
+    /// The connection ended without an answer.
+    unknown: BTreeSet<String>,
+}
+
+/// Writes a route after the other until told to stop, on one connection as long as there is one.
+fn write(line: &Line, key: &str, writer: usize, stop: &AtomicBool, count: &AtomicUsize) -> Written {
+    let mut written = Written::default();
+    let mut connection: Option<Client> = None;
+    for number in 0.. {
+        if stop.load(Relaxed) {
+            break;
+        }
+        let id = format!("w{writer}-{number}");
+        let route =
+            json!({"uri": format!("/{id}"), "plugins": {"mocking": {"response_example": "x"}}}).to_string();
+        let client = connection.get_or_insert_with(|| {
+            Client::of(TcpStream::connect(line.gateway.admin).expect("somebody listens all the time"))
+        });
+        client.send(format!(
+            "PUT /apisix/admin/routes/{id} HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{route}",
+            route.len()
+        ));
+        match client.try_reply(false) {
+            Ok(reply) if reply.status == 201 => {
+                written.acknowledged.insert(id);
+                count.fetch_add(1, Relaxed);
+            }
+            Ok(reply) if reply.status == 503 => {
+                assert!(reply.field("retry-after").is_some(), "{reply:?}");
+                written.refused.insert(id);
+                connection = None;
+            }
+            Ok(reply) => panic!("{reply:?}"),
+            Err(_) => {
+                written.unknown.insert(id);
+                connection = None;
+            }
+        }
+    }
+    written
+}
+
+fn routes(line: &Line, key: &str) -> BTreeSet<String> {
+    let all = ask(line, key, "GET", "/apisix/admin/routes").json();
+    let list = all["list"].as_array().expect("a list").iter();
+    list.map(|one| one["value"]["id"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Writes all the while `change` goes on, then holds the store against what clients were told.
+fn check(line: &Line, key: &str, change: impl FnOnce()) {
+    let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let all: Vec<Written> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let (stop, count) = (&stop, &count);
+                scope.spawn(move || write(line, key, writer, stop, count))
+            })
+            .collect();
+        let wait = |more: usize| {
+            let wanted = count.load(Relaxed) + more;
+            eventually("writes are acknowledged", 60, || count.load(Relaxed) >= wanted);
+        };
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait(20);
+            change();
+            wait(20);
+        }));
+        stop.store(true, Relaxed);
+        changed.unwrap();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    let kept = routes(line, key);
+    for written in &all {
+        let lost: Vec<_> = written.acknowledged.difference(&kept).collect();
+        assert!(lost.is_empty(), "acknowledged and not there: {lost:?}");
+        let both: Vec<_> = written.refused.intersection(&kept).collect();
+        assert!(both.is_empty(), "refused and there: {both:?}");
+        assert!(written.unknown.len() <= 4, "ended without an answer: {:?}", written.unknown);
+    }
+    let history = ask(line, key, "GET", "/yumen/v1/revisions?limit=100000").json();
+    let mut seen = BTreeSet::new();
+    for revision in history["revisions"].as_array().expect("revisions") {
+        for change in revision["changes"].as_array().into_iter().flatten() {
+            let object = change["object"].as_str().unwrap_or_default().to_owned();
+            assert!(
+                !object.starts_with("routes/w") || seen.insert(object.clone()),
+                "written twice: {object}"
+            );
+        }
+    }
+}
+
+fn embedded(node: &str) -> (Line, String) {
+    let options = crate::harness::Options { node, ..Default::default() };
+    let gateway = Gateway::launch(crate::harness::Scratch::new(), &options, &["--data-dir", "data"]);
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    (Line::of(gateway), key)
+}
+
+#[test]
+fn writes_go_on_across_an_upgrade() {
+    let (mut line, key) = embedded("");
+    let first = line.serving();
+    check(&line, &key, || {
+        let output = line.ask(&[]);
+        assert!(output.status.success(), "{output:?}\n{}", line.gateway.log());
+    });
+    assert_ne!(line.serving(), first);
+    line.wait_for_end_of(first);
+    let source = line.gateway.status_json("/status")["config_source"].clone();
+    assert_eq!(source, Value::from("store"));
+}
+
+#[test]
+fn writes_go_on_where_the_new_process_fails_with_the_store_in_its_hands() {
+    let (mut line, key) = embedded("");
+    let scratch = &line.gateway.scratch;
+    std::fs::create_dir(scratch.file("damaged")).unwrap();
+    std::fs::write(scratch.file("damaged/yumen.redb"), b"nothing of a database").unwrap();
+    let any = "127.0.0.1:0";
+    let script = format!(
+        "#!/bin/sh\nexec {YUMEN} run --config yumen.yaml --workers 2 --listen {any} --listen-tls {any} \
+         --admin {any} --status {any} --data-dir damaged\n"
+    );
+    let script = executable(&line, "fails", &script);
+    let first = line.serving();
+    check(&line, &key, || {
+        for _ in 0..2 {
+            let output = line.ask(&["--binary", &script]);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            assert!(said.contains("damaged/yumen.redb"), "{said}");
+        }
+    });
+    assert_eq!(line.serving(), first);
+    let source = line.gateway.status_json("/status")["config_source"].clone();
+    assert_eq!(source, Value::from("store"));
+    line.upgrade();
+    assert!(routes(&line, &key).len() > 20);
+}
+
+/// A script that can be run.
+pub(super) fn executable(line: &Line, name: &str, text: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let place = line.gateway.scratch.write(name, text);
+    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    place
+}

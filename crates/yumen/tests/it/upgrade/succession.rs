@@ -1,0 +1,159 @@
+//! What the new process knows of what was before.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::{Line, start, start_with};
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Options, Upstream, eventually, run};
+use crate::l4;
+
+#[test]
+fn a_new_process_takes_over_and_the_old_one_ends() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let mut line = start(&upstream.everything(), "upgrade: {pid_file: yumen.pid}");
+    let first = line.serving();
+    let pid_file = line.gateway.scratch.file("yumen.pid");
+    assert_eq!(std::fs::read_to_string(&pid_file).unwrap().trim(), first.to_string());
+    assert_eq!(line.gateway.get("/").status, 200);
+    let second = line.upgrade();
+    assert_eq!(std::fs::read_to_string(&pid_file).unwrap().trim(), second.to_string());
+    assert_eq!(line.gateway.get("/").status, 200);
+    line.wait_for_end_of(first);
+    assert_eq!(line.gateway.get("/").status, 200);
+    assert_eq!(line.serving(), second);
+}
+
+#[test]
+fn three_upgrades_in_a_row_leave_one_process() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let mut line = start(&upstream.everything(), "");
+    let mut pids = vec![line.serving()];
+    for _ in 0..3 {
+        pids.push(line.upgrade());
+        assert_eq!(line.gateway.get("/").status, 200);
+    }
+    let last = pids.pop().unwrap();
+    pids.into_iter().for_each(|pid| line.wait_for_end_of(pid));
+    assert_eq!(line.serving(), last);
+    assert_eq!(line.gateway.get("/").status, 200);
+}
+
+#[test]
+fn what_was_counted_counts_on() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let limit = json!({"count": 10, "time_window": 600, "rejected_code": 429, "key": "remote_addr"});
+    let resources = json!({"routes": [{
+        "id": "1", "uri": "/*",
+        "plugins": {"limit-count": limit}, "upstream": upstream.alone(),
+    }]});
+    let mut line = start(&resources, "");
+    let first = line.serving();
+    let mut kept = Client::connect(line.gateway.http);
+    for _ in 0..6 {
+        assert_eq!(kept.get("/").status, 200);
+    }
+    line.upgrade();
+    // Served by the old process, and its last.
+    let reply = kept.get("/");
+    assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
+    line.wait_for_end_of(first);
+    eventually("what the old process counted is counted by the new one", 10, || {
+        line.gateway.log().contains("the process before has ended")
+    });
+    let statuses: Vec<u16> = (0..4).map(|_| line.gateway.get("/").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429]);
+}
+
+#[test]
+fn an_upgrade_brings_settings_of_the_node_into_force() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (kept, gone, new) = (free(), free(), free());
+    let node = |addresses: [SocketAddr; 2], workers: u32| {
+        let listen = addresses.map(|address| format!("{{address: '{address}'}}")).join(", ");
+        let tls = "{address: '127.0.0.1:0', tls: true}";
+        format!("listen: [{listen}, {tls}]\nworkers: {{count: {workers}}}\n")
+    };
+    let before = node([kept, gone], 3);
+    let options = Options { node: &before, own_listeners: true, own_workers: true, ..Options::default() };
+    let mut line = start_with(&upstream.everything(), &options);
+    let ask = |address: SocketAddr| {
+        Client::connect(address).send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").reply().status
+    };
+    assert_eq!((ask(kept), ask(gone)), (200, 200));
+    for workers in [1, 4, 2] {
+        let before = line.serving();
+        line.gateway.scratch.write("yumen.yaml", node([new, kept], workers));
+        line.upgrade();
+        line.wait_for_end_of(before);
+        assert_eq!(line.gateway.status_json("/status")["workers"], workers);
+        // Each socket that was handed over has somebody who accepts.
+        for _ in 0..40 {
+            assert_eq!((ask(kept), ask(new)), (200, 200), "{workers} workers");
+        }
+        assert!(std::net::TcpStream::connect(gone).is_err());
+    }
+}
+
+#[test]
+fn streams_live_on_and_new_ones_go_to_the_new_process() {
+    let node = "stream_listen: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', protocol: udp}]";
+    let upstream = |address: SocketAddr| json!({"type": "roundrobin", "nodes": {address.to_string(): 1}});
+    let mut line = start(&json!({"stream_routes": [], "routes": []}), node);
+    let port = |line: &Line, kind: &str| -> SocketAddr {
+        let lines = line.gateway.lines();
+        let found = lines.iter().find_map(|line| line.trim().strip_prefix("stream   ")?.strip_prefix(kind));
+        found.expect("it is announced").trim().parse().unwrap()
+    };
+    let (tcp, udp) = (port(&line, "tcp"), port(&line, "udp"));
+    line.gateway.apply(&json!({"stream_routes": [
+        {"id": "1", "server_port": tcp.port(), "upstream": upstream(l4::echo())},
+        {"id": "2", "server_port": udp.port(), "upstream": upstream(l4::udp_echo("u"))},
+    ]}));
+    let first = line.serving();
+    let mut early = Client::connect(tcp);
+    let check = |client: &mut Client, text: &str| {
+        client.send(text);
+        assert_eq!(client.bytes(text.len()), text.as_bytes());
+    };
+    let session = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    session.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let say = |text: &str| {
+        session.send_to(text.as_bytes(), udp).unwrap();
+        let mut room = [0; 100];
+        let (count, _) = session.recv_from(&mut room).expect("an answer");
+        assert!(String::from_utf8_lossy(&room[..count]).contains(text));
+    };
+    check(&mut early, "before");
+    say("before");
+    line.upgrade();
+    check(&mut early, "after");
+    for _ in 0..5 {
+        say("after");
+    }
+    check(&mut Client::connect(tcp), "late");
+    assert!(super::runs(first));
+    drop(early);
+}
+
+#[test]
+fn sessions_of_tls_are_resumed_by_the_new_process() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let mut line = start(&upstream.everything(), "");
+    let session = line.gateway.scratch.file("session").display().to_string();
+    let address = line.gateway.https.to_string();
+    let shake = |more: &[&str]| {
+        let script = format!(
+            "printf 'GET / HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n' | \
+             openssl s_client -connect {address} -ign_eof {} 2>&1",
+            more.join(" ")
+        );
+        run("sh", &["-c", &script]).1
+    };
+    assert!(shake(&["-sess_out", &session]).contains("\nNew, TLS"));
+    line.upgrade();
+    let said = shake(&["-sess_in", &session]);
+    assert!(said.contains("\nReused, TLS"), "{said}");
+}
