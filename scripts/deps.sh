@@ -20,6 +20,8 @@ test  jq          jq
 test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
+test  redis-server   redis-server
+test  redis-sentinel redis-sentinel
 test  sslscan     sslscan
 fuzz  c++         g++
 bench python3     python3

@@ -11,16 +11,19 @@ use serde_json::Value;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
+use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, share};
 use crate::limits::{Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, with_scratch};
 
 mod headers;
+mod redis;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub(crate) use headers::Metadata;
 use headers::Names;
+use redis::Remote;
 use window::{Verdict, Window};
 
 /// How windows follow each other.
@@ -86,7 +89,7 @@ pub(crate) struct Config {
     /// What a refused client is told.
     #[schemars(length(min = 1))]
     pub rejected_msg: Option<String>,
-    /// Where counters are kept; only `local` is built yet.
+    /// Where counters are kept.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy_or_sentinel")]
     pub policy: Policy,
@@ -99,6 +102,10 @@ pub(crate) struct Config {
     /// Seconds between exchanges with Redis, -1 for at once; not used by `local`.
     #[serde(default = "at_once")]
     pub sync_interval: f64,
+    /// What the Redis policies ask for.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub redis: RedisConfig,
 }
 
 fn remote_addr() -> String {
@@ -132,6 +139,8 @@ pub(crate) struct LimitCount {
     rejected: Response,
     allow_degradation: bool,
     shows_quota: bool,
+    /// Where requests are counted instead, unless that is here.
+    remote: Option<Remote>,
 }
 
 impl Configure for LimitCount {
@@ -152,7 +161,6 @@ impl Configure for LimitCount {
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
         check(&config)?;
         let group = config.group.as_deref().map(|name| join_group(&config, name, setup)).transpose()?;
-        config.policy.require_local()?;
         let name = match &config.group {
             Some(name) => format!("group/{name}"),
             // New settings begin new counters; other changes of the object do not.
@@ -167,6 +175,7 @@ impl Configure for LimitCount {
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
             shows_quota: config.show_limit_quota_header,
+            remote: Remote::new(&config, setup)?,
         })
     }
 }
@@ -221,6 +230,9 @@ impl Plugin for LimitCount {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if let Some(remote) = &self.remote {
+            return self.ask(remote, ex);
+        }
         let count = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
         match with_scratch(|scratch| self.admit(ex, scratch, count)) {
             Ok(()) => Step::Continue,
@@ -229,6 +241,9 @@ impl Plugin for LimitCount {
     }
 
     fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        if self.remote.is_some() {
+            return Foreseen::Says("asks Redis, which alone knows the count".into());
+        }
         let said = std::cell::RefCell::new(Vec::new());
         let peek = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
             let verdict = self.peek(ex, key, limit, window_ms);

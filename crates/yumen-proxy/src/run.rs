@@ -52,6 +52,7 @@ pub fn worker(
             let _ = task.await;
         }
         worker.drain().await;
+        worker.redis.close().await;
     });
     Ok(())
 }

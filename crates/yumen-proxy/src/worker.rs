@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use yumen_base::Now;
 use yumen_http::{Fields, RequestHead, ResponseHead};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Consumer, Host};
+use yumen_plugin::{Chain, Consumer, Host, SharedOutbound};
 use yumen_snapshot::{Publisher, Route, Snapshot};
 
 use crate::access_log::LogBuffer;
@@ -82,6 +82,8 @@ pub(crate) struct Worker {
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
     pub(crate) sampler: Sampler,
+    /// The way out for plugins.
+    pub(crate) redis: Rc<yumen_redis::Clients>,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
@@ -117,12 +119,14 @@ impl Worker {
         clock::refresh();
         let version = parts.publisher.version();
         let snapshot = parts.publisher.load();
+        let timers = Rc::<Timers>::default();
         Rc::new(Worker {
             id: parts.id,
             settings: parts.settings,
+            redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
             buffers: Buffers::default(),
-            timers: Rc::default(),
+            timers,
             pool: RefCell::default(),
             lanes: Rc::default(),
             log: parts.log.map(RefCell::new),
@@ -256,6 +260,16 @@ impl Drop for Admitted {
     }
 }
 
+fn redis_clients(timers: &Rc<Timers>, counters: &Counters) -> Rc<yumen_redis::Clients> {
+    let timers = timers.clone();
+    yumen_redis::Clients::new(yumen_redis::Tools {
+        now: clock::now,
+        sleep: Rc::new(move |delay| Box::pin(timers.clone().sleep(delay.as_millis() as u64))),
+        tls: crate::tls::plain_client,
+        counters: counters.redis.clone(),
+    })
+}
+
 impl Host for Worker {
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(self.timers.clone().sleep(delay.as_millis() as u64))
@@ -277,5 +291,9 @@ impl Host for Worker {
 
     fn clock(&self) -> Now {
         clock::exact()
+    }
+
+    fn outbound(&self) -> Option<SharedOutbound> {
+        Some(self.redis.clone())
     }
 }

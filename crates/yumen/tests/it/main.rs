@@ -34,6 +34,7 @@ mod observe;
 mod operators;
 mod plugins;
 mod proxying;
+mod redis_limits;
 mod routing;
 mod soak;
 mod staples;
