@@ -15,12 +15,14 @@ use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, share};
 use crate::limits::{Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, with_scratch};
 
+mod delayed;
 mod headers;
 mod redis;
 #[cfg(test)]
 mod tests;
 mod window;
 
+use delayed::Delayed;
 pub(crate) use headers::Metadata;
 use headers::Names;
 use redis::Remote;
@@ -139,8 +141,29 @@ pub(crate) struct LimitCount {
     rejected: Response,
     allow_degradation: bool,
     shows_quota: bool,
-    /// Where requests are counted instead, unless that is here.
-    remote: Option<Remote>,
+    place: Place,
+}
+
+/// Where requests are counted.
+enum Place {
+    /// Here.
+    Local,
+    /// In Redis, one by one.
+    Redis(Remote),
+    /// Here, and settled with Redis now and then.
+    Delayed(Arc<Delayed>),
+}
+
+impl Place {
+    fn new(config: &Config, setup: &Setup<'_>, name: &str) -> Result<Place, Invalid> {
+        Ok(match Remote::new(config, setup)? {
+            None => Place::Local,
+            Some(remote) if delayed::is_asked_for(config)? => {
+                Place::Delayed(Delayed::new(remote, config, setup, name))
+            }
+            Some(remote) => Place::Redis(remote),
+        })
+    }
 }
 
 impl Configure for LimitCount {
@@ -175,7 +198,7 @@ impl Configure for LimitCount {
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
             shows_quota: config.show_limit_quota_header,
-            remote: Remote::new(&config, setup)?,
+            place: Place::new(&config, setup, &name)?,
         })
     }
 }
@@ -230,19 +253,29 @@ impl Plugin for LimitCount {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if let Some(remote) = &self.remote {
-            return self.ask(remote, ex);
-        }
-        let count = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
-        match with_scratch(|scratch| self.admit(ex, scratch, count)) {
+        let admitted = match &self.place {
+            Place::Local => {
+                let count =
+                    |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
+                with_scratch(|scratch| self.admit(ex, scratch, count))
+            }
+            Place::Delayed(delayed) => {
+                let count = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
+                    delayed.count(ex, key, limit, window_ms)
+                };
+                with_scratch(|scratch| self.admit(ex, scratch, count))
+            }
+            Place::Redis(remote) => return self.ask(remote, ex),
+        };
+        match admitted {
             Ok(()) => Step::Continue,
             Err(response) => Step::Respond(response),
         }
     }
 
     fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        if self.remote.is_some() {
-            return Foreseen::Says("asks Redis, which alone knows the count".into());
+        if !matches!(self.place, Place::Local) {
+            return Foreseen::Says("counts with Redis, which is not asked now".into());
         }
         let said = std::cell::RefCell::new(Vec::new());
         let peek = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {

@@ -17,7 +17,7 @@ use super::{Config, LimitCount, WindowType};
 use crate::limits::{remote, with_scratch};
 
 /// Counts in fixed windows, one after another until one is full. A window begins with its first request.
-const FIXED: Script = Script {
+pub(super) const FIXED: Script = Script {
     text: "\
 local told = {}
 for i, key in ipairs(KEYS) do

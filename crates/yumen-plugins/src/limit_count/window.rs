@@ -53,6 +53,28 @@ impl Window {
         Some(verdict_fixed(limit, self.count.load(Relaxed) + 1, left_ms))
     }
 
+    /// Takes over how many requests there were everywhere, and when the window ends. Answers may overtake
+    /// each other, so the count of one window never falls; that of a window begun since does.
+    pub(crate) fn settle_fixed(&mut self, count: u64, left_ms: u64, length_ms: u64, now: Now) {
+        let until_ms = now.mono_ms().saturating_add(left_ms);
+        let is_next = until_ms > self.useless_at_ms.saturating_add(length_ms / 2);
+        let known = *self.count.get_mut();
+        *self.count.get_mut() = if is_next { count } else { known.max(count) };
+        self.useless_at_ms = until_ms;
+    }
+
+    /// Takes over how many requests there were everywhere, in this window and in the one before.
+    pub(crate) fn settle_sliding(&mut self, count: u64, before: u64) {
+        let known = *self.count.get_mut();
+        *self.count.get_mut() = known.max(count);
+        self.before = self.before.max(before);
+    }
+
+    /// Which of the round times it began at. Sliding only.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     fn left_fixed(&self, now: Now) -> Option<u64> {
         self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)
     }

@@ -126,6 +126,9 @@ pub(crate) struct Share<V> {
 }
 
 impl<V: Slot> Share<V> {
+    /// How long the beginning of a key is.
+    pub(crate) const NUMBER_BYTES: usize = 8;
+
     fn new(table: Arc<Table<V>>) -> Self {
         let number = table.owners.fetch_add(1, Relaxed).to_ne_bytes();
         Share { table, number }
