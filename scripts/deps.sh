@@ -28,6 +28,7 @@ bench python3     python3
 bench openssl     openssl
 bench nginx       nginx-light
 bench haproxy     haproxy
+bench redis-server   redis-server
 bench wrk         wrk
 bench h2load      nghttp2-client
 conformance openssl openssl

@@ -383,3 +383,6 @@ impl Alarm {
         (self.at_ms, self.is_set) = (due_ms, true);
     }
 }
+
+#[cfg(test)]
+mod tests;

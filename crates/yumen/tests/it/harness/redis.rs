@@ -16,7 +16,8 @@ pub(crate) struct Redis {
     cli: Vec<String>,
     config: String,
     program: &'static str,
-    scratch: Scratch,
+    /// Its directory, gone with it.
+    _scratch: Scratch,
     child: Child,
 }
 
@@ -81,7 +82,7 @@ impl Redis {
         let config = scratch.write("redis.conf", config);
         let child = serve(program, &config);
         let cli = cli.iter().map(ToString::to_string).collect();
-        let redis = Redis { port, cli, config, program, scratch, child };
+        let redis = Redis { port, cli, config, program, _scratch: scratch, child };
         redis.wait_until_up();
         redis
     }
@@ -130,11 +131,6 @@ impl Redis {
 
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
-    }
-
-    /// Its directory.
-    pub(crate) fn scratch(&self) -> &Scratch {
-        &self.scratch
     }
 }
 
