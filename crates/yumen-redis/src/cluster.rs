@@ -35,6 +35,8 @@ pub(crate) struct Cluster {
     is_refreshing: Cell<bool>,
     refreshed: Notify,
     refreshed_ms: Cell<u64>,
+    /// Why there was no map the last time.
+    fault: RefCell<Option<RedisFault>>,
 }
 
 /// Where a server says a key is.
@@ -56,6 +58,7 @@ impl Cluster {
             is_refreshing: Cell::new(false),
             refreshed: Notify::new(),
             refreshed_ms: Cell::new(0),
+            fault: RefCell::default(),
         })
     }
 
@@ -147,40 +150,46 @@ impl Cluster {
 
     /// Asks for the map beside what goes on, unless that has just been done.
     fn refresh_soon(self: &Rc<Self>) {
-        let now_ms = (self.tools.now)().mono_ms();
-        if self.is_refreshing.get() || now_ms < self.refreshed_ms.get() + REFRESH_MS {
-            return;
+        if (self.tools.now)().mono_ms() >= self.refreshed_ms.get() + REFRESH_MS {
+            self.refresh_beside();
         }
-        let cluster = self.clone();
-        tokio::task::spawn_local(async move {
-            // Those who need the map see by themselves that it is missing.
-            let _ = cluster.refresh().await;
-        });
     }
 
-    /// Asks for the map; waits where somebody is asking already.
-    async fn refresh(&self) -> Result<(), RedisFault> {
-        if self.is_refreshing.get() {
-            self.refreshed.notified().await;
-            return Ok(());
+    /// In a task of its own, so that it goes on when whoever needed it goes away.
+    fn refresh_beside(self: &Rc<Self>) {
+        if !self.is_refreshing.replace(true) {
+            tokio::task::spawn_local(self.clone().ask_for_map());
         }
-        self.is_refreshing.set(true);
-        let _ending = Refreshing(self);
-        let mut fault = RedisFault::Connect("no node is named".to_owned());
+    }
+
+    /// Waits for the map.
+    async fn refresh(self: &Rc<Self>) -> Result<(), RedisFault> {
+        let refreshed = self.refreshed.notified();
+        self.refresh_beside();
+        refreshed.await;
+        self.fault.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    async fn ask_for_map(self: Rc<Self>) {
+        let mut fault = Some(RedisFault::Connect("no node is named".to_owned()));
         for address in self.candidates() {
             let asked = self.link_to(&address);
             match asked.send(|out| resp::text_command(out, &["CLUSTER", "SLOTS"])).await {
                 Ok(reply) => match ranges(&reply, &address) {
                     Some(ranges) => {
                         self.install(&ranges);
-                        return Ok(());
+                        fault = None;
+                        break;
                     }
-                    None => fault = RedisFault::Connect(format!("{address} has no map of the cluster")),
+                    None => fault = Some(RedisFault::Connect(format!("{address} has no map of the cluster"))),
                 },
-                Err(error) => fault = error,
+                Err(error) => fault = Some(error),
             }
         }
-        Err(fault)
+        self.fault.replace(fault);
+        self.is_refreshing.set(false);
+        self.refreshed_ms.set((self.tools.now)().mono_ms());
+        self.refreshed.notify_waiters();
     }
 
     /// Whom to ask for the map: nodes that answer first, then those named in the settings.
@@ -210,17 +219,6 @@ impl Cluster {
         };
         let serves = |address: &RedisAddress| ranges.iter().any(|(.., serving)| serving == address);
         self.links.borrow_mut().retain(|address, _| serves(address) || is_named(address));
-    }
-}
-
-/// Tells those who wait for the map that the asking is over, however it ended.
-struct Refreshing<'a>(&'a Cluster);
-
-impl Drop for Refreshing<'_> {
-    fn drop(&mut self) {
-        self.0.is_refreshing.set(false);
-        self.0.refreshed_ms.set((self.0.tools.now)().mono_ms());
-        self.0.refreshed.notify_waiters();
     }
 }
 

@@ -144,11 +144,14 @@ impl Outbound for Clients {
             Client::Server(link) => script::on_link(link, self.digests.clone(), call),
             Client::Cluster(cluster) => cluster.run(self.digests.clone(), call),
         };
-        let counters = self.tools.counters.clone();
+        let (counters, now) = (self.tools.counters.clone(), self.tools.now);
         Box::pin(async move {
             let result = answer.await;
             if let Err(fault) = &result {
                 counters.fault(fault);
+            }
+            if let Err(RedisFault::Refused(why)) = &result {
+                outages::refused(why, now().mono_ms());
             }
             result
         })

@@ -2,6 +2,7 @@
 //! however many workers notice.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use yumen_plugin::outbound::RedisFault;
@@ -30,5 +31,15 @@ pub(crate) fn end(server: &str, is_reached: bool) {
     known.remove(server);
     if is_reached {
         tracing::info!(server, "redis is reached again");
+    }
+}
+
+/// A server answered an error, as it may to every request: one line in a while is enough.
+pub(crate) fn refused(why: &str, now_ms: u64) {
+    const PAUSE_MS: u64 = 10_000;
+    static NEXT_MS: AtomicU64 = AtomicU64::new(0);
+    let next_ms = NEXT_MS.load(Relaxed);
+    if now_ms >= next_ms && NEXT_MS.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed).is_ok() {
+        tracing::warn!(why, "redis refuses to count");
     }
 }

@@ -102,17 +102,17 @@ impl Remote {
         Ok(Some(Remote { target, prefix, ttl_ms: ttl_s * 1000, number }))
     }
 
-    fn call(&self, script: Script, keys: Vec<Vec<u8>>, member: u64) -> ScriptCall {
-        let args = vec![format!("{member:016x}").into_bytes(), self.ttl_ms.to_string().into_bytes()];
-        ScriptCall { script, keys, args }
-    }
-
     fn enter(&self, asked: &[Asked], member: u64) -> ScriptCall {
         let keys = asked.iter().map(|one| one.key.clone()).collect();
-        let mut call = self.call(ENTER, keys, member);
+        let mut call = call(ENTER, keys, member, self.ttl_ms);
         call.args.extend(asked.iter().map(|one| one.most.to_string().into_bytes()));
         call
     }
+}
+
+fn call(script: Script, keys: Vec<Vec<u8>>, member: u64, ttl_ms: u64) -> ScriptCall {
+    let args = vec![format!("{member:016x}").into_bytes(), ttl_ms.to_string().into_bytes()];
+    ScriptCall { script, keys, args }
 }
 
 /// The exchanges of one limit that one worker has, to be renewed.
@@ -148,16 +148,14 @@ impl Members {
         })
     }
 
-    fn call(
+    fn tell(
         &self,
         script: Script,
         keys: Vec<Vec<u8>>,
         member: u64,
     ) -> Vec<LocalFuture<'static, RedisResult>> {
-        let args = vec![format!("{member:016x}").into_bytes(), self.ttl_ms.to_string().into_bytes()];
-        let ask = |keys: Vec<Vec<u8>>| {
-            self.outbound.redis(&self.target, ScriptCall { script, keys, args: args.clone() })
-        };
+        let ask =
+            |keys: Vec<Vec<u8>>| self.outbound.redis(&self.target, call(script, keys, member, self.ttl_ms));
         match self.target.place {
             // Keys may be on several servers.
             RedisPlace::Cluster(_) => keys.into_iter().map(|key| ask(vec![key])).collect(),
@@ -176,7 +174,7 @@ impl Members {
                 return;
             }
             let calls: Vec<_> =
-                live.into_iter().flat_map(|(member, keys)| self.call(RENEW, keys, member)).collect();
+                live.into_iter().flat_map(|(member, keys)| self.tell(RENEW, keys, member)).collect();
             for call in calls {
                 // One that could not be renewed is renewed the next time.
                 let _ = call.await;
@@ -215,7 +213,7 @@ impl Drop for Member {
         if keys.is_empty() {
             return;
         }
-        for call in self.members.call(LEAVE, keys, self.number) {
+        for call in self.members.tell(LEAVE, keys, self.number) {
             // It is on its way already. Where it does not arrive, the member expires.
             self.members.outbound.spawn(Box::pin(async move { drop(call.await) }));
         }
