@@ -28,6 +28,8 @@ import gateways as gw
 
 HERE = Path(__file__).resolve().parent
 ALL = ("yumen", "nginx", "haproxy")
+# Yumen again, to compare with: what the entrant is called, and its flavour.
+OWN = {"plain": "plain", "local": "limit-count"}
 # Small messages over plain TCP: what forwarding them without understanding anything costs.
 WITH_FLOOR = (*ALL, "floor")
 
@@ -46,7 +48,7 @@ class Scenario:
     call: bool = False       # each request is a gRPC call
     headers: tuple = ()
     entrants: tuple = ALL
-    base: str = "nginx"      # ratios are to this entrant; "plain" is yumen's own plain configuration
+    base: str = "nginx"      # ratios are to this entrant; those of OWN are configurations of yumen's own
     target: float = None     # the ratio yumen is to stay under
 
 
@@ -72,6 +74,10 @@ SCENARIOS = [
     own("key-auth", 1.03, headers=APIKEY),
     own("limit-count", 1.03),
     own("key-auth+limit-count", 1.05, headers=APIKEY),
+    # A question to Redis is one more send and receive, beside the two of each that a plain request has.
+    Scenario("limit-count-redis", flavour="limit-count-redis", base="local", entrants=("yumen", "local"), target=1.6),
+    Scenario("limit-count-delayed", flavour="limit-count-delayed", base="local", entrants=("yumen", "local"),
+             target=1.03),
     own("prometheus", 1.03, entrants=("yumen", "plain")),
     Scenario("h2-tls", flavour="h2", tls=True, connections=4, streams=100, target=0.80, entrants=("yumen", "nginx")),
     own("h2c-upstream", 1.0, entrants=("yumen", "plain"), connections=64),
@@ -140,13 +146,13 @@ def measure(scenario, options, folder, upstream, cert):
     running, rounds, resident = {}, {}, {}
     try:
         for entrant in scenario.entrants:
-            kind = "yumen" if entrant == "plain" else entrant
+            kind = "yumen" if entrant in OWN else entrant
             if kind == "yumen" and not gw.YUMEN.exists():
                 continue
             if kind == "envoy" and not gw.find_envoy():
                 say(f"\n{scenario.name}: without Envoy, scripts/deps.sh lab installs it")
                 continue
-            flavour = "plain" if entrant == "plain" else scenario.flavour
+            flavour = OWN.get(entrant, scenario.flavour)
             running[entrant] = gw.START[kind](folder, f"{scenario.name}-{entrant}", flavour, upstream, cert)
             rounds[entrant] = []
         routes = gw.route_names(scenario.flavour)
@@ -334,9 +340,10 @@ def arguments():
 
 def run(options, folder, results):
     upstream = gw.start_upstream(folder)
-    service = None
+    service = redis = None
     try:
         service = gw.start_grpc(folder, upstream)
+        redis = gw.start_redis(folder, upstream)
         cert = gw.make_certificate(folder)
         gw.make_full_handshake()
         gw.make_floor()
@@ -344,13 +351,17 @@ def run(options, folder, results):
             if scenario.call and not service:
                 say(f"\n{scenario.name}: left out, scripts/deps.sh conformance builds its server")
                 continue
+            if scenario.base == "local" and not redis:
+                say(f"\n{scenario.name}: left out, scripts/deps.sh bench installs Redis")
+                continue
             results[scenario.name] = report(scenario, *measure(scenario, options, folder, upstream, cert))
         for special in (startup, reload):
             if special.__name__ in options.names and gw.YUMEN.exists():
                 results[special.__name__] = special(options, folder, upstream, cert)
     finally:
-        if service:
-            service.stop()
+        for beside in (service, redis):
+            if beside:
+                beside.stop()
         upstream.stop()
 
 

@@ -205,6 +205,17 @@ def start_grpc(folder, upstream):
     return server
 
 
+def start_redis(folder, upstream):
+    """A Redis beside the upstream, where limits are counted; None where scripts/deps.sh bench did not install one."""
+    if not shutil.which("redis-server"):
+        return None
+    upstream.redis = free_port()
+    server = Process(["redis-server", "--port", upstream.redis, "--bind", "127.0.0.1", "--save", "", "--dir", folder],
+                     folder / "redis.log", LOAD_CORE)
+    server.wait_listening(upstream.redis)
+    return server
+
+
 def start_upstream(folder):
     """The server behind every gateway: small and 1 KB bodies from memory, 100 KB from a cached file."""
     (folder / "100k").write_bytes(b"x" * 102400)
@@ -221,7 +232,7 @@ def start_upstream(folder):
 """
     upstream = nginx(folder, "upstream", body, LOAD_CORE)
     upstream.wait_listening(port)
-    upstream.http, upstream.h2c, upstream.grpc = port, h2c, None
+    upstream.http, upstream.h2c, upstream.grpc, upstream.redis = port, h2c, None, None
     return upstream
 
 
@@ -347,6 +358,10 @@ def routes_file(flavour, upstream, cert, marker=0):
     if flavour in ("limit-count", "key-auth+limit-count"):
         plugins["limit-count"] = {"count": 1000000000, "time_window": 3600, "key_type": "var",
                                   "key": "remote_addr", "policy": "local", "rejected_code": 503}
+    if flavour in ("limit-count-redis", "limit-count-delayed"):
+        plugins["limit-count"] = {"count": 1000000000, "time_window": 3600, "key": "remote_addr", "policy": "redis",
+                                  "redis_host": "127.0.0.1", "redis_port": upstream.redis,
+                                  "sync_interval": 0.1 if flavour == "limit-count-delayed" else -1}
     if flavour == "prometheus":
         plugins["prometheus"] = {}
     port, how = upstream.http, {}

@@ -20,6 +20,8 @@ test  jq          jq
 test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
+test  redis-server   redis-server
+test  redis-sentinel redis-sentinel
 test  sslscan     sslscan
 test  etcd        etcd-server
 test  etcdctl     etcd-client
@@ -29,6 +31,7 @@ bench python3     python3
 bench openssl     openssl
 bench nginx       nginx-light
 bench haproxy     haproxy
+bench redis-server   redis-server
 bench wrk         wrk
 bench h2load      nghttp2-client
 conformance openssl openssl

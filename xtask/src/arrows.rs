@@ -15,7 +15,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-snapshot", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
     ("yumen-plugins", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
     ("yumen-store", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
-    ("yumen-proxy", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot"]),
+    ("yumen-redis", &["yumen-base", "yumen-plugin"]),
+    (
+        "yumen-proxy",
+        &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-redis"],
+    ),
     (
         "yumen-admin",
         &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],

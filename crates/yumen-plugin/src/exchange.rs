@@ -9,7 +9,9 @@ use yumen_base::Now;
 use yumen_http::{Fields, RequestHead};
 
 use crate::plugin::LocalFuture;
-use crate::{Codings, Consumer, Consumers, Identity, Instance, TlsInfo, Translate, UpstreamSlot};
+use crate::{
+    Codings, Consumer, Consumers, Identity, Instance, SharedOutbound, TlsInfo, Translate, UpstreamSlot,
+};
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
 pub trait Host {
@@ -21,6 +23,10 @@ pub trait Host {
     fn worker(&self) -> usize;
     /// The exact time now, for plugins that measure; others use [`Exchange::now`].
     fn clock(&self) -> Now;
+    /// The way out to others, where the worker has one: one that only thinks requests through has none.
+    fn outbound(&self) -> Option<SharedOutbound> {
+        None
+    }
 }
 
 /// Who is at the other end of the connection.

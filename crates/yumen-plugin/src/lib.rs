@@ -11,6 +11,7 @@ pub mod exchange;
 pub mod expr;
 pub mod kind;
 pub mod objects;
+pub mod outbound;
 pub mod outcome;
 pub mod plugin;
 pub mod proto;
@@ -30,6 +31,7 @@ pub use exchange::{Client, Exchange, Host, Mirror, RouteInfo, StreamFacts, Upstr
 pub use expr::{Expr, Failing};
 pub use kind::{Configure, ConsumerAuth, Kind, Registry, Serves, Setup};
 pub use objects::{Objects, UpstreamSlot};
+pub use outbound::{Outbound, SharedOutbound};
 pub use outcome::{Outcome, Source};
 pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
 pub use response::Response;

@@ -9,13 +9,17 @@ use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Serves, Setup, Step};
 
+use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, Slot, share};
 use crate::limits::{
     Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, wait, with_scratch,
 };
 
+mod redis;
 #[cfg(test)]
 mod tests;
+
+use redis::Remote;
 
 /// One of several limits.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -57,7 +61,7 @@ pub(crate) struct Config {
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type")]
     pub key_type: KeyType,
-    /// Where the counters are kept; only `local` is built yet.
+    /// Where the counters are kept.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy")]
     pub policy: Policy,
@@ -73,6 +77,13 @@ pub(crate) struct Config {
     pub allow_degradation: bool,
     /// Several limits instead of one.
     pub rules: Option<Vec<RuleConfig>>,
+    /// Seconds after which Redis forgets an exchange whose node has died.
+    #[schemars(skip)]
+    pub key_ttl: Option<i64>,
+    /// What the Redis policies ask for.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub redis: RedisConfig,
 }
 
 /// How many exchanges of a key there are.
@@ -119,6 +130,8 @@ pub(crate) struct LimitConn {
     rejected: Response,
     allow_degradation: bool,
     running: Arc<Share<Running>>,
+    /// Where exchanges are counted instead, unless that is here.
+    remote: Option<Remote>,
 }
 
 impl Configure for LimitConn {
@@ -128,7 +141,6 @@ impl Configure for LimitConn {
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
-        config.policy.require_local()?;
         let name = format!("{}/{config:?}", setup.owner);
         Ok(LimitConn {
             rules: rules(&config)?,
@@ -137,6 +149,7 @@ impl Configure for LimitConn {
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
             running: share(setup, Self::NAME, &name),
+            remote: Remote::new(&config, setup)?,
         })
     }
 }
@@ -163,6 +176,9 @@ impl Plugin for LimitConn {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if let Some(remote) = &self.remote {
+            return self.ask(remote, ex);
+        }
         let count = |ex: &Exchange<'_>, key: &[u8], most| {
             self.count(ex, key, most).map(|(guard, running)| (Some(guard), running))
         };
@@ -173,6 +189,9 @@ impl Plugin for LimitConn {
     }
 
     fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        if self.remote.is_some() {
+            return Foreseen::Says("asks Redis, which alone knows how many there are".into());
+        }
         let peek = |_: &Exchange<'_>, key: &[u8], most| {
             let running = self.running.table().look(key, |running| Some(running.0.load(Ordering::Relaxed)));
             let running = running.unwrap_or(0);

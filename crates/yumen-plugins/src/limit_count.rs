@@ -11,16 +11,21 @@ use serde_json::Value;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
+use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, share};
 use crate::limits::{Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, with_scratch};
 
+mod delayed;
 mod headers;
+mod redis;
 #[cfg(test)]
 mod tests;
 mod window;
 
+use delayed::Delayed;
 pub(crate) use headers::Metadata;
 use headers::Names;
+use redis::Remote;
 use window::{Verdict, Window};
 
 /// How windows follow each other.
@@ -86,7 +91,7 @@ pub(crate) struct Config {
     /// What a refused client is told.
     #[schemars(length(min = 1))]
     pub rejected_msg: Option<String>,
-    /// Where counters are kept; only `local` is built yet.
+    /// Where counters are kept.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy_or_sentinel")]
     pub policy: Policy,
@@ -99,6 +104,10 @@ pub(crate) struct Config {
     /// Seconds between exchanges with Redis, -1 for at once; not used by `local`.
     #[serde(default = "at_once")]
     pub sync_interval: f64,
+    /// What the Redis policies ask for.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub redis: RedisConfig,
 }
 
 fn remote_addr() -> String {
@@ -132,6 +141,29 @@ pub(crate) struct LimitCount {
     rejected: Response,
     allow_degradation: bool,
     shows_quota: bool,
+    place: Place,
+}
+
+/// Where requests are counted.
+enum Place {
+    /// Here.
+    Local,
+    /// In Redis, one by one.
+    Redis(Remote),
+    /// Here, and settled with Redis now and then.
+    Delayed(Arc<Delayed>),
+}
+
+impl Place {
+    fn new(config: &Config, setup: &Setup<'_>, name: &str) -> Result<Place, Invalid> {
+        Ok(match Remote::new(config, setup)? {
+            None => Place::Local,
+            Some(remote) if delayed::is_asked_for(config)? => {
+                Place::Delayed(Delayed::new(remote, config, setup, name))
+            }
+            Some(remote) => Place::Redis(remote),
+        })
+    }
 }
 
 impl Configure for LimitCount {
@@ -152,7 +184,6 @@ impl Configure for LimitCount {
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
         check(&config)?;
         let group = config.group.as_deref().map(|name| join_group(&config, name, setup)).transpose()?;
-        config.policy.require_local()?;
         let name = match &config.group {
             Some(name) => format!("group/{name}"),
             // New settings begin new counters; other changes of the object do not.
@@ -167,6 +198,7 @@ impl Configure for LimitCount {
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
             shows_quota: config.show_limit_quota_header,
+            place: Place::new(&config, setup, &name)?,
         })
     }
 }
@@ -221,14 +253,30 @@ impl Plugin for LimitCount {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let count = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
-        match with_scratch(|scratch| self.admit(ex, scratch, count)) {
+        let admitted = match &self.place {
+            Place::Local => {
+                let count =
+                    |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
+                with_scratch(|scratch| self.admit(ex, scratch, count))
+            }
+            Place::Delayed(delayed) => {
+                let count = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
+                    delayed.count(ex, key, limit, window_ms)
+                };
+                with_scratch(|scratch| self.admit(ex, scratch, count))
+            }
+            Place::Redis(remote) => return self.ask(remote, ex),
+        };
+        match admitted {
             Ok(()) => Step::Continue,
             Err(response) => Step::Respond(response),
         }
     }
 
     fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        if !matches!(self.place, Place::Local) {
+            return Foreseen::Says("counts with Redis, which is not asked now".into());
+        }
         let said = std::cell::RefCell::new(Vec::new());
         let peek = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
             let verdict = self.peek(ex, key, limit, window_ms);

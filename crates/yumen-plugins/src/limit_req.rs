@@ -9,11 +9,15 @@ use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, Exchange, Foreseen, Now, Phases, Plugin, Response, Setup, Step};
 
+use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, Slot, share};
 use crate::limits::{Key, KeyType, Policy, refusal, rejected_code, schema, wait, with_scratch};
 
+mod redis;
 #[cfg(test)]
 mod tests;
+
+use redis::Remote;
 
 /// Settings of `limit-req`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -31,7 +35,7 @@ pub(crate) struct Config {
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type")]
     pub key_type: KeyType,
-    /// Where the buckets are kept; only `local` is built yet.
+    /// Where the buckets are kept.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy")]
     pub policy: Policy,
@@ -47,8 +51,11 @@ pub(crate) struct Config {
     pub nodelay: bool,
     /// Whether requests pass where the limit cannot be told; never so with local buckets.
     #[serde(default)]
-    #[allow(dead_code, reason = "local buckets cannot fail")]
     pub allow_degradation: bool,
+    /// What the Redis policies ask for.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub redis: RedisConfig,
 }
 
 /// The level of a bucket, kept as the moment at which a request would find it empty, in
@@ -126,6 +133,8 @@ pub(crate) struct LimitReq {
     waits: bool,
     rejected: Response,
     buckets: Arc<Share<Bucket>>,
+    /// Where buckets are kept instead, unless that is here.
+    remote: Option<Remote>,
 }
 
 impl Configure for LimitReq {
@@ -134,7 +143,6 @@ impl Configure for LimitReq {
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
-        config.policy.require_local()?;
         let name = format!("{}/{config:?}", setup.owner);
         Ok(LimitReq {
             key: Key::new(&config.key, config.key_type),
@@ -142,6 +150,7 @@ impl Configure for LimitReq {
             waits: !config.nodelay,
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             buckets: share(setup, Self::NAME, &name),
+            remote: Remote::new(&config, setup)?,
         })
     }
 }
@@ -152,6 +161,9 @@ impl Plugin for LimitReq {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        if let Some(remote) = &self.remote {
+            return self.ask(remote, ex);
+        }
         let Some(excess) = with_scratch(|scratch| self.pour(ex, scratch)) else {
             return Step::Respond(self.rejected.clone());
         };
@@ -162,6 +174,9 @@ impl Plugin for LimitReq {
     }
 
     fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        if self.remote.is_some() {
+            return Foreseen::Says("asks Redis, which alone knows the bucket".into());
+        }
         let Some(excess) = with_scratch(|scratch| self.peek(ex, scratch)) else {
             return Foreseen::Respond(self.rejected.clone());
         };

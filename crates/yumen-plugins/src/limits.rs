@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yumen_config::schema::Invalid;
 use yumen_plugin::{Exchange, Response, Step, Template, Var};
 
 mod handover;
+pub(crate) mod remote;
 pub(crate) mod schema;
 pub(crate) mod table;
 #[cfg(test)]
@@ -188,20 +188,6 @@ pub(crate) enum Policy {
     RedisSentinel,
 }
 
-impl Policy {
-    /// Refuses policies that this version cannot serve.
-    pub(crate) fn require_local(self) -> Result<(), Invalid> {
-        let name = match self {
-            Policy::Local => return Ok(()),
-            Policy::Redis => "redis",
-            Policy::RedisCluster => "redis-cluster",
-            Policy::RedisSentinel => "redis-sentinel",
-        };
-        let message = format!("policy \"{name}\" is not supported yet; this version has \"local\" only");
-        Err(Invalid::at("policy", message))
-    }
-}
-
 /// Status of a refusal where none is written.
 pub(crate) fn rejected_code() -> u16 {
     503
@@ -215,19 +201,22 @@ pub(crate) fn refusal(status: u16, message: Option<&str>) -> Response {
     }
 }
 
-/// Holds an exchange back for so many seconds: not at all for less than a millisecond, nor for longer
-/// than a day, whatever the burst allows.
+/// Holds an exchange back for so many seconds.
 pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
-    const DELAY_S_MAX: f64 = 86_400.0;
-    let delay = Duration::from_secs_f64(delay_s.min(DELAY_S_MAX));
-    if delay < Duration::from_millis(1) {
-        return Step::Continue;
-    }
+    let Some(delay) = held_back(delay_s) else { return Step::Continue };
     let sleep = ex.host.sleep(delay);
     Step::Wait(Box::pin(async move {
         sleep.await;
         Step::Continue
     }))
+}
+
+/// For how long an exchange is held back: not at all for less than a millisecond, nor for longer than a
+/// day, whatever the burst allows.
+pub(crate) fn held_back(delay_s: f64) -> Option<Duration> {
+    const DELAY_S_MAX: f64 = 86_400.0;
+    let delay = Duration::from_secs_f64(delay_s.min(DELAY_S_MAX));
+    (delay >= Duration::from_millis(1)).then_some(delay)
 }
 
 /// Runs with memory that the next call on this thread uses again.

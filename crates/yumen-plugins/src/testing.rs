@@ -15,7 +15,7 @@ use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now, Objects, Outcome,
-    Phases, Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, Step,
+    Phases, Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, SharedOutbound, Step,
 };
 
 /// A worker whose clock stands still until the test or a sleep moves it.
@@ -24,6 +24,8 @@ pub(crate) struct ManualHost {
     now: Cell<Now>,
     random: Cell<u64>,
     slept: RefCell<Vec<Duration>>,
+    /// The way out, where the test gives one.
+    pub(crate) outbound: Option<SharedOutbound>,
 }
 
 impl ManualHost {
@@ -76,6 +78,10 @@ impl Host for ManualHost {
 
     fn clock(&self) -> Now {
         self.now.get()
+    }
+
+    fn outbound(&self) -> Option<SharedOutbound> {
+        self.outbound.clone()
     }
 }
 

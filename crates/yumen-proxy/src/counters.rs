@@ -77,6 +77,8 @@ pub struct Counters {
     faults: [Counter; COUNTED.len()],
     /// Streams.
     pub(crate) streams: StreamCounters,
+    /// What plugins asked Redis.
+    pub(crate) redis: Arc<yumen_redis::Counters>,
     duration: Histogram,
     /// What its samples of the traffic tell.
     pub(crate) observed: Observed,
@@ -114,6 +116,7 @@ impl Default for Counters {
             mirrored: Default::default(),
             faults: Default::default(),
             streams: StreamCounters::default(),
+            redis: Arc::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
             observed: Observed::default(),
         }
@@ -203,6 +206,19 @@ impl AllCounters {
         Family {
             name: "yumen_faults_total".into(),
             help: "Requests that failed, by whose fault it was and what went wrong.".into(),
+            kind: MetricKind::Counter,
+            samples: samples.collect(),
+        }
+    }
+
+    fn redis_faults(&self) -> Family {
+        let samples = yumen_redis::FAULTS.iter().enumerate().map(|(at, kind)| Sample {
+            labels: vec![("kind", (*kind).to_owned())],
+            value: Value::Number(self.sum(|c| c.redis.faults[at].get() as f64)),
+        });
+        Family {
+            name: "yumen_redis_faults_total".into(),
+            help: "Questions to Redis that got no answer, by what went wrong.".into(),
             kind: MetricKind::Counter,
             samples: samples.collect(),
         }
@@ -322,6 +338,18 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
         MetricKind::Counter,
         |c| c.http3_floods.get() as f64,
     ),
+    ("yumen_redis_round_trips_total", "Commands that Redis answered.", MetricKind::Counter, |c| {
+        c.redis.round_trips.get() as f64
+    }),
+    ("yumen_redis_connects_total", "Connections made to Redis.", MetricKind::Counter, |c| {
+        c.redis.connects.get() as f64
+    }),
+    (
+        "yumen_redis_degraded_total",
+        "Requests let through because Redis could not tell their limit.",
+        MetricKind::Counter,
+        |c| c.redis.degraded.get() as f64,
+    ),
 ];
 
 impl Gather for AllCounters {
@@ -337,6 +365,7 @@ impl Gather for AllCounters {
         out.push(self.grpc_calls());
         out.push(self.mirrored());
         out.push(self.faults());
+        out.push(self.redis_faults());
         out.push(Family {
             name: "yumen_request_duration_seconds".into(),
             help: "From the first byte of a request to the last of its response.".into(),

@@ -56,6 +56,7 @@ pub fn worker(
             let _ = task.await;
         }
         worker.drain(&duty).await;
+        worker.redis.close().await;
     });
     Ok(())
 }

@@ -38,7 +38,7 @@ pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
 pub(crate) use quic::{asks_client, quic_info};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
-pub(crate) use upstream::{client_config, server_name, shared_config};
+pub(crate) use upstream::{client_config, plain_client, server_name, shared_config};
 
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
 const HTTP2: &[u8] = b"h2";

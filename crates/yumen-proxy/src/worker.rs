@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use yumen_base::Now;
 use yumen_http::{Fields, RequestHead, ResponseHead};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Consumer, Host};
+use yumen_plugin::{Chain, Consumer, Host, SharedOutbound};
 use yumen_snapshot::{Publisher, Route, Snapshot};
 
 use crate::access_log::LogBuffer;
@@ -96,6 +96,8 @@ pub(crate) struct Worker {
     pub(crate) sampler: Sampler,
     pub(crate) mirrors: Mirrors,
     pub(crate) overload: Option<Overload>,
+    /// The way out for plugins.
+    pub(crate) redis: Rc<yumen_redis::Clients>,
     publisher: Arc<Publisher>,
     applied: Arc<AtomicU64>,
     pinned: RefCell<Rc<Pinned>>,
@@ -131,12 +133,14 @@ impl Worker {
         clock::refresh();
         let version = parts.publisher.version();
         let snapshot = parts.publisher.load();
+        let timers = Rc::<Timers>::default();
         Rc::new(Worker {
             id: parts.id,
             overload: Overload::new(&parts.settings.overload),
+            redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
             buffers: Buffers::default(),
-            timers: Rc::default(),
+            timers,
             pool: RefCell::default(),
             lanes: Rc::default(),
             departures: Departures::default(),
@@ -300,6 +304,16 @@ impl Drop for Admitted {
     }
 }
 
+fn redis_clients(timers: &Rc<Timers>, counters: &Counters) -> Rc<yumen_redis::Clients> {
+    let timers = timers.clone();
+    yumen_redis::Clients::new(yumen_redis::Tools {
+        now: clock::now,
+        sleep: Rc::new(move |delay| Box::pin(timers.clone().sleep(delay.as_millis() as u64))),
+        tls: crate::tls::plain_client,
+        counters: counters.redis.clone(),
+    })
+}
+
 impl Host for Worker {
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(self.timers.clone().sleep(delay.as_millis() as u64))
@@ -321,5 +335,9 @@ impl Host for Worker {
 
     fn clock(&self) -> Now {
         clock::exact()
+    }
+
+    fn outbound(&self) -> Option<SharedOutbound> {
+        Some(self.redis.clone())
     }
 }

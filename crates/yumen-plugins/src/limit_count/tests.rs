@@ -216,9 +216,14 @@ fn settings_that_contradict_each_other_are_refused() {
     check(json!({"count": 1, "time_window": 2, "rules": [rule]}), both);
     check(json!({"group": "g", "rules": [rule]}), "group and rules cannot be specified at the same time");
     check(json!({"rules": [rule, rule]}), "duplicate key '$http_a' in rules");
-    let redis = json!({"count": 1, "time_window": 2, "policy": "redis-cluster",
-        "redis_cluster_nodes": ["127.0.0.1:5000"], "redis_cluster_name": "c"});
-    check(redis, "policy \"redis-cluster\" is not supported yet");
+    let redis = |time_window: u64, sync_interval: f64| {
+        json!({"count": 1, "time_window": time_window, "policy": "redis", "redis_host": "127.0.0.1",
+            "sync_interval": sync_interval})
+    };
+    check(redis(2, 0.05), "sync_interval should not be smaller than 0.1");
+    check(redis(2, 2.0), "sync_interval should be smaller than time_window");
+    let nowhere = json!({"count": 1, "time_window": 2, "policy": "redis"});
+    assert_eq!(bench.build("limit-count", nowhere).err().expect("it is refused").path, "redis_host");
 }
 
 #[test]

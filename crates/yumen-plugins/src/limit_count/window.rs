@@ -79,6 +79,28 @@ impl Window {
         Some(verdict_fixed(limit, self.count.load(Relaxed) + 1, left_ms))
     }
 
+    /// Takes over how many requests there were everywhere, and when the window ends. Answers may overtake
+    /// each other, so the count of one window never falls; that of a window begun since does.
+    pub(crate) fn settle_fixed(&mut self, count: u64, left_ms: u64, length_ms: u64, now: Now) {
+        let until_ms = now.mono_ms().saturating_add(left_ms);
+        let is_next = until_ms > self.useless_at_ms.saturating_add(length_ms / 2);
+        let known = *self.count.get_mut();
+        *self.count.get_mut() = if is_next { count } else { known.max(count) };
+        self.useless_at_ms = until_ms;
+    }
+
+    /// Takes over how many requests there were everywhere, in this window and in the one before.
+    pub(crate) fn settle_sliding(&mut self, count: u64, before: u64) {
+        let known = *self.count.get_mut();
+        *self.count.get_mut() = known.max(count);
+        self.before = self.before.max(before);
+    }
+
+    /// Which of the round times it began at. Sliding only.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     fn left_fixed(&self, now: Now) -> Option<u64> {
         self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)
     }
@@ -122,19 +144,8 @@ impl Window {
             return None;
         }
         let left_ms = length_ms - now.unix_ms % length_ms;
-        let before = self.before.min(limit) as f64;
-        let still_counts = before / length_ms as f64 * left_ms as f64;
-        let within = |count: u64| count < limit && still_counts + (count as f64) < limit as f64;
-        Some(match count(&within) {
-            Ok(earlier) => Verdict {
-                admitted: true,
-                remaining: (limit as f64 - (earlier + 1) as f64 - still_counts).floor().max(0.0) as u64,
-                reset_cs: left_ms.div_ceil(10),
-            },
-            Err(count) if count >= limit => refused(left_ms as f64),
-            // Until so much of the window before is out of view that one more fits in.
-            Err(count) => refused(left_ms as f64 - (limit - count) as f64 * length_ms as f64 / before),
-        })
+        let slide = Slide { limit, length_ms, left_ms, before: self.before.min(limit) as f64 };
+        Some(slide.verdict(count(&|count| slide.is_within(count))))
     }
 
     /// Begins the window of `now` if it is not open.
@@ -160,7 +171,46 @@ impl Window {
     }
 }
 
-fn verdict_fixed(limit: u64, count: u64, left_ms: u64) -> Verdict {
+/// A moment of a sliding window.
+#[derive(Clone, Copy)]
+pub(crate) struct Slide {
+    pub(crate) limit: u64,
+    pub(crate) length_ms: u64,
+    /// Until the window ends.
+    pub(crate) left_ms: u64,
+    /// Requests admitted in the window before, `limit` at most.
+    pub(crate) before: f64,
+}
+
+impl Slide {
+    fn still_counts(&self) -> f64 {
+        self.before / self.length_ms as f64 * self.left_ms as f64
+    }
+
+    /// Whether one more than `count` is within the limit.
+    pub(crate) fn is_within(&self, count: u64) -> bool {
+        count < self.limit && self.still_counts() + (count as f64) < self.limit as f64
+    }
+
+    /// What it came to, given the count before: `Ok` where one more was within the limit.
+    pub(crate) fn verdict(&self, counted: Result<u64, u64>) -> Verdict {
+        let &Slide { limit, length_ms, left_ms, before } = self;
+        match counted {
+            Ok(earlier) => Verdict {
+                admitted: true,
+                remaining: (limit as f64 - (earlier + 1) as f64 - self.still_counts()).floor().max(0.0)
+                    as u64,
+                reset_cs: left_ms.div_ceil(10),
+            },
+            Err(count) if count >= limit => refused(left_ms as f64),
+            // Until so much of the window before is out of view that one more fits in.
+            Err(count) => refused(left_ms as f64 - (limit - count) as f64 * length_ms as f64 / before),
+        }
+    }
+}
+
+/// What a fixed window with so many requests in it comes to.
+pub(crate) fn verdict_fixed(limit: u64, count: u64, left_ms: u64) -> Verdict {
     let remaining = limit.checked_sub(count);
     Verdict { admitted: remaining.is_some(), remaining: remaining.unwrap_or(0), reset_cs: left_ms / 10 }
 }

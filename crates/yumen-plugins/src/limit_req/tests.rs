@@ -84,13 +84,3 @@ fn keys_are_variables_or_combinations_and_fall_back_to_the_address() {
     let both = "$http_a $http_b";
     run("var_combination", both, &[("\na: 1", 200), ("\nb: 1", 200), ("\na: 1", 503), ("", 200), ("", 503)]);
 }
-
-#[test]
-fn redis_comes_later_and_says_so() {
-    let bench = Bench::new();
-    let settings =
-        json!({"rate": 1, "burst": 0, "key": "remote_addr", "policy": "redis", "redis_host": "127.0.0.1"});
-    let error = bench.build("limit-req", settings).err().expect("it is refused");
-    assert_eq!(error.path, "policy");
-    assert!(error.message.contains("\"redis\" is not supported yet"), "{}", error.message);
-}

@@ -163,6 +163,9 @@ pub(crate) struct Share<V: Slot> {
 }
 
 impl<V: Slot> Share<V> {
+    /// How long the beginning of a key is.
+    pub(crate) const NUMBER_BYTES: usize = 8;
+
     fn new(table: Arc<Table<V>>, name: &str) -> Self {
         let number = table.owners.fetch_add(1, Relaxed).to_ne_bytes();
         table.names.lock().unwrap_or_else(PoisonError::into_inner).insert(number, name.into());

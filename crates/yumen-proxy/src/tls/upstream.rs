@@ -51,6 +51,12 @@ pub(crate) fn shared_config(tls: &UpstreamTls, http2: bool) -> Result<Arc<Client
     Ok(config)
 }
 
+/// Settings towards a server that is no upstream, made once: verified against the system's authorities, or
+/// not at all.
+pub(crate) fn plain_client(verify: bool) -> Result<Arc<ClientConfig>, String> {
+    shared_config(&UpstreamTls { verify, ..UpstreamTls::default() }, false)
+}
+
 fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::harness::gateway::YUMEN;
+use crate::harness::upstream::closed_port;
 use crate::harness::{Gateway, Options, Scratch, Upstream};
 
 /// What a guide asks the reader to type, and what it says comes out.
@@ -74,6 +75,7 @@ fn check(guide: &Path) {
     }
     text = text.replace("localhost:1980", &format!("localhost:{}", first.address.port()));
     text = text.replace("9100", &stream.expect("the listener for streams is announced"));
+    text = text.replace("6390", &closed_port().port().to_string());
     text = text.replace(":9443", &format!(":{}", gateway.https.port()));
     let steps = steps(&text);
     assert!(!steps.is_empty(), "{}: no command", guide.display());

@@ -41,6 +41,7 @@ mod plugins;
 mod protection;
 mod protection_node;
 mod proxying;
+mod redis_limits;
 mod routing;
 mod soak;
 mod staples;

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Job, Ours};
 
+mod shared;
+
 /// Kong's windows and their seconds.
 const WINDOWS: [(&str, u64); 6] = [
     ("second", 1),
@@ -21,23 +23,24 @@ pub(super) fn rate_limiting(job: &mut Job<'_>) -> Ours {
             windows.push((name.to_owned(), seconds, count.ceil() as u64));
         }
     }
-    let policy = job.text("policy").unwrap_or_else(|| "local".into());
-    if policy != "local" {
-        job.different("policy", "each node counts for itself", format!("{policy} is not built yet"));
-    }
-    for (field, default) in
-        [("redis", Value::Null), ("sync_rate", json!(-1)), ("fault_tolerant", json!(true))]
-    {
-        job.skip(field, default, "counters are kept in this process");
-    }
-    for field in
-        ["host", "port", "password", "username", "ssl", "ssl_verify", "server_name", "timeout", "database"]
-    {
-        job.skip(&format!("redis_{field}"), Value::Null, "counters are kept in this process");
-    }
+    let place = shared::place(job, "policy", shortest(&windows));
     let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
     let key = key(job, "limit_by");
-    limit(job, &windows, key, &message)
+    counted_in(place, limit(job, &windows, key, &message))
+}
+
+fn shortest(windows: &[(String, u64, u64)]) -> u64 {
+    windows.iter().map(|(_, seconds, _)| *seconds).min().unwrap_or(0)
+}
+
+/// The same limits, counted there.
+fn counted_in(place: serde_json::Map<String, Value>, mut ours: Ours) -> Ours {
+    for (_, settings) in &mut ours {
+        for (name, value) in &place {
+            settings[name] = value.clone();
+        }
+    }
+    ours
 }
 
 /// The same with windows of any length that may slide.
@@ -47,18 +50,13 @@ pub(super) fn rate_limiting_advanced(job: &mut Job<'_>) -> Ours {
     let window = |(count, seconds): (u64, u64)| (format!("{seconds}s"), seconds, count);
     let windows: Vec<_> = limits.into_iter().zip(sizes).map(window).collect();
     let kind = job.text("window_type").unwrap_or_else(|| "sliding".into());
-    let strategy = job.text("strategy").unwrap_or_else(|| "local".into());
-    if strategy != "local" {
-        job.different("strategy", "each node counts for itself", format!("{strategy} is not built yet"));
-    }
-    for field in
-        ["redis", "sync_rate", "namespace", "dictionary_name", "disable_penalty", "lock_dictionary_name"]
-    {
-        job.skip(field, Value::Null, "counters are kept in this process");
+    let place = shared::place(job, "strategy", shortest(&windows));
+    for field in ["namespace", "dictionary_name", "disable_penalty", "lock_dictionary_name"] {
+        job.skip(field, Value::Null, "it has no counterpart here");
     }
     let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
     let key = key(job, "identifier");
-    let mut ours = limit(job, &windows, key, &message);
+    let mut ours = counted_in(place, limit(job, &windows, key, &message));
     for (_, settings) in &mut ours {
         if kind == "sliding" {
             settings["window_type"] = json!("sliding");

@@ -8,6 +8,7 @@ pub(crate) mod gateway;
 pub(crate) mod http2;
 pub(crate) mod http3;
 pub(crate) mod nginx;
+pub(crate) mod redis;
 pub(crate) mod registry;
 pub(crate) mod scratch;
 pub(crate) mod upstream;

@@ -1,0 +1,300 @@
+//! Counting here and settling with Redis now and then: no request waits, and nodes learn of each other
+//! within an interval.
+//!
+//! A node admits by what Redis said last and what it has admitted itself since. So all nodes together
+//! exceed a limit by no more than what the others admit in one interval and one round trip. While Redis is
+//! out of reach, each node goes on by itself and keeps what it has to tell.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use yumen_config::schema::Invalid;
+use yumen_plugin::outbound::{RedisFault, RedisReply, Script, ScriptCall};
+use yumen_plugin::{Exchange, Setup, SharedOutbound};
+
+use super::redis::{FIXED, Remote, WINDOW_S_MAX};
+use super::window::{Verdict, Window};
+use super::{Config, WindowType};
+use crate::limits::remote;
+use crate::limits::table::{Share, Slot, share};
+
+/// Adds to a sliding window, and tells it and the one before.
+const ADD: Script = Script {
+    text: "\
+local count = redis.call('INCRBY', KEYS[1], ARGV[1])
+if count == tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return {count, tonumber(redis.call('GET', KEYS[2]) or '0')}",
+};
+
+/// How many keys are settled at a time.
+const BATCH: usize = 1000;
+
+/// A key's window as far as it is known here.
+#[derive(Default)]
+struct Tally {
+    window: Window,
+    /// Admitted here, and not told to Redis yet.
+    untold: AtomicU64,
+    /// On its way to Redis, which has not answered yet.
+    telling: AtomicU64,
+    window_s: u64,
+    /// Tells one window from the next.
+    turns: u64,
+}
+
+impl Slot for Tally {
+    fn useless_at_ms(&self) -> Option<u64> {
+        self.window.useless_at_ms()
+    }
+}
+
+/// What Redis is to be told of a key.
+struct Due {
+    key: Box<[u8]>,
+    /// What was left of a sliding window when the next one began: its number, and how many.
+    rest: Option<(u64, u64, u64)>,
+}
+
+/// Counters that are settled with Redis; all workers share them.
+pub(crate) struct Delayed {
+    remote: Remote,
+    window_type: WindowType,
+    tallies: Arc<Share<Tally>>,
+    interval: Duration,
+    due: Mutex<Vec<Due>>,
+    /// Whether some worker will settle what is due.
+    is_tended: AtomicBool,
+}
+
+/// A question on its way, and what it is about.
+struct Settling {
+    key: Box<[u8]>,
+    told: u64,
+    turns: u64,
+    /// Whether it is about a window that is over.
+    is_rest: bool,
+}
+
+impl Delayed {
+    /// The counters of these settings.
+    pub(super) fn new(remote: Remote, config: &Config, setup: &Setup<'_>, name: &str) -> Arc<Delayed> {
+        // Found first: what is carried must not look for what is carried.
+        let tallies = share(setup, "limit-count/delayed", name);
+        let make = || Delayed {
+            remote,
+            window_type: config.window_type,
+            tallies,
+            interval: Duration::from_secs_f64(config.sync_interval.min(86_400.0)),
+            due: Mutex::default(),
+            is_tended: AtomicBool::new(false),
+        };
+        setup.carry.keep(&format!("limit-count/delayed/{name}"), make)
+    }
+
+    /// Counts a request by what is known here.
+    pub(super) fn count(
+        self: &Arc<Self>,
+        ex: &Exchange<'_>,
+        key: &[u8],
+        limit: u64,
+        window_ms: u64,
+    ) -> Verdict {
+        let (table, now) = (self.tallies.table(), ex.now);
+        let in_window = |tally: &Tally| {
+            let verdict = match self.window_type {
+                WindowType::Fixed => tally.window.count_fixed(limit, now)?,
+                WindowType::Sliding => tally.window.count_sliding(limit, window_ms, now)?,
+            };
+            Some((verdict, verdict.admitted && tally.untold.fetch_add(1, Relaxed) == 0))
+        };
+        let mut is_new = false;
+        loop {
+            if let Some((verdict, is_first)) = table.look(key, in_window) {
+                if is_first {
+                    self.note(ex, key, is_new);
+                }
+                return verdict;
+            }
+            let rest = table.change(key, now.mono_ms(), |tally| self.turn(tally, window_ms, ex));
+            if let Some((number, told, window_s)) = rest {
+                let due = Due { key: key.into(), rest: Some((number, told, window_s)) };
+                self.due().push(due);
+            }
+            is_new = true;
+        }
+    }
+
+    /// Begins a window; gives what Redis has not been told of a sliding one that is over. What is left of
+    /// a fixed one matters to nobody.
+    fn turn(&self, tally: &mut Tally, window_ms: u64, ex: &Exchange<'_>) -> Option<(u64, u64, u64)> {
+        let (untold, number, window_s) =
+            (std::mem::take(tally.untold.get_mut()), tally.window.number(), tally.window_s);
+        match self.window_type {
+            WindowType::Fixed => tally.window.turn_fixed(window_ms, ex.now),
+            WindowType::Sliding => tally.window.turn_sliding(window_ms, ex.now),
+        }
+        tally.window_s = window_ms / 1000;
+        *tally.telling.get_mut() = 0;
+        tally.turns += 1;
+        (untold > 0 && self.window_type == WindowType::Sliding).then_some((number, untold, window_s))
+    }
+
+    /// Sees to it that Redis is told: within the interval, and at once of a key that is new here, since
+    /// others may have counted it for long.
+    #[cold]
+    fn note(self: &Arc<Self>, ex: &Exchange<'_>, key: &[u8], is_new: bool) {
+        self.due().push(Due { key: key.into(), rest: None });
+        let must_tend = !self.is_tended.swap(true, Relaxed);
+        if !must_tend && !is_new {
+            return;
+        }
+        let Some(outbound) = ex.host.outbound() else {
+            self.is_tended.store(false, Relaxed);
+            return;
+        };
+        if is_new {
+            let (delayed, way, due) = (self.clone(), outbound.clone(), Due { key: key.into(), rest: None });
+            outbound.spawn(Box::pin(async move { delayed.settle(&way, vec![due]).await }));
+        }
+        if must_tend {
+            let tending = Tending(self.clone());
+            let way = outbound.clone();
+            outbound.spawn(Box::pin(async move { tending.0.tend(&way).await }));
+        }
+    }
+
+    fn due(&self) -> MutexGuard<'_, Vec<Due>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Settles at every interval until nothing is due.
+    async fn tend(self: &Arc<Self>, outbound: &SharedOutbound) {
+        loop {
+            outbound.sleep(self.interval).await;
+            let mut due = std::mem::take(&mut *self.due());
+            if due.is_empty() {
+                self.is_tended.store(false, Relaxed);
+                // Somebody may have noted a key and seen that all is tended.
+                if self.due().is_empty() || self.is_tended.swap(true, Relaxed) {
+                    return;
+                }
+            }
+            while !due.is_empty() {
+                let later = due.split_off(due.len().min(BATCH));
+                self.settle(outbound, due).await;
+                due = later;
+            }
+        }
+    }
+
+    /// Tells Redis and takes over what it says. All questions travel together.
+    async fn settle(&self, outbound: &SharedOutbound, due: Vec<Due>) {
+        let ask =
+            |(settling, call): (Settling, ScriptCall)| (settling, outbound.redis(&self.remote.target, call));
+        let asked: Vec<_> = due.into_iter().filter_map(|due| self.question(due)).map(ask).collect();
+        for (settling, answer) in asked {
+            let told = answer.await.and_then(|reply| pair(&reply));
+            self.take(outbound, settling, told);
+        }
+    }
+
+    fn question(&self, due: Due) -> Option<(Settling, ScriptCall)> {
+        if let Some((number, told, window_s)) = due.rest {
+            let call = self.add(&due.key, number, told, window_s);
+            return Some((Settling { key: due.key, told, turns: 0, is_rest: true }, call));
+        }
+        let look = |tally: &Tally| {
+            let told = tally.untold.swap(0, Relaxed);
+            tally.telling.fetch_add(told, Relaxed);
+            (told > 0).then_some((told, tally.turns, tally.window.number(), tally.window_s))
+        };
+        let (told, turns, number, window_s) = self.tallies.table().look(&due.key, look)?;
+        let call = match self.window_type {
+            WindowType::Fixed => ScriptCall {
+                script: FIXED,
+                keys: vec![self.remote.fixed_key(written(&due.key))],
+                args: [0, window_s.min(WINDOW_S_MAX), told]
+                    .map(|number| number.to_string().into_bytes())
+                    .into(),
+            },
+            WindowType::Sliding => self.add(&due.key, number, told, window_s),
+        };
+        Some((Settling { key: due.key, told, turns, is_rest: false }, call))
+    }
+
+    fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> ScriptCall {
+        let keys =
+            [number, number.saturating_sub(1)].map(|number| self.remote.sliding_key(written(key), number));
+        let args = [told, window_s.min(WINDOW_S_MAX) * 2000].map(|number| number.to_string().into_bytes());
+        ScriptCall { script: ADD, keys: keys.into(), args: args.into() }
+    }
+
+    /// Takes over what Redis said of a key; where it said nothing, that is still to be told.
+    fn take(&self, outbound: &SharedOutbound, settling: Settling, told: Result<(u64, u64), RedisFault>) {
+        if settling.is_rest {
+            return;
+        }
+        let now = outbound.now();
+        let is_untold = self.tallies.table().change(&settling.key, now.mono_ms(), |tally| {
+            if tally.turns != settling.turns {
+                return false;
+            }
+            *tally.telling.get_mut() -= settling.told;
+            let Ok((count, second)) = told else {
+                *tally.untold.get_mut() += settling.told;
+                return true;
+            };
+            let ours = *tally.untold.get_mut() + *tally.telling.get_mut();
+            let count = count.saturating_add(ours);
+            match self.window_type {
+                WindowType::Fixed => tally.window.settle_fixed(count, second, tally.window_s * 1000, now),
+                WindowType::Sliding => tally.window.settle_sliding(count, second),
+            }
+            false
+        });
+        if is_untold {
+            self.due().push(Due { key: settling.key, rest: None });
+        }
+    }
+}
+
+/// The worker that tends may end before others do.
+struct Tending(Arc<Delayed>);
+
+impl Drop for Tending {
+    fn drop(&mut self) {
+        self.0.is_tended.store(false, Relaxed);
+    }
+}
+
+/// The part of a key that says whom it is about.
+fn written(key: &[u8]) -> &[u8] {
+    key.get(Share::<Tally>::NUMBER_BYTES..).unwrap_or_default()
+}
+
+fn pair(reply: &RedisReply) -> Result<(u64, u64), RedisFault> {
+    let numbers = remote::numbers(reply, 2)?;
+    let number = |at: usize| u64::try_from(numbers[at]).unwrap_or(0);
+    Ok((number(0), number(1)))
+}
+
+/// Whether settings ask for it; refuses intervals that cannot be.
+pub(super) fn is_asked_for(config: &Config) -> Result<bool, Invalid> {
+    let interval_s = config.sync_interval;
+    if interval_s == -1.0 {
+        return Ok(false);
+    }
+    if interval_s < 0.1 {
+        return Err(Invalid::new("sync_interval should not be smaller than 0.1"));
+    }
+    match config.time_window {
+        Some(crate::limits::Amount::Number(window_s)) if interval_s >= window_s as f64 => {
+            Err(Invalid::new("sync_interval should be smaller than time_window"))
+        }
+        _ => Ok(true),
+    }
+}
+
+#[cfg(test)]
+mod tests;

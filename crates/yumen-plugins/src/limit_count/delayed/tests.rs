@@ -1,0 +1,208 @@
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use serde_json::{Value, json};
+use yumen_plugin::outbound::{RedisResult, RedisTarget};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Now, Outbound, Plugin, Step};
+
+use super::*;
+use crate::testing::Bench;
+
+/// A Redis that knows the two scripts, and answers when the test says so.
+#[derive(Default)]
+struct FakeRedis {
+    counts: RefCell<BTreeMap<Vec<u8>, u64>>,
+    is_down: Cell<bool>,
+    asked: Cell<usize>,
+}
+
+impl FakeRedis {
+    fn run(&self, call: &ScriptCall) -> RedisResult {
+        self.asked.set(self.asked.get() + 1);
+        if self.is_down.get() {
+            return Err(RedisFault::Down);
+        }
+        let arg =
+            |at: usize| std::str::from_utf8(&call.args[at]).expect("text").parse::<u64>().expect("a number");
+        let mut counts = self.counts.borrow_mut();
+        let (cost, second) = match call.script == FIXED {
+            true => (arg(2), arg(1) * 1000),
+            false => (arg(0), counts.get(&call.keys[1]).copied().unwrap_or(0)),
+        };
+        let count = counts.entry(call.keys[0].clone()).or_default();
+        *count += cost;
+        Ok(RedisReply::Array([*count, second].map(|number| RedisReply::Integer(number as i64)).to_vec()))
+    }
+}
+
+/// A node's way to it. Tasks run when the test lets an interval pass.
+struct Way {
+    redis: Rc<FakeRedis>,
+    tasks: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
+    /// How many sleeps may end.
+    intervals: Rc<Cell<usize>>,
+    now: Cell<Now>,
+}
+
+impl Outbound for Way {
+    fn redis(&self, _: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
+        Box::pin(std::future::ready(self.redis.run(&call)))
+    }
+
+    fn spawn(&self, task: LocalFuture<'static, ()>) {
+        self.tasks.borrow_mut().push(task);
+    }
+
+    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
+        let (intervals, until) = (self.intervals.clone(), self.intervals.get() + 1);
+        Box::pin(std::future::poll_fn(move |_| match intervals.get() >= until {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }))
+    }
+
+    fn now(&self) -> Now {
+        self.now.get()
+    }
+
+    fn count_degraded(&self) {}
+}
+
+impl Way {
+    fn run_tasks(&self) {
+        let tasks = self.tasks.take();
+        let pending = tasks.into_iter().filter_map(|mut task| {
+            let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            polled.is_pending().then_some(task)
+        });
+        let pending: Vec<_> = pending.collect();
+        self.tasks.borrow_mut().extend(pending);
+    }
+
+    fn interval(&self) {
+        self.intervals.set(self.intervals.get() + 1);
+        self.run_tasks();
+    }
+}
+
+struct Node {
+    bench: Bench,
+    way: Rc<Way>,
+    plugin: Arc<dyn Plugin>,
+}
+
+impl Node {
+    fn new(redis: &Rc<FakeRedis>, settings: Value) -> Node {
+        let mut bench = Bench::new();
+        let way = Rc::new(Way {
+            redis: redis.clone(),
+            tasks: RefCell::default(),
+            intervals: Rc::default(),
+            now: Cell::new(bench.host.now()),
+        });
+        bench.host.outbound = Some(way.clone());
+        let mut all = json!({"policy": "redis", "redis_host": "redis", "sync_interval": 1});
+        all.as_object_mut().expect("an object").extend(settings.as_object().expect("an object").clone());
+        let plugin = bench.plugin("limit-count", all);
+        Node { bench, way, plugin }
+    }
+
+    /// How many of so many requests pass. None of them waits.
+    fn ask(&self, requests: usize) -> usize {
+        let passes = |_: &usize| {
+            let mut ex = self.bench.exchange("GET / HTTP/1.1");
+            match self.plugin.access(&mut ex) {
+                Step::Continue => true,
+                Step::Respond(_) => false,
+                _ => panic!("the request waits"),
+            }
+        };
+        (0..requests).filter(passes).count()
+    }
+
+    fn advance(&self, by: Duration) {
+        self.bench.host.advance(by);
+        self.way.now.set(self.bench.host.now());
+    }
+}
+
+#[test]
+fn nodes_learn_of_each_other_at_each_interval_and_exceed_by_no_more_than_one() {
+    for window_type in ["fixed", "sliding"] {
+        let redis = Rc::<FakeRedis>::default();
+        let settings = json!({"count": 100, "time_window": 3600, "window_type": window_type});
+        let nodes = [(); 2].map(|()| Node::new(&redis, settings.clone()));
+        let (rate, mut admitted) = (7, 0);
+        for _ in 0..30 {
+            for node in &nodes {
+                admitted += node.ask(rate);
+                node.way.interval();
+            }
+        }
+        assert!((100..=100 + 2 * rate).contains(&admitted), "{window_type}: {admitted} of 100");
+        let told: u64 = redis.counts.borrow().values().sum();
+        assert_eq!(told as usize, admitted, "{window_type}: Redis knows of all");
+    }
+}
+
+#[test]
+fn one_node_alone_is_exact_and_asks_once_an_interval_however_many_requests_come() {
+    let redis = Rc::<FakeRedis>::default();
+    let node = Node::new(&redis, json!({"count": 5000, "time_window": 3600}));
+    let mut admitted = 0;
+    for _ in 0..10 {
+        admitted += node.ask(1000);
+        node.way.interval();
+    }
+    assert_eq!(admitted, 5000);
+    // Five intervals had something to tell.
+    assert_eq!(redis.asked.get(), 5);
+}
+
+#[test]
+fn what_could_not_be_told_is_told_later_and_requests_go_on() {
+    let redis = Rc::<FakeRedis>::default();
+    let nodes = [(); 2].map(|()| Node::new(&redis, json!({"count": 10, "time_window": 3600})));
+    redis.is_down.set(true);
+    assert_eq!(nodes[0].ask(6), 6);
+    nodes[0].way.interval();
+    nodes[0].way.interval();
+    redis.is_down.set(false);
+    nodes[0].way.interval();
+    assert_eq!(redis.counts.borrow().values().sum::<u64>(), 6);
+    // The other is told of the six with its first request.
+    assert_eq!(nodes[1].ask(1), 1);
+    nodes[1].way.run_tasks();
+    assert_eq!(nodes[1].ask(10), 3);
+}
+
+#[test]
+fn a_sliding_window_is_told_to_its_end_even_when_the_next_has_begun() {
+    let redis = Rc::<FakeRedis>::default();
+    let settings = json!({"count": 100, "time_window": 60, "window_type": "sliding"});
+    let node = Node::new(&redis, settings);
+    assert_eq!(node.ask(5), 5);
+    node.way.run_tasks();
+    assert_eq!(node.ask(7), 7);
+    // The next window begins before the interval is over.
+    node.advance(Duration::from_secs(41));
+    assert_eq!(node.ask(2), 2);
+    node.way.interval();
+    let counts: Vec<u64> = redis.counts.borrow().values().copied().collect();
+    assert_eq!(counts, [12, 2], "by window");
+}
+
+#[test]
+fn a_fixed_window_ends_and_the_next_begins_from_nothing() {
+    let redis = Rc::<FakeRedis>::default();
+    let node = Node::new(&redis, json!({"count": 3, "time_window": 60}));
+    assert_eq!(node.ask(5), 3);
+    node.way.interval();
+    redis.counts.borrow_mut().clear();
+    node.advance(Duration::from_secs(61));
+    assert_eq!(node.ask(5), 3);
+}

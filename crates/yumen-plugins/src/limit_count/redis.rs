@@ -1,0 +1,247 @@
+//! Counting in Redis: one question per request, which counts and tells in one step.
+//!
+//! A fixed window of a group is called and counted as APISIX does, so that gateways of both kinds can
+//! share it; so is a sliding one, unless it is in a cluster, where its two keys must be in one slot.
+
+use std::sync::Arc;
+
+use yumen_config::schema::Invalid;
+use yumen_plugin::outbound::{
+    RedisFault, RedisPlace, RedisReply, RedisResult, RedisTarget, Script, ScriptCall,
+};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Exchange, Response, Setup, SharedOutbound, Step};
+
+use super::window::{Slide, Verdict, verdict_fixed};
+use super::{Config, LimitCount, WindowType};
+use crate::limits::{remote, with_scratch};
+
+/// Counts in fixed windows, one after another until one is full. A window begins with its first request.
+pub(super) const FIXED: Script = Script {
+    text: "\
+local told = {}
+for i, key in ipairs(KEYS) do
+  local limit, window_s, cost = tonumber(ARGV[3*i-2]), ARGV[3*i-1], ARGV[3*i]
+  local count = tonumber(cost)
+  local left_ms = redis.call('PTTL', key)
+  if left_ms < 0 then
+    redis.call('SET', key, cost, 'EX', window_s)
+    left_ms = window_s * 1000
+  else
+    count = redis.call('INCRBY', key, cost)
+  end
+  told[2*i-1] = count
+  told[2*i] = left_ms
+  if count > limit then break end
+end
+return told",
+};
+
+/// Counts in sliding windows what is within the limit, one after another until one is full. Of each, two
+/// keys: the window of this moment and the one before.
+const SLIDING: Script = Script {
+    text: "\
+local told = {}
+for i = 1, #KEYS / 2 do
+  local limit, length_ms, left_ms = tonumber(ARGV[3*i-2]), tonumber(ARGV[3*i-1]), tonumber(ARGV[3*i])
+  local count = tonumber(redis.call('GET', KEYS[2*i-1]) or '0')
+  local before = math.min(tonumber(redis.call('GET', KEYS[2*i]) or '0'), limit)
+  local fits = count < limit and before / length_ms * left_ms + count < limit
+  if fits and redis.call('INCRBY', KEYS[2*i-1], 1) == 1 then
+    redis.call('PEXPIRE', KEYS[2*i-1], 2 * length_ms)
+  end
+  told[3*i-2] = fits and 1 or 0
+  told[3*i-1] = count
+  told[3*i] = before
+  if not fits then break end
+end
+return told",
+};
+
+/// No window in Redis is longer, in seconds: it refuses what does not fit its clock.
+pub(super) const WINDOW_S_MAX: u64 = 100 * 365 * 86_400;
+
+/// Where a limit is counted.
+pub(crate) struct Remote {
+    pub(super) target: Arc<RedisTarget>,
+    /// What its keys have in common.
+    pub(super) id: Box<str>,
+    window_type: WindowType,
+}
+
+/// A rule that applies to a request.
+struct Asked {
+    rule: usize,
+    key: Vec<u8>,
+    limit: u64,
+    window_s: u64,
+}
+
+impl Remote {
+    /// `None` where requests are counted here.
+    pub(super) fn new(config: &Config, setup: &Setup<'_>) -> Result<Option<Remote>, Invalid> {
+        let Some(target) = config.redis.target(config.policy, setup.carry)? else { return Ok(None) };
+        let id = match &config.group {
+            Some(group) => group.clone(),
+            // New settings begin new counters, on all nodes alike.
+            None => format!("{}:{:016x}", setup.owner, remote::digest(&meaning(config))),
+        };
+        Ok(Some(Remote { target, id: id.into(), window_type: config.window_type }))
+    }
+
+    /// Several keys can be looked at in one step, unless they may be on several servers.
+    fn asks_one_by_one(&self) -> bool {
+        matches!(self.target.place, RedisPlace::Cluster(_))
+    }
+
+    /// The key of a fixed window.
+    pub(super) fn fixed_key(&self, written: &[u8]) -> Vec<u8> {
+        let mut key = format!("plugin-limit-count:v1:{}:", self.id).into_bytes();
+        remote::write_key(written, &mut key);
+        key
+    }
+
+    /// The key of a sliding window by its number.
+    pub(super) fn sliding_key(&self, written: &[u8], number: u64) -> Vec<u8> {
+        let mut key = format!("plugin-limit-count:{}:", self.id).into_bytes();
+        remote::write_key(written, &mut key);
+        if self.asks_one_by_one() {
+            // What is in braces tells the slot.
+            key.insert(0, b'{');
+            key.push(b'}');
+        }
+        key.extend_from_slice(format!(".{number}.counter").as_bytes());
+        key
+    }
+
+    fn call(&self, asked: &[Asked], unix_ms: u64) -> ScriptCall {
+        let number = |number: u64| number.to_string().into_bytes();
+        let (mut keys, mut args) = (Vec::new(), Vec::new());
+        for one in asked {
+            match self.window_type {
+                WindowType::Fixed => {
+                    keys.push(self.fixed_key(&one.key));
+                    args.extend([number(one.limit), number(one.window_s), number(1)]);
+                }
+                WindowType::Sliding => {
+                    let length_ms = one.window_s * 1000;
+                    let current = unix_ms / length_ms;
+                    keys.push(self.sliding_key(&one.key, current));
+                    keys.push(self.sliding_key(&one.key, current.saturating_sub(1)));
+                    args.extend([number(one.limit), number(length_ms), number(left_ms(length_ms, unix_ms))]);
+                }
+            }
+        }
+        let script = if self.window_type == WindowType::Fixed { FIXED } else { SLIDING };
+        ScriptCall { script, keys, args }
+    }
+
+    /// What came of the rules that were looked at, in order.
+    fn verdicts(
+        &self,
+        asked: &[Asked],
+        unix_ms: u64,
+        reply: &RedisReply,
+    ) -> Result<Vec<Verdict>, RedisFault> {
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        if self.window_type == WindowType::Fixed {
+            let told = remote::numbers(reply, 2)?;
+            let verdict =
+                |(one, told): (&Asked, &[i64])| verdict_fixed(one.limit, count(told[0]), count(told[1]));
+            return Ok(asked.iter().zip(told.chunks_exact(2)).map(verdict).collect());
+        }
+        let told = remote::numbers(reply, 3)?;
+        let verdict = |(one, told): (&Asked, &[i64])| {
+            let length_ms = one.window_s * 1000;
+            let left_ms = left_ms(length_ms, unix_ms);
+            let slide = Slide { limit: one.limit, length_ms, left_ms, before: count(told[2]) as f64 };
+            slide.verdict(if told[0] == 1 { Ok(count(told[1])) } else { Err(count(told[1])) })
+        };
+        Ok(asked.iter().zip(told.chunks_exact(3)).map(verdict).collect())
+    }
+}
+
+/// Until the window of this moment ends.
+pub(super) fn left_ms(length_ms: u64, unix_ms: u64) -> u64 {
+    length_ms - unix_ms % length_ms
+}
+
+/// What tells one limit's counters from another's, whatever else is set.
+fn meaning(config: &Config) -> String {
+    let Config { count, time_window, window_type, rules, key, key_type, .. } = config;
+    format!("{count:?} {time_window:?} {window_type:?} {rules:?} {key} {key_type:?}")
+}
+
+impl LimitCount {
+    /// Counts the request in Redis and waits for what that comes to.
+    pub(super) fn ask<'a>(&'a self, remote: &'a Remote, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Some(outbound) = ex.host.outbound() else { return Step::Respond(failed()) };
+        let asked = match with_scratch(|scratch| self.asked(ex, scratch)) {
+            Some(asked) => asked,
+            None if self.allow_degradation => return Step::Continue,
+            None => return Step::Respond(Response::status(500)),
+        };
+        let unix_ms = ex.now.unix_ms;
+        let at_once = if remote.asks_one_by_one() { 1 } else { asked.len() };
+        // On its way before anybody waits.
+        let first = outbound.redis(&remote.target, remote.call(&asked[..at_once], unix_ms));
+        Step::Wait(Box::pin(self.wait(remote, ex, outbound, asked, at_once, first)))
+    }
+
+    async fn wait<'a>(
+        &'a self,
+        remote: &'a Remote,
+        ex: &'a mut Exchange<'_>,
+        outbound: SharedOutbound,
+        asked: Vec<Asked>,
+        at_once: usize,
+        first: LocalFuture<'static, RedisResult>,
+    ) -> Step<'a> {
+        let unix_ms = ex.now.unix_ms;
+        let mut answer = Some(first);
+        for some in asked.chunks(at_once) {
+            let answer =
+                answer.take().unwrap_or_else(|| outbound.redis(&remote.target, remote.call(some, unix_ms)));
+            let verdicts = answer.await.and_then(|reply| remote.verdicts(some, unix_ms, &reply));
+            let verdicts = match verdicts {
+                Ok(verdicts) => verdicts,
+                Err(_) if remote::degrades(&outbound, self.allow_degradation) => return Step::Continue,
+                Err(_) => return Step::Respond(failed()),
+            };
+            for (one, verdict) in some.iter().zip(verdicts) {
+                if self.shows_quota {
+                    self.rules[one.rule].names.set(&mut ex.response_fields, one.limit, &verdict);
+                }
+                if !verdict.admitted {
+                    return Step::Respond(self.rejected.clone());
+                }
+            }
+        }
+        Step::Continue
+    }
+
+    /// The rules that apply; `None` where none does or one has no numbers to go by.
+    fn asked(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<Vec<Asked>> {
+        let mut asked = Vec::with_capacity(self.rules.len());
+        for (at, rule) in self.rules.iter().enumerate() {
+            scratch.clear();
+            if !rule.key.write(ex, scratch) && self.is_ruled {
+                continue;
+            }
+            let mut key = scratch.clone();
+            if self.is_ruled {
+                // Different rules may find the same value.
+                key.extend_from_slice(format!("#{}", at + 1).as_bytes());
+            }
+            let limit = rule.count.get(ex, scratch)?;
+            let window_s = rule.time_window_s.get(ex, scratch)?.min(WINDOW_S_MAX);
+            asked.push(Asked { rule: at, key, limit, window_s });
+        }
+        (!asked.is_empty()).then_some(asked)
+    }
+}
+
+/// The answer where Redis does not tell and requests may not pass.
+fn failed() -> Response {
+    Response::error_msg(500, "failed to limit count")
+}

@@ -1,0 +1,82 @@
+//! Buckets in Redis: one question per request, by the clock of the server that keeps the bucket.
+
+use std::sync::Arc;
+
+use yumen_config::schema::Invalid;
+use yumen_plugin::outbound::{RedisFault, RedisTarget, Script, ScriptCall};
+use yumen_plugin::{Exchange, Response, Setup, Step};
+
+use super::{Config, LimitReq};
+use crate::limits::{held_back, remote, with_scratch};
+
+/// A bucket is kept as the moment at which a request would find it empty, in microseconds. Gives the
+/// thousandths of requests above the rate, or -1 where that is above the burst.
+const POUR: Script = Script {
+    text: "\
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local ahead_us = math.max(tonumber(redis.call('GET', KEYS[1]) or '0') - now_us, 0)
+local excess = math.floor(ahead_us * rate / 1000)
+if excess > burst * 1000 then return -1 end
+local full_us = ahead_us + 1000000 / rate
+redis.call('SET', KEYS[1], string.format('%.3f', now_us + full_us), 'PX', math.ceil(full_us / 1000))
+return excess",
+};
+
+/// Where buckets are kept.
+pub(crate) struct Remote {
+    target: Arc<RedisTarget>,
+    /// What keys have in common.
+    prefix: Box<str>,
+    allow_degradation: bool,
+}
+
+impl Remote {
+    /// `None` where buckets are kept here.
+    pub(super) fn new(config: &Config, setup: &Setup<'_>) -> Result<Option<Remote>, Invalid> {
+        let Some(target) = config.redis.target(config.policy, setup.carry)? else { return Ok(None) };
+        let Config { rate, burst, key, key_type, .. } = config;
+        let meaning = remote::digest(&format!("{rate} {burst} {key} {key_type:?}"));
+        let prefix = format!("limit_req:{}:{meaning:016x}:", setup.owner).into();
+        Ok(Some(Remote { target, prefix, allow_degradation: config.allow_degradation }))
+    }
+
+    fn call(&self, plugin: &LimitReq, ex: &Exchange<'_>) -> ScriptCall {
+        let mut key = self.prefix.as_bytes().to_vec();
+        with_scratch(|scratch| {
+            plugin.key.write(ex, scratch);
+            remote::write_key(scratch, &mut key);
+        });
+        let number = |number: f64| number.to_string().into_bytes();
+        let args = vec![number(plugin.pace.rate), number(plugin.pace.burst)];
+        ScriptCall { script: POUR, keys: vec![key], args }
+    }
+}
+
+impl LimitReq {
+    /// Pours the request into its bucket and waits as long as that asks for.
+    pub(super) fn ask<'a>(&'a self, remote: &'a Remote, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let Some(outbound) = ex.host.outbound() else { return Step::Respond(Response::status(500)) };
+        // On its way before anybody waits.
+        let answer = outbound.redis(&remote.target, remote.call(self, ex));
+        Step::Wait(Box::pin(async move {
+            let told = |reply: yumen_plugin::outbound::RedisReply| {
+                let none = || RedisFault::Refused("the bucket holds something that is none".to_owned());
+                reply.integer().ok_or_else(none)
+            };
+            let excess = match answer.await.and_then(told) {
+                Ok(excess) => excess,
+                Err(_) if remote::degrades(&outbound, remote.allow_degradation) => return Step::Continue,
+                Err(_) => return Step::Respond(Response::status(500)),
+            };
+            if excess < 0 {
+                return Step::Respond(self.rejected.clone());
+            }
+            if let Some(delay) = held_back(excess as f64 / 1000.0 / self.pace.rate).filter(|_| self.waits) {
+                outbound.sleep(delay).await;
+            }
+            Step::Continue
+        }))
+    }
+}

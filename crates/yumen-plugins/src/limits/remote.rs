@@ -1,0 +1,190 @@
+//! Limits that are counted in Redis: its settings, what keys are called there, and what happens when it
+//! does not answer. Knows none of the plugins.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use yumen_config::schema::Invalid;
+use yumen_plugin::outbound::{
+    RedisAddress, RedisFault, RedisLogin, RedisPlace, RedisReply, RedisTarget, RedisTls,
+};
+use yumen_plugin::{Carry, SharedOutbound};
+
+use super::Policy;
+
+/// What the Redis policies ask for. Their schema is in [`super::schema`], since it depends on the policy.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct RedisConfig {
+    redis_host: Option<String>,
+    redis_port: Option<u64>,
+    redis_username: Option<String>,
+    redis_password: Option<Secret>,
+    redis_database: Option<u64>,
+    redis_timeout: Option<u64>,
+    redis_ssl: Option<bool>,
+    redis_ssl_verify: Option<bool>,
+    redis_keepalive_timeout: Option<u64>,
+    redis_cluster_nodes: Option<Vec<String>>,
+    redis_cluster_ssl: Option<bool>,
+    redis_cluster_ssl_verify: Option<bool>,
+    redis_sentinels: Option<Vec<SentinelConfig>>,
+    redis_master_name: Option<String>,
+    redis_role: Option<String>,
+    redis_connect_timeout: Option<u64>,
+    redis_read_timeout: Option<u64>,
+    sentinel_username: Option<String>,
+    sentinel_password: Option<Secret>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct SentinelConfig {
+    host: String,
+    port: u64,
+}
+
+/// A text that shows in no log.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(transparent)]
+struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Different secrets must still tell settings apart.
+        write!(f, "{:016x}", digest(&self.0))
+    }
+}
+
+impl RedisConfig {
+    /// The Redis that the policy names, one for all with the same settings; `None` for local counters.
+    pub(crate) fn target(&self, policy: Policy, carry: &Carry) -> Result<Option<Arc<RedisTarget>>, Invalid> {
+        let place = match policy {
+            Policy::Local => return Ok(None),
+            Policy::Redis => self.server()?,
+            Policy::RedisCluster => self.cluster()?,
+            Policy::RedisSentinel => self.sentinels()?,
+        };
+        let (tls, verify) = match policy {
+            Policy::RedisCluster => (self.redis_cluster_ssl, self.redis_cluster_ssl_verify),
+            Policy::RedisSentinel => (None, None),
+            _ => (self.redis_ssl, self.redis_ssl_verify),
+        };
+        let timeout_ms = match policy {
+            Policy::RedisSentinel => self.redis_connect_timeout.max(self.redis_read_timeout),
+            _ => self.redis_timeout,
+        };
+        let target = RedisTarget {
+            place,
+            login: login(self.redis_username.as_ref(), self.redis_password.as_ref()),
+            database: if policy == Policy::RedisCluster { 0 } else { self.redis_database.unwrap_or(0) },
+            tls: (tls == Some(true)).then_some(RedisTls { verify: verify == Some(true) }),
+            timeout_ms: timeout_ms.unwrap_or(1000),
+            idle_ms: self.redis_keepalive_timeout.unwrap_or(10_000),
+        };
+        let secrets = (&self.redis_password, &self.sentinel_password);
+        Ok(Some(carry.keep(&format!("redis/{target:?}/{secrets:?}"), || target)))
+    }
+
+    fn server(&self) -> Result<RedisPlace, Invalid> {
+        let host = self.redis_host.clone().ok_or_else(|| missing("redis_host"))?;
+        let port = port("redis_port", self.redis_port.unwrap_or(6379))?;
+        Ok(RedisPlace::Server(RedisAddress { host, port }))
+    }
+
+    fn cluster(&self) -> Result<RedisPlace, Invalid> {
+        let nodes = self.redis_cluster_nodes.as_deref().unwrap_or_default();
+        let node = |(at, node): (usize, &String)| {
+            address(node).ok_or_else(|| {
+                let message = format!("\"{node}\" is no address; write host:port");
+                Invalid::at(format!("redis_cluster_nodes[{at}]"), message)
+            })
+        };
+        let nodes: Vec<RedisAddress> = nodes.iter().enumerate().map(node).collect::<Result<_, _>>()?;
+        if nodes.is_empty() {
+            return Err(missing("redis_cluster_nodes"));
+        }
+        Ok(RedisPlace::Cluster(nodes))
+    }
+
+    fn sentinels(&self) -> Result<RedisPlace, Invalid> {
+        if self.redis_role.as_deref() == Some("slave") {
+            let message = "\"slave\" cannot count, since replicas are read-only; allowed: \"master\"";
+            return Err(Invalid::at("redis_role", message));
+        }
+        let sentinels = self.redis_sentinels.as_deref().unwrap_or_default();
+        let sentinel = |(at, one): (usize, &SentinelConfig)| {
+            let port = port(&format!("redis_sentinels[{at}].port"), one.port)?;
+            Ok(RedisAddress { host: one.host.clone(), port })
+        };
+        let sentinels: Vec<_> = sentinels.iter().enumerate().map(sentinel).collect::<Result<_, _>>()?;
+        if sentinels.is_empty() {
+            return Err(missing("redis_sentinels"));
+        }
+        let master_name = self.redis_master_name.clone().ok_or_else(|| missing("redis_master_name"))?;
+        let login = login(self.sentinel_username.as_ref(), self.sentinel_password.as_ref());
+        Ok(RedisPlace::Sentinel { sentinels, master_name, login })
+    }
+}
+
+fn missing(name: &str) -> Invalid {
+    Invalid::new(format!("property \"{name}\" is required"))
+}
+
+fn port(path: &str, number: u64) -> Result<u16, Invalid> {
+    let message = || format!("{number} is no port; allowed: 1 to 65535");
+    u16::try_from(number).ok().filter(|port| *port > 0).ok_or_else(|| Invalid::at(path, message()))
+}
+
+fn address(text: &str) -> Option<RedisAddress> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty()).then(|| RedisAddress { host: host.to_owned(), port })
+}
+
+fn login(username: Option<&String>, password: Option<&Secret>) -> RedisLogin {
+    RedisLogin {
+        username: username.cloned().unwrap_or_default(),
+        password: password.map(|secret| secret.0.clone()).unwrap_or_default(),
+    }
+}
+
+/// A digest that is the same on every node and in every version: settings that mean the same must lead to
+/// the same counters. It need not resist anybody, for only who writes settings chooses its input.
+pub(crate) fn digest(text: &str) -> u64 {
+    // FNV-1a
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Appends what [`super::Key::write`] wrote as it is called in Redis: the value itself, or the address as text.
+pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
+    let octets = match written.split_first() {
+        Some((b'@', octets)) => octets,
+        Some((_, value)) => return out.extend_from_slice(value),
+        None => return,
+    };
+    let address = match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
+        (Ok(octets), _) => IpAddr::from(octets),
+        (_, Ok(octets)) => IpAddr::from(octets),
+        _ => return,
+    };
+    out.extend_from_slice(address.to_string().as_bytes());
+}
+
+/// The numbers of an answer, `per_key` of them for each key that was looked at.
+pub(crate) fn numbers(reply: &RedisReply, per_key: usize) -> Result<Vec<i64>, RedisFault> {
+    let numbers = reply.integers().filter(|numbers| !numbers.is_empty() && numbers.len() % per_key == 0);
+    numbers.ok_or_else(|| RedisFault::Refused("the counter holds something that is none".to_owned()))
+}
+
+/// Counts a request that passes because its limit cannot be told; `false` where it must not pass.
+pub(crate) fn degrades(outbound: &SharedOutbound, allow_degradation: bool) -> bool {
+    if allow_degradation {
+        outbound.count_degraded();
+    }
+    allow_degradation
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Making a connection: address, TLS, login, and the proof that the server answers.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisLogin, RedisReply, RedisTarget};
+
+use crate::resp::{self, Said};
+use crate::{Tools, sentinel};
+
+/// Bytes both ways.
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Bytes for T {}
+
+/// A connection on which nothing waits.
+pub(crate) type Stream = Box<dyn Bytes>;
+
+/// A connection to the target's server, ready for commands. Does not look at the time.
+pub(crate) async fn server(
+    tools: &Tools,
+    target: &RedisTarget,
+    address: &RedisAddress,
+) -> Result<Stream, RedisFault> {
+    let mut stream = open(tools, target, address).await?;
+    let mut words = login(&target.login);
+    let database = target.database.to_string();
+    if target.database > 0 {
+        words.push(vec!["SELECT", &database]);
+    }
+    words.push(vec!["PING"]);
+    ask(&mut stream, &words).await?;
+    Ok(stream)
+}
+
+/// A connection to the master the target's sentinels name.
+pub(crate) async fn master(tools: &Tools, target: &RedisTarget) -> Result<Stream, RedisFault> {
+    let address = sentinel::master(tools, target).await?;
+    let mut stream = server(tools, target, &address).await?;
+    // Right after a failover sentinels may still name the server that is none any more.
+    let role = ask(&mut stream, &[vec!["ROLE"]]).await?.pop();
+    let is_master = match &role {
+        Some(RedisReply::Array(items)) => items.first() == Some(&RedisReply::Text(b"master".to_vec())),
+        _ => false,
+    };
+    match is_master {
+        true => Ok(stream),
+        false => Err(RedisFault::Connect(format!("{address} is no master"))),
+    }
+}
+
+/// The words that say who asks.
+pub(crate) fn login(login: &RedisLogin) -> Vec<Vec<&str>> {
+    match (login.username.as_str(), login.password.as_str()) {
+        (_, "") => Vec::new(),
+        ("", password) => vec![vec!["AUTH", password]],
+        (username, password) => vec![vec!["AUTH", username, password]],
+    }
+}
+
+/// A connection, with TLS where the target asks for it.
+pub(crate) async fn open(
+    tools: &Tools,
+    target: &RedisTarget,
+    address: &RedisAddress,
+) -> Result<Stream, RedisFault> {
+    let fault = |error: String| RedisFault::Connect(format!("{address}: {error}"));
+    let config = target.tls.map(|tls| (tools.tls)(tls.verify)).transpose().map_err(fault)?;
+    // A name is resolved on a thread beside the worker's.
+    let tcp = TcpStream::connect((address.host.as_str(), address.port));
+    let tcp = tcp.await.map_err(|error| fault(error.to_string()))?;
+    tcp.set_nodelay(true).map_err(|error| fault(error.to_string()))?;
+    let Some(config) = config else { return Ok(Box::new(tcp)) };
+    let name = ServerName::try_from(address.host.clone())
+        .map_err(|_| fault(format!("{} cannot stand in a certificate", address.host)))?;
+    let connector = TlsConnector::from(Arc::clone(&config));
+    let tls = connector.connect(name, tcp).await.map_err(|error| fault(error.to_string()))?;
+    Ok(Box::new(tls))
+}
+
+/// Sends commands on a connection on which nothing waits, and gives their answers.
+pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<RedisReply>, RedisFault> {
+    let mut bytes = Vec::new();
+    words.iter().for_each(|words| resp::text_command(&mut bytes, words));
+    let lost = |error: std::io::Error| RedisFault::Connect(error.to_string());
+    stream.write_all(&bytes).await.map_err(lost)?;
+    stream.flush().await.map_err(lost)?;
+    let mut inbox = Vec::new();
+    let mut replies = Vec::new();
+    while replies.len() < words.len() {
+        let Some(said) = take(&mut inbox)? else {
+            if stream.read_buf(&mut inbox).await.map_err(lost)? == 0 {
+                return Err(RedisFault::Connect("closed by the server".to_owned()));
+            }
+            continue;
+        };
+        let command = words[replies.len()][0];
+        replies.push(said.map_err(|error| RedisFault::Connect(format!("{command}: {error}")))?);
+    }
+    Ok(replies)
+}
+
+/// Takes the first reply out of what was read.
+fn take(inbox: &mut Vec<u8>) -> Result<Option<Said>, RedisFault> {
+    match resp::reply(inbox) {
+        Ok(None) => Ok(None),
+        Ok(Some((said, length))) => {
+            inbox.drain(..length);
+            Ok(Some(said))
+        }
+        Err(resp::Broken) => Err(RedisFault::Connect("what answers is no Redis".to_owned())),
+    }
+}

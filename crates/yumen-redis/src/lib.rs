@@ -1,0 +1,177 @@
+//! Asks Redis for the plugins of one worker: every server has one connection, on which all questions of
+//! the worker travel one behind the other without waiting for each other's answers.
+//!
+//! Knows no plugin and no configuration. Time and TLS settings come in with [`Tools`], since a worker's
+//! runtime has no clock of its own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use yumen_base::{Counter, Now};
+use yumen_plugin::Outbound;
+use yumen_plugin::outbound::{RedisFault, RedisPlace, RedisResult, RedisTarget, ScriptCall};
+use yumen_plugin::plugin::LocalFuture;
+
+mod cluster;
+mod connect;
+mod link;
+mod outages;
+mod resp;
+mod script;
+mod sentinel;
+
+use cluster::Cluster;
+use link::{Link, Seat};
+use script::Digests;
+
+/// What a worker lends its clients.
+#[derive(Clone)]
+pub struct Tools {
+    /// The time of the worker's loop.
+    pub now: fn() -> Now,
+    /// Done after a while.
+    pub sleep: Rc<dyn Fn(Duration) -> LocalFuture<'static, ()>>,
+    /// Settings of TLS, verifying or not.
+    pub tls: fn(bool) -> Result<Arc<rustls::ClientConfig>, String>,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+}
+
+/// What one worker counts; it alone writes them.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Commands answered.
+    pub round_trips: Counter,
+    /// Connections made.
+    pub connects: Counter,
+    /// Questions without an answer, in the order of [`FAULTS`].
+    pub faults: [Counter; FAULTS.len()],
+    /// Requests let through because their limit could not be told.
+    pub degraded: Counter,
+}
+
+/// The kinds of faults, as metrics name them.
+pub const FAULTS: [&str; 6] = ["down", "busy", "connect", "lost", "timeout", "refused"];
+
+impl Counters {
+    fn fault(&self, fault: &RedisFault) {
+        let at = match fault {
+            RedisFault::Down => 0,
+            RedisFault::Busy => 1,
+            RedisFault::Connect(_) => 2,
+            RedisFault::Lost(_) => 3,
+            RedisFault::Timeout => 4,
+            RedisFault::Refused(_) => 5,
+        };
+        self.faults[at].add(1);
+    }
+}
+
+/// The ways of one worker to all Redis servers its plugins name.
+pub struct Clients {
+    tools: Tools,
+    digests: Rc<Digests>,
+    /// By the target's address in memory, which the entry itself keeps from being used again.
+    known: RefCell<HashMap<*const RedisTarget, (Arc<RedisTarget>, Client)>>,
+    /// Whether the worker is at its end: nothing can be begun any more.
+    is_closed: Cell<bool>,
+}
+
+#[derive(Clone)]
+enum Client {
+    Server(Rc<Link>),
+    Cluster(Rc<Cluster>),
+}
+
+impl Clients {
+    /// The clients of a worker, none connected yet.
+    pub fn new(tools: Tools) -> Rc<Clients> {
+        Rc::new(Clients {
+            tools,
+            digests: Rc::default(),
+            known: RefCell::default(),
+            is_closed: Cell::new(false),
+        })
+    }
+
+    /// Begins nothing any more: the worker's runtime is about to end. What was said before is given a
+    /// moment to get out.
+    pub async fn close(&self) {
+        const PATIENCE_MS: u64 = 500;
+        self.is_closed.set(true);
+        let deadline_ms = (self.tools.now)().mono_ms() + PATIENCE_MS;
+        while self.waiting() > 0 && (self.tools.now)().mono_ms() < deadline_ms {
+            (self.tools.sleep)(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        let waiting = |(_, client): &(_, Client)| match client {
+            Client::Server(link) => link.waiting(),
+            Client::Cluster(cluster) => cluster.waiting(),
+        };
+        self.known.borrow().values().map(waiting).sum()
+    }
+
+    fn client(&self, target: &Arc<RedisTarget>) -> Client {
+        if let Some((_, client)) = self.known.borrow().get(&Arc::as_ptr(target)) {
+            return client.clone();
+        }
+        let client = match &target.place {
+            RedisPlace::Server(address) => {
+                Client::Server(Link::new(&self.tools, target, Seat::Server(address.clone())))
+            }
+            RedisPlace::Sentinel { .. } => Client::Server(Link::new(&self.tools, target, Seat::Master)),
+            RedisPlace::Cluster(_) => Client::Cluster(Cluster::new(&self.tools, target)),
+        };
+        let mut known = self.known.borrow_mut();
+        // Those that no configuration names any more end by themselves, once they are idle.
+        known.retain(|_, (target, _)| Arc::strong_count(target) > 1);
+        known.insert(Arc::as_ptr(target), (target.clone(), client.clone()));
+        client
+    }
+}
+
+impl Outbound for Clients {
+    fn redis(&self, target: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
+        if self.is_closed.get() {
+            return Box::pin(std::future::ready(Err(RedisFault::Down)));
+        }
+        let answer = match self.client(target) {
+            Client::Server(link) => script::on_link(link, self.digests.clone(), call),
+            Client::Cluster(cluster) => cluster.run(self.digests.clone(), call),
+        };
+        let (counters, now) = (self.tools.counters.clone(), self.tools.now);
+        Box::pin(async move {
+            let result = answer.await;
+            if let Err(fault) = &result {
+                counters.fault(fault);
+            }
+            if let Err(RedisFault::Refused(why)) = &result {
+                outages::refused(why, now().mono_ms());
+            }
+            result
+        })
+    }
+
+    fn spawn(&self, task: LocalFuture<'static, ()>) {
+        if !self.is_closed.get() {
+            tokio::task::spawn_local(task);
+        }
+    }
+
+    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
+        (self.tools.sleep)(delay)
+    }
+
+    fn now(&self) -> Now {
+        (self.tools.now)()
+    }
+
+    fn count_degraded(&self) {
+        self.tools.counters.degraded.add(1);
+    }
+}

@@ -1,0 +1,388 @@
+//! One connection to one server, made when it is needed and again when it breaks.
+//!
+//! Commands are written as they come and answered in order. A server that does not answer is taken to be
+//! out of reach: from then on commands fail at once, while the link tries in the background until the
+//! server answers again. So an outage costs the first few requests their deadline, and no others.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
+use tokio::sync::{Notify, oneshot};
+use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisPlace, RedisResult, RedisTarget};
+use yumen_plugin::plugin::LocalFuture;
+
+use crate::connect::{self, Stream};
+use crate::{Tools, outages, resp};
+
+/// How many commands may wait for their answers.
+const WAITING_MAX: usize = 4096;
+/// Pauses between attempts to reach a server, the first and the longest.
+const PAUSE_MS: (u64, u64) = (50, 1000);
+/// For how long after the last command a server that is out of reach is still tried.
+const TRY_MS: u64 = 60_000;
+
+/// Whom a link speaks to.
+pub(crate) enum Seat {
+    /// This server.
+    Server(RedisAddress),
+    /// Whichever server the target's sentinels name.
+    Master,
+}
+
+enum State {
+    /// No connection, and none is wanted.
+    Idle,
+    /// Commands wait for the connection, or travel on it.
+    Open,
+    /// Commands fail at once.
+    Down,
+}
+
+struct Waiting {
+    since_ms: u64,
+    /// Nobody, where the answer does not matter.
+    asker: Option<oneshot::Sender<RedisResult>>,
+}
+
+struct Inner {
+    state: State,
+    /// Commands not yet handed to the connection.
+    out: Vec<u8>,
+    /// Who waits for answers, in the order of the commands.
+    waiting: VecDeque<Waiting>,
+    asked_ms: u64,
+    is_out_of_reach: bool,
+}
+
+/// A connection to one server.
+pub(crate) struct Link {
+    tools: Tools,
+    target: Arc<RedisTarget>,
+    seat: Seat,
+    /// What the log calls the server.
+    name: String,
+    inner: RefCell<Inner>,
+    asked: Notify,
+}
+
+/// How serving a connection ended.
+enum End {
+    /// Nobody needed it.
+    Idle,
+    Broken(RedisFault),
+}
+
+impl Link {
+    pub(crate) fn new(tools: &Tools, target: &Arc<RedisTarget>, seat: Seat) -> Rc<Link> {
+        let name = match (&seat, &target.place) {
+            (Seat::Server(address), _) => address.to_string(),
+            (Seat::Master, RedisPlace::Sentinel { master_name, .. }) => format!("master {master_name}"),
+            (Seat::Master, _) => "master".to_owned(),
+        };
+        let inner = Inner {
+            state: State::Idle,
+            out: Vec::new(),
+            waiting: VecDeque::new(),
+            asked_ms: 0,
+            is_out_of_reach: false,
+        };
+        let inner = RefCell::new(inner);
+        Rc::new(Link {
+            tools: tools.clone(),
+            target: target.clone(),
+            seat,
+            name,
+            inner,
+            asked: Notify::new(),
+        })
+    }
+
+    /// How many commands wait for their answers.
+    pub(crate) fn waiting(&self) -> usize {
+        self.inner.borrow().waiting.len()
+    }
+
+    /// Whether it is known that the server cannot be asked.
+    pub(crate) fn is_down(&self) -> bool {
+        matches!(self.inner.borrow().state, State::Down)
+    }
+
+    /// Sends one command, which `encode` appends, at once.
+    pub(crate) fn send(
+        self: &Rc<Self>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> LocalFuture<'static, RedisResult> {
+        self.send_after(&[], encode)
+    }
+
+    /// Sends a command right behind another one, whose answer does not matter.
+    pub(crate) fn send_after(
+        self: &Rc<Self>,
+        before: &[&str],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> LocalFuture<'static, RedisResult> {
+        let mut inner = self.inner.borrow_mut();
+        inner.asked_ms = self.now_ms();
+        if matches!(inner.state, State::Down) {
+            return Box::pin(std::future::ready(Err(RedisFault::Down)));
+        }
+        if inner.waiting.len() >= WAITING_MAX {
+            return Box::pin(std::future::ready(Err(RedisFault::Busy)));
+        }
+        let since_ms = inner.asked_ms;
+        if !before.is_empty() {
+            resp::text_command(&mut inner.out, before);
+            inner.waiting.push_back(Waiting { since_ms, asker: None });
+        }
+        encode(&mut inner.out);
+        let (asker, answer) = oneshot::channel();
+        inner.waiting.push_back(Waiting { since_ms, asker: Some(asker) });
+        if matches!(inner.state, State::Idle) {
+            inner.state = State::Open;
+            tokio::task::spawn_local(self.clone().drive());
+        }
+        drop(inner);
+        self.asked.notify_one();
+        Box::pin(async move {
+            answer.await.unwrap_or_else(|_| Err(RedisFault::Lost("the worker ends".to_owned())))
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        (self.tools.now)().mono_ms()
+    }
+
+    /// Keeps the connection as long as somebody needs it.
+    async fn drive(self: Rc<Self>) {
+        let mut pause_ms = PAUSE_MS.0;
+        loop {
+            match self.connect().await {
+                Ok(stream) => {
+                    pause_ms = PAUSE_MS.0;
+                    self.tools.counters.connects.add(1);
+                    self.reached();
+                    match self.serve(stream).await {
+                        End::Idle => return,
+                        // A connection may break for many reasons: the next attempt tells.
+                        End::Broken(fault @ RedisFault::Lost(_)) => self.fail(&fault, State::Open),
+                        End::Broken(fault) => self.out_of_reach(&fault),
+                    }
+                }
+                Err(fault) => {
+                    self.out_of_reach(&fault);
+                    (self.tools.sleep)(Duration::from_millis(pause_ms + self.jitter_ms(pause_ms))).await;
+                    pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
+                }
+            }
+            if self.gives_up() {
+                return;
+            }
+        }
+    }
+
+    /// So that the links of many workers and nodes do not all try at the same moment.
+    fn jitter_ms(&self, pause_ms: u64) -> u64 {
+        (self.tools.now)().mono_us % (pause_ms / 2).max(1)
+    }
+
+    async fn connect(&self) -> Result<Stream, RedisFault> {
+        let timeout = Duration::from_millis(self.target.timeout_ms);
+        let connected = async {
+            match &self.seat {
+                Seat::Server(address) => connect::server(&self.tools, &self.target, address).await,
+                Seat::Master => connect::master(&self.tools, &self.target).await,
+            }
+        };
+        tokio::select! {
+            connected = connected => connected,
+            () = (self.tools.sleep)(timeout) => Err(RedisFault::Connect("no answer in time".to_owned())),
+        }
+    }
+
+    fn reached(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.state = State::Open;
+        if std::mem::take(&mut inner.is_out_of_reach) {
+            outages::end(&self.name, true);
+        }
+    }
+
+    fn out_of_reach(&self, fault: &RedisFault) {
+        self.fail(fault, State::Down);
+        let mut inner = self.inner.borrow_mut();
+        if !std::mem::replace(&mut inner.is_out_of_reach, true) {
+            outages::begin(&self.name, fault);
+        }
+    }
+
+    /// Tells all who wait.
+    fn fail(&self, fault: &RedisFault, then: State) {
+        let mut inner = self.inner.borrow_mut();
+        inner.state = then;
+        inner.out.clear();
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        for asker in waiting.into_iter().filter_map(|one| one.asker) {
+            // Whoever asked may be gone.
+            let _ = asker.send(Err(fault.clone()));
+        }
+    }
+
+    /// Whether nobody has asked for so long that the server need not be tried any more.
+    fn gives_up(&self) -> bool {
+        let now_ms = self.now_ms();
+        let mut inner = self.inner.borrow_mut();
+        let is_wanted = !inner.waiting.is_empty() || now_ms < inner.asked_ms + TRY_MS;
+        if !is_wanted {
+            inner.state = State::Idle;
+            if std::mem::take(&mut inner.is_out_of_reach) {
+                outages::end(&self.name, false);
+            }
+        }
+        !is_wanted
+    }
+
+    /// Copies commands out and answers in until the connection breaks or nobody needs it.
+    async fn serve(&self, stream: Stream) -> End {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let (mut inbox, mut outgoing, mut written) = (Vec::with_capacity(4096), Vec::new(), 0);
+        let mut must_flush = false;
+        let mut alarm = Alarm::new(self);
+        loop {
+            if written == outgoing.len() {
+                outgoing.clear();
+                written = 0;
+                std::mem::swap(&mut outgoing, &mut self.inner.borrow_mut().out);
+            }
+            alarm.follow(self);
+            let must_write = must_flush || written < outgoing.len();
+            let broken = tokio::select! {
+                read = reader.read_buf(&mut inbox) => match read {
+                    Ok(0) if self.waiting() == 0 => return self.rest(),
+                    Ok(0) => Some(RedisFault::Lost("closed by the server".to_owned())),
+                    Ok(_) => self.take_replies(&mut inbox),
+                    Err(error) => Some(RedisFault::Lost(error.to_string())),
+                },
+                wrote = push(&mut writer, &outgoing[written..]), if must_write => match wrote {
+                    Ok(bytes) => {
+                        written += bytes;
+                        must_flush = bytes > 0;
+                        None
+                    }
+                    Err(error) => Some(RedisFault::Lost(error.to_string())),
+                },
+                () = self.asked.notified(), if !must_write => None,
+                () = &mut alarm.rings => {
+                    if self.is_idle() {
+                        return self.rest();
+                    }
+                    alarm.is_set = false;
+                    self.is_overdue().then_some(RedisFault::Timeout)
+                }
+            };
+            if let Some(fault) = broken {
+                return End::Broken(fault);
+            }
+        }
+    }
+
+    fn rest(&self) -> End {
+        self.inner.borrow_mut().state = State::Idle;
+        End::Idle
+    }
+
+    /// When the oldest command should have been answered, or the connection is idle for too long.
+    fn due_ms(&self) -> u64 {
+        let inner = self.inner.borrow();
+        match inner.waiting.front() {
+            Some(oldest) => oldest.since_ms + self.target.timeout_ms,
+            None => inner.asked_ms + self.target.idle_ms,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting() == 0 && self.due_ms() <= self.now_ms()
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.waiting() > 0 && self.due_ms() <= self.now_ms()
+    }
+
+    /// Hands out the answers that are complete.
+    fn take_replies(&self, inbox: &mut Vec<u8>) -> Option<RedisFault> {
+        let mut taken = 0;
+        let mut fault = None;
+        while fault.is_none() {
+            let (said, length) = match resp::reply(&inbox[taken..]) {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(resp::Broken) => return Some(RedisFault::Lost("what answers is no Redis".to_owned())),
+            };
+            taken += length;
+            let asker = self.inner.borrow_mut().waiting.pop_front();
+            let Some(asker) = asker else {
+                return Some(RedisFault::Lost("it answered what nobody asked".to_owned()));
+            };
+            self.tools.counters.round_trips.add(1);
+            // A server that may not be written to is no master any more.
+            if matches!(&said, Err(error) if error.starts_with("READONLY")) {
+                fault = Some(RedisFault::Lost("it is read-only".to_owned()));
+            }
+            if let Some(asker) = asker.asker {
+                // Whoever asked may be gone.
+                let _ = asker.send(said.map_err(RedisFault::Refused));
+            }
+        }
+        inbox.drain(..taken);
+        fault
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.inner.get_mut().is_out_of_reach {
+            outages::end(&self.name, false);
+        }
+    }
+}
+
+/// Writes a part of the bytes; where there are none, what TLS still holds back.
+async fn push(writer: &mut WriteHalf<Stream>, bytes: &[u8]) -> std::io::Result<usize> {
+    match bytes {
+        [] => writer.flush().await.map(|()| 0),
+        _ => writer.write(bytes).await,
+    }
+}
+
+/// One timer for all that can be late on a connection.
+struct Alarm {
+    rings: LocalFuture<'static, ()>,
+    at_ms: u64,
+    is_set: bool,
+}
+
+impl Alarm {
+    fn new(link: &Link) -> Alarm {
+        let mut alarm = Alarm { rings: Box::pin(std::future::pending()), at_ms: 0, is_set: false };
+        alarm.follow(link);
+        alarm
+    }
+
+    /// Rings no later than what is due; earlier is no harm, and saves moving it with every command.
+    fn follow(&mut self, link: &Link) {
+        let due_ms = link.due_ms();
+        if self.is_set && self.at_ms <= due_ms {
+            return;
+        }
+        let wait_ms = due_ms.saturating_sub(link.now_ms()).max(1);
+        self.rings = (link.tools.sleep)(Duration::from_millis(wait_ms));
+        (self.at_ms, self.is_set) = (due_ms, true);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The protocol of Redis, version 2: commands into bytes, bytes into replies. Knows no socket.
+
+use yumen_plugin::outbound::RedisReply;
+
+/// The longest reply, in bytes: what plugins ask for is a few numbers, and a cluster's map is some kilobytes.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+/// How deep arrays may be in each other.
+const DEPTH_MAX: usize = 8;
+
+/// What a server says: an answer, or an error in its own words.
+pub(crate) type Said = Result<RedisReply, String>;
+
+/// Appends a command.
+pub(crate) fn command<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
+    let mut digits = itoa::Buffer::new();
+    let mut number = |out: &mut Vec<u8>, sign: u8, number: usize| {
+        out.push(sign);
+        out.extend_from_slice(digits.format(number).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    };
+    number(out, b'*', words.len());
+    for word in words {
+        number(out, b'$', word.len());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends a command of texts.
+pub(crate) fn text_command(out: &mut Vec<u8>, words: &[&str]) {
+    command(out, words.iter().map(|word| word.as_bytes()));
+}
+
+/// The bytes are no reply: the connection is of no use any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+/// The first reply and its length in bytes; `None` while it is not complete.
+pub(crate) fn reply(bytes: &[u8]) -> Result<Option<(Said, usize)>, Broken> {
+    let mut rest = bytes;
+    match parse(&mut rest, 0) {
+        Ok(said) => Ok(Some((said, bytes.len() - rest.len()))),
+        Err(Stop::Incomplete) if bytes.len() <= REPLY_BYTES_MAX => Ok(None),
+        Err(Stop::Incomplete | Stop::Broken) => Err(Broken),
+    }
+}
+
+enum Stop {
+    Incomplete,
+    Broken,
+}
+
+fn parse(rest: &mut &[u8], depth: usize) -> Result<Said, Stop> {
+    let line = line(rest)?;
+    let (kind, text) = line.split_first().ok_or(Stop::Broken)?;
+    Ok(match kind {
+        b'+' => Ok(RedisReply::Text(text.to_vec())),
+        b'-' => Err(String::from_utf8_lossy(text).into_owned()),
+        b':' => Ok(RedisReply::Integer(number(text)?)),
+        b'$' => match length(text)? {
+            None => Ok(RedisReply::Nil),
+            Some(length) => Ok(RedisReply::Text(bulk(rest, length)?)),
+        },
+        b'*' => match length(text)? {
+            None => Ok(RedisReply::Nil),
+            Some(_) if depth >= DEPTH_MAX => return Err(Stop::Broken),
+            Some(length) => array(rest, length, depth)?,
+        },
+        _ => return Err(Stop::Broken),
+    })
+}
+
+fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<Said, Stop> {
+    // The server's word is not enough to set memory aside for.
+    let mut items = Vec::with_capacity(length.min(64));
+    let mut error = None;
+    for _ in 0..length {
+        match parse(rest, depth + 1)? {
+            Ok(item) => items.push(item),
+            Err(said) => error = Some(said),
+        }
+    }
+    Ok(match error {
+        Some(said) => Err(said),
+        None => Ok(RedisReply::Array(items)),
+    })
+}
+
+fn line<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Stop> {
+    let end = rest.iter().position(|byte| *byte == b'\r').ok_or(Stop::Incomplete)?;
+    match rest.get(end + 1) {
+        None => Err(Stop::Incomplete),
+        Some(b'\n') => {
+            let line = &rest[..end];
+            *rest = &rest[end + 2..];
+            Ok(line)
+        }
+        Some(_) => Err(Stop::Broken),
+    }
+}
+
+fn bulk(rest: &mut &[u8], length: usize) -> Result<Vec<u8>, Stop> {
+    let whole = rest.get(..length + 2).ok_or(Stop::Incomplete)?;
+    let (text, end) = whole.split_at(length);
+    if end != b"\r\n" {
+        return Err(Stop::Broken);
+    }
+    let text = text.to_vec();
+    *rest = &rest[length + 2..];
+    Ok(text)
+}
+
+fn number(text: &[u8]) -> Result<i64, Stop> {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Stop::Broken)
+}
+
+fn length(text: &[u8]) -> Result<Option<usize>, Stop> {
+    match number(text)? {
+        -1 => Ok(None),
+        length if (0..=REPLY_BYTES_MAX as i64).contains(&length) => Ok(Some(length as usize)),
+        _ => Err(Stop::Broken),
+    }
+}
+
+#[cfg(test)]
+mod tests;

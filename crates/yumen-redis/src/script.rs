@@ -1,0 +1,74 @@
+//! Running scripts by their digest, and by their text where a server has not seen it yet.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use aws_lc_rs::digest;
+use yumen_plugin::outbound::{RedisFault, RedisResult, Script, ScriptCall};
+use yumen_plugin::plugin::LocalFuture;
+
+use crate::link::Link;
+use crate::resp;
+
+/// Digests of scripts, reckoned once. There are a handful.
+#[derive(Default)]
+pub(crate) struct Digests(RefCell<Vec<(Script, Rc<str>)>>);
+
+impl Digests {
+    fn of(&self, script: Script) -> Rc<str> {
+        let mut known = self.0.borrow_mut();
+        // Scripts are constants, so that their addresses tell them apart.
+        let same = |(one, _): &&(Script, Rc<str>)| std::ptr::eq(one.text, script.text);
+        if let Some((_, digest)) = known.iter().find(same) {
+            return digest.clone();
+        }
+        let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, script.text.as_bytes());
+        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: Rc<str> = hex.into();
+        known.push((script, hex.clone()));
+        hex
+    }
+}
+
+/// How a script is named.
+#[derive(Clone, Copy)]
+pub(crate) enum By {
+    Digest,
+    Text,
+}
+
+/// Appends the command that runs a script.
+pub(crate) fn encode(out: &mut Vec<u8>, digests: &Digests, call: &ScriptCall, by: By) {
+    let digest = digests.of(call.script);
+    let [verb, script] = match by {
+        By::Digest => ["EVALSHA", &*digest],
+        By::Text => ["EVAL", call.script.text],
+    };
+    let mut digits = itoa::Buffer::new();
+    let keys = digits.format(call.keys.len());
+    let mut words: Vec<&[u8]> = Vec::with_capacity(3 + call.keys.len() + call.args.len());
+    words.extend([verb.as_bytes(), script.as_bytes(), keys.as_bytes()]);
+    words.extend(call.keys.iter().chain(&call.args).map(Vec::as_slice));
+    resp::command(out, words.into_iter());
+}
+
+/// Whether a server has to be told the script's text.
+pub(crate) fn is_unknown(result: &RedisResult) -> bool {
+    matches!(result, Err(RedisFault::Refused(why)) if why.starts_with("NOSCRIPT"))
+}
+
+/// Runs a script on one server. It is on its way when this returns.
+pub(crate) fn on_link(
+    link: Rc<Link>,
+    digests: Rc<Digests>,
+    call: ScriptCall,
+) -> LocalFuture<'static, RedisResult> {
+    let answer = link.send(|out| encode(out, &digests, &call, By::Digest));
+    Box::pin(async move {
+        let result = answer.await;
+        if !is_unknown(&result) {
+            return result;
+        }
+        link.send(|out| encode(out, &digests, &call, By::Text)).await
+    })
+}

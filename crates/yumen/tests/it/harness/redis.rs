@@ -1,0 +1,179 @@
+//! Redis servers as processes: alone, in a cluster, watched by sentinels. Asked through `redis-cli`.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::certs::Pair;
+use super::{Scratch, eventually, run};
+
+/// A server, ended with the test.
+pub(crate) struct Redis {
+    pub(crate) port: u16,
+    /// What `redis-cli` must be told beside the port.
+    cli: Vec<String>,
+    config: String,
+    program: &'static str,
+    /// Its directory, gone with it.
+    _scratch: Scratch,
+    child: Child,
+}
+
+impl Redis {
+    pub(crate) fn start() -> Redis {
+        Redis::with("")
+    }
+
+    /// With further lines of configuration.
+    pub(crate) fn with(lines: &str) -> Redis {
+        Redis::launch("redis-server", free_port(), lines, &[])
+    }
+
+    /// With a password, which `lines` ask for.
+    pub(crate) fn with_password(password: &str) -> Redis {
+        let cli = ["-a", password, "--no-auth-warning"];
+        Redis::launch("redis-server", free_port(), &format!("requirepass {password}"), &cli)
+    }
+
+    /// Over TLS alone.
+    pub(crate) fn tls(pair: &Pair) -> Redis {
+        let scratch = Scratch::new();
+        let (cert, key) = (scratch.write("cert.pem", &pair.cert), scratch.write("key.pem", &pair.key));
+        let port = free_port();
+        let lines = format!(
+            "port 0\ntls-port {port}\ntls-cert-file {cert}\ntls-key-file {key}\ntls-ca-cert-file {cert}\n\
+             tls-auth-clients no"
+        );
+        Redis::spawn("redis-server", port, lines, &["--tls", "--insecure"], scratch)
+    }
+
+    /// A node of a cluster yet to be made.
+    pub(crate) fn node() -> Redis {
+        // A node's own bus is at its port and 10000 more.
+        Redis::with("cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout 1000")
+    }
+
+    /// A server that follows another.
+    pub(crate) fn replica_of(master: &Redis) -> Redis {
+        Redis::with(&format!("replicaof 127.0.0.1 {}", master.port))
+    }
+
+    /// One that watches over a master, alone.
+    pub(crate) fn sentinel(master: &Redis, name: &str) -> Redis {
+        let port = master.port;
+        let lines = format!(
+            "sentinel monitor {name} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {name} 300\n\
+             sentinel failover-timeout {name} 2000"
+        );
+        Redis::launch("redis-sentinel", free_port(), &lines, &[])
+    }
+
+    fn launch(program: &'static str, port: u16, lines: &str, cli: &[&str]) -> Redis {
+        let lines = format!("port {port}\n{lines}");
+        Redis::spawn(program, port, lines, cli, Scratch::new())
+    }
+
+    fn spawn(program: &'static str, port: u16, lines: String, cli: &[&str], scratch: Scratch) -> Redis {
+        let dir = scratch.path().display();
+        let keeping = if program == "redis-server" { "save \"\"\nappendonly no\n" } else { "" };
+        let config = format!("bind 127.0.0.1\ndir {dir}\n{keeping}{lines}\n");
+        let config = scratch.write("redis.conf", config);
+        let child = serve(program, &config);
+        let cli = cli.iter().map(ToString::to_string).collect();
+        let redis = Redis { port, cli, config, program, _scratch: scratch, child };
+        redis.wait_until_up();
+        redis
+    }
+
+    fn wait_until_up(&self) {
+        eventually("redis listens", 20, || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+        eventually("redis answers", 20, || self.cli(&["PING"]).trim() == "PONG");
+    }
+
+    /// What a command gives, as text.
+    pub(crate) fn cli(&self, command: &[&str]) -> String {
+        let port = self.port.to_string();
+        let mut args: Vec<&str> = vec!["-h", "127.0.0.1", "-p", &port];
+        args.extend(self.cli.iter().map(String::as_str));
+        args.extend(command);
+        run("redis-cli", &args).1
+    }
+
+    /// How often a command was called, whoever did it.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        let stats = self.cli(&["INFO", "commandstats"]);
+        let prefix = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.map_or(0, |rest| rest.split(',').next().expect("a count").parse().expect("a number"))
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again where it was, with nothing in it.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.child = serve(self.program, &self.config);
+        self.wait_until_up();
+    }
+
+    /// Holds it still without closing anything, or lets it go on.
+    pub(crate) fn freeze(&self, is_frozen: bool) {
+        let signal = if is_frozen { Signal::STOP } else { Signal::CONT };
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, signal).expect("the process is there");
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Makes a cluster of these nodes, masters all.
+pub(crate) fn join(nodes: &[Redis]) {
+    let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
+    let mut args = vec!["--cluster", "create"];
+    args.extend(addresses.iter().map(String::as_str));
+    args.push("--cluster-yes");
+    let (status, out, errors) = run("redis-cli", &args);
+    assert_eq!(status, 0, "no cluster: {out}{errors}");
+    for node in nodes {
+        eventually("the cluster is whole", 60, || {
+            node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+        });
+    }
+}
+
+fn serve(program: &str, config: &str) -> Child {
+    Command::new(program)
+        .arg(config)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program} does not start ({error}): scripts/deps.sh test"))
+}
+
+/// A port that is free and has a free one 10000 above it. Those the system gives out are too high for that.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let spread =
+            (std::process::id() as u16).wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 12_000 + spread % 10_000;
+        let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if is_free(port) && is_free(port + 10_000) {
+            return port;
+        }
+    }
+}
