@@ -130,31 +130,11 @@ pub(crate) async fn pass_on(
     let (index, upgrade) = (relay.index, relay.upgrade);
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
     let Some(link) = &mut relay.link else { return After::Close };
-    ex.upstream_status = head.status;
     let link_persists = head.persistent() && !link.stream.is_shared();
-    let received = link.stream.incoming(head.framing);
-    respond_head(ex, chains, head);
-    note_head(ex, head, Source::Upstream, flow);
-    let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
-    let edits = ex.edits_body && !is_bodyless && !upgrade;
-    let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
-    let keeps =
-        ex.request.persistent() && !worker.draining.get() && outgoing != Framing::Close && upload.is_read();
-    head.framing = outgoing;
-    let mut text = worker.buffers.take_text();
-    write_head(&mut text, conn, ex, head, keeps);
-    let is_empty = is_bodyless || (matches!(received, Framing::None | Framing::Length(0)) && !edits);
-    let head_bytes = text.len() as u64;
-    if conn.stream.send_head(&mut text, is_empty && !upgrade).is_err() {
+    let Some(begun) = begin(conn, ex, chains, (link, head), (upload.is_read(), upgrade), flow) else {
         return lose_client(upstream, index, flow);
-    }
-    // Where heads do not go among the bytes, it was sent already.
-    flow.sent_bytes = head_bytes - text.len() as u64;
-    let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
-    let mut download = Transfer::new(received, ending, text, 0);
-    if edits {
-        download = download.edited();
-    }
+    };
+    let Begun { mut download, outgoing, keeps, edits } = begun;
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
         let bounds = tunnel_bounds(&worker, ex, route, (upstream, index), read_timeout_ms);
@@ -196,6 +176,54 @@ pub(crate) async fn pass_on(
         return if outgoing == Framing::Close { After::Reset } else { After::Close };
     }
     go_on(conn, ex, upload, keeps && is_whole)
+}
+
+/// An answer whose head is written, or stands before its body.
+struct Begun {
+    download: Transfer,
+    /// How the client is told where the body ends.
+    outgoing: Framing,
+    /// Whether the client's connection lives on.
+    keeps: bool,
+    /// Whether plugins change the body.
+    edits: bool,
+}
+
+/// Writes the head of an endpoint's answer as the client gets it; `None` where the client is gone.
+#[inline(always)]
+fn begin(
+    conn: &mut Connection,
+    ex: &mut Exchange<'_>,
+    chains: &Chains<'_>,
+    (link, head): (&mut Link, &mut ResponseHead),
+    (request_is_read, upgrade): (bool, bool),
+    flow: &mut Flow,
+) -> Option<Begun> {
+    ex.upstream_status = head.status;
+    let received = link.stream.incoming(head.framing);
+    respond_head(ex, chains, head);
+    note_head(ex, head, Source::Upstream, flow);
+    let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
+    let edits = ex.edits_body && !is_bodyless && !upgrade;
+    let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
+    let keeps = ex.request.persistent()
+        && !conn.worker.draining.get()
+        && outgoing != Framing::Close
+        && request_is_read;
+    head.framing = outgoing;
+    let mut text = conn.worker.buffers.take_text();
+    write_head(&mut text, conn, ex, head, keeps);
+    let is_empty = is_bodyless || (matches!(received, Framing::None | Framing::Length(0)) && !edits);
+    let head_bytes = text.len() as u64;
+    conn.stream.send_head(&mut text, is_empty && !upgrade).ok()?;
+    // Where heads do not go among the bytes, it was sent already.
+    flow.sent_bytes = head_bytes - text.len() as u64;
+    let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
+    let mut download = Transfer::new(received, ending, text, 0);
+    if edits {
+        download = download.edited();
+    }
+    Some(Begun { download, outgoing, keeps, edits })
 }
 
 /// What the client and the endpoint say to each other after a change of protocols.

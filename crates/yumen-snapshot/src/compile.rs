@@ -12,6 +12,7 @@ mod names;
 mod objects;
 mod plugins;
 mod protection;
+mod resolved;
 mod route;
 mod settings;
 mod stream;
@@ -358,23 +359,6 @@ impl Compiler {
             upstreams: self.upstreams.clone(),
             certificates: self.certificates.clone(),
             asks_clients: self.client_policies > 0,
-        }
-    }
-
-    fn resolve(&mut self, host: Box<str>, mut addrs: Vec<IpAddr>, rebuild: &mut SetOfNames) {
-        let Some(owners) = self.hosts.get(&host) else { return };
-        if addrs.is_empty() {
-            self.touched.extend(owners.iter().cloned());
-            self.unresolved.insert(host);
-            return;
-        }
-        // The order of an answer rotates; it must not look like a change.
-        addrs.sort_unstable();
-        addrs.dedup();
-        self.unresolved.remove(&host);
-        if self.resolved.get(&host).is_none_or(|known| **known != *addrs) {
-            rebuild.extend(owners.iter().cloned());
-            self.resolved.insert(host, addrs.into());
         }
     }
 

@@ -1,0 +1,149 @@
+//! Waiting for the head of an endpoint's answer, while the request's body may still be going out.
+//!
+//! Knows connections and transfers; which endpoint is asked, and whether another is, is decided elsewhere.
+
+use std::task::{Context, Poll};
+
+use yumen_http::ResponseHead;
+use yumen_http::parse::{self, Parsed};
+use yumen_snapshot::Timeouts;
+
+use crate::clock;
+use crate::connection::Connection;
+use crate::fault::{Fault, Kind};
+use crate::pace::{Pace, Rate};
+use crate::relay::Link;
+use crate::stream::Stream;
+use crate::transfer::{Broken, Transfer};
+
+/// Waiting for an answer while the body may still be going out.
+pub(super) struct HeadWait {
+    pub(super) timeouts: Timeouts,
+    pub(super) progress: u64,
+    pub(super) scanned: usize,
+    pub(super) upload_broken: bool,
+    /// The slowest the client may send.
+    pub(super) rate: Rate,
+    pub(super) pace: Pace,
+}
+
+impl HeadWait {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &mut Connection,
+        link: &mut Link,
+        upload: &mut Transfer,
+        asked: yumen_http::Method,
+        head: &mut ResponseHead,
+    ) -> Poll<Result<(), Fault>> {
+        if let Err(fault) = self.push_body(cx, conn, link, upload) {
+            return Poll::Ready(Err(fault));
+        }
+        if let Stream::Http2(duplex) = &mut link.stream {
+            let limits = &conn.worker.settings.response_head;
+            let polled = duplex.poll_head(cx, &conn.worker.buffers, (limits, asked, head));
+            if polled.is_ready() {
+                return polled;
+            }
+        }
+        while !link.stream.is_shared() {
+            if link.inbox.len() > self.scanned {
+                let limits = &conn.worker.settings.response_head;
+                match parse::response(link.inbox.bytes(), self.scanned, limits, asked, head) {
+                    Ok(Parsed::Head(used)) => {
+                        link.inbox.consume(used);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Ok(Parsed::Partial) => self.scanned = link.inbox.len(),
+                    Err(error) => return Poll::Ready(Err(Kind::UpstreamHead(error).into())),
+                }
+            }
+            match link.stream.poll_fill(cx, &mut link.inbox, &conn.worker.buffers) {
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    let unsent = upload.sent_bytes == 0;
+                    return Poll::Ready(Err(Fault { kind: Kind::UpstreamClosed, unsent }));
+                }
+                Poll::Ready(Ok(_)) => self.progress = u64::MAX,
+                Poll::Pending => {
+                    link.inbox.park(&conn.worker.buffers);
+                    break;
+                }
+            }
+        }
+        self.wait(cx, conn, upload)
+    }
+
+    /// Sends what there is of the request. An endpoint that stops reading may still have answered, so
+    /// its end is left for the read to find.
+    fn push_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &mut Connection,
+        link: &mut Link,
+        upload: &mut Transfer,
+    ) -> Result<(), Fault> {
+        if self.upload_broken || upload.is_done() {
+            return Ok(());
+        }
+        let source = (&mut conn.stream, &mut conn.inbox);
+        match upload.poll(cx, &conn.worker.buffers, source, &mut link.stream, &mut None) {
+            Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
+            Poll::Ready(Err(Broken::Write)) => {
+                self.upload_broken = true;
+                Ok(())
+            }
+            Poll::Ready(Err(Broken::Read)) => Err(Kind::ClientGone.into()),
+            Poll::Ready(Err(Broken::Framing(error))) => Err(Kind::Body(error).into()),
+            Poll::Ready(Err(Broken::TooLarge)) => Err(Kind::BodyTooLarge.into()),
+        }
+    }
+
+    fn wait(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &mut Connection,
+        upload: &Transfer,
+    ) -> Poll<Result<(), Fault>> {
+        if let Some(kind) = conn.stream.given_up(cx) {
+            return Poll::Ready(Err(kind.into()));
+        }
+        let (timeout_ms, late) = if upload.is_done() || self.upload_broken {
+            (self.timeouts.read_ms, Kind::ReadTimeout)
+        } else if upload.waits_for_sink() {
+            (self.timeouts.send_ms, Kind::SendTimeout)
+        } else {
+            (conn.worker.settings.body_timeout_ms, Kind::ClientTimeout)
+        };
+        if self.rate.is_set() {
+            match late {
+                Kind::ClientTimeout => return self.wait_at_pace(cx, conn, upload),
+                _ => self.pace.rest(),
+            }
+        }
+        let progress = upload.sent_bytes + upload.read_bytes;
+        if progress != self.progress {
+            self.progress = progress;
+            conn.timer.set(timeout_ms);
+        }
+        if conn.timer.is_over(cx) {
+            return Poll::Ready(Err(late.into()));
+        }
+        Poll::Pending
+    }
+
+    /// Waits for a client that must keep up a rate; one that sends nothing does not.
+    #[cold]
+    fn wait_at_pace(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &Connection,
+        upload: &Transfer,
+    ) -> Poll<Result<(), Fault>> {
+        // Whoever is waited for next is waited for anew.
+        self.progress = u64::MAX;
+        let left_ms = self.pace.judge(self.rate, upload.read_bytes, clock::now().mono_ms());
+        conn.timer.set(left_ms.ok_or(Kind::ClientTimeout)?);
+        if conn.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientTimeout.into())) } else { Poll::Pending }
+    }
+}
