@@ -1,5 +1,7 @@
 //! What a worker counts, and the families it becomes.
 
+mod stream;
+
 use std::sync::Arc;
 
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
@@ -7,8 +9,8 @@ use yumen_base::{Counter, Gauge, Histogram};
 use yumen_plugin::Outcome;
 
 use crate::fault::COUNTED;
-use crate::l4::StreamCounters;
 use crate::observe::Observed;
+use stream::StreamCounters;
 
 /// Upper bounds of request durations, in microseconds.
 static DURATION_BOUNDS_US: &[u64] = &[

@@ -1,5 +1,7 @@
 //! Traffic failures: whose they are, whether the request may be repeated, what the client is told.
 
+pub(crate) mod stream;
+
 use yumen_http::{BodyError, HeadError};
 
 /// Whose fault it is.

@@ -4,9 +4,7 @@
 //! the snapshot: it may live for days. Knows nothing of HTTP but the empty request that plugins see.
 
 pub(crate) mod arrival;
-mod counters;
 mod dial;
-mod fault;
 mod phases;
 mod relay;
 mod splice;
@@ -21,13 +19,12 @@ use yumen_snapshot::{StreamAsk, StreamRoute, Target, Upstream};
 
 use crate::buffer::Inbox;
 use crate::clock;
+pub(crate) use crate::fault::stream::Fault;
 use crate::settings::StreamProtocol;
 use crate::stream::{Stream, Tcp};
 use crate::timers::Timer;
 use crate::tls::Acceptor;
 use crate::worker::Worker;
-pub(crate) use counters::StreamCounters;
-pub(crate) use fault::Fault;
 
 /// The client's side of a stream.
 struct Front {

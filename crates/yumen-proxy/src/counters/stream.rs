@@ -4,7 +4,7 @@ use yumen_base::metric::{Family, MetricKind, Sample, Value};
 use yumen_base::{Counter, Gauge};
 use yumen_plugin::Outcome;
 
-use super::Fault;
+use crate::fault::stream::Fault;
 use crate::settings::StreamProtocol;
 
 /// The counters of one worker's streams; it alone writes them.
@@ -17,13 +17,13 @@ pub(crate) struct StreamCounters {
     sent_bytes: Counter,
     faults: [Counter; Fault::ALL.len()],
     /// Bytes that passed without being copied through this process.
-    pub(super) spliced_bytes: Counter,
+    pub(crate) spliced_bytes: Counter,
     /// Datagrams dropped because somebody was behind.
-    pub(super) dropped_datagrams: Counter,
+    pub(crate) dropped_datagrams: Counter,
 }
 
 /// A stream that is counted as open until it ends, however that comes.
-pub(super) struct Open<'c>(&'c Gauge);
+pub(crate) struct Open<'c>(&'c Gauge);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
@@ -32,7 +32,7 @@ impl Drop for Open<'_> {
 }
 
 impl StreamCounters {
-    pub(super) fn open(&self, protocol: StreamProtocol) -> Open<'_> {
+    pub(crate) fn open(&self, protocol: StreamProtocol) -> Open<'_> {
         self.begun[protocol as usize].add(1);
         self.open[protocol as usize].add(1);
         Open(&self.open[protocol as usize])
@@ -44,11 +44,11 @@ impl StreamCounters {
     }
 
     /// Counts a session of datagrams that was not begun.
-    pub(super) fn too_many_sessions(&self) {
+    pub(crate) fn too_many_sessions(&self) {
         self.faults[Fault::TooManySessions.index()].add(1);
     }
 
-    pub(super) fn finish(&self, fault: Option<Fault>, outcome: &Outcome<'_>) {
+    pub(crate) fn finish(&self, fault: Option<Fault>, outcome: &Outcome<'_>) {
         self.received_bytes.add(outcome.received_bytes);
         self.sent_bytes.add(outcome.sent_bytes);
         if let Some(fault) = fault {
