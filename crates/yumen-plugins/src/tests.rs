@@ -141,7 +141,7 @@ fn a_plugin_does_what_it_says_it_would() {
         ],
     );
     let user = json!({"query": "query { user { id } }", "variables": ["id"]});
-    check("degraphql", user, &["GET /a?id=1 HTTP/1.1", "POST /a HTTP/1.1\n\n{\"id\":1}", "PUT /a HTTP/1.1"]);
+    check("degraphql", user, &["GET /a?id=1 HTTP/1.1", "PUT /a HTTP/1.1"]);
     // Judged without the proto, it lets all pass; its own tests know more.
     let shop = json!({"proto_id": 1, "service": "a.B", "method": "C"});
     check("grpc-transcode", shop, &["GET /a HTTP/1.1"]);

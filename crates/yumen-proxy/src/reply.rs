@@ -9,6 +9,7 @@ use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Route, Upstream};
 
+mod edited;
 mod translate;
 
 use crate::apart::apart;
@@ -23,6 +24,9 @@ use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::transfer::{Broken, Edit, Ending, Transfer};
 use crate::tunnel;
+use edited::Edited;
+
+pub(crate) use translate::pass_on_translated;
 
 /// Answers with a response made here.
 pub(crate) async fn answer(
@@ -123,9 +127,6 @@ pub(crate) async fn pass_on(
     upstream: &Upstream,
     flow: &mut Flow,
 ) -> After {
-    if let Some(translate) = ex.translate.take() {
-        return apart(translate::answer(conn, ex, chains, relay, (route, upstream), &*translate, flow)).await;
-    }
     let worker = conn.worker.clone();
     let (index, upgrade) = (relay.index, relay.upgrade);
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
@@ -140,24 +141,15 @@ pub(crate) async fn pass_on(
         let bounds = tunnel_bounds(&worker, ex, route, (upstream, index), read_timeout_ms);
         return apart(run_tunnel(conn, link, download, bounds, (upstream, index), flow)).await;
     }
-    let mut told = None;
-    let result = {
-        let mut edit_body = |chunk: Chunk| {
-            told = told.or(grpc::status_of_lines(&chunk.trailers));
-            chains.edit(ex, chunk)
-        };
-        let mut edit: Option<Edit<'_>> = if edits { Some(&mut edit_body) } else { None };
-        download_body(conn, link, upload, &mut download, &mut edit, keeps, read_timeout_ms).await
+    let (result, told) = if edits {
+        let edited = Edited { ex, chains, is_call: flow.grpc_status.is_some() };
+        apart(edited.pass_on(conn, link, upload, &mut download, keeps, read_timeout_ms)).await
+    } else {
+        let no = &mut None;
+        (download_body::<false>(conn, link, upload, &mut download, no, keeps, read_timeout_ms).await, None)
     };
     flow.sent_bytes += download.sent_bytes;
     flow.received_bytes += upload.read_bytes;
-    if let Err(kind) = result
-        && edits
-        && told.is_none()
-        && flow.grpc_status.is_some()
-    {
-        told = apart(break_off(conn, ex, chains, link, &mut download, kind)).await;
-    }
     end_attempt(upstream, index, flow);
     let is_whole = result.is_ok() && upload.is_done();
     link.inbox.release(&worker.buffers);
@@ -219,10 +211,7 @@ fn begin(
     // Where heads do not go among the bytes, it was sent already.
     flow.sent_bytes = head_bytes - text.len() as u64;
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
-    let mut download = Transfer::new(received, ending, text, 0);
-    if edits {
-        download = download.edited();
-    }
+    let download = Transfer::new(received, ending, text, 0);
     Some(Begun { download, outgoing, keeps, edits })
 }
 
@@ -305,35 +294,6 @@ fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>
     grpc::status_of_lines(trailers.as_bytes())
 }
 
-/// Ends a call whose trailers a plugin tells otherwise, after its answer broke off; gives the status that
-/// was told, if it could be.
-async fn break_off(
-    conn: &mut Connection,
-    ex: &mut Exchange<'_>,
-    chains: &Chains<'_>,
-    link: &mut Link,
-    download: &mut Transfer,
-    kind: Kind,
-) -> Option<u8> {
-    if kind == Kind::ClientGone || download.waits_for_sink() {
-        return None;
-    }
-    let trailers = grpc::broken_off(kind).into_bytes();
-    let status = grpc::status_of_lines(&trailers);
-    let edited = chains.edit(ex, Chunk { last: true, trailers, ..Chunk::default() });
-    download.end_with(&mut link.inbox, edited);
-    conn.timer.set(conn.worker.settings.send_timeout_ms);
-    let (buffers, stream, timer) = (&conn.worker.buffers, &mut conn.stream, &conn.timer);
-    poll_fn(|cx| {
-        let source = (&mut link.stream, &mut link.inbox);
-        match download.poll(cx, buffers, source, stream, &mut None) {
-            Poll::Pending if timer.is_over(cx) => Poll::Ready(None),
-            polled => polled.map(|sent| sent.ok().and(status)),
-        }
-    })
-    .await
-}
-
 fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
     let now_us = clock::now().mono_us;
     let spent_us = now_us.saturating_sub(flow.upstream_started_us.unwrap_or(now_us));
@@ -410,8 +370,9 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
     out.extend_from_slice(b"\r\n");
 }
 
-/// Moves both bodies on until the response's has ended or either side fails.
-async fn download_body(
+/// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of
+/// its own, so that what is not stays in one piece with its caller.
+async fn download_body<const RARE: bool>(
     conn: &mut Connection,
     link: &mut Link,
     upload: &mut Transfer,

@@ -126,6 +126,9 @@ async fn proxy(
     }
     let mut relay = Relay::new(&conn.worker);
     let after = match forward(conn, ex, chains, route, upstream, &mut relay, flow).await {
+        Ok(()) if ex.translate.is_some() => {
+            apart(reply::pass_on_translated(conn, ex, chains, &mut relay, (route, upstream), flow)).await
+        }
         Ok(()) => reply::pass_on(conn, ex, chains, &mut relay, route, upstream, flow).await,
         Err(fault) => reply::apologize(conn, ex, chains, fault, flow).await,
     };

@@ -180,9 +180,8 @@ impl Transfer {
     }
 
     /// Also passes an empty body through the edit that a later poll brings.
-    pub(crate) fn edited(mut self) -> Transfer {
+    pub(crate) fn expect_edit(&mut self) {
         self.ended = false;
-        self
     }
 
     /// The trailers that came behind the body, as field lines.

@@ -308,3 +308,17 @@ fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
     );
     assert!(Bench::new().build("grpc-transcode", settings(json!({ "proto_id": 2 }))).is_ok(), "judged alone");
 }
+
+#[test]
+fn whatever_a_service_sends_is_answered() {
+    let valid = frame(&order(json!({ "itemName": "tea", "price": { "units": 7 }, "tags": ["a"] })));
+    for at in 0..valid.len() {
+        for flip in [0x01, 0x08, 0x80, 0xff] {
+            let mut sent = valid.clone();
+            sent[at] ^= flip;
+            let whole = answered(json!({}), "", &sent, "grpc-status: 0\r\n").status;
+            let cut = answered(json!({}), "", &sent[..at], "grpc-status: 0\r\n").status;
+            assert!([200, 502].contains(&whole) && cut == 502, "byte {at} ^ {flip}: {whole}, {cut}");
+        }
+    }
+}

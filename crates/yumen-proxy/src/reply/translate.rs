@@ -2,10 +2,10 @@
 //!
 //! Knows no protocol; the plugin that translated the request left a translator.
 
-use yumen_plugin::{Chunk, Exchange, Source, Translate, WholeAnswer};
+use yumen_plugin::{Chunk, Exchange, Source, WholeAnswer};
 use yumen_snapshot::{Route, Upstream};
 
-use super::{answer as answer_ours, apologize, download_body, end_attempt, keep_link};
+use super::{answer, apologize, download_body, end_attempt, keep_link};
 use crate::chains::Chains;
 use crate::connection::{After, Connection};
 use crate::fault::Kind;
@@ -15,15 +15,15 @@ use crate::relay::Relay;
 use crate::transfer::{Edit, Ending, Transfer};
 
 /// Reads the endpoint's answer and gives the client what the translator makes of it.
-pub(super) async fn answer(
+pub(crate) async fn pass_on_translated(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     chains: &Chains<'_>,
     relay: &mut Relay,
     (route, upstream): (&Route, &Upstream),
-    translate: &dyn Translate,
     flow: &mut Flow,
 ) -> After {
+    let Some(translate) = ex.translate.take() else { return After::Close };
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     ex.upstream_status = relay.head.status;
     let collected = collect(conn, relay, translate.bytes_max(), read_timeout_ms).await;
@@ -50,7 +50,7 @@ pub(super) async fn answer(
     let whole = WholeAnswer { head: &relay.head, body: &body, trailers: &trailers };
     let response = translate.translate(whole);
     let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&relay.head.fields));
-    let after = answer_ours(conn, ex, chains, response, flow).await;
+    let after = answer(conn, ex, chains, response, flow).await;
     flow.source = Source::Upstream;
     flow.grpc_status = status;
     after
@@ -65,7 +65,8 @@ async fn collect(
 ) -> Result<(Vec<u8>, Vec<u8>), Kind> {
     let Some(link) = &mut relay.link else { return Err(Kind::UpstreamClosed) };
     let received = link.stream.incoming(relay.head.framing);
-    let mut download = Transfer::new(received, Ending::Known, Vec::new(), bytes_max as u64).edited();
+    let mut download = Transfer::new(received, Ending::Known, Vec::new(), bytes_max as u64);
+    download.expect_edit();
     let (mut body, mut trailers) = (Vec::new(), Vec::new());
     let mut take = |chunk: Chunk| {
         body.extend_from_slice(&chunk.data);
@@ -74,7 +75,8 @@ async fn collect(
     };
     let mut edit: Option<Edit<'_>> = Some(&mut take);
     let upload = &mut relay.upload;
-    let read = download_body(conn, link, upload, &mut download, &mut edit, true, read_timeout_ms).await;
+    let read =
+        download_body::<true>(conn, link, upload, &mut download, &mut edit, true, read_timeout_ms).await;
     if bytes_max != 0 && download.read_bytes > bytes_max as u64 {
         return Err(Kind::UpstreamTooLarge);
     }

@@ -158,6 +158,7 @@ impl Compiler {
         let mut names = Vec::with_capacity(all.len());
         for Inline { path, written, slot } in all {
             let name = inline_name(owner, &path);
+            self.staged_problems.remove(&name);
             match self.place_upstream(&name, &written, "") {
                 Ok(placed) => slot.fill(placed.0),
                 Err(problem) => problems.push(problem),
@@ -167,6 +168,7 @@ impl Compiler {
         }
         for gone in before.into_iter().filter(|name| !names.contains(name)) {
             self.bindings.inline.remove(&gone);
+            self.staged_problems.remove(&gone);
             self.remove_upstream(&gone);
         }
         if !names.is_empty() {

@@ -26,6 +26,20 @@ fn messages_are_read_and_written_as_protobuf_does() {
     }
 }
 
+#[test]
+fn no_answer_is_too_strange_to_be_read() {
+    let valid = b"\0\0\0\0\x04\x10\x07\x08\x01";
+    for at in 0..valid.len() {
+        for byte in 0..=255 {
+            let mut frame = *valid;
+            frame[at] = byte;
+            // Whatever it says: it is read to its end, and no further.
+            assert!(status(&frame[..at]).is_none());
+            let _ = status(&frame);
+        }
+    }
+}
+
 /// A health service that serves `up` only, and breaks off when asked for `broken`.
 async fn serve(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
