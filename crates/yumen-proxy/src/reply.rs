@@ -152,6 +152,8 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
+        // The request was answered; what follows has no end that anybody set.
+        conn.timer.uncap();
         apart(run_tunnel(conn, link, download, read_timeout_ms, flow)).await;
         end_attempt(upstream, index, flow);
         return After::Close;

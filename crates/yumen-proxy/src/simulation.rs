@@ -23,7 +23,7 @@ const EVENTS_SHOWN: usize = 400;
 fn every_seed_keeps_the_promises() {
     let seeds = seeds(std::env::var("SIM_SEEDS").ok().as_deref());
     let next = AtomicU64::new(seeds.start);
-    let tally = [const { AtomicU64::new(0) }; 3];
+    let tally = [const { AtomicU64::new(0) }; 5];
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..2)
             .map(|_| {
@@ -50,9 +50,10 @@ fn every_seed_keeps_the_promises() {
         assert!(texts.is_empty(), "{}", texts.join("\n"));
     });
     // Worlds in which nothing happens would keep every promise.
-    let [passed, local, torn] = tally.map(AtomicU64::into_inner);
+    let [passed, local, torn, queued, ejections] = tally.map(AtomicU64::into_inner);
     let seeds = seeds.end - seeds.start;
     assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
+    assert!(queued >= seeds / 2 && ejections >= seeds / 20, "{queued} {ejections}");
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn seeds(text: Option<&str>) -> Range<u64> {
 }
 
 /// Runs a seed; says which promises it broke.
-fn check(seed: u64, keep_events: bool) -> Result<[u64; 3], Vec<String>> {
+fn check(seed: u64, keep_events: bool) -> Result<[u64; 5], Vec<String>> {
     let world = world::World::new(seed, keep_events);
     let mut broken = match catch_unwind(AssertUnwindSafe(|| world.run())) {
         Ok(broken) => broken,

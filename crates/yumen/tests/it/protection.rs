@@ -48,6 +48,11 @@ fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
     let gateway = Gateway::start(&document(&[&upstream], &limits));
     let mut busy = vec![ask(&gateway), ask(&gateway)];
     eventually("two are at the upstream", 10, || upstream.requests() == 2);
+    // A change of the configuration gives nobody a new start.
+    let mut changed = document(&[&upstream], &limits);
+    let other = json!({ "id": "2", "uri": "/other", "upstream": upstream.alone() });
+    changed["routes"].as_array_mut().unwrap().push(other);
+    gateway.apply(&changed);
     busy.push(ask(&gateway));
     eventually("one waits", 10, || pending(&gateway) == 1.0);
     let reply = gateway.get("/");
