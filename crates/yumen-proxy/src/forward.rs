@@ -79,7 +79,7 @@ pub(crate) async fn forward(
                 }
                 Fault { kind: Kind::CallRefused, unsent: true }
             }
-            Err(fault) => fault,
+            Err(fault) => deadline::settle(conn, fault),
         };
         // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
         let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);

@@ -187,6 +187,24 @@ fn a_request_that_is_out_of_time_is_given_up() {
 }
 
 #[test]
+fn a_deadline_is_not_held_against_the_endpoint() {
+    let gate = Gate::default();
+    let (a, b) = (held(&gate), held(&gate));
+    let settings = json!({
+        "timeout": { "connect": 60, "send": 60, "read": 60, "total": 0.1 },
+        "outlier_detection": { "consecutive_gateway_failures": 1 },
+    });
+    let gateway = Gateway::start(&document(&[&a, &b], &settings));
+    for _ in 0..4 {
+        refused(&gateway.get("/"), 504, "the deadline of the request has passed");
+    }
+    // Nor is it a reason to ask another.
+    assert_eq!(a.requests() + b.requests(), 4);
+    assert_eq!(gateway.status_json("/status")["ejected"], json!([]));
+    gate.open();
+}
+
+#[test]
 fn a_deadline_counts_the_wait_for_room_and_is_passed_on() {
     let gate = Gate::default();
     let upstream = held(&gate);
