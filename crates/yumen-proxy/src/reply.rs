@@ -152,8 +152,6 @@ pub(crate) async fn pass_on(
     }
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        // The request was answered; what follows has no end that anybody set.
-        conn.timer.uncap();
         apart(run_tunnel(conn, link, download, read_timeout_ms, flow)).await;
         end_attempt(upstream, index, flow);
         return After::Close;
@@ -193,6 +191,8 @@ async fn run_tunnel(
     idle_timeout_ms: u64,
     flow: &mut Flow,
 ) {
+    // The request was answered; what follows has no end that anybody set.
+    conn.timer.uncap();
     let (up, down) = tunnel::run(conn, link, opening, idle_timeout_ms).await;
     flow.received_bytes += up;
     flow.sent_bytes += down;
