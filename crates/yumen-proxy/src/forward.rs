@@ -10,7 +10,7 @@ use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{Framing, Known, ResponseHead, encode};
 use yumen_plugin::{Exchange, Phase};
-use yumen_snapshot::protection::Full;
+use yumen_snapshot::protection::{Failure, Full};
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
 use crate::apart::apart;
@@ -73,6 +73,9 @@ pub(crate) async fn forward(
         let fault = match tried_out {
             Ok(()) => {
                 health::observe(upstream, index, Observation::Status(relay.head.status));
+                if let Some(protection) = &upstream.protection {
+                    health::note_outlier(upstream, protection, index, failure_of(ex, &relay.head));
+                }
                 let may_retry = !upstream.grpc_retry_statuses.is_empty() && tried.count() <= upstream.retries;
                 if !may_retry || !is_refused(ex, upstream, relay) || !can_resend(conn, ex, body_mark) {
                     return Ok(());
@@ -139,6 +142,16 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
 fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay) -> bool {
     let status = grpc::status_of_answer(&ex.request, &relay.head.fields);
     status.is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
+}
+
+/// What an answer tells of the endpoint's state; calls tell it in a status of their own.
+#[cold]
+fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
+    match grpc::status_of_answer(&ex.request, &head.fields) {
+        Some(grpc::UNAVAILABLE) => Failure::Gateway,
+        Some(grpc::INTERNAL | grpc::UNKNOWN) => Failure::Server,
+        _ => Failure::of_status(head.status),
+    }
 }
 
 /// One try on one endpoint.

@@ -125,9 +125,6 @@ fn clear(count: &AtomicU32) {
 
 /// Counts what an attempt saw, where the upstream has passive checks.
 pub(crate) fn observe(upstream: &Upstream, index: usize, seen: Observation) {
-    if let Some(protection) = &upstream.protection {
-        note_outlier(upstream, protection, index, seen);
-    }
     let Some(passive) = upstream.checks.as_ref().and_then(|checks| checks.passive.as_ref()) else { return };
     let endpoint = &upstream.endpoints[index];
     let Some(health) = &endpoint.health else { return };
@@ -138,12 +135,7 @@ pub(crate) fn observe(upstream: &Upstream, index: usize, seen: Observation) {
 
 /// Judges whether the endpoint fails while others do not, where the upstream wants that.
 #[cold]
-fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, seen: Observation) {
-    let failure = match seen {
-        Observation::Status(status) => Failure::of_status(status),
-        Observation::Connected => Failure::None,
-        Observation::Malformed | Observation::TcpFailure | Observation::Timeout => Failure::Gateway,
-    };
+pub(crate) fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, failure: Failure) {
     if let Some(News { index, reason, for_ms }) = protection.observe(index, failure, clock::now().mono_ms()) {
         let endpoint = upstream.endpoints[index].addr;
         tracing::warn!(%endpoint, upstream = %upstream.origin, reason, for_ms, "endpoint left out");
@@ -152,14 +144,14 @@ fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, seen
 
 /// [`observe`] for an attempt that failed.
 pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind) {
-    match kind {
-        Kind::Connect | Kind::UpstreamTls | Kind::UpstreamClosed => {
-            observe(upstream, index, Observation::TcpFailure)
-        }
-        Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => {
-            observe(upstream, index, Observation::Timeout)
-        }
-        _ => {}
+    let seen = match kind {
+        Kind::Connect | Kind::UpstreamTls | Kind::UpstreamClosed => Observation::TcpFailure,
+        Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => Observation::Timeout,
+        _ => return,
+    };
+    observe(upstream, index, seen);
+    if let Some(protection) = &upstream.protection {
+        note_outlier(upstream, protection, index, Failure::Gateway);
     }
 }
 

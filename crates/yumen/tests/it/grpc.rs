@@ -193,3 +193,25 @@ fn a_call_that_one_endpoint_refuses_is_made_to_another_where_the_upstream_says_s
     });
     assert_eq!(gateway.metric("yumen_upstream_retries_total"), 1.0);
 }
+
+#[test]
+fn an_endpoint_that_refuses_call_after_call_is_left_out() {
+    let busy = Http2Upstream::start(|_, mut respond| async move {
+        let refusal = Response::builder().header("content-type", "application/grpc");
+        respond.send_response(refusal.header("grpc-status", "14").body(()).unwrap(), true).map(drop)
+    });
+    let well = service();
+    let mut upstream = grpc(&well);
+    upstream["nodes"][busy.address.to_string()] = json!(1);
+    upstream["outlier_detection"] = json!({ "consecutive_gateway_failures": 2, "base_ejection_time": 600 });
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/s/*", "upstream": upstream }] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut refused = 0;
+        for _ in 0..20 {
+            let answer = client.ask(call("/s/m"), MESSAGE).await.unwrap();
+            refused += usize::from(status(&answer).0 == "14");
+        }
+        assert_eq!(refused, 2);
+    });
+}
