@@ -72,10 +72,7 @@ pub(crate) async fn forward(
         }
         let fault = match tried_out {
             Ok(()) => {
-                health::observe(upstream, index, Observation::Status(relay.head.status));
-                if let Some(protection) = &upstream.protection {
-                    health::note_outlier(upstream, protection, index, failure_of(ex, &relay.head));
-                }
+                note_answer(ex, upstream, index, &relay.head);
                 let may_retry = !upstream.grpc_retry_statuses.is_empty() && tried.count() <= upstream.retries;
                 if !may_retry || !is_refused(ex, upstream, relay) || !can_resend(conn, ex, body_mark) {
                     return Ok(());
@@ -142,6 +139,14 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
 fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay) -> bool {
     let status = grpc::status_of_answer(&ex.request, &relay.head.fields);
     status.is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
+}
+
+#[inline]
+fn note_answer(ex: &Exchange<'_>, upstream: &Upstream, index: usize, head: &ResponseHead) {
+    health::observe(upstream, index, Observation::Status(head.status));
+    if let Some(protection) = &upstream.protection {
+        health::note_outlier(upstream, protection, index, failure_of(ex, head));
+    }
 }
 
 /// What an answer tells of the endpoint's state; calls tell it in a status of their own.
