@@ -10,7 +10,7 @@ use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{Framing, Known, ResponseHead, encode};
 use yumen_plugin::{Exchange, Phase};
-use yumen_snapshot::protection::{Failure, Full};
+use yumen_snapshot::protection::Full;
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
 use crate::apart::apart;
@@ -23,7 +23,7 @@ use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
-use crate::health::{self, Observation};
+use crate::health;
 use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
@@ -72,7 +72,7 @@ pub(crate) async fn forward(
         }
         let fault = match tried_out {
             Ok(()) => {
-                note_answer(ex, upstream, index, &relay.head);
+                health::observe_answer(upstream, index, ex, &relay.head);
                 let may_retry = !upstream.grpc_retry_statuses.is_empty() && tried.count() <= upstream.retries;
                 if !may_retry || !is_refused(ex, upstream, relay) || !can_resend(conn, ex, body_mark) {
                     return Ok(());
@@ -139,24 +139,6 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
 fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay) -> bool {
     let status = grpc::status_of_answer(&ex.request, &relay.head.fields);
     status.is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
-}
-
-#[inline]
-fn note_answer(ex: &Exchange<'_>, upstream: &Upstream, index: usize, head: &ResponseHead) {
-    health::observe(upstream, index, Observation::Status(head.status));
-    if let Some(protection) = &upstream.protection {
-        health::note_outlier(upstream, protection, index, failure_of(ex, head));
-    }
-}
-
-/// What an answer tells of the endpoint's state; calls tell it in a status of their own.
-#[cold]
-fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
-    match grpc::status_of_answer(&ex.request, &head.fields) {
-        Some(grpc::UNAVAILABLE) => Failure::Gateway,
-        Some(grpc::INTERNAL | grpc::UNKNOWN) => Failure::Server,
-        _ => Failure::of_status(head.status),
-    }
 }
 
 /// One try on one endpoint.

@@ -5,12 +5,15 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use yumen_base::Counter;
+use yumen_http::ResponseHead;
+use yumen_plugin::Exchange;
 use yumen_snapshot::Upstream;
 use yumen_snapshot::protection::{Failure, News, Protection};
 use yumen_snapshot::upstream::{ActiveChecks, Counts, Health, PassiveChecks};
 
 use crate::clock;
 use crate::fault::Kind;
+use crate::grpc;
 
 /// Changes of state since the process began: to down and to up.
 pub(crate) static CHANGES: [Counter; 2] = [Counter::new(), Counter::new()];
@@ -135,10 +138,29 @@ pub(crate) fn observe(upstream: &Upstream, index: usize, seen: Observation) {
 
 /// Judges whether the endpoint fails while others do not, where the upstream wants that.
 #[cold]
-pub(crate) fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, failure: Failure) {
+fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, failure: Failure) {
     if let Some(News { index, reason, for_ms }) = protection.observe(index, failure, clock::now().mono_ms()) {
         let endpoint = upstream.endpoints[index].addr;
         tracing::warn!(%endpoint, upstream = %upstream.origin, reason, for_ms, "endpoint left out");
+    }
+}
+
+/// [`observe`] for an attempt that was answered.
+#[inline]
+pub(crate) fn observe_answer(upstream: &Upstream, index: usize, ex: &Exchange<'_>, head: &ResponseHead) {
+    observe(upstream, index, Observation::Status(head.status));
+    if let Some(protection) = &upstream.protection {
+        note_outlier(upstream, protection, index, failure_of(ex, head));
+    }
+}
+
+/// What an answer tells of the endpoint's state; calls tell it in a status of their own.
+#[cold]
+fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
+    match grpc::status_of_answer(&ex.request, &head.fields) {
+        Some(grpc::UNAVAILABLE) => Failure::Gateway,
+        Some(grpc::INTERNAL | grpc::UNKNOWN) => Failure::Server,
+        _ => Failure::of_status(head.status),
     }
 }
 
