@@ -295,6 +295,7 @@ impl Connection {
     }
 
     /// The slowest the client may send its body. Calls have streams, which may be silent for long.
+    #[inline]
     pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> Rate {
         let Settings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
         if !body_rate.is_set() || grpc::is_call(ex) {

@@ -31,21 +31,27 @@ fn is_over(conn: &Connection) -> bool {
     conn.timer.cap_ms().is_some_and(|cap_ms| clock::now().mono_ms() >= cap_ms)
 }
 
-/// Lifts the deadline, so that what is still to be said can be; a wait it cut short is its own fault then.
+/// A wait that the deadline cut short is its own fault: it says nothing of whoever was waited for.
+#[cold]
+pub(crate) fn settle(conn: &Connection, fault: Fault) -> Fault {
+    let is_wait = matches!(
+        fault.kind,
+        Kind::ClientTimeout
+            | Kind::ConnectTimeout
+            | Kind::SendTimeout
+            | Kind::ReadTimeout
+            | Kind::ClientStalled
+            | Kind::UpstreamQueue
+    );
+    if is_wait && is_over(conn) { Fault { kind: Kind::Deadline, unsent: fault.unsent } } else { fault }
+}
+
+/// Lifts the deadline, so that what is still to be said can be.
 #[cold]
 pub(crate) fn end(conn: &mut Connection, fault: Fault) -> Fault {
-    let was_cut = is_over(conn)
-        && matches!(
-            fault.kind,
-            Kind::ClientTimeout
-                | Kind::ConnectTimeout
-                | Kind::SendTimeout
-                | Kind::ReadTimeout
-                | Kind::ClientStalled
-                | Kind::UpstreamQueue
-        );
+    let fault = settle(conn, fault);
     conn.timer.uncap();
-    if was_cut { Fault { kind: Kind::Deadline, unsent: fault.unsent } } else { fault }
+    fault
 }
 
 /// What is left, in milliseconds; at least one.

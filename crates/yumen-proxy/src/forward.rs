@@ -22,7 +22,7 @@ use crate::fault::{self, Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
-use crate::health::{self, Observation};
+use crate::health;
 use crate::pace::Pace;
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
@@ -72,14 +72,14 @@ pub(crate) async fn forward(
         }
         let fault = match tried_out {
             Ok(()) => {
-                health::observe(upstream, index, Observation::Status(relay.head.status));
+                health::observe_answer(upstream, index, ex, &relay.head);
                 let may_retry = !upstream.grpc_retry_statuses.is_empty() && tried.count() <= upstream.retries;
                 if !may_retry || !is_refused(ex, upstream, relay) || !can_resend(conn, ex, body_mark) {
                     return Ok(());
                 }
                 Fault { kind: Kind::CallRefused, unsent: true }
             }
-            Err(fault) => fault,
+            Err(fault) => deadline::settle(conn, fault),
         };
         // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
         let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);

@@ -15,12 +15,12 @@ use crate::fault::Kind;
 pub(crate) const UNTOLD: u8 = 17;
 
 const OK: u8 = 0;
-const UNKNOWN: u8 = 2;
+pub(crate) const UNKNOWN: u8 = 2;
 const DEADLINE_EXCEEDED: u8 = 4;
 const PERMISSION_DENIED: u8 = 7;
 const UNIMPLEMENTED: u8 = 12;
-const INTERNAL: u8 = 13;
-const UNAVAILABLE: u8 = 14;
+pub(crate) const INTERNAL: u8 = 13;
+pub(crate) const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
 
 /// Whether the client made a call, and so understands no other answer.

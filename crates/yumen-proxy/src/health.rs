@@ -5,12 +5,15 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use yumen_base::Counter;
+use yumen_http::ResponseHead;
+use yumen_plugin::Exchange;
 use yumen_snapshot::Upstream;
 use yumen_snapshot::protection::{Failure, News, Protection};
 use yumen_snapshot::upstream::{ActiveChecks, Counts, Health, PassiveChecks};
 
 use crate::clock;
 use crate::fault::Kind;
+use crate::grpc;
 
 /// Changes of state since the process began: to down and to up.
 pub(crate) static CHANGES: [Counter; 2] = [Counter::new(), Counter::new()];
@@ -125,9 +128,6 @@ fn clear(count: &AtomicU32) {
 
 /// Counts what an attempt saw, where the upstream has passive checks.
 pub(crate) fn observe(upstream: &Upstream, index: usize, seen: Observation) {
-    if let Some(protection) = &upstream.protection {
-        note_outlier(upstream, protection, index, seen);
-    }
     let Some(passive) = upstream.checks.as_ref().and_then(|checks| checks.passive.as_ref()) else { return };
     let endpoint = &upstream.endpoints[index];
     let Some(health) = &endpoint.health else { return };
@@ -138,28 +138,42 @@ pub(crate) fn observe(upstream: &Upstream, index: usize, seen: Observation) {
 
 /// Judges whether the endpoint fails while others do not, where the upstream wants that.
 #[cold]
-fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, seen: Observation) {
-    let failure = match seen {
-        Observation::Status(status) => Failure::of_status(status),
-        Observation::Connected => Failure::None,
-        Observation::Malformed | Observation::TcpFailure | Observation::Timeout => Failure::Gateway,
-    };
+fn note_outlier(upstream: &Upstream, protection: &Protection, index: usize, failure: Failure) {
     if let Some(News { index, reason, for_ms }) = protection.observe(index, failure, clock::now().mono_ms()) {
         let endpoint = upstream.endpoints[index].addr;
         tracing::warn!(%endpoint, upstream = %upstream.origin, reason, for_ms, "endpoint left out");
     }
 }
 
+/// [`observe`] for an attempt that was answered.
+#[inline]
+pub(crate) fn observe_answer(upstream: &Upstream, index: usize, ex: &Exchange<'_>, head: &ResponseHead) {
+    observe(upstream, index, Observation::Status(head.status));
+    if let Some(protection) = &upstream.protection {
+        note_outlier(upstream, protection, index, failure_of(ex, head));
+    }
+}
+
+/// What an answer tells of the endpoint's state; calls tell it in a status of their own.
+#[cold]
+fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
+    match grpc::status_of_answer(ex, &head.fields) {
+        Some(grpc::UNAVAILABLE) => Failure::Gateway,
+        Some(grpc::INTERNAL | grpc::UNKNOWN) => Failure::Server,
+        _ => Failure::of_status(head.status),
+    }
+}
+
 /// [`observe`] for an attempt that failed.
 pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind) {
-    match kind {
-        Kind::Connect | Kind::UpstreamTls | Kind::UpstreamClosed => {
-            observe(upstream, index, Observation::TcpFailure)
-        }
-        Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => {
-            observe(upstream, index, Observation::Timeout)
-        }
-        _ => {}
+    let seen = match kind {
+        Kind::Connect | Kind::UpstreamTls | Kind::UpstreamClosed => Observation::TcpFailure,
+        Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => Observation::Timeout,
+        _ => return,
+    };
+    observe(upstream, index, seen);
+    if let Some(protection) = &upstream.protection {
+        note_outlier(upstream, protection, index, Failure::Gateway);
     }
 }
 

@@ -19,6 +19,8 @@ pub struct OverloadSettings {
     pub exchanges_max: u32,
     /// How long events may wait before requests are shed, in milliseconds; 0 does not look.
     pub lag_ms: u64,
+    /// Paths that begin so are served all the same, but for memory.
+    pub spared_paths: Vec<String>,
     /// Set by others while the process holds more memory than it should.
     pub memory_full: Option<Arc<AtomicBool>>,
 }
@@ -61,14 +63,19 @@ impl Overload {
     }
 
     /// Counts one exchange in, or says why not. `lot` is a random number.
-    pub(crate) fn admit(&self, lot: u64) -> Result<Running, Kind> {
+    pub(crate) fn admit(&self, path: &[u8], lot: u64) -> Result<Running, Kind> {
         let is_memory_full = self.settings.memory_full.as_ref().is_some_and(|full| full.load(Relaxed));
         let is_full = self.settings.exchanges_max != 0 && self.running.get() >= self.settings.exchanges_max;
-        if is_memory_full || is_full || self.lag.get().sheds(lot) {
+        let is_too_much = is_full || self.lag.get().sheds(lot);
+        if is_memory_full || (is_too_much && !self.is_spared(path)) {
             return Err(Kind::Overloaded);
         }
         self.running.set(self.running.get() + 1);
         Ok(Running(self.running.clone()))
+    }
+
+    fn is_spared(&self, path: &[u8]) -> bool {
+        self.settings.spared_paths.iter().any(|spared| path.starts_with(spared.as_bytes()))
     }
 
     /// Measures for as long as the worker runs how long events wait.

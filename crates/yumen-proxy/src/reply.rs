@@ -224,6 +224,8 @@ async fn run_tunnel(
     (upstream, index): (&Upstream, usize),
     flow: &mut Flow,
 ) -> After {
+    // The request was answered; what follows has no end that anybody set.
+    conn.timer.uncap();
     let ended = tunnel::run(conn, link, opening, bounds).await;
     end_attempt(upstream, index, flow);
     flow.received_bytes += ended.up_bytes;

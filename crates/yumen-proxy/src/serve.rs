@@ -166,7 +166,7 @@ async fn decide<'s>(
     chains: &mut Chains<'s>,
 ) -> Result<(&'s Route, &'s Upstream), Stop> {
     if let Some(overload) = &conn.worker.overload {
-        let running = overload.admit(conn.worker.random())?;
+        let running = overload.admit(ex.request.path(), conn.worker.random())?;
         ex.leave(running);
     }
     if ex.request.method() == Method::Connect {

@@ -26,14 +26,15 @@ const EVENTS_SHOWN: usize = 400;
 
 #[test]
 fn every_seed_keeps_the_promises() {
-    let (seeds, [passed, local, torn]) = keep_promises(200, |_| Http2::default());
+    let (seeds, [passed, local, torn, queued, ejections]) = keep_promises(200, |_| Http2::default());
     // Worlds in which nothing happens would keep every promise.
     assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
+    assert!(queued >= seeds / 2 && ejections >= seeds / 20, "{queued} {ejections}");
 }
 
 #[test]
 fn every_seed_keeps_the_promises_over_http2() {
-    let (seeds, [passed, local, torn]) = keep_promises(150, over_http2);
+    let (seeds, [passed, local, torn, ..]) = keep_promises(150, over_http2);
     assert!(passed >= seeds && local >= seeds / 10 && torn >= seeds / 20, "{passed} {local} {torn}");
 }
 
@@ -44,10 +45,10 @@ fn over_http2(seed: u64) -> Http2 {
 }
 
 /// Runs seeds, so many where nothing else is asked for; says how many, and what happened in them.
-fn keep_promises(usual: u64, http2: fn(u64) -> Http2) -> (u64, [u64; 3]) {
+fn keep_promises(usual: u64, http2: fn(u64) -> Http2) -> (u64, [u64; 5]) {
     let seeds = seeds(std::env::var("SIM_SEEDS").ok().as_deref(), usual);
     let next = AtomicU64::new(seeds.start);
-    let tally = [const { AtomicU64::new(0) }; 3];
+    let tally = [const { AtomicU64::new(0) }; 5];
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..2)
             .map(|_| {
@@ -99,7 +100,7 @@ fn seeds(text: Option<&str>, usual: u64) -> Range<u64> {
 }
 
 /// Runs a seed; says which promises it broke.
-fn check(seed: u64, http2: Http2, keep_events: bool) -> Result<[u64; 3], Vec<String>> {
+fn check(seed: u64, http2: Http2, keep_events: bool) -> Result<[u64; 5], Vec<String>> {
     let world = World::new(seed, http2, keep_events);
     let mut broken = match catch_unwind(AssertUnwindSafe(|| world.run())) {
         Ok(broken) => broken,

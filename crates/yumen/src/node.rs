@@ -164,6 +164,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         overload: OverloadSettings {
             exchanges_max: node.overload.exchanges_per_worker,
             lag_ms: node.overload.lag_ms,
+            spared_paths: node.overload.spared_paths.clone(),
             memory_full: None,
         },
         debug_key: Some(&node.observe.debug_key)

@@ -49,9 +49,11 @@ pub struct EndpointLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierDetection {
-    /// So many answers of 500 to 599, or none at all, in a row; 0 does not look.
+    /// So many answers of 500 to 599, or none at all, in a row; calls of gRPC that end with 2, 13 or 14 in their
+    /// head count too. 0 does not look.
     pub consecutive_5xx: u32,
-    /// So many gateway failures in a row: no connection, no answer, 502, 503 or 504; 0 does not look.
+    /// So many gateway failures in a row: no connection, no answer, 502, 503, 504 or status 14 of a call; 0 does
+    /// not look.
     pub consecutive_gateway_failures: u32,
     /// Endpoints that succeed far less often than the others; absent does not look.
     pub success_rate: Option<SuccessRate>,

@@ -264,3 +264,43 @@ fn every_kind_has_a_name_and_a_plain_schema() {
     }
     assert_eq!(Kind::from_name("route"), None);
 }
+
+#[test]
+fn bounds_of_an_upstream_must_bound_something() {
+    let with = |limits: Value| json!({"nodes": {"a:80": 1}, "limits": limits});
+    let table = [
+        (with(json!({"max_requests": 1})), "", ""),
+        (with(json!({"per_endpoint": {"max_connections": 1}})), "", ""),
+        (
+            with(json!({"per_endpoint": {}})),
+            "limits.per_endpoint",
+            "needs `max_requests` or `max_connections`",
+        ),
+    ];
+    for (value, path, message) in table {
+        refused(Kind::Upstreams, value, path, message);
+    }
+    let http1 = "`max_connections` bounds connections of HTTP/1.1; use `max_requests` with HTTP/2";
+    let mut grpc = with(json!({"max_connections": 1}));
+    grpc["scheme"] = json!("grpc");
+    refused(Kind::Upstreams, grpc, "limits.max_connections", http1);
+    let mut http2 = with(json!({"per_endpoint": {"max_connections": 1}}));
+    http2["http_version"] = json!("2");
+    refused(Kind::Upstreams, http2, "limits.per_endpoint.max_connections", http1);
+    assert!(check(Kind::Upstreams, with(json!({"max_pending": 3}))).is_err(), "it bounds nothing");
+}
+
+#[test]
+fn protection_has_mild_defaults() {
+    let upstream: Upstream = decode(
+        r#"{"nodes": {"a": 1}, "limits": {"max_requests": 9}, "outlier_detection": {}, "retry_budget": {}, "timeout": {"connect": 1, "send": 1, "read": 1, "total": 2.5}}"#,
+    )
+    .expect("valid");
+    let limits = upstream.limits.expect("written");
+    assert_eq!((limits.max_pending, limits.pending_timeout), (0, 1.0));
+    let outliers = upstream.outlier_detection.expect("written");
+    assert_eq!((outliers.consecutive_5xx, outliers.max_ejected_percent), (5, 50));
+    assert_eq!(outliers, OutlierDetection::default());
+    assert_eq!(upstream.retry_budget, Some(RetryBudget::default()));
+    assert_eq!(upstream.timeout.and_then(|timeout| timeout.total), Some(2.5));
+}

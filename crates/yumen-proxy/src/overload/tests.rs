@@ -6,12 +6,14 @@ fn lot(number: u64) -> u64 {
 
 #[test]
 fn a_worker_takes_so_many_exchanges_at_a_time() {
-    let settings = OverloadSettings { exchanges_max: 2, ..OverloadSettings::default() };
+    let spared_paths = vec!["/health".to_owned()];
+    let settings = OverloadSettings { exchanges_max: 2, spared_paths, ..OverloadSettings::default() };
     let overload = Overload::new(&settings).unwrap();
-    let running: Vec<_> = (0..2).map(|_| overload.admit(0).unwrap()).collect();
-    assert_eq!(overload.admit(0).err(), Some(Kind::Overloaded));
+    let running: Vec<_> = (0..2).map(|_| overload.admit(b"/", 0).unwrap()).collect();
+    assert_eq!(overload.admit(b"/", 0).err(), Some(Kind::Overloaded));
+    assert!(overload.admit(b"/healthz", 0).is_ok());
     drop(running);
-    assert!(overload.admit(0).is_ok());
+    assert!(overload.admit(b"/", 0).is_ok());
     assert!(Overload::new(&OverloadSettings::default()).is_none());
 }
 
@@ -20,9 +22,9 @@ fn nothing_is_taken_on_while_memory_is_short() {
     let full = Arc::new(AtomicBool::new(true));
     let settings = OverloadSettings { memory_full: Some(full.clone()), ..OverloadSettings::default() };
     let overload = Overload::new(&settings).unwrap();
-    assert_eq!(overload.admit(0).err(), Some(Kind::Overloaded));
+    assert_eq!(overload.admit(b"/", 0).err(), Some(Kind::Overloaded));
     full.store(false, Relaxed);
-    assert!(overload.admit(0).is_ok());
+    assert!(overload.admit(b"/", 0).is_ok());
 }
 
 /// Waits in milliseconds with a target of 10, and the share shed then, in percent.

@@ -141,9 +141,16 @@ impl World {
         self.scheduler.events()
     }
 
-    /// Complete answers passed on, answers of the gateway, broken ones.
-    pub(crate) fn tally(&self) -> [u64; 3] {
-        [&self.ledger.passed, &self.ledger.local, &self.ledger.torn].map(Cell::get)
+    /// Complete answers passed on, answers of the gateway, broken ones; requests that waited for room, and
+    /// endpoints that were left out.
+    pub(crate) fn tally(&self) -> [u64; 5] {
+        let [passed, local, torn] =
+            [&self.ledger.passed, &self.ledger.local, &self.ledger.torn].map(Cell::get);
+        let protected = || self.snapshot.upstreams().filter_map(|(_, upstream)| upstream.protection.as_ref());
+        let queued = protected().map(|all| all.gate.queued.load(Relaxed)).sum();
+        let tallies = protected().flat_map(|all| &all.endpoints);
+        let ejections = tallies.map(|tally| tally.ejection.total()).sum();
+        [passed, local, torn, queued, ejections]
     }
 
     fn step(&self) -> bool {

@@ -36,7 +36,9 @@ fn service() -> Http2Upstream {
         if parts.uri.path() == "/s/hang" {
             std::future::pending::<()>().await;
         }
-        let answer = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+        let left = parts.headers.get("grpc-timeout").cloned();
+        let mut answer = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+        answer.headers_mut().extend(left.map(|left| (http::HeaderName::from_static("x-left"), left)));
         let mut sender = respond.send_response(answer, false)?;
         let (body, _) = http2::read_body(&mut incoming).await?;
         http2::send(&mut sender, &body, false).await?;
@@ -107,7 +109,7 @@ fn a_call_ends_at_its_deadline() {
         let mut hasty = call("/s/hang");
         hasty.headers_mut().insert("grpc-timeout", "100m".parse().unwrap());
         let answer = client.ask(hasty, MESSAGE).await.unwrap();
-        assert_eq!(status(&answer), ("4", "the client's deadline has passed"));
+        assert_eq!(status(&answer), ("4", "the deadline of the request has passed"));
         // Also one whose answer has begun.
         let mut hasty = call("/s/m");
         hasty.headers_mut().insert("grpc-timeout", "200m".parse().unwrap());
@@ -116,6 +118,12 @@ fn a_call_ends_at_its_deadline() {
         let answer = http2::read(answer.await.unwrap()).await.unwrap();
         assert_eq!(status(&answer).0, "4");
         drop(stream);
+        // The endpoint is told what is left of it.
+        let mut patient = call("/s/m");
+        patient.headers_mut().insert("grpc-timeout", "1M".parse().unwrap());
+        let answer = client.ask(patient, MESSAGE).await.unwrap();
+        let left = answer.fields["x-left"].to_str().unwrap().strip_suffix('m').map(str::parse::<u64>);
+        assert!(matches!(left, Some(Ok(1..=60_000))), "{left:?}");
     });
     eventually("both are counted", 10, || gateway.metric("yumen_grpc_calls_total{status=\"4\"}") == 2.0);
 }
@@ -184,4 +192,26 @@ fn a_call_that_one_endpoint_refuses_is_made_to_another_where_the_upstream_says_s
         assert_eq!(status(&answer), ("14", "busy"), "where nobody else is there, it is passed on");
     });
     assert_eq!(gateway.metric("yumen_upstream_retries_total"), 1.0);
+}
+
+#[test]
+fn an_endpoint_that_refuses_call_after_call_is_left_out() {
+    let busy = Http2Upstream::start(|_, mut respond| async move {
+        let refusal = Response::builder().header("content-type", "application/grpc");
+        respond.send_response(refusal.header("grpc-status", "14").body(()).unwrap(), true).map(drop)
+    });
+    let well = service();
+    let mut upstream = grpc(&well);
+    upstream["nodes"][busy.address.to_string()] = json!(1);
+    upstream["outlier_detection"] = json!({ "consecutive_gateway_failures": 2, "base_ejection_time": 600 });
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/s/*", "upstream": upstream }] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut refused = 0;
+        for _ in 0..20 {
+            let answer = client.ask(call("/s/m"), MESSAGE).await.unwrap();
+            refused += usize::from(status(&answer).0 == "14");
+        }
+        assert_eq!(refused, 2);
+    });
 }

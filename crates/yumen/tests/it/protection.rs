@@ -48,6 +48,11 @@ fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
     let gateway = Gateway::start(&document(&[&upstream], &limits));
     let mut busy = vec![ask(&gateway), ask(&gateway)];
     eventually("two are at the upstream", 10, || upstream.requests() == 2);
+    // A change of the configuration gives nobody a new start.
+    let mut changed = document(&[&upstream], &limits);
+    let other = json!({ "id": "2", "uri": "/other", "upstream": upstream.alone() });
+    changed["routes"].as_array_mut().unwrap().push(other);
+    gateway.apply(&changed);
     busy.push(ask(&gateway));
     eventually("one waits", 10, || pending(&gateway) == 1.0);
     let reply = gateway.get("/");
@@ -179,6 +184,24 @@ fn a_request_that_is_out_of_time_is_given_up() {
     // The next one has its own time.
     assert_eq!(client.get("/").status, 200);
     assert_eq!(gateway.metric("yumen_faults_total{fault=\"deadline\",side=\"client\"}"), 1.0);
+}
+
+#[test]
+fn a_deadline_is_not_held_against_the_endpoint() {
+    let gate = Gate::default();
+    let (a, b) = (held(&gate), held(&gate));
+    let settings = json!({
+        "timeout": { "connect": 60, "send": 60, "read": 60, "total": 0.1 },
+        "outlier_detection": { "consecutive_gateway_failures": 1 },
+    });
+    let gateway = Gateway::start(&document(&[&a, &b], &settings));
+    for _ in 0..4 {
+        refused(&gateway.get("/"), 504, "the deadline of the request has passed");
+    }
+    // Nor is it a reason to ask another.
+    assert_eq!(a.requests() + b.requests(), 4);
+    assert_eq!(gateway.status_json("/status")["ejected"], json!([]));
+    gate.open();
 }
 
 #[test]

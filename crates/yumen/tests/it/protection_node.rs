@@ -54,15 +54,18 @@ fn a_worker_takes_no_more_than_it_should_and_the_status_listener_answers() {
         waits.pass();
         respond(stream, 200, "", b"done")
     });
-    let gateway = start(&upstream, "overload: {exchanges_per_worker: 1}");
+    let gateway = start(&upstream, "overload: {exchanges_per_worker: 1, spared_paths: [/health]}");
     let mut busy = Client::connect(gateway.http);
     busy.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("it is at the upstream", 10, || upstream.requests() == 1);
+    let mut checking = Client::connect(gateway.http);
+    checking.send("GET /healthy HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("checks pass", 10, || upstream.requests() == 2);
     let reply = gateway.get("/");
     assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
     assert_eq!(gateway.status_text("/status").0, 200);
     gate.open();
-    assert_eq!(busy.reply().status, 200);
+    assert_eq!((busy.reply().status, checking.reply().status), (200, 200));
     assert_eq!(busy.get("/").status, 200);
     assert_eq!(gateway.metric("yumen_faults_total{fault=\"overloaded\",side=\"local\"}"), 1.0);
 }
