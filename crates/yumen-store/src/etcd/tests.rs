@@ -2,6 +2,7 @@
 
 mod cluster;
 mod faults;
+mod history;
 mod net;
 mod partitions;
 mod secure;
