@@ -5,5 +5,6 @@ mod faults;
 mod history;
 mod net;
 mod partitions;
+mod proxy;
 mod secure;
 mod store;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use yumen_config::Kind;
 
 use super::cluster::{Cluster, Node};
+use super::proxy::Proxy;
 use crate::etcd::FOREIGN;
 use crate::fallback::Origin;
 use crate::store::{Store, StoreError};
@@ -77,6 +78,40 @@ fn a_member_that_dies_or_keeps_quiet_costs_nothing_but_a_moment() {
     cluster.must(&["put", "/apisix/routes/g", "{}"]);
     until("g came", || node.store().state().get(Kind::Routes, "g").is_some());
     assert_eq!(node.store().state().len(), 7);
+}
+
+/// What etcd did, and could not tell, is neither done again nor taken for failed.
+#[test]
+fn an_answer_that_is_lost_is_not_a_second_write() {
+    let cluster = Cluster::start(1);
+    cluster.wait();
+    let proxy = Proxy::to(&cluster.urls()[0]);
+    let mut settings = cluster.settings();
+    settings.client.endpoints = vec![proxy.url()];
+    let node = cluster.node_with("one", settings);
+    let append = || {
+        crate::test_kit::write(node.store(), |draft| {
+            let text =
+                draft.state().get(Kind::Routes, "n").map_or("[]".into(), |entry| entry.json.to_string());
+            let count = text.matches('x').count() + 1;
+            draft.put(key("n"), format!("{{\"n\":\"{}\"}}", "x".repeat(count)).into(), None);
+        })
+    };
+    append().unwrap();
+    for round in 2..5 {
+        proxy.set_deaf(true);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(append);
+            let expected = format!("{{\"n\":\"{}\"}}", "x".repeat(round));
+            let arrived =
+                || cluster.must(&["get", "/apisix/routes/n", "--print-value-only"]).trim() == expected;
+            until("the write arrives", arrived);
+            proxy.set_deaf(false);
+            assert!(writer.join().unwrap().unwrap().is_some());
+            assert!(arrived(), "once");
+        });
+        assert_eq!(node.store().state().get(Kind::Routes, "n").unwrap().json.matches('x').count(), round);
+    }
 }
 
 #[test]

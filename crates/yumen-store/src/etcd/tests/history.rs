@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use yumen_config::Kind;
 
 use super::cluster::{Cluster, Node};
+use super::proxy::Proxy;
 use crate::state::{Committed, Entry};
 use crate::store::{Store, StoreError};
 use crate::test_kit::{Random, key, until, write};
@@ -56,9 +57,14 @@ fn watch(node: &Node) -> Seen {
     seen
 }
 
-/// Kills or stops one member at a time, the leader too, and has it come back.
-fn disturb(cluster: &mut Cluster, random: &mut Random) {
+/// Kills or stops one member at a time, the leader too, and has it come back; loses answers on the way.
+fn disturb(cluster: &mut Cluster, proxies: &[Vec<Proxy>], random: &mut Random) {
     for _ in 0..ROUNDS {
+        for proxies in proxies {
+            proxies.iter().for_each(|proxy| proxy.set_deaf(true));
+            std::thread::sleep(Duration::from_millis(20 + random.below(200)));
+            proxies.iter().for_each(|proxy| proxy.set_deaf(false));
+        }
         let member = random.below(3) as usize;
         let pause = Duration::from_millis(500 + random.below(3000));
         if random.below(2) == 0 {
@@ -81,7 +87,13 @@ fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
     let mut settings = cluster.settings();
     settings.write_timeout = Duration::from_secs(4);
     settings.client.call_timeout = Duration::from_secs(2);
-    let nodes: Vec<Node> = ["a", "b", "c"].map(|name| cluster.node_with(name, settings.clone())).into();
+    let proxies: Vec<Vec<Proxy>> =
+        (0..3).map(|_| cluster.urls().iter().map(|url| Proxy::to(url)).collect()).collect();
+    let start = |(i, proxies): (usize, &Vec<Proxy>)| {
+        settings.client.endpoints = proxies.iter().map(Proxy::url).collect();
+        cluster.node_with(&i.to_string(), settings.clone())
+    };
+    let nodes: Vec<Node> = proxies.iter().enumerate().map(start).collect();
     let seen: Vec<Seen> = nodes.iter().map(watch).collect();
     let (numbers, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let operations = Mutex::new(Vec::new());
@@ -103,7 +115,7 @@ fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
                 }
             });
         }
-        disturb(&mut cluster, &mut Random(7));
+        disturb(&mut cluster, &proxies, &mut Random(7));
         ends.store(true, Ordering::Relaxed);
     });
     // what is in doubt may still come; after one more write by each node nothing of before can
