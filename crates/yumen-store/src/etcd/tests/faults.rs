@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use yumen_config::Kind;
 
-use super::cluster::{Cluster, Node};
+use super::cluster::{Cluster, Node, programs};
 use super::proxy::Proxy;
 use crate::etcd::FOREIGN;
 use crate::fallback::Origin;
@@ -13,7 +13,10 @@ use crate::test_kit::{TestDir, key, note, put, until};
 
 #[test]
 fn a_past_that_was_compacted_costs_no_route() {
-    let mut cluster = Cluster::start(1);
+    programs().iter().for_each(|program| check_compacted(Cluster::of(program, 1)));
+}
+
+fn check_compacted(mut cluster: Cluster) {
     let node = cluster.node("one");
     let kept = put(node.store(), "kept", "{}").unwrap();
     put(node.store(), "changed", "{}").unwrap();
@@ -44,7 +47,10 @@ fn a_past_that_was_compacted_costs_no_route() {
 
 #[test]
 fn a_member_that_dies_or_keeps_quiet_costs_nothing_but_a_moment() {
-    let mut cluster = Cluster::start(3);
+    programs().iter().for_each(|program| check_members(Cluster::of(program, 3)));
+}
+
+fn check_members(mut cluster: Cluster) {
     cluster.wait();
     let node = cluster.node("one");
     put(node.store(), "a", "{}").unwrap();
