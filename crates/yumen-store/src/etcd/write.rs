@@ -25,8 +25,6 @@ use crate::store::{Confirmed, Proposal, StoreError};
 const BATCH_MAX: usize = 256;
 /// Between two attempts to send the same.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A cluster that was away for longer is not waited for: choosing a leader takes less.
-const OUTAGE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the doors want.
 pub(super) enum Wish {
@@ -136,6 +134,10 @@ async fn write_all(
     let mut newest = decided_on.state().revision;
     let (mut done, mut noted_at) = (0, decided_on.expected(&Place::Note));
     for part in plan::parts(writes, writes_max) {
+        if let Some(error) = shared.error().filter(|_| is_outage(shared)) {
+            let error = StoreError::Unreachable(format!("etcd cannot be written: {error}"));
+            return Outcome::Failed(error, done);
+        }
         let deadline = Instant::now() + shared.settings.write_timeout;
         let leases = match grant_leases(shared, part).await {
             Ok(leases) => leases,
@@ -199,11 +201,10 @@ async fn submit(
             Err(error) => error,
         };
         was_sent |= !matches!(error, RpcError::Unconnected(_));
-        let is_outage = !was_sent && shared.outage() > OUTAGE_PATIENCE;
         if !error.is_passing() {
             return Err(unreachable(&error));
         }
-        if is_outage || Instant::now() + PAUSE >= deadline {
+        if (!was_sent && is_outage(shared)) || Instant::now() + PAUSE >= deadline {
             let doubt = if was_sent { "; the write may have taken effect, or may yet" } else { "" };
             return Err(StoreError::Unreachable(format!("etcd cannot be written: {error}{doubt}")));
         }
@@ -284,6 +285,11 @@ async fn confirm(shared: &Shared, by: &Authorship) -> Result<usize, StoreError> 
         Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(held),
         _ => Err(StoreError::Unreachable("the confirmation was written, but did not come back yet".into())),
     }
+}
+
+/// A cluster that was away for longer than a write may take is not waited for.
+fn is_outage(shared: &Shared) -> bool {
+    shared.outage() > shared.settings.write_timeout
 }
 
 fn unreachable(error: &RpcError) -> StoreError {

@@ -26,10 +26,12 @@ pub(super) struct Cluster {
     pub(super) dir: TestDir,
 }
 
+/// Host, port for clients, port for members.
+type Address = (String, u16, u16);
+
 /// Where members are, and how they are reached.
 pub(super) struct Places {
-    /// Host, port for clients, port for members.
-    pub(super) members: Vec<(String, u16, u16)>,
+    pub(super) members: Vec<Address>,
     /// What is put before each member's command.
     pub(super) within: Vec<Vec<String>>,
     /// Which etcd it is.
@@ -92,30 +94,30 @@ impl Cluster {
             .enumerate()
             .map(|(i, (host, _, peer))| format!("m{i}=http://{host}:{peer}"))
             .collect();
-        let member =
-            |(i, ((host, client, peer), mut command)): (usize, (&(String, u16, u16), Vec<String>))| {
-                let url = format!("{scheme}://{host}:{client}");
-                let peer = format!("http://{host}:{peer}");
-                command.push(program.clone());
-                let arguments = [
-                    ("--name", format!("m{i}")),
-                    ("--data-dir", dir.join(&format!("m{i}")).display().to_string()),
-                    ("--listen-client-urls", url.clone()),
-                    ("--advertise-client-urls", url.clone()),
-                    ("--listen-peer-urls", peer.clone()),
-                    ("--initial-advertise-peer-urls", peer),
-                    ("--initial-cluster", peers.join(",")),
-                    ("--initial-cluster-token", dir.path().display().to_string()),
-                    // A busy machine must not have members vote all the time.
-                    ("--heartbeat-interval", "200".into()),
-                    ("--election-timeout", "2000".into()),
-                    ("--log-level", "error".into()),
-                ];
-                command.extend(arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
-                command.extend(more.clone());
-                Member { command, url, process: None }
-            };
-        let members: Vec<Member> = members.iter().zip(within).enumerate().map(member).collect();
+        let member = |i: usize, (host, client, peer): &Address, mut command: Vec<String>| {
+            let url = format!("{scheme}://{host}:{client}");
+            let peer = format!("http://{host}:{peer}");
+            command.push(program.clone());
+            let arguments = [
+                ("--name", format!("m{i}")),
+                ("--data-dir", dir.join(&format!("m{i}")).display().to_string()),
+                ("--listen-client-urls", url.clone()),
+                ("--advertise-client-urls", url.clone()),
+                ("--listen-peer-urls", peer.clone()),
+                ("--initial-advertise-peer-urls", peer),
+                ("--initial-cluster", peers.join(",")),
+                ("--initial-cluster-token", dir.path().display().to_string()),
+                // A busy machine must not have members vote all the time.
+                ("--heartbeat-interval", "200".into()),
+                ("--election-timeout", "2000".into()),
+                ("--log-level", "error".into()),
+            ];
+            command.extend(arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+            command.extend(more.clone());
+            Member { command, url, process: None }
+        };
+        let members = members.iter().zip(within).enumerate();
+        let members: Vec<Member> = members.map(|(i, (address, within))| member(i, address, within)).collect();
         let mut cluster = Cluster { members, ctl, dir };
         (0..cluster.members.len()).for_each(|i| cluster.launch(i));
         cluster
