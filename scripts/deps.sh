@@ -24,6 +24,7 @@ test  redis-server   redis-server
 test  redis-sentinel redis-sentinel
 test  sslscan     sslscan
 test  etcd        etcd-server
+test  ip          iproute2
 test  etcdctl     etcd-client
 test  systemd-analyze systemd
 fuzz  c++         g++
@@ -46,9 +47,10 @@ lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 LIST
 }
 
-# The same for programs that come as Go modules, pinned in conformance/go.mod and kept in target/tools.
+# The same for programs that come as Go modules, pinned in the go.mod of a directory and kept in target/tools.
 go_needs() {
     cat <<'LIST'
+test        etcd-current        go.etcd.io/etcd/server/v3 conformance/etcd
 test        pebble              github.com/letsencrypt/pebble/v2/cmd/pebble
 test        pebble-challtestsrv github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv
 conformance h2spec              github.com/summerwind/h2spec/cmd/h2spec
@@ -128,14 +130,15 @@ install_debian() {
 
 # Where there is no Go or no registry it says so; whoever needs the program decides what that means.
 install_go() {
-    local group program package
-    while read -r group program package; do
+    local group program package directory
+    while read -r group program package directory; do
         wanted "$group" || continue
-        [[ $root/target/tools/$program -nt $root/conformance/go.sum ]] && continue
+        directory=$root/${directory:-conformance}
+        [[ $root/target/tools/$program -nt $directory/go.sum ]] && continue
         command -v go >/dev/null || { echo "no Go here: $program is not built" >&2; return 0; }
         echo "building: $package" >&2
         mkdir -p "$root/target/tools"
-        if ! (cd "$root/conformance" && go build -o "$root/target/tools/$program" "$package" </dev/null >&2); then
+        if ! (cd "$directory" && go build -o "$root/target/tools/$program" "$package" </dev/null >&2); then
             echo "$program is not built" >&2
             continue
         fi

@@ -1,6 +1,6 @@
 //! The store in etcd: what a cluster of nodes shares, in the layout of APISIX's tools.
 //!
-//! Serves what it knows whether or not etcd can be reached. Owns a thread with a runtime of its own; must not know what the
+//! Serves what it knows whether or not etcd can be reached. Owns a runtime of its own; must not know what the
 //! texts mean, nor who follows.
 
 mod client;
@@ -47,6 +47,8 @@ use write::Wish;
 /// The directory in the data directory: what was served last lies there.
 pub const DIRECTORY: &str = "etcd";
 
+/// How long what runs may take to end.
+const END_WAIT: Duration = Duration::from_secs(1);
 /// How long looking at etcd's own past may take.
 const LOOK_BACK: Duration = Duration::from_secs(10);
 
@@ -109,7 +111,12 @@ impl EtcdStore {
     }
 
     fn start(shared: Arc<Shared>, directory: DataDir) -> Result<EtcdStore, StoreError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // One for the watch, one for decisions, which take their time.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("yumen-etcd")
+            .enable_all()
+            .build()?;
         let (wishes, wished) = unbounded_channel();
         let (looks, looked) = unbounded_channel();
         let (end, ended) = oneshot::channel();
@@ -118,11 +125,12 @@ impl EtcdStore {
             runtime.block_on(async move {
                 tokio::spawn(follow::run(used.clone()));
                 tokio::spawn(look_back(used.clone(), looked));
-                let writer = tokio::spawn(write::run(used, wished));
+                tokio::spawn(write::run(used, wished));
                 // Whoever ends the store drops its end, which tells as much as sending.
                 let _ = ended.await;
-                writer.abort();
             });
+            // A name that is being looked up is no reason to stay.
+            runtime.shutdown_timeout(END_WAIT);
         };
         let thread = std::thread::Builder::new().name("yumen-etcd".into()).spawn(run)?;
         Ok(EtcdStore { shared, wishes, looks, end: Some(end), thread: Some(thread), _directory: directory })

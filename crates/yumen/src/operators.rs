@@ -192,7 +192,8 @@ fn new_keys(runtime: &Runtime, node: &NodeConfig, house: &House) -> anyhow::Resu
     }
     match runtime.block_on(keys::ensure(&*house.store)) {
         Ok(keys) => Ok(keys),
-        Err(yumen_store::StoreError::ReadOnly(_)) => Ok(None),
+        // They are made when the store can be written again, by the next start.
+        Err(StoreError::ReadOnly(_) | StoreError::Unreachable(_)) => Ok(None),
         Err(error) => Err(error).context("cannot keep the keys of the admin listener"),
     }
 }

@@ -109,6 +109,11 @@ fn gather_cluster(cluster: Option<&EtcdStatus>, out: &mut Vec<Family>) {
         let samples = cluster.map(sample).into_iter().collect();
         out.push(Family { name: name.into(), help: help.into(), kind: MetricKind::Gauge, samples });
     };
+    gauge(
+        "apisix_etcd_reachable",
+        "The same as `yumen_store_connected`, by the name of APISIX.",
+        |cluster| f64::from(u8::from(cluster.error.is_none())),
+    );
     gauge("yumen_store_connected", "Whether the node follows its cluster of etcd.", |cluster| {
         f64::from(u8::from(cluster.error.is_none()))
     });

@@ -9,9 +9,10 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
@@ -57,8 +58,8 @@ struct Unreadable {
     found: String,
 }
 
-/// The mirror.
-#[derive(Debug)]
+/// The mirror. A clone is cheap, and is of one moment.
+#[derive(Debug, Clone)]
 pub(super) struct Mirror {
     layout: Layout,
     served: State,
@@ -66,15 +67,15 @@ pub(super) struct Mirror {
     seen: Head,
     /// Whether the cluster has spoken since this process began.
     is_listed: bool,
-    settings_at: BTreeMap<Arc<str>, u64>,
+    settings_at: OrdMap<Arc<str>, u64>,
     note_at: u64,
     confirmed_at: u64,
-    unreadable: BTreeMap<Key, Unreadable>,
+    unreadable: OrdMap<Key, Unreadable>,
     hold: Hold,
     /// Own writes that came back: nonce and revision.
-    nonces: VecDeque<(String, u64)>,
+    nonces: Vector<(Arc<str>, u64)>,
     /// When leases of this node's writes end, in milliseconds since the Unix epoch.
-    leases: BTreeMap<i64, u64>,
+    leases: OrdMap<i64, u64>,
 }
 
 impl Mirror {
@@ -86,13 +87,13 @@ impl Mirror {
             seen: Head { cluster_id: 0, revision: served.revision.0 },
             served,
             is_listed: false,
-            settings_at: BTreeMap::new(),
+            settings_at: OrdMap::new(),
             note_at: 0,
             confirmed_at,
-            unreadable: BTreeMap::new(),
+            unreadable: OrdMap::new(),
             hold: Hold::new(hold_percent),
-            nonces: VecDeque::new(),
-            leases: BTreeMap::new(),
+            nonces: Vector::new(),
+            leases: OrdMap::new(),
         }
     }
 
@@ -144,12 +145,13 @@ impl Mirror {
 
     /// The revision that made the write of this nonce, if it was seen.
     pub(super) fn revision_of(&self, nonce: &str) -> Option<u64> {
-        self.nonces.iter().rev().find(|(known, _)| known == nonce).map(|(_, revision)| *revision)
+        self.nonces.iter().rev().find(|(known, _)| **known == *nonce).map(|(_, revision)| *revision)
     }
 
     /// Remembers when what is bound to a lease ends.
     pub(super) fn note_lease(&mut self, lease: i64, expires_ms: u64, now_ms: u64) {
-        self.leases.retain(|_, at_ms| *at_ms > now_ms);
+        self.leases =
+            self.leases.iter().filter(|(_, at_ms)| **at_ms > now_ms).map(|(id, at)| (*id, *at)).collect();
         self.leases.insert(lease, expires_ms);
     }
 
@@ -319,9 +321,10 @@ impl Mirror {
         let changes = self.apply(after);
         let note = note.unwrap_or_else(|| Note { author: FOREIGN.into(), ..Note::default() });
         if !note.nonce.is_empty() {
-            self.nonces.push_back((note.nonce.clone(), revision));
-            let surplus = self.nonces.len().saturating_sub(NONCES);
-            self.nonces.drain(..surplus);
+            self.nonces.push_back((note.nonce.as_str().into(), revision));
+            if self.nonces.len() > NONCES {
+                self.nonces.pop_front();
+            }
         }
         if changes.is_empty() {
             return None;
@@ -388,11 +391,11 @@ impl Mirror {
 #[derive(Default)]
 struct Listed {
     entries: BTreeMap<Key, Entry>,
-    unreadable: BTreeMap<Key, Unreadable>,
+    unreadable: OrdMap<Key, Unreadable>,
     settings: BTreeMap<Arc<str>, KeyValue>,
     note_at: u64,
     confirmed_at: u64,
-    nonce: Option<(String, u64)>,
+    nonce: Option<(Arc<str>, u64)>,
 }
 
 impl Listed {
@@ -406,7 +409,8 @@ impl Listed {
             Place::Setting(name) => drop(self.settings.insert(name, kv.clone())),
             Place::Note => {
                 self.note_at = at;
-                self.nonce = Some((Note::parse(&kv.value).nonce, at)).filter(|(nonce, _)| !nonce.is_empty());
+                let nonce = Note::parse(&kv.value).nonce;
+                self.nonce = (!nonce.is_empty()).then(|| (nonce.into(), at));
             }
             Place::Confirmation => self.confirmed_at = at,
         }

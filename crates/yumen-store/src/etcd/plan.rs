@@ -15,6 +15,9 @@ use super::proto::{
 use crate::state::{Changed, Committed, Revision, State};
 use crate::store::{Draft, Finished, Proposal, StoreError};
 
+/// Values of so many bytes go into one transaction: etcd takes no larger request than 1.5 MiB.
+const BYTES_MAX: usize = 1 << 20;
+
 /// What is to be written under one key, or that it is to be deleted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Write {
@@ -59,7 +62,7 @@ pub(super) fn decide(mirror: &Mirror, proposals: &mut [Proposal], now_ms: u64, w
                 let finished = draft.finish(proposal.by.clone());
                 let mut with_it = touched.clone();
                 with_it.extend(&finished);
-                if !plan.verdicts.is_empty() && with_it.len() > writes_max {
+                if !plan.verdicts.is_empty() && !with_it.is_one_part(writes_max) {
                     break;
                 }
                 refuse_held(mirror, &finished).map(|()| {
@@ -92,17 +95,22 @@ fn refuse_held(mirror: &Mirror, finished: &Finished) -> Result<(), StoreError> {
 struct Touched {
     keys: BTreeSet<crate::state::Key>,
     settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    bytes: usize,
 }
 
 impl Touched {
     fn extend(&mut self, finished: &Finished) {
         let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
-        self.keys.extend(changes.map(|changed| changed.key.clone()));
+        for changed in changes {
+            self.bytes += changed.after.as_ref().map_or(0, |after| after.json.len());
+            self.keys.insert(changed.key.clone());
+        }
         self.settings.extend(finished.settings.clone());
     }
 
-    fn len(&self) -> usize {
-        self.keys.len() + self.settings.len()
+    /// Whether one transaction takes it.
+    fn is_one_part(&self, writes_max: usize) -> bool {
+        self.keys.len() + self.settings.len() <= writes_max && self.bytes <= BYTES_MAX
     }
 
     fn writes(self, base: &State, staged: &State) -> Vec<Write> {
@@ -132,24 +140,42 @@ impl Touched {
     }
 }
 
-/// A transaction of these writes, on condition that nobody else wrote what they touch, nor wrote through a gateway at all.
+/// The writes in parts, each of which one transaction takes; a value that is too large by itself is etcd's to refuse.
+pub(super) fn parts(writes: &[Write], writes_max: usize) -> impl Iterator<Item = &[Write]> {
+    let mut rest = writes;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |write: &&Write| {
+            bytes += write.value.as_ref().map_or(0, |value| value.len());
+            bytes <= BYTES_MAX
+        };
+        let count = rest.iter().take(writes_max).take_while(fits).count().max(1).min(rest.len());
+        let (part, later) = rest.split_at(count);
+        rest = later;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// A transaction of these writes, on condition that what was decided on still holds: nobody else wrote what they touch, and
+/// nobody wrote through a gateway since `noted_at`.
 pub(super) fn transaction(
     mirror: &Mirror,
     layout: &Layout,
     writes: &[Write],
     leases: &[i64],
     note: &Note,
+    noted_at: u64,
 ) -> TxnRequest {
     let mut request = TxnRequest::default();
-    let mut demand = |place: &Place| {
+    let mut demand = |place: &Place, revision: u64| {
         let key: bytes::Bytes = layout.path(place).into();
-        let with = Some(CompareWith::ModRevision(mirror.expected(place) as i64));
+        let with = Some(CompareWith::ModRevision(revision as i64));
         request.compare.push(Compare { result: 0, target: 2, key: key.clone(), with });
         let range = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
         request.failure.push(Step { kind: Some(StepKind::Range(range)) });
     };
-    demand(&Place::Note);
-    writes.iter().for_each(|write| demand(&write.place));
+    demand(&Place::Note, noted_at);
+    writes.iter().for_each(|write| demand(&write.place, mirror.expected(&write.place)));
     let step = |(write, lease): (&Write, &i64)| {
         let key = layout.path(&write.place).into();
         match &write.value {
@@ -177,4 +203,29 @@ pub(super) fn numbered(committed: &Committed, revision: Revision) -> Arc<Committ
     };
     let changes = committed.changes.iter().map(number).collect();
     Arc::new(Committed { revision, changes, time_ms: committed.time_ms, by: committed.by.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_bounded_by_steps_and_by_bytes() {
+        let write = |bytes: usize| Write {
+            place: Place::Note,
+            value: Some("x".repeat(bytes).into()),
+            expires_ms: None,
+        };
+        for (bytes, writes_max, expected) in [
+            (vec![], 3, vec![]),
+            (vec![1; 7], 3, vec![3, 3, 1]),
+            (vec![BYTES_MAX / 2; 3], 3, vec![2, 1]),
+            (vec![1, BYTES_MAX + 1, 1], 3, vec![1, 1, 1]),
+            (vec![BYTES_MAX + 1, 1, 1], 3, vec![1, 2]),
+        ] {
+            let writes: Vec<Write> = bytes.iter().map(|bytes| write(*bytes)).collect();
+            let found: Vec<usize> = parts(&writes, writes_max).map(<[Write]>::len).collect();
+            assert_eq!(found, expected, "{bytes:?}");
+        }
+    }
 }

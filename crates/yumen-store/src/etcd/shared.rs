@@ -129,6 +129,11 @@ impl Shared {
         self.moved.subscribe()
     }
 
+    /// The mirror as of now.
+    pub(super) fn mirror(&self) -> Mirror {
+        lock(&self.core).mirror.clone()
+    }
+
     /// Reads the mirror.
     pub(super) fn with_mirror<T>(&self, read: impl FnOnce(&Mirror) -> T) -> T {
         read(&lock(&self.core).mirror)

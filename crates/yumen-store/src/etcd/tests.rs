@@ -2,7 +2,9 @@
 
 mod cluster;
 mod faults;
+mod history;
 mod net;
 mod partitions;
+mod proxy;
 mod secure;
 mod store;

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::layout::Place;
+use super::mirror::Mirror;
 use super::note::Note;
 use super::plan::{self, Decision, Plan, Write};
 use super::proto::{CompareWith, PutRequest, Step, StepAnswer, StepKind, TxnRequest, TxnResponse};
@@ -24,8 +25,6 @@ use crate::store::{Confirmed, Proposal, StoreError};
 const BATCH_MAX: usize = 256;
 /// Between two attempts to send the same.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A cluster that was away for longer is not waited for: choosing a leader takes less.
-const OUTAGE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the doors want.
 pub(super) enum Wish {
@@ -71,17 +70,21 @@ pub(super) async fn run(shared: Arc<Shared>, mut wishes: UnboundedReceiver<Wish>
 
 /// Decides and writes as much of a batch as goes into one transaction; gives what is left.
 async fn write(shared: &Shared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
-    let deadline = Instant::now() + shared.settings.write_timeout;
+    let give_up = Instant::now() + shared.settings.write_timeout;
     let writes_max = shared.settings.txn_steps_max.saturating_sub(1).max(1);
     let by = batch[0].by.clone();
     let mut written = 0;
     let (verdicts, outcome) = loop {
-        let Plan { verdicts, writes } =
-            shared.with_mirror(|mirror| plan::decide(mirror, &mut batch, now_ms(), writes_max));
-        let time_ms = now_ms();
-        let outcome = write_all(shared, &writes, writes_max, &by, time_ms, deadline).await;
-        match outcome {
-            Outcome::Conflict(part) => written += part,
+        let (mirror, time_ms) = (shared.mirror(), now_ms());
+        // A decision may compile a whole table: the watch goes on meanwhile.
+        let decide = || plan::decide(&mirror, &mut batch, time_ms, writes_max);
+        let Plan { verdicts, writes } = tokio::task::block_in_place(decide);
+        match write_all(shared, &mirror, &writes, writes_max, &by, time_ms).await {
+            Outcome::Conflict(part) if Instant::now() < give_up => written += part,
+            Outcome::Conflict(part) => {
+                let error = "others write to etcd all the time: nothing came in between".to_owned();
+                break (verdicts, Err(partly(StoreError::Unreachable(error), written + part)));
+            }
             Outcome::Done(revision) => break (verdicts, Ok(revision)),
             Outcome::Failed(error, part) => break (verdicts, Err(partly(error, written + part))),
         }
@@ -122,25 +125,29 @@ enum Outcome {
 /// Writes in as many transactions as it takes; one, unless a single change is larger than that.
 async fn write_all(
     shared: &Shared,
+    decided_on: &Mirror,
     writes: &[Write],
     writes_max: usize,
     by: &Authorship,
     time_ms: u64,
-    deadline: Instant,
 ) -> Outcome {
-    let mut newest = shared.state().revision;
-    let mut done = 0;
-    for part in writes.chunks(writes_max) {
+    let mut newest = decided_on.state().revision;
+    let (mut done, mut noted_at) = (0, decided_on.expected(&Place::Note));
+    for part in plan::parts(writes, writes_max) {
+        if let Some(error) = shared.error().filter(|_| is_outage(shared)) {
+            let error = StoreError::Unreachable(format!("etcd cannot be written: {error}"));
+            return Outcome::Failed(error, done);
+        }
+        let deadline = Instant::now() + shared.settings.write_timeout;
         let leases = match grant_leases(shared, part).await {
             Ok(leases) => leases,
             Err(error) => return Outcome::Failed(unreachable(&error), done),
         };
         let nonce = super::random_name();
         let note = Note { author: by.author.clone(), reason: by.reason.clone(), time_ms, nonce };
-        let request =
-            shared.with_mirror(|mirror| plan::transaction(mirror, &shared.layout, part, &leases, &note));
+        let request = plan::transaction(decided_on, &shared.layout, part, &leases, &note, noted_at);
         match submit(shared, &request, &note.nonce, deadline).await {
-            Ok(Some(revision)) => newest = Revision(revision),
+            Ok(Some(revision)) => (newest, noted_at) = (Revision(revision), revision),
             Ok(None) => return Outcome::Conflict(done),
             Err(error) => return Outcome::Failed(error, done),
         }
@@ -194,11 +201,10 @@ async fn submit(
             Err(error) => error,
         };
         was_sent |= !matches!(error, RpcError::Unconnected(_));
-        let is_outage = !was_sent && shared.outage() > OUTAGE_PATIENCE;
         if !error.is_passing() {
             return Err(unreachable(&error));
         }
-        if is_outage || Instant::now() + PAUSE >= deadline {
+        if (!was_sent && is_outage(shared)) || Instant::now() + PAUSE >= deadline {
             let doubt = if was_sent { "; the write may have taken effect, or may yet" } else { "" };
             return Err(StoreError::Unreachable(format!("etcd cannot be written: {error}{doubt}")));
         }
@@ -242,7 +248,7 @@ async fn catch_up(
 }
 
 /// Waits until the mirror is as wanted, or the time is over; whether it is.
-async fn until(shared: &Shared, deadline: Instant, holds: impl Fn(&super::mirror::Mirror) -> bool) -> bool {
+async fn until(shared: &Shared, deadline: Instant, holds: impl Fn(&Mirror) -> bool) -> bool {
     let mut moves = shared.moves();
     loop {
         moves.mark_unchanged();
@@ -257,7 +263,7 @@ async fn until(shared: &Shared, deadline: Instant, holds: impl Fn(&super::mirror
 
 /// Writes down, for every node, that what is held may pass.
 async fn confirm(shared: &Shared, by: &Authorship) -> Result<usize, StoreError> {
-    let held = shared.with_mirror(super::mirror::Mirror::held);
+    let held = shared.with_mirror(Mirror::held);
     if held == 0 {
         return Ok(0);
     }
@@ -279,6 +285,11 @@ async fn confirm(shared: &Shared, by: &Authorship) -> Result<usize, StoreError> 
         Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(held),
         _ => Err(StoreError::Unreachable("the confirmation was written, but did not come back yet".into())),
     }
+}
+
+/// A cluster that was away for longer than a write may take is not waited for.
+fn is_outage(shared: &Shared) -> bool {
+    shared.outage() > shared.settings.write_timeout
 }
 
 fn unreachable(error: &RpcError) -> StoreError {

@@ -69,7 +69,7 @@ impl Etcd {
     /// A gateway on this cluster, with what it keeps in `data`.
     fn gateway(&self, data: &Path) -> Gateway {
         let node = format!(
-            "store:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: [\"{}\"], start_wait_ms: {}}}\n",
+            "store:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: [\"{}\"], start_wait_ms: {}, write_ms: 2000}}\n",
             data.display(),
             self.url(),
             if self.process.is_some() { 60_000 } else { 200 },

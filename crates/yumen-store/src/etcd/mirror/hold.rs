@@ -1,7 +1,6 @@
 //! Deletions of much at once, which wait for somebody's word. Pure.
 
-use std::collections::BTreeMap;
-
+use imbl::OrdMap;
 use yumen_base::Problem;
 
 use crate::state::Key;
@@ -10,17 +9,17 @@ use crate::state::Key;
 const OBJECTS_MIN: usize = 10;
 
 /// Which deletions wait, and what is let through.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::etcd) struct Hold {
     /// More than this share of what is served waits; 0 lets all pass.
     percent: u32,
     /// What is gone in the store and still served, and the revision that says so.
-    keys: BTreeMap<Key, u64>,
+    keys: OrdMap<Key, u64>,
 }
 
 impl Hold {
     pub(super) fn new(percent: u32) -> Hold {
-        Hold { percent, keys: BTreeMap::new() }
+        Hold { percent, keys: OrdMap::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -51,11 +50,11 @@ impl Hold {
 
     /// Gives all that was held.
     pub(super) fn release_all(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.keys).into_keys().collect()
+        std::mem::take(&mut self.keys).keys().cloned().collect()
     }
 
     pub(super) fn problem(&self) -> Option<Problem> {
-        let (first, revision) = self.keys.first_key_value()?;
+        let (first, revision) = self.keys.get_min()?;
         let count = self.keys.len();
         let found = format!(
             "{count} objects were deleted in etcd at once (revision {revision}, such as {first}); they are served until somebody confirms it"

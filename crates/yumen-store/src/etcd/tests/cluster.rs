@@ -1,7 +1,7 @@
 //! Clusters of etcd on ports of their own, which end with the test.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -26,12 +26,16 @@ pub(super) struct Cluster {
     pub(super) dir: TestDir,
 }
 
+/// Host, port for clients, port for members.
+type Address = (String, u16, u16);
+
 /// Where members are, and how they are reached.
 pub(super) struct Places {
-    /// Host, port for clients, port for members.
-    pub(super) members: Vec<(String, u16, u16)>,
+    pub(super) members: Vec<Address>,
     /// What is put before each member's command.
     pub(super) within: Vec<Vec<String>>,
+    /// Which etcd it is.
+    pub(super) program: String,
     pub(super) scheme: &'static str,
     /// More arguments for every member.
     pub(super) more: Vec<String>,
@@ -45,6 +49,7 @@ impl Places {
         Places {
             members: (0..count).map(|_| ("127.0.0.1".to_owned(), free_port(), free_port())).collect(),
             within: vec![Vec::new(); count],
+            program: "etcd".into(),
             scheme: "http",
             more: Vec::new(),
             ctl: vec!["etcdctl".into()],
@@ -52,7 +57,24 @@ impl Places {
     }
 }
 
+/// Each etcd there is: Debian's, and a current one where `scripts/deps.sh` could build it.
+#[allow(clippy::print_stderr, reason = "whoever runs the tests is told what was left out")]
+pub(super) fn programs() -> Vec<String> {
+    let mut programs = vec!["etcd".to_owned()];
+    let current = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/etcd-current");
+    match current.exists() {
+        true => programs.push(current.display().to_string()),
+        false => eprintln!("skipped: a current etcd, which Go builds, is not there: scripts/deps.sh test"),
+    }
+    programs
+}
+
 impl Cluster {
+    /// So many members of this etcd.
+    pub(super) fn of(program: &str, count: usize) -> Cluster {
+        Cluster::start_in(TestDir::new(), Places { program: program.to_owned(), ..Places::here(count) })
+    }
+
     /// So many members.
     pub(super) fn start(count: usize) -> Cluster {
         Cluster::start_with(count, &[])
@@ -66,36 +88,36 @@ impl Cluster {
 
     /// Members in these places, with what they keep in `dir`.
     pub(super) fn start_in(dir: TestDir, places: Places) -> Cluster {
-        let Places { members, within, scheme, more, ctl } = places;
+        let Places { members, within, program, scheme, more, ctl } = places;
         let peers: Vec<String> = members
             .iter()
             .enumerate()
             .map(|(i, (host, _, peer))| format!("m{i}=http://{host}:{peer}"))
             .collect();
-        let member =
-            |(i, ((host, client, peer), mut command)): (usize, (&(String, u16, u16), Vec<String>))| {
-                let url = format!("{scheme}://{host}:{client}");
-                let peer = format!("http://{host}:{peer}");
-                command.push("etcd".into());
-                let arguments = [
-                    ("--name", format!("m{i}")),
-                    ("--data-dir", dir.join(&format!("m{i}")).display().to_string()),
-                    ("--listen-client-urls", url.clone()),
-                    ("--advertise-client-urls", url.clone()),
-                    ("--listen-peer-urls", peer.clone()),
-                    ("--initial-advertise-peer-urls", peer),
-                    ("--initial-cluster", peers.join(",")),
-                    ("--initial-cluster-token", dir.path().display().to_string()),
-                    // A busy machine must not have members vote all the time.
-                    ("--heartbeat-interval", "200".into()),
-                    ("--election-timeout", "2000".into()),
-                    ("--log-level", "error".into()),
-                ];
-                command.extend(arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
-                command.extend(more.clone());
-                Member { command, url, process: None }
-            };
-        let members: Vec<Member> = members.iter().zip(within).enumerate().map(member).collect();
+        let member = |i: usize, (host, client, peer): &Address, mut command: Vec<String>| {
+            let url = format!("{scheme}://{host}:{client}");
+            let peer = format!("http://{host}:{peer}");
+            command.push(program.clone());
+            let arguments = [
+                ("--name", format!("m{i}")),
+                ("--data-dir", dir.join(&format!("m{i}")).display().to_string()),
+                ("--listen-client-urls", url.clone()),
+                ("--advertise-client-urls", url.clone()),
+                ("--listen-peer-urls", peer.clone()),
+                ("--initial-advertise-peer-urls", peer),
+                ("--initial-cluster", peers.join(",")),
+                ("--initial-cluster-token", dir.path().display().to_string()),
+                // A busy machine must not have members vote all the time.
+                ("--heartbeat-interval", "200".into()),
+                ("--election-timeout", "2000".into()),
+                ("--log-level", "error".into()),
+            ];
+            command.extend(arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+            command.extend(more.clone());
+            Member { command, url, process: None }
+        };
+        let members = members.iter().zip(within).enumerate();
+        let members: Vec<Member> = members.map(|(i, (address, within))| member(i, address, within)).collect();
         let mut cluster = Cluster { members, ctl, dir };
         (0..cluster.members.len()).for_each(|i| cluster.launch(i));
         cluster

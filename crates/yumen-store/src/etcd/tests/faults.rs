@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use yumen_config::Kind;
 
-use super::cluster::{Cluster, Node};
+use super::cluster::{Cluster, Node, programs};
+use super::proxy::Proxy;
 use crate::etcd::FOREIGN;
 use crate::fallback::Origin;
 use crate::store::{Store, StoreError};
@@ -12,38 +13,48 @@ use crate::test_kit::{TestDir, key, note, put, until};
 
 #[test]
 fn a_past_that_was_compacted_costs_no_route() {
-    let mut cluster = Cluster::start(1);
-    let node = cluster.node("one");
+    programs().iter().for_each(|program| check_compacted(Cluster::of(program, 1)));
+}
+
+fn check_compacted(cluster: Cluster) {
+    cluster.wait();
+    let proxy = Proxy::to(&cluster.urls()[0]);
+    let mut settings = cluster.settings();
+    settings.client.endpoints = vec![proxy.url()];
+    let node = cluster.node_with("one", settings);
     let kept = put(node.store(), "kept", "{}").unwrap();
     put(node.store(), "changed", "{}").unwrap();
     put(node.store(), "deleted", "{}").unwrap();
     let heard = note(node.store());
-    // the node is cut off while others write and forget
-    cluster.kill(0);
-    until("it is noticed", || node.store().status().error.is_some());
-    cluster.launch(0);
-    cluster.wait();
+    // the node hears nothing while others write, and etcd forgets
+    proxy.set_deaf(true);
     cluster.must(&["put", "/apisix/routes/changed", r#"{"v":2}"#]);
     cluster.must(&["del", "/apisix/routes/deleted"]);
     let last = cluster.must(&["put", "/apisix/routes/new", "{}", "-w", "json"]);
     let at = last.find("\"revision\":").unwrap() + 11;
     let last: String = last[at..].chars().take_while(char::is_ascii_digit).collect();
     cluster.must(&["compact", &last]);
+    proxy.set_deaf(false);
     until("it is there", || node.store().state().get(Kind::Routes, "new").is_some());
     let state = node.store().state();
     assert_eq!(state.get(Kind::Routes, "kept").unwrap().modified.0, kept);
     assert_eq!(&*state.get(Kind::Routes, "changed").unwrap().json, r#"{"v":2}"#);
     assert!(state.get(Kind::Routes, "deleted").is_none());
-    // whatever way it was told, what did not change was never touched
-    for committed in heard.lock().unwrap().iter() {
-        assert_eq!(committed.by.author, FOREIGN);
-        assert!(committed.changes.iter().all(|changed| changed.key != key("kept")), "{committed:?}");
-    }
+    let heard = heard.lock().unwrap();
+    let [committed] = &heard[..] else { panic!("one revision, and not {heard:?}") };
+    assert_eq!(
+        (committed.by.author.as_str(), committed.by.reason.as_deref()),
+        (FOREIGN, Some("listed anew"))
+    );
+    assert!(committed.changes.iter().all(|changed| changed.key != key("kept")), "{committed:?}");
 }
 
 #[test]
 fn a_member_that_dies_or_keeps_quiet_costs_nothing_but_a_moment() {
-    let mut cluster = Cluster::start(3);
+    programs().iter().for_each(|program| check_members(Cluster::of(program, 3)));
+}
+
+fn check_members(mut cluster: Cluster) {
     cluster.wait();
     let node = cluster.node("one");
     put(node.store(), "a", "{}").unwrap();
@@ -77,6 +88,40 @@ fn a_member_that_dies_or_keeps_quiet_costs_nothing_but_a_moment() {
     cluster.must(&["put", "/apisix/routes/g", "{}"]);
     until("g came", || node.store().state().get(Kind::Routes, "g").is_some());
     assert_eq!(node.store().state().len(), 7);
+}
+
+/// What etcd did, and could not tell, is neither done again nor taken for failed.
+#[test]
+fn an_answer_that_is_lost_is_not_a_second_write() {
+    let cluster = Cluster::start(1);
+    cluster.wait();
+    let proxy = Proxy::to(&cluster.urls()[0]);
+    let mut settings = cluster.settings();
+    settings.client.endpoints = vec![proxy.url()];
+    let node = cluster.node_with("one", settings);
+    let append = || {
+        crate::test_kit::write(node.store(), |draft| {
+            let text =
+                draft.state().get(Kind::Routes, "n").map_or("[]".into(), |entry| entry.json.to_string());
+            let count = text.matches('x').count() + 1;
+            draft.put(key("n"), format!("{{\"n\":\"{}\"}}", "x".repeat(count)).into(), None);
+        })
+    };
+    append().unwrap();
+    for round in 2..5 {
+        proxy.set_deaf(true);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(append);
+            let expected = format!("{{\"n\":\"{}\"}}", "x".repeat(round));
+            let arrived =
+                || cluster.must(&["get", "/apisix/routes/n", "--print-value-only"]).trim() == expected;
+            until("the write arrives", arrived);
+            proxy.set_deaf(false);
+            assert!(writer.join().unwrap().unwrap().is_some());
+            assert!(arrived(), "once");
+        });
+        assert_eq!(node.store().state().get(Kind::Routes, "n").unwrap().json.matches('x').count(), round);
+    }
 }
 
 #[test]

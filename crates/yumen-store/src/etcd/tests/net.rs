@@ -56,6 +56,7 @@ impl Net {
         Places {
             members: (0..self.members).map(|i| (format!("{}.{}", self.network, i + 2), 2379, 2380)).collect(),
             within: (0..self.members).map(within).collect(),
+            program: "etcd".into(),
             scheme: "http",
             more: Vec::new(),
             ctl,

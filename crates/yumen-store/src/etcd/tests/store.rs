@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use yumen_config::Kind;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, programs};
 use crate::state::{Key, State};
 use crate::store::Store;
 use crate::test_kit::{key, note, put, until, write};
@@ -15,7 +15,10 @@ fn text(state: &State, kind: Kind, id: &str) -> Option<String> {
 
 #[test]
 fn what_one_node_writes_another_serves_and_etcdctl_reads() {
-    let cluster = Cluster::start(1);
+    programs().iter().for_each(|program| check_shared(&Cluster::of(program, 1)));
+}
+
+fn check_shared(cluster: &Cluster) {
     let (one, other) = (cluster.node("one"), cluster.node("other"));
     let heard = note(other.store());
     let revision = put(one.store(), "a", r#"{"uri":"/a"}"#).unwrap();

@@ -1,0 +1,169 @@
+//! Histories of concurrent writers on several nodes while members die, stop and come back: everything that was
+//! acknowledged happened once, in one order that all nodes saw.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use yumen_config::Kind;
+
+use super::cluster::{Cluster, Node};
+use super::proxy::Proxy;
+use crate::state::{Committed, Entry};
+use crate::store::{Store, StoreError};
+use crate::test_kit::{Random, key, until, write};
+
+const KEYS: u64 = 3;
+const ROUNDS: usize = 5;
+
+/// One append, from the call to the answer.
+struct Operation {
+    key: u64,
+    number: u64,
+    from: Instant,
+    to: Instant,
+    is_certain: bool,
+}
+
+fn list(entry: Option<&Entry>) -> Vec<u64> {
+    let text = entry.map_or("{\"l\":[]}", |entry| &entry.json);
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    value["l"].as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
+}
+
+/// Appends a number to what it finds.
+fn append(node: &Node, at: u64, number: u64) -> Result<(), StoreError> {
+    let written = write(node.store(), move |draft| {
+        let name = at.to_string();
+        let mut numbers = list(draft.state().get(Kind::Routes, &name));
+        numbers.push(number);
+        draft.put(key(&name), serde_json::json!({ "l": numbers }).to_string().into(), None);
+    });
+    written.map(|committed| assert!(committed.is_some()))
+}
+
+/// Every list a node served, by key, in the order it did.
+type Seen = Arc<Mutex<Vec<(u64, Vec<u64>)>>>;
+
+fn watch(node: &Node) -> Seen {
+    let seen = Seen::default();
+    let notes = seen.clone();
+    node.store().follow(Box::new(move |committed: &Arc<Committed>| {
+        let changed = committed.changes.iter().filter(|changed| changed.key.kind == Kind::Routes);
+        let row = |id: &str, after: Option<&Entry>| (id.parse().unwrap(), list(after));
+        notes.lock().unwrap().extend(changed.map(|changed| row(&changed.key.id, changed.after.as_ref())));
+    }));
+    seen
+}
+
+/// Kills or stops one member at a time, the leader too, and has it come back; loses answers on the way.
+fn disturb(cluster: &mut Cluster, proxies: &[Vec<Proxy>], random: &mut Random) {
+    for _ in 0..ROUNDS {
+        for proxies in proxies {
+            proxies.iter().for_each(|proxy| proxy.set_deaf(true));
+            std::thread::sleep(Duration::from_millis(20 + random.below(200)));
+            proxies.iter().for_each(|proxy| proxy.set_deaf(false));
+        }
+        let member = random.below(3) as usize;
+        let pause = Duration::from_millis(500 + random.below(3000));
+        if random.below(2) == 0 {
+            cluster.kill(member);
+            std::thread::sleep(pause);
+            cluster.launch(member);
+        } else {
+            cluster.pause(member, true);
+            std::thread::sleep(pause);
+            cluster.pause(member, false);
+        }
+        std::thread::sleep(Duration::from_millis(random.below(1500)));
+    }
+}
+
+#[test]
+fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
+    let mut cluster = Cluster::start(3);
+    cluster.wait();
+    let mut settings = cluster.settings();
+    settings.write_timeout = Duration::from_secs(4);
+    settings.client.call_timeout = Duration::from_secs(2);
+    let proxies: Vec<Vec<Proxy>> =
+        (0..3).map(|_| cluster.urls().iter().map(|url| Proxy::to(url)).collect()).collect();
+    let start = |(i, proxies): (usize, &Vec<Proxy>)| {
+        settings.client.endpoints = proxies.iter().map(Proxy::url).collect();
+        cluster.node_with(&i.to_string(), settings.clone())
+    };
+    let nodes: Vec<Node> = proxies.iter().enumerate().map(start).collect();
+    let seen: Vec<Seen> = nodes.iter().map(watch).collect();
+    let (numbers, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    let operations = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for (i, node) in nodes.iter().chain(&nodes).enumerate() {
+            let (numbers, ends, operations) = (&numbers, &ends, &operations);
+            scope.spawn(move || {
+                let mut random = Random(i as u64);
+                while !ends.load(Ordering::Relaxed) {
+                    let (at, number) = (random.below(KEYS), numbers.fetch_add(1, Ordering::Relaxed));
+                    let from = Instant::now();
+                    let is_certain = match append(node, at, number) {
+                        Ok(()) => true,
+                        Err(StoreError::Unreachable(_)) => false,
+                        Err(other) => panic!("{other}"),
+                    };
+                    let done = Operation { key: at, number, from, to: Instant::now(), is_certain };
+                    operations.lock().unwrap().push(done);
+                }
+            });
+        }
+        disturb(&mut cluster, &proxies, &mut Random(7));
+        ends.store(true, Ordering::Relaxed);
+    });
+    // what is in doubt may still come; after one more write by each node nothing of before can
+    for node in &nodes {
+        until("it is written again", || append(node, KEYS, 0).is_ok());
+    }
+    let newest = nodes.iter().map(|node| node.store().state().revision).max();
+    until("all agree", || nodes.iter().all(|node| Some(node.store().state().revision) >= newest));
+    check(&cluster, &nodes, &seen, &operations.into_inner().unwrap());
+}
+
+fn check(cluster: &Cluster, nodes: &[Node], seen: &[Seen], operations: &[Operation]) {
+    assert!(operations.iter().filter(|one| one.is_certain).count() > 20, "hardly anything was written");
+    for at in 0..KEYS {
+        let name = at.to_string();
+        let text = cluster.must(&["get", &format!("/apisix/routes/{at}"), "--print-value-only"]);
+        let entry = |json: &str| Entry {
+            json: json.into(),
+            created: Default::default(),
+            modified: Default::default(),
+            expires_ms: None,
+        };
+        let last = list((!text.trim().is_empty()).then(|| entry(text.trim())).as_ref());
+        let unique: BTreeSet<u64> = last.iter().copied().collect();
+        assert_eq!(unique.len(), last.len(), "something was written twice: {last:?}");
+        let own = || operations.iter().filter(|one| one.key == at);
+        for one in own().filter(|one| one.is_certain) {
+            assert!(unique.contains(&one.number), "{} was acknowledged and is lost", one.number);
+        }
+        let known: BTreeSet<u64> = own().map(|one| one.number).collect();
+        assert!(unique.is_subset(&known), "something came from nowhere");
+        // one that began after another was answered comes after it
+        let place = |number: u64| last.iter().position(|one| *one == number);
+        for (earlier, later) in own().flat_map(|one| own().map(move |other| (one, other))) {
+            if earlier.is_certain
+                && earlier.to < later.from
+                && let (Some(first), Some(second)) = (place(earlier.number), place(later.number))
+            {
+                assert!(first < second, "{} after {}", earlier.number, later.number);
+            }
+        }
+        for (node, seen) in nodes.iter().zip(seen) {
+            assert_eq!(list(node.store().state().get(Kind::Routes, &name)), last);
+            let mut length = 0;
+            for (_, served) in seen.lock().unwrap().iter().filter(|(key, _)| *key == at) {
+                assert!(served.len() >= length && last.starts_with(served), "{served:?} was served");
+                length = served.len();
+            }
+        }
+    }
+}
