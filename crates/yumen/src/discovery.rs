@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, sleep_until};
 use yumen_base::metric::Family;
@@ -35,6 +35,9 @@ use standing::Standing;
 
 /// Services whose endpoints are wanted.
 pub(crate) type Services = Arc<BTreeSet<Arc<Service>>>;
+
+/// Services asked for at once.
+const QUESTIONS_MAX: usize = 32;
 
 /// Pauses after failures begin with this and double.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -141,6 +144,7 @@ struct Keeper {
     ledger: Arc<Ledger>,
     kept: Arc<Kept>,
     empty_hold: Duration,
+    permits: Semaphore,
     random: RandomState,
     report: Report,
 }
@@ -160,6 +164,7 @@ pub(crate) async fn keep_discovered(
         ledger,
         kept,
         empty_hold: Duration::from_millis(node.discovery.empty_hold_ms),
+        permits: Semaphore::new(QUESTIONS_MAX),
         random: RandomState::new(),
         report: Box::new(report),
     });
@@ -219,7 +224,12 @@ impl Keeper {
 
     async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
         match self.sources.of(service) {
-            Some(source) => source.ask(service, cursor).await,
+            // They hold answers back, and see for themselves how many.
+            Some(source @ (Source::Consul(_) | Source::ConsulKv(_))) => source.ask(service, cursor).await,
+            Some(source) => {
+                let _permit = self.permits.acquire().await;
+                source.ask(service, cursor).await
+            }
             None => {
                 Err("there is no discovery of this type; there are dns, consul, consul_kv and nacos".into())
             }
