@@ -123,7 +123,6 @@ impl Worker {
         let snapshot = parts.publisher.load();
         Rc::new(Worker {
             id: parts.id,
-            settings: parts.settings,
             counters: parts.counters,
             buffers: Buffers::default(),
             timers: Rc::default(),
@@ -134,7 +133,8 @@ impl Worker {
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),
-            sampler: Sampler::new(parts.seed.rotate_left(32)),
+            sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
+            settings: parts.settings,
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: RefCell::default() })),
             publisher: parts.publisher,
             applied: parts.applied,
