@@ -29,6 +29,7 @@ use yumen_config::NodeConfig;
 use yumen_config::resource::Node;
 use yumen_snapshot::compile::{Found, Service};
 
+use http::Http;
 use kept::Kept;
 pub(crate) use ledger::Ledger;
 use standing::Standing;
@@ -100,26 +101,28 @@ struct Sources {
 impl Sources {
     fn new(node: &NodeConfig) -> Sources {
         let settings = &node.discovery;
-        let off =
-            |path: &str| Source::Nobody(format!("it is not set up: {path} of yumen.yaml names no server"));
-        let http = http::Http::new();
-        let over_http = |path: &str, is_on: bool, make: &dyn Fn(http::Http) -> Source| match &http {
-            _ if !is_on => off(path),
+        let is_on = [
+            !settings.consul.servers.is_empty(),
+            !settings.consul_kv.servers.is_empty(),
+            !settings.nacos.host.is_empty(),
+        ];
+        // What it trusts is read only where somebody is to be asked.
+        let http = if is_on.contains(&true) { Http::new() } else { Err(String::new()) };
+        let over_http = |path: &str, is_on: bool, make: &dyn Fn(Http) -> Source| match &http {
+            _ if !is_on => Source::Nobody(format!("it is not set up: {path} of yumen.yaml names no server")),
             Ok(http) => make(http.clone()),
             Err(error) => Source::Nobody(error.clone()),
         };
         Sources {
             dns: dns::Dns::new(&settings.dns, &node.dns)
                 .map_or_else(Source::Nobody, |dns| Source::Dns(Box::new(dns))),
-            consul: over_http("discovery.consul.servers", !settings.consul.servers.is_empty(), &|http| {
+            consul: over_http("discovery.consul.servers", is_on[0], &|http| {
                 Source::Consul(Box::new(consul::Consul::new(&settings.consul, http)))
             }),
-            consul_kv: over_http(
-                "discovery.consul_kv.servers",
-                !settings.consul_kv.servers.is_empty(),
-                &|http| Source::ConsulKv(Box::new(consul::ConsulKv::new(&settings.consul_kv, http))),
-            ),
-            nacos: over_http("discovery.nacos.host", !settings.nacos.host.is_empty(), &|http| {
+            consul_kv: over_http("discovery.consul_kv.servers", is_on[1], &|http| {
+                Source::ConsulKv(Box::new(consul::ConsulKv::new(&settings.consul_kv, http)))
+            }),
+            nacos: over_http("discovery.nacos.host", is_on[2], &|http| {
                 Source::Nacos(Box::new(nacos::Nacos::new(&settings.nacos, http)))
             }),
         }
