@@ -75,6 +75,12 @@ thread_local! {
     static SIMULATED_US: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
+/// Lets time pass that this thread has not looked at yet.
+#[cfg(test)]
+pub(crate) fn simulate_unseen(mono_us: u64) {
+    SIMULATED_US.set(Some(mono_us));
+}
+
 /// Makes this thread's time that of a simulation.
 #[cfg(test)]
 pub(crate) fn simulate(mono_us: u64) {

@@ -197,7 +197,7 @@ pub struct UpstreamChoice {
     pub next: Option<String>,
     /// All of them.
     pub endpoints: Vec<EndpointView>,
-    /// Host names among its nodes whose addresses are not known here.
+    /// Host names among its nodes, and its service, whose addresses are not known here.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub unresolved: Box<[Box<str>]>,
     /// The method it is asked with.

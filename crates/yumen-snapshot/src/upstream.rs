@@ -319,7 +319,7 @@ pub struct Upstream {
     pub grpc_retry_statuses: Box<[u8]>,
     /// Its endpoints, in the order written, resolved.
     pub endpoints: Box<[Endpoint]>,
-    /// Host names among its nodes that have no address yet.
+    /// Host names among its nodes that have no address yet, and its service where nothing is known of it.
     pub unresolved: Box<[Box<str>]>,
     /// Which `Host` they see.
     pub pass_host: PassHost,

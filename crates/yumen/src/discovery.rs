@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, sleep_until};
 use yumen_base::metric::Family;
@@ -29,12 +29,16 @@ use yumen_config::NodeConfig;
 use yumen_config::resource::Node;
 use yumen_snapshot::compile::{Found, Service};
 
+use http::Http;
 use kept::Kept;
 pub(crate) use ledger::Ledger;
 use standing::Standing;
 
 /// Services whose endpoints are wanted.
 pub(crate) type Services = Arc<BTreeSet<Arc<Service>>>;
+
+/// Services asked for at once.
+const QUESTIONS_MAX: usize = 32;
 
 /// Pauses after failures begin with this and double.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -97,26 +101,28 @@ struct Sources {
 impl Sources {
     fn new(node: &NodeConfig) -> Sources {
         let settings = &node.discovery;
-        let off =
-            |path: &str| Source::Nobody(format!("it is not set up: {path} of yumen.yaml names no server"));
-        let http = http::Http::new();
-        let over_http = |path: &str, is_on: bool, make: &dyn Fn(http::Http) -> Source| match &http {
-            _ if !is_on => off(path),
+        let is_on = [
+            !settings.consul.servers.is_empty(),
+            !settings.consul_kv.servers.is_empty(),
+            !settings.nacos.host.is_empty(),
+        ];
+        // What it trusts is read only where somebody is to be asked.
+        let http = if is_on.contains(&true) { Http::new() } else { Err(String::new()) };
+        let over_http = |path: &str, is_on: bool, make: &dyn Fn(Http) -> Source| match &http {
+            _ if !is_on => Source::Nobody(format!("it is not set up: {path} of yumen.yaml names no server")),
             Ok(http) => make(http.clone()),
             Err(error) => Source::Nobody(error.clone()),
         };
         Sources {
             dns: dns::Dns::new(&settings.dns, &node.dns)
                 .map_or_else(Source::Nobody, |dns| Source::Dns(Box::new(dns))),
-            consul: over_http("discovery.consul.servers", !settings.consul.servers.is_empty(), &|http| {
+            consul: over_http("discovery.consul.servers", is_on[0], &|http| {
                 Source::Consul(Box::new(consul::Consul::new(&settings.consul, http)))
             }),
-            consul_kv: over_http(
-                "discovery.consul_kv.servers",
-                !settings.consul_kv.servers.is_empty(),
-                &|http| Source::ConsulKv(Box::new(consul::ConsulKv::new(&settings.consul_kv, http))),
-            ),
-            nacos: over_http("discovery.nacos.host", !settings.nacos.host.is_empty(), &|http| {
+            consul_kv: over_http("discovery.consul_kv.servers", is_on[1], &|http| {
+                Source::ConsulKv(Box::new(consul::ConsulKv::new(&settings.consul_kv, http)))
+            }),
+            nacos: over_http("discovery.nacos.host", is_on[2], &|http| {
                 Source::Nacos(Box::new(nacos::Nacos::new(&settings.nacos, http)))
             }),
         }
@@ -141,6 +147,7 @@ struct Keeper {
     ledger: Arc<Ledger>,
     kept: Arc<Kept>,
     empty_hold: Duration,
+    permits: Semaphore,
     random: RandomState,
     report: Report,
 }
@@ -160,6 +167,7 @@ pub(crate) async fn keep_discovered(
         ledger,
         kept,
         empty_hold: Duration::from_millis(node.discovery.empty_hold_ms),
+        permits: Semaphore::new(QUESTIONS_MAX),
         random: RandomState::new(),
         report: Box::new(report),
     });
@@ -219,7 +227,12 @@ impl Keeper {
 
     async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
         match self.sources.of(service) {
-            Some(source) => source.ask(service, cursor).await,
+            // They hold answers back, and see for themselves how many.
+            Some(source @ (Source::Consul(_) | Source::ConsulKv(_))) => source.ask(service, cursor).await,
+            Some(source) => {
+                let _permit = self.permits.acquire().await;
+                source.ask(service, cursor).await
+            }
             None => {
                 Err("there is no discovery of this type; there are dns, consul, consul_kv and nacos".into())
             }

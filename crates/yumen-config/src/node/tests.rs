@@ -12,7 +12,14 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_told_with_path_and_hint() {
-    let table: [(&str, &[&str]); 14] = [
+    let table: [(&str, &[&str]); 15] = [
+        (
+            "discovery: {consul: {servers: ['127.0.0.1:8500']}, nacos: {host: ['http://']}}\n",
+            &[
+                "error: yumen.yaml at discovery.consul.servers[0]: this is no address of an HTTP server\n  hint: such as http://127.0.0.1:8500",
+                "error: yumen.yaml at discovery.nacos.host[0]: this is no address of an HTTP server\n  hint: such as http://127.0.0.1:8500",
+            ],
+        ),
         (
             "listen: [{http3: true}]\n",
             &[

@@ -105,6 +105,18 @@ fn upstream_rules_are_told_as_apisix_tells_them() {
         ),
         (json!({"nodes": {"a": 1}, "scheme": "tcp"}), "nodes[0].port", "property \"port\" is required"),
         (json!({"nodes": {"a": 1}, "type": "chash", "hash_on": "consumer"}), "", ""),
+        (
+            json!({"nodes": {"a": 1}, "type": "chash", "key": "uri", "slow_start_ms": 5}),
+            "slow_start_ms",
+            "`slow_start_ms` cannot be used with `type` chash: a key always has the same endpoint",
+        ),
+        (json!({"nodes": {"a": 1}, "slow_start_ms": 5, "on_change": {"drain": 2.5}}), "", ""),
+        (json!({"nodes": {"a": 1}, "on_change": "close"}), "", ""),
+        (
+            json!({"nodes": {"a": 1}, "on_change": "later"}),
+            "on_change",
+            "property \"on_change\" validation failed: value should match only one schema, but matches none",
+        ),
         (json!({"nodes": {"a": 1}, "type": "chash", "key": "remote_addr"}), "", ""),
         (
             json!({"nodes": {"a": 1}, "type": "chash", "hash_on": "header", "key": "a b"}),

@@ -66,6 +66,12 @@ impl Discovered {
         self.held.get(service).and_then(|held| held.found.nodes.as_deref()).unwrap_or_default()
     }
 
+    /// What to call a service of which nothing is known here.
+    pub(super) fn unknown(&self, service: &Service) -> Option<Box<str>> {
+        let is_known = self.held.get(service).is_some_and(|held| held.found.nodes.is_some());
+        (!is_known).then(|| format!("the service {} ({})", service.name, service.source).into())
+    }
+
     pub(super) fn want(&mut self, service: Service, owner: &Name) {
         self.held.entry(Arc::new(service)).or_default().owners.insert(owner.clone());
     }

@@ -303,6 +303,7 @@ impl Compiler {
             unresolved: host_names(nodes)
                 .filter(|host| !self.resolved.contains_key(*host))
                 .map(Box::from)
+                .chain(Service::of(written).and_then(|service| self.discovered.unknown(&service)))
                 .collect(),
             retries: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
             endpoints,

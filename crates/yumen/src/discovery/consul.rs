@@ -5,7 +5,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
-use yumen_config::node::{ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout};
+use tokio::sync::Semaphore;
+use yumen_config::node::{ConsulDiscovery, ConsulKvDiscovery, ConsulTimeout, Hidden};
 use yumen_config::resource::Node;
 use yumen_snapshot::compile::Service;
 
@@ -15,8 +16,13 @@ use super::{Answer, Args, Cursor, bracketed, meets};
 /// The least pause between questions, whatever changes there.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// The pause where an agent does not say which state its answer is of.
-const PAUSE_WITHOUT_INDEX: Duration = Duration::from_secs(2);
+/// The pause where an agent does not hold the answer back.
+const POLL_PAUSE: Duration = Duration::from_secs(2);
+
+/// Questions that an agent holds back at a time, and others. By default an agent takes two hundred
+/// connections of one client, and both sources may ask the same one.
+const WATCHES_MAX: usize = 64;
+const QUESTIONS_MAX: usize = 24;
 
 /// Agents, and how they are asked.
 struct Agents {
@@ -24,18 +30,42 @@ struct Agents {
     servers: Vec<String>,
     token: String,
     timeout: ConsulTimeout,
+    watches: Semaphore,
+    questions: Semaphore,
 }
 
 impl Agents {
-    /// Asks for a path with its query, first the agent that answered last. Its answer comes when something
-    /// has changed since the one before.
-    async fn ask(&self, path: &str, cursor: &mut Cursor) -> Result<Reply, String> {
+    fn new(http: Http, servers: &[String], token: &Hidden, timeout: &ConsulTimeout) -> Agents {
+        Agents {
+            http,
+            servers: servers.to_vec(),
+            token: token.0.clone(),
+            timeout: timeout.clone(),
+            watches: Semaphore::new(WATCHES_MAX),
+            questions: Semaphore::new(QUESTIONS_MAX),
+        }
+    }
+
+    /// Asks for a path with its query, first the agent that answered last, and says when to ask again. The
+    /// answer comes when something has changed since the one before; where too many wait for that already, it
+    /// comes at once, and the question is asked again after a pause.
+    async fn ask(&self, path: &str, cursor: &mut Cursor) -> Result<(Reply, Duration), String> {
+        let watch = self.watches.try_acquire().ok().filter(|_| cursor.index > 0);
+        let _question = match watch {
+            Some(_) => None,
+            None => self.questions.acquire().await.ok(),
+        };
+        let is_polling = cursor.index > 0 && watch.is_none();
         // That of the server asked first tells most.
         let mut failure = None;
         for _ in 0..self.servers.len() {
             let server = &self.servers[cursor.server % self.servers.len()];
-            match self.ask_one(server, path, cursor.index).await {
-                Ok(reply) => return Ok(reply),
+            let index = if is_polling { 0 } else { cursor.index };
+            match self.ask_one(server, path, index).await {
+                Ok(reply) => {
+                    let pause = follow(&reply, cursor);
+                    return Ok((reply, if is_polling { POLL_PAUSE } else { pause }));
+                }
                 Err(error) => drop(failure.get_or_insert(error)),
             }
             // The states of another agent may be counted otherwise.
@@ -75,7 +105,7 @@ fn follow(reply: &Reply, cursor: &mut Cursor) -> Duration {
             cursor.index = if index < cursor.index { 0 } else { index };
             PAUSE_MIN
         }
-        None => PAUSE_WITHOUT_INDEX,
+        None => POLL_PAUSE,
     }
 }
 
@@ -89,12 +119,7 @@ pub(super) struct Consul {
 impl Consul {
     pub(super) fn new(settings: &ConsulDiscovery, http: Http) -> Consul {
         Consul {
-            agents: Agents {
-                http,
-                servers: settings.servers.clone(),
-                token: settings.token.0.clone(),
-                timeout: settings.timeout.clone(),
-            },
+            agents: Agents::new(http, &settings.servers, &settings.token, &settings.timeout),
             datacenter: settings.datacenter.clone(),
             weight: settings.weight,
         }
@@ -111,10 +136,9 @@ impl Consul {
                 path.push_str(&format!("&{name}={}", encoded(value)));
             }
         }
-        let reply = self.agents.ask(&path, cursor).await?;
+        let (reply, pause) = self.agents.ask(&path, cursor).await?;
         let entries = reply.json()?;
         let entries = entries.as_array().ok_or("the answer is no list of services")?;
-        let pause = follow(&reply, cursor);
         let kept = entries.iter().filter(|entry| meets(&entry["Service"]["Meta"], args.metadata()));
         let nodes = kept.filter_map(|entry| self.node(entry)).collect();
         Ok(Answer { nodes, pause })
@@ -146,12 +170,7 @@ pub(super) struct ConsulKv {
 impl ConsulKv {
     pub(super) fn new(settings: &ConsulKvDiscovery, http: Http) -> ConsulKv {
         ConsulKv {
-            agents: Agents {
-                http,
-                servers: settings.servers.clone(),
-                token: settings.token.0.clone(),
-                timeout: settings.timeout.clone(),
-            },
+            agents: Agents::new(http, &settings.servers, &settings.token, &settings.timeout),
             prefix: settings.prefix.trim_matches('/').to_owned(),
             weight: settings.weight,
         }
@@ -160,8 +179,8 @@ impl ConsulKv {
     pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
         Args::of(service, &[])?;
         let folder = self.folder(&service.name);
-        let reply = self.agents.ask(&format!("/v1/kv/{}?recurse=true", encoded(&folder)), cursor).await?;
-        let pause = follow(&reply, cursor);
+        let (reply, pause) =
+            self.agents.ask(&format!("/v1/kv/{}?recurse=true", encoded(&folder)), cursor).await?;
         if reply.status == 404 {
             return Ok(Answer { nodes: Vec::new(), pause });
         }

@@ -267,3 +267,32 @@ fn what_cannot_be_discovered_is_told_by_name() {
     told("dns: `x` is no port");
     assert_eq!(gateway.get("/").status, 503);
 }
+
+#[test]
+fn more_services_than_an_agent_takes_connections_are_asked_for_in_turn() {
+    const SERVICES: usize = 100;
+    let (a, b) = (Upstream::text("a"), Upstream::text("b"));
+    let consul = Registry::consul();
+    let name = |at: usize| format!("s{at}");
+    let routes: Vec<Value> = (0..SERVICES)
+        .map(|at| {
+            consul.says(&name(at), instances(&[a.address]));
+            json!({ "id": name(at), "uri": format!("/{}", name(at)),
+                "upstream": { "service_name": name(at), "discovery_type": "consul" } })
+        })
+        .collect();
+    let node = format!("discovery: {{consul: {{servers: ['{}']}}}}\n", consul.url());
+    let gateway = start(&node, &json!({ "routes": routes }));
+    let all_say = |text: &str| {
+        let says = |at: usize| gateway.get(&format!("/{}", name(at))).text() == text;
+        eventually("all services are known", 10, || (0..SERVICES).all(says));
+    };
+    all_say("a");
+    for at in 0..SERVICES {
+        consul.says(&name(at), instances(&[b.address]));
+    }
+    all_say("b");
+    assert!(consul.busy_max() <= 100, "{}", consul.busy_max());
+    assert_eq!(gateway.metric("yumen_discovery_services{source=\"consul\"}"), SERVICES as f64);
+    assert_eq!(gateway.metric("yumen_discovery_services_stale{source=\"consul\"}"), 0.0);
+}

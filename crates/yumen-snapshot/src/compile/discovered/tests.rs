@@ -73,7 +73,13 @@ fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     let mut compiler = compiler();
     let asks = json!({ "upstream": { "service_name": "a", "discovery_type": "consul" } });
     let other = json!({ "upstream": { "nodes": { "10.0.0.9:80": 1 } } });
-    compiler.apply(vec![route("1", asks.clone()), route("2", other)], 1);
+    let first = compiler.apply(vec![route("1", asks.clone()), route("2", other)], 1);
+    let unresolved = |compiled: &Compiled| {
+        behind(compiled, "/1", |upstream, _| {
+            upstream.unresolved.iter().map(ToString::to_string).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(unresolved(&first), ["the service a (consul)"]);
     let a = service("a", "");
     let nodes = json!([{ "host": "10.0.0.1", "port": 8080, "weight": 1 }, { "host": "10.0.0.2", "weight": 1 },
         { "host": "[fd00::1]", "port": 80, "weight": 1 }, { "host": "x.local", "port": 81, "weight": 1 }]);
@@ -81,6 +87,7 @@ fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     let compiled = compiler.apply(vec![says(&a, Some(nodes), None)], 3);
     let known = ["10.0.0.1:8080 10.0.0.1:8080", "10.0.0.2:80 10.0.0.2", "[fd00::1]:80 [fd00::1]"];
     assert_eq!(endpoints(&compiled, "/1"), known);
+    assert_eq!(unresolved(&compiled), ["x.local"]);
     // Names among them are resolved like any other.
     assert_eq!(compiler.hosts().collect::<Vec<_>>(), ["x.local"]);
     let pointer =

@@ -18,6 +18,9 @@ struct Book {
     /// A status to answer instead.
     broken: Option<u16>,
     asked: Vec<String>,
+    /// Requests under way, and the most there ever were.
+    busy: usize,
+    busy_max: usize,
 }
 
 /// A registry on loopback.
@@ -100,8 +103,15 @@ impl Registry {
         book.0.lock().unwrap().index = 1;
         let kept = book.clone();
         let upstream = Upstream::start(move |request, stream| {
-            kept.0.lock().unwrap().asked.push(request.head.clone());
-            answer(&kept, request, stream)
+            {
+                let mut book = kept.0.lock().unwrap();
+                book.asked.push(request.head.clone());
+                book.busy += 1;
+                book.busy_max = book.busy_max.max(book.busy);
+            }
+            let goes_on = answer(&kept, request, stream);
+            kept.0.lock().unwrap().busy -= 1;
+            goes_on
         });
         Registry { book, upstream }
     }
@@ -132,6 +142,11 @@ impl Registry {
         change(&mut book);
         book.index += 1;
         self.book.1.notify_all();
+    }
+
+    /// The most requests that were under way at once.
+    pub(crate) fn busy_max(&self) -> usize {
+        self.book.0.lock().unwrap().busy_max
     }
 
     /// Heads of all requests so far.
