@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -62,8 +62,8 @@ pub(crate) struct Estate {
     pub(crate) http3_identity: Http3Identity,
     pub(crate) http3: Vec<Http3Legacy>,
     pub(crate) carry: Arc<Carry>,
-    /// The store only one process can have open.
-    pub(crate) store: Option<Arc<Fallback>>,
+    /// The store only one process can have open, if there is one. It ends when the process does.
+    pub(crate) store: Weak<Fallback>,
     pub(crate) shown: Arc<Shown>,
 }
 
@@ -155,7 +155,7 @@ impl Giver {
             self.take_back(tell);
             return Err(reason);
         }
-        if let Some(store) = &self.estate.store {
+        if let Some(store) = self.estate.store.upgrade() {
             store.give_away();
         }
         *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
@@ -226,7 +226,7 @@ impl Giver {
                 Ok(heard) => return Ok(heard),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && soon < until => {
                     // Whoever writes shall not wait for as long as a process may take.
-                    self.estate.store.iter().for_each(|store| store.refuse_held());
+                    self.estate.store.upgrade().iter().for_each(|store| store.refuse_held());
                 }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let seconds = self.ready_within.as_secs();
@@ -279,7 +279,7 @@ impl Giver {
 
     /// Closes the store, so that the other process can open it. Writes wait meanwhile.
     fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> FromServing {
-        let Some(store) = &self.estate.store else { return FromServing::StoreIsFree };
+        let Some(store) = self.estate.store.upgrade() else { return FromServing::StoreIsFree };
         tell("the store changes hands, writes wait");
         match store.lend() {
             Ok(()) => FromServing::StoreIsFree,
@@ -289,7 +289,7 @@ impl Giver {
 
     /// After a failure: the store is this process's again.
     fn take_back(&self, tell: &mut dyn FnMut(&str)) {
-        let Some(store) = &self.estate.store else { return };
+        let Some(store) = self.estate.store.upgrade() else { return };
         match store.take_back() {
             Ok(()) => {}
             Err(error) => {
