@@ -186,10 +186,13 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     let (tell, handed_over) = unbounded_channel();
     let giver = Arc::new(Giver::new(estate, ready_within, place.base_nice, tell));
     if let Some(heir) = heir {
-        heir.clone().serves(carry)?;
+        heir.serves()?;
     }
     let door = open_to_upgrades(&node, heir.is_some(), &giver);
     exclusive.extend(tell_service(&runtime, &fleet));
+    if let Some(heir) = heir {
+        heir.clone().settled(carry)?;
+    }
     announce(&listeners, &operators, open_files, workers, &node);
     let _doors = doors;
     Ok(Gateway {
@@ -283,12 +286,13 @@ impl Gateway {
 
 /// Upgrades by signal are heard of in the log.
 fn start_upgrade(giver: &Arc<Giver>) {
-    let giver = giver.clone();
+    let (giver, call) = (giver.clone(), giver.begin_call());
     let run = move || {
         let mut tell = |step: &str| tracing::info!(step, "upgrade");
         if let Err(reason) = giver.hand_over(&Ask::default(), &mut tell) {
             tracing::error!(reason, "not upgraded");
         }
+        drop(call);
     };
     if let Err(error) = std::thread::Builder::new().name("yumen-upgrade".into()).spawn(run) {
         tracing::error!(%error, "not upgraded");

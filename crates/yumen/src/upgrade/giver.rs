@@ -42,7 +42,9 @@ const COUNT_EVERY: Duration = Duration::from_millis(100);
 /// For a process that could serve to begin with it.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 /// For callers to be answered when the process ends.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// For a process that serves to be asked for the next upgrade.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 /// So long writes wait for the store to change hands; then they are refused until it has.
 const WRITES_WAIT: Duration = Duration::from_secs(5);
 
@@ -167,6 +169,8 @@ impl Giver {
         let _ = channel.send(&FromServing::TakenOver);
         let _ = self.handed_over.send(pid);
         self.estate.sockets.release();
+        // Whoever asks for the next upgrade at once shall find the new process.
+        let _ = channel.receive::<FromHeir>(Some(Instant::now() + SETTLED_WITHIN));
         self.count_on(channel, told);
         tell(&format!("process {pid} serves; this one finishes what it has begun"));
         Ok(pid)
