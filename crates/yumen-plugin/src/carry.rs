@@ -45,8 +45,10 @@ pub struct Carry {
 struct Kept {
     state: Weak<dyn Any + Send + Sync>,
     /// How to see it as what can be told, if it can.
-    portable: Option<fn(Shared) -> Option<Arc<dyn Portable>>>,
+    portable: Option<AsPortable>,
 }
+
+type AsPortable = fn(Shared) -> Option<Arc<dyn Portable>>;
 
 fn as_portable<T: Portable>(state: Shared) -> Option<Arc<dyn Portable>> {
     let state: Arc<dyn Portable> = state.downcast::<T>().ok()?;
@@ -68,7 +70,7 @@ impl Carry {
         &self,
         name: &str,
         make: impl FnOnce() -> T,
-        portable: Option<fn(Shared) -> Option<Arc<dyn Portable>>>,
+        portable: Option<AsPortable>,
     ) -> Arc<T> {
         let key = (TypeId::of::<T>(), Box::from(name));
         let mut kept = self.kept();

@@ -1,6 +1,7 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -50,6 +51,8 @@ struct Gateway {
     operators: Operators,
     /// Ends what reads the configuration when it is dropped.
     _doors: Doors,
+    /// Where upgrades are asked for.
+    door: Option<PathBuf>,
     signals: Signals,
     duty: watch::Sender<Duty>,
     giver: Arc<Giver>,
@@ -176,7 +179,7 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
         http3_identity,
         http3,
         carry: carry.clone(),
-        store: doors.source.fallback(),
+        store: doors.source.fallback().as_ref().map_or_else(Weak::new, Arc::downgrade),
         shown: control.shown.clone(),
     };
     tls.tend(&runtime, &node, &control);
@@ -187,26 +190,44 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     let (tell, handed_over) = unbounded_channel();
     let giver = Arc::new(Giver::new(estate, ready_within, place.base_nice, tell));
     if let Some(heir) = heir {
-        heir.clone().serves(carry)?;
+        heir.serves()?;
     }
-    open_to_upgrades(&node, heir.is_some(), &giver);
+    let door = open_to_upgrades(&node, heir.is_some(), &giver);
     exclusive.extend(tell_service(&runtime, &fleet));
+    if let Some(heir) = heir {
+        heir.clone().settled(carry)?;
+    }
     announce(&listeners, &operators, open_files, workers, &node);
     let _doors = doors;
-    Ok(Gateway { node, runtime, fleet, operators, _doors, signals, duty, giver, handed_over, exclusive })
+    Ok(Gateway {
+        node,
+        runtime,
+        fleet,
+        operators,
+        _doors,
+        door,
+        signals,
+        duty,
+        giver,
+        handed_over,
+        exclusive,
+    })
 }
 
-/// Upgrades can be asked for from now on, and the number of the process can be read.
-fn open_to_upgrades(node: &NodeConfig, takes_over: bool, giver: &Arc<Giver>) {
-    let place = upgrade::socket(node);
-    if place.parent().is_some_and(|directory| directory.is_dir())
-        && let Err(error) = upgrade::open_door(&place, takes_over, giver.clone())
-    {
-        tracing::warn!(%error, socket = %place.display(), "`yumen upgrade` cannot ask here, SIGUSR2 can");
-    }
+/// Upgrades can be asked for from now on, at the socket given, and the number of the process can be read.
+fn open_to_upgrades(node: &NodeConfig, takes_over: bool, giver: &Arc<Giver>) -> Option<PathBuf> {
+    let place = Some(upgrade::socket(node)).filter(|place| place.parent().is_some_and(|dir| dir.is_dir()));
+    let door = place.filter(|place| {
+        let opened = upgrade::open_door(place, takes_over, giver.clone());
+        let told = opened.inspect_err(|error| {
+            tracing::warn!(%error, socket = %place.display(), "`yumen upgrade` cannot ask here, SIGUSR2 can");
+        });
+        told.is_ok()
+    });
     if let Err(error) = process::write_pid_file(&node.upgrade.pid_file) {
         tracing::error!(%error, file = node.upgrade.pid_file, "the number of the process cannot be written");
     }
+    door
 }
 
 /// Tells the service manager that the gateway serves, and keeps telling its watchdog.
@@ -246,7 +267,7 @@ impl Gateway {
                 tracing::info!(pid, "draining, another process serves");
                 self.exclusive.iter().for_each(AbortHandle::abort);
                 self.operators.stop();
-                Duty::HandOver { within_ms: u64::from(self.node.upgrade.upgrade_drain_s) * 1000 }
+                Duty::HandOver { within_ms: u64::from(self.node.upgrade.drain_s) * 1000 }
             }
         };
         // Workers hold receivers until they end.
@@ -256,7 +277,11 @@ impl Gateway {
         self.giver.finish();
         match heir {
             Some(_) => self.runtime.block_on(self.operators.join()),
-            None => process::remove_pid_file(&self.node.upgrade.pid_file),
+            None => {
+                process::remove_pid_file(&self.node.upgrade.pid_file);
+                // Another gateway's would have kept ours from being there.
+                self.door.into_iter().for_each(|door| drop(std::fs::remove_file(door)));
+            }
         }
         self.runtime.shutdown_timeout(Duration::from_millis(200));
         tracing::info!("stopped");
@@ -265,12 +290,13 @@ impl Gateway {
 
 /// Upgrades by signal are heard of in the log.
 fn start_upgrade(giver: &Arc<Giver>) {
-    let giver = giver.clone();
+    let (giver, call) = (giver.clone(), giver.begin_call());
     let run = move || {
         let mut tell = |step: &str| tracing::info!(step, "upgrade");
         if let Err(reason) = giver.hand_over(&Ask::default(), &mut tell) {
             tracing::error!(reason, "not upgraded");
         }
+        drop(call);
     };
     if let Err(error) = std::thread::Builder::new().name("yumen-upgrade".into()).spawn(run) {
         tracing::error!(%error, "not upgraded");

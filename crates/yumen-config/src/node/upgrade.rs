@@ -15,13 +15,13 @@ pub struct Upgrade {
     pub ready_s: u32,
     /// How long the old process stays for WebSockets, streams and other exchanges that go on, in seconds; 0 stays
     /// until the last has ended.
-    pub upgrade_drain_s: u32,
+    pub drain_s: u32,
     /// A file that holds the number of the process that serves; empty writes none.
     pub pid_file: String,
 }
 
 impl Default for Upgrade {
     fn default() -> Self {
-        Upgrade { socket: String::new(), ready_s: 60, upgrade_drain_s: 3600, pid_file: String::new() }
+        Upgrade { socket: String::new(), ready_s: 60, drain_s: 3600, pid_file: String::new() }
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,9 @@ const COUNT_EVERY: Duration = Duration::from_millis(100);
 /// For a process that could serve to begin with it.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 /// For callers to be answered when the process ends.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// For a process that serves to be asked for the next upgrade.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 /// So long writes wait for the store to change hands; then they are refused until it has.
 const WRITES_WAIT: Duration = Duration::from_secs(5);
 
@@ -62,8 +64,8 @@ pub(crate) struct Estate {
     pub(crate) http3_identity: Http3Identity,
     pub(crate) http3: Vec<Http3Legacy>,
     pub(crate) carry: Arc<Carry>,
-    /// The store only one process can have open.
-    pub(crate) store: Option<Arc<Fallback>>,
+    /// The store only one process can have open, if there is one. It ends when the process does.
+    pub(crate) store: Weak<Fallback>,
     pub(crate) shown: Arc<Shown>,
 }
 
@@ -155,7 +157,7 @@ impl Giver {
             self.take_back(tell);
             return Err(reason);
         }
-        if let Some(store) = &self.estate.store {
+        if let Some(store) = self.estate.store.upgrade() {
             store.give_away();
         }
         *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
@@ -167,6 +169,8 @@ impl Giver {
         let _ = channel.send(&FromServing::TakenOver);
         let _ = self.handed_over.send(pid);
         self.estate.sockets.release();
+        // Whoever asks for the next upgrade at once shall find the new process.
+        let _ = channel.receive::<FromHeir>(Some(Instant::now() + SETTLED_WITHIN));
         self.count_on(channel, told);
         tell(&format!("process {pid} serves; this one finishes what it has begun"));
         Ok(pid)
@@ -226,7 +230,7 @@ impl Giver {
                 Ok(heard) => return Ok(heard),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && soon < until => {
                     // Whoever writes shall not wait for as long as a process may take.
-                    self.estate.store.iter().for_each(|store| store.refuse_held());
+                    self.estate.store.upgrade().iter().for_each(|store| store.refuse_held());
                 }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let seconds = self.ready_within.as_secs();
@@ -279,7 +283,7 @@ impl Giver {
 
     /// Closes the store, so that the other process can open it. Writes wait meanwhile.
     fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> FromServing {
-        let Some(store) = &self.estate.store else { return FromServing::StoreIsFree };
+        let Some(store) = self.estate.store.upgrade() else { return FromServing::StoreIsFree };
         tell("the store changes hands, writes wait");
         match store.lend() {
             Ok(()) => FromServing::StoreIsFree,
@@ -289,7 +293,7 @@ impl Giver {
 
     /// After a failure: the store is this process's again.
     fn take_back(&self, tell: &mut dyn FnMut(&str)) {
-        let Some(store) = &self.estate.store else { return };
+        let Some(store) = self.estate.store.upgrade() else { return };
         match store.take_back() {
             Ok(()) => {}
             Err(error) => {

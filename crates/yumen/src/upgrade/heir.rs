@@ -120,15 +120,22 @@ impl Heir {
         }
     }
 
-    /// Says that this process serves; once that is heard, what connections of the old one count is counted here.
-    /// A process before that has gone meanwhile leaves all to this one.
-    pub(crate) fn serves(self: Arc<Self>, carry: Arc<Carry>) -> anyhow::Result<()> {
+    /// Says that this process serves, and waits until that is heard. A process before that has gone meanwhile
+    /// leaves all to this one.
+    pub(crate) fn serves(&self) -> anyhow::Result<()> {
         let _ = self.channel.send(&FromHeir::Serves);
         match self.channel.receive::<FromServing>(Some(Instant::now() + ANSWER_WITHIN)) {
             Ok(FromServing::TakenOver) => {}
             Ok(_) => bail!("the process before says something else than that it was heard"),
             Err(error) => tracing::warn!(%error, "the process before has gone without a word"),
         }
+        Ok(())
+    }
+
+    /// Says that this process can be asked for the next upgrade. What connections of the old one count is counted
+    /// here from now on.
+    pub(crate) fn settled(self: Arc<Self>, carry: Arc<Carry>) -> anyhow::Result<()> {
+        let _ = self.channel.send(&FromHeir::Settled);
         let thread = std::thread::Builder::new().name("yumen-heir".into());
         thread.spawn(move || {
             while let Ok(told) = self.next_counted() {

@@ -62,6 +62,8 @@ pub(super) enum FromHeir {
     Ready(Ready),
     /// It serves.
     Serves,
+    /// It can be asked for the next upgrade.
+    Settled,
 }
 
 /// What the new process made of the configuration.

@@ -57,18 +57,6 @@ fn what_is_left_of_a_limit_is_left_in_the_next_process() {
 }
 
 #[test]
-fn a_break_goes_on() {
-    let settings = json!({"break_response_code": 599, "unhealthy": {"http_statuses": [500], "failures": 2}});
-    let (mut old, new) = (Bench::new(), Bench::new());
-    let (of_old, of_new) = (old.plugin("api-breaker", settings.clone()), new.plugin("api-breaker", settings));
-    old.upstream_reply = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_owned();
-    let statuses: Vec<u16> = (0..3).map(|_| old.run(&of_old, "GET / HTTP/1.1").status).collect();
-    assert_eq!(statuses, [500, 500, 599]);
-    new.carry.take_over(&old.carry.tell(), new.host.now());
-    assert_eq!(new.run(&of_new, "GET / HTTP/1.1").status, 599);
-}
-
-#[test]
 fn what_another_version_tells_otherwise_is_passed_over() {
     let bench = Bench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));

@@ -243,7 +243,7 @@ fn no_request_fails_and_no_websocket_is_cut() {
 fn what_takes_too_long_is_cut_off_in_the_end() {
     let upstream = upstream();
     let route = json!({"id": "1", "uri": "/*", "enable_websocket": true, "upstream": upstream.alone()});
-    let mut line = start(&json!({"routes": [route]}), "upgrade: {upgrade_drain_s: 1}");
+    let mut line = start(&json!({"routes": [route]}), "upgrade: {drain_s: 1}");
     let first = line.serving();
     let mut tunnels = open_tunnels(line.gateway.http, 2);
     talk(&mut tunnels, "hello");

@@ -157,3 +157,29 @@ fn sessions_of_tls_are_resumed_by_the_new_process() {
     let said = shake(&["-sess_in", &session]);
     assert!(said.contains("\nReused, TLS"), "{said}");
 }
+
+#[test]
+fn an_endpoint_that_is_out_stays_out() {
+    let ill = Upstream::start(|_, stream| respond(stream, 500, "", b"ill"));
+    let well = Upstream::start(|_, stream| respond(stream, 200, "", b"well"));
+    // Checks find it reachable, but seldom look; only traffic finds out.
+    let checks = json!({
+        "active": {
+            "type": "tcp",
+            "healthy": {"interval": 3600, "successes": 2}, "unhealthy": {"interval": 3600, "tcp_failures": 1},
+        },
+        "passive": {"unhealthy": {"http_statuses": [500], "http_failures": 2}},
+    });
+    let nodes = json!({ill.address.to_string(): 1, well.address.to_string(): 1});
+    let route = json!({"id": "1", "uri": "/*", "upstream": {"nodes": nodes, "checks": checks}});
+    let mut line = start(&json!({"routes": [route]}), "");
+    eventually("it is out", 10, || (0..8).all(|_| line.gateway.get("/").text() == "well"));
+    let asked = ill.requests();
+    let first = line.serving();
+    line.upgrade();
+    line.wait_for_end_of(first);
+    for _ in 0..20 {
+        assert_eq!(line.gateway.get("/").text(), "well");
+    }
+    assert_eq!(ill.requests(), asked);
+}
