@@ -31,10 +31,11 @@ impl Redis {
         Redis::launch("redis-server", free_port(), lines, &[])
     }
 
-    /// With a password, which `lines` ask for.
+    /// With a password, and a user `shop` with the same one who may not see everything.
     pub(crate) fn with_password(password: &str) -> Redis {
         let cli = ["-a", password, "--no-auth-warning"];
-        Redis::launch("redis-server", free_port(), &format!("requirepass {password}"), &cli)
+        let lines = format!("requirepass {password}\nuser shop on >{password} ~plugin-limit-count:* +@all");
+        Redis::launch("redis-server", free_port(), &lines, &cli)
     }
 
     /// Over TLS alone.
