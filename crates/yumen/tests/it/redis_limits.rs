@@ -245,7 +245,7 @@ fn redis_is_spoken_to_over_tls_and_verified_where_asked() {
 #[test]
 fn a_cluster_is_asked_where_keys_are_even_when_they_move() {
     let (nodes, upstream) = ([(); 3].map(|()| Redis::node()), Upstream::text("x"));
-    redis::join(&nodes);
+    redis::join(&nodes, 0);
     let settings = json!({ "count": 30, "time_window": 3600, "key": "http_who", "policy": "redis-cluster",
         "redis_cluster_nodes": [nodes[0].address()], "redis_cluster_name": "c", "redis_timeout": 20_000 });
     let gateways = [(); 2].map(|()| node(&upstream, "limit-count", &settings));
@@ -284,6 +284,31 @@ fn a_cluster_is_asked_where_keys_are_even_when_they_move() {
         let reply = gateways[1].get_with("/", &format!("Who: {who}\r\n"));
         assert_eq!(reply.field("x-ratelimit-remaining"), Some("25"), "{port} {who}");
     }
+}
+
+#[test]
+fn a_cluster_that_loses_a_master_is_followed_to_its_replica() {
+    let (mut nodes, upstream) = ([(); 6].map(|()| Redis::node()), Upstream::text("x"));
+    redis::join(&nodes, 1);
+    for node in &nodes {
+        let is_settled = || {
+            let role = node.cli(&["ROLE"]);
+            role.starts_with("master") || role.contains("connected")
+        };
+        eventually("replicas follow", 60, is_settled);
+    }
+    let settings = json!({ "count": 1000, "time_window": 3600, "key": "http_who", "policy": "redis-cluster",
+        "redis_cluster_nodes": [nodes[1].address(), nodes[2].address()], "redis_cluster_name": "c",
+        "redis_timeout": 3000 });
+    let gateway = node(&upstream, "limit-count", &settings);
+    let all_are_counted =
+        || (0..20).all(|who| gateway.get_with("/", &format!("Who: {who}\r\n")).status == 200);
+    assert!(all_are_counted());
+    let lost = nodes.iter().position(|node| node.cli(&["ROLE"]).starts_with("master")).expect("a master");
+    nodes[lost].kill();
+    eventually("its keys are counted again", 60, all_are_counted);
+    let masters = nodes.iter().filter(|node| node.cli(&["ROLE"]).starts_with("master")).count();
+    assert_eq!(masters, 3);
 }
 
 #[test]

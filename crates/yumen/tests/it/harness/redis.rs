@@ -141,12 +141,13 @@ impl Drop for Redis {
     }
 }
 
-/// Makes a cluster of these nodes, masters all.
-pub(crate) fn join(nodes: &[Redis]) {
+/// Makes a cluster of these nodes: masters first, then so many replicas of each.
+pub(crate) fn join(nodes: &[Redis], replicas: usize) {
     let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
     let mut args = vec!["--cluster", "create"];
     args.extend(addresses.iter().map(String::as_str));
-    args.push("--cluster-yes");
+    let replicas = replicas.to_string();
+    args.extend(["--cluster-replicas", &replicas, "--cluster-yes"]);
     let (status, out, errors) = run("redis-cli", &args);
     assert_eq!(status, 0, "no cluster: {out}{errors}");
     for node in nodes {
