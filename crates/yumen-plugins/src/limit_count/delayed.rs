@@ -52,8 +52,15 @@ impl Slot for Tally {
 /// What Redis is to be told of a key.
 struct Due {
     key: Box<[u8]>,
-    /// What was left of a sliding window when the next one began: its number, and how many.
-    rest: Option<(u64, u64, u64)>,
+    rest: Option<Rest>,
+}
+
+/// What was left of a sliding window when the next one began.
+#[derive(Clone, Copy)]
+struct Rest {
+    number: u64,
+    told: u64,
+    window_s: u64,
 }
 
 /// Counters that are settled with Redis; all workers share them.
@@ -72,8 +79,8 @@ struct Settling {
     key: Box<[u8]>,
     told: u64,
     turns: u64,
-    /// Whether it is about a window that is over.
-    is_rest: bool,
+    /// The window that is over, if it is about one.
+    rest: Option<Rest>,
 }
 
 impl Delayed {
@@ -117,9 +124,8 @@ impl Delayed {
                 return verdict;
             }
             let rest = table.change(key, now.mono_ms(), |tally| self.turn(tally, window_ms, ex));
-            if let Some((number, told, window_s)) = rest {
-                let due = Due { key: key.into(), rest: Some((number, told, window_s)) };
-                self.due().push(due);
+            if rest.is_some() {
+                self.due().push(Due { key: key.into(), rest });
             }
             is_new = true;
         }
@@ -127,9 +133,9 @@ impl Delayed {
 
     /// Begins a window; gives what Redis has not been told of a sliding one that is over. What is left of
     /// a fixed one matters to nobody.
-    fn turn(&self, tally: &mut Tally, window_ms: u64, ex: &Exchange<'_>) -> Option<(u64, u64, u64)> {
-        let (untold, number, window_s) =
-            (std::mem::take(tally.untold.get_mut()), tally.window.number(), tally.window_s);
+    fn turn(&self, tally: &mut Tally, window_ms: u64, ex: &Exchange<'_>) -> Option<Rest> {
+        let told = std::mem::take(tally.untold.get_mut());
+        let rest = Rest { number: tally.window.number(), told, window_s: tally.window_s };
         match self.window_type {
             WindowType::Fixed => tally.window.turn_fixed(window_ms, ex.now),
             WindowType::Sliding => tally.window.turn_sliding(window_ms, ex.now),
@@ -137,7 +143,7 @@ impl Delayed {
         tally.window_s = window_ms / 1000;
         *tally.telling.get_mut() = 0;
         tally.turns += 1;
-        (untold > 0 && self.window_type == WindowType::Sliding).then_some((number, untold, window_s))
+        (told > 0 && self.window_type == WindowType::Sliding).then_some(rest)
     }
 
     /// Sees to it that Redis is told: within the interval, and at once of a key that is new here, since
@@ -155,7 +161,10 @@ impl Delayed {
         };
         if is_new {
             let (delayed, way, due) = (self.clone(), outbound.clone(), Due { key: key.into(), rest: None });
-            outbound.spawn(Box::pin(async move { delayed.settle(&way, vec![due]).await }));
+            outbound.spawn(Box::pin(async move {
+                // What was not heard is due again.
+                delayed.settle(&way, vec![due]).await;
+            }));
         }
         if must_tend {
             let tending = Tending(self.clone());
@@ -182,27 +191,33 @@ impl Delayed {
             }
             while !due.is_empty() {
                 let later = due.split_off(due.len().min(BATCH));
-                self.settle(outbound, due).await;
+                let is_heard = self.settle(outbound, due).await;
                 due = later;
+                if !is_heard {
+                    self.due().append(&mut due);
+                }
             }
         }
     }
 
-    /// Tells Redis and takes over what it says. All questions travel together.
-    async fn settle(&self, outbound: &SharedOutbound, due: Vec<Due>) {
+    /// Tells Redis and takes over what it says; whether it says anything. All questions travel together.
+    async fn settle(&self, outbound: &SharedOutbound, due: Vec<Due>) -> bool {
         let ask =
             |(settling, call): (Settling, ScriptCall)| (settling, outbound.redis(&self.remote.target, call));
         let asked: Vec<_> = due.into_iter().filter_map(|due| self.question(due)).map(ask).collect();
+        let mut is_heard = asked.is_empty();
         for (settling, answer) in asked {
             let told = answer.await.and_then(|reply| pair(&reply));
+            is_heard |= told.is_ok();
             self.take(outbound, settling, told);
         }
+        is_heard
     }
 
     fn question(&self, due: Due) -> Option<(Settling, ScriptCall)> {
-        if let Some((number, told, window_s)) = due.rest {
-            let call = self.add(&due.key, number, told, window_s);
-            return Some((Settling { key: due.key, told, turns: 0, is_rest: true }, call));
+        if let Some(rest) = due.rest {
+            let call = self.add(&due.key, rest.number, rest.told, rest.window_s);
+            return Some((Settling { key: due.key, told: rest.told, turns: 0, rest: due.rest }, call));
         }
         let look = |tally: &Tally| {
             let told = tally.untold.swap(0, Relaxed);
@@ -220,7 +235,7 @@ impl Delayed {
             },
             WindowType::Sliding => self.add(&due.key, number, told, window_s),
         };
-        Some((Settling { key: due.key, told, turns, is_rest: false }, call))
+        Some((Settling { key: due.key, told, turns, rest: None }, call))
     }
 
     fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> ScriptCall {
@@ -232,10 +247,15 @@ impl Delayed {
 
     /// Takes over what Redis said of a key; where it said nothing, that is still to be told.
     fn take(&self, outbound: &SharedOutbound, settling: Settling, told: Result<(u64, u64), RedisFault>) {
-        if settling.is_rest {
+        let now = outbound.now();
+        if let Some(rest) = settling.rest {
+            // It matters as long as it is the window before.
+            let is_before = now.unix_ms / (rest.window_s.max(1) * 1000) <= rest.number + 1;
+            if told.is_err() && is_before {
+                self.due().push(Due { key: settling.key, rest: Some(rest) });
+            }
             return;
         }
-        let now = outbound.now();
         let is_untold = self.tallies.table().change(&settling.key, now.mono_ms(), |tally| {
             if tally.turns != settling.turns {
                 return false;

@@ -46,3 +46,22 @@ fn commands_carry_lengths() {
     text_command(&mut out, &["SET", "a b", ""]);
     assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$3\r\na b\r\n$0\r\n\r\n");
 }
+
+proptest::proptest! {
+    /// Whatever a server sends: no panic, nothing read beyond its end, and never a verdict on a part that
+    /// the whole contradicts.
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in "([-+:$*]|[0-9]{1,3}|\r\n|[a-z ]){0,40}") {
+        let bytes = bytes.as_bytes();
+        let whole = reply(bytes);
+        if let Ok(Some((_, length))) = &whole {
+            assert!(*length <= bytes.len());
+        }
+        for cut in 0..bytes.len() {
+            match reply(&bytes[..cut]) {
+                Ok(None) => {}
+                told => assert_eq!(told, whole, "{cut}"),
+            }
+        }
+    }
+}

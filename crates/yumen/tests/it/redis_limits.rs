@@ -7,13 +7,17 @@ use serde_json::{Value, json};
 
 use crate::harness::redis::{self, Redis};
 use crate::harness::upstream::{Gate, respond};
-use crate::harness::{Client, Gateway, Upstream, certs, eventually, run};
+use crate::harness::{Client, Gateway, Options, Upstream, certs, eventually, run};
 
 /// Settings of a plugin and where its Redis is.
 fn with(redis: &Redis, mut settings: Value) -> Value {
     settings["policy"] = json!("redis");
     settings["redis_host"] = json!("127.0.0.1");
     settings["redis_port"] = json!(redis.port);
+    if settings["redis_timeout"].is_null() {
+        // A machine that is busy elsewhere is no outage.
+        settings["redis_timeout"] = json!(20_000);
+    }
     settings
 }
 
@@ -166,7 +170,7 @@ fn limit_conn_counts_exchanges_of_two_nodes_and_forgets_them_when_they_end() {
 fn exchanges_of_a_node_that_died_expire_and_those_of_one_that_lives_are_renewed() {
     let (redis, gate) = (Redis::start(), Gate::default());
     let upstream = gated(&gate);
-    let settings = json!({ "conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "key_ttl": 2 });
+    let settings = json!({ "conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "key_ttl": 6 });
     let nodes = [(); 2].map(|()| node(&upstream, "limit-conn", &with(&redis, settings.clone())));
     let mut clients = nodes.each_ref().map(|node| Client::connect(node.http));
     for (number, client) in clients.iter_mut().enumerate() {
@@ -201,6 +205,15 @@ fn a_password_and_a_database_are_used_and_a_wrong_password_is_told() {
     let gateway = node(&upstream, "limit-count", &with(&redis, settings));
     assert_eq!(gateway.get("/").field("x-ratelimit-remaining"), Some("4"));
     assert!(redis.cli(&["INFO", "keyspace"]).contains("db3:keys=1"));
+    let shop = json!({ "redis_username": "shop", "redis_password": "s3cret" });
+    let mut settings = with(&redis, json!({ "count": 5, "time_window": 60 }));
+    settings.as_object_mut().unwrap().extend(shop.as_object().unwrap().clone());
+    assert_eq!(node(&upstream, "limit-count", &settings).get("/").status, 200);
+    let mut settings = with(&redis, json!({ "rate": 1, "burst": 5, "key": "host" }));
+    settings.as_object_mut().unwrap().extend(shop.as_object().unwrap().clone());
+    let gateway = node(&upstream, "limit-req", &settings);
+    assert_eq!(gateway.get("/").status, 500, "its keys are not the user's");
+    eventually("the log says why", 10, || gateway.log().contains("redis refuses to count"));
     let settings = json!({ "count": 5, "time_window": 60, "redis_password": "wrong" });
     let gateway = node(&upstream, "limit-count", &with(&redis, settings));
     let reply = gateway.get("/");
@@ -211,7 +224,8 @@ fn a_password_and_a_database_are_used_and_a_wrong_password_is_told() {
 
 #[test]
 fn redis_is_spoken_to_over_tls_and_verified_where_asked() {
-    let pair = certs::simple("redis", &["localhost", "127.0.0.1"]);
+    let authority = certs::Authority::new("a house of its own");
+    let pair = authority.sign("redis", &["localhost", "127.0.0.1"], certs::ecdsa());
     let (redis, upstream) = (Redis::tls(&pair), Upstream::text("x"));
     let settings = |verify: bool| {
         let settings =
@@ -222,14 +236,18 @@ fn redis_is_spoken_to_over_tls_and_verified_where_asked() {
     let strict = node(&upstream, "limit-count", &settings(true));
     assert_eq!(strict.get("/").status, 500, "nobody vouches for its certificate");
     eventually("the log says why", 10, || strict.log().contains("invalid peer certificate"));
+    let roots = strict.scratch.write("roots.pem", &authority.cert);
+    let options = Options { env: &[("SSL_CERT_FILE", &roots)], ..Options::default() };
+    let routes = routes(&upstream, &json!({ "limit-count": settings(true) }));
+    assert_eq!(Gateway::with(&routes, &options).get("/").status, 200);
 }
 
 #[test]
 fn a_cluster_is_asked_where_keys_are_even_when_they_move() {
     let (nodes, upstream) = ([(); 3].map(|()| Redis::node()), Upstream::text("x"));
-    redis::join(&nodes);
+    redis::join(&nodes, 0);
     let settings = json!({ "count": 30, "time_window": 3600, "key": "http_who", "policy": "redis-cluster",
-        "redis_cluster_nodes": [nodes[0].address()], "redis_cluster_name": "c" });
+        "redis_cluster_nodes": [nodes[0].address()], "redis_cluster_name": "c", "redis_timeout": 20_000 });
     let gateways = [(); 2].map(|()| node(&upstream, "limit-count", &settings));
     let mut admitted = 0;
     for round in 0..4 {
@@ -269,6 +287,31 @@ fn a_cluster_is_asked_where_keys_are_even_when_they_move() {
 }
 
 #[test]
+fn a_cluster_that_loses_a_master_is_followed_to_its_replica() {
+    let (mut nodes, upstream) = ([(); 6].map(|()| Redis::node()), Upstream::text("x"));
+    redis::join(&nodes, 1);
+    for node in &nodes {
+        let is_settled = || {
+            let role = node.cli(&["ROLE"]);
+            role.starts_with("master") || role.contains("connected")
+        };
+        eventually("replicas follow", 60, is_settled);
+    }
+    let settings = json!({ "count": 1000, "time_window": 3600, "key": "http_who", "policy": "redis-cluster",
+        "redis_cluster_nodes": [nodes[1].address(), nodes[2].address()], "redis_cluster_name": "c",
+        "redis_timeout": 3000 });
+    let gateway = node(&upstream, "limit-count", &settings);
+    let all_are_counted =
+        || (0..20).all(|who| gateway.get_with("/", &format!("Who: {who}\r\n")).status == 200);
+    assert!(all_are_counted());
+    let lost = nodes.iter().position(|node| node.cli(&["ROLE"]).starts_with("master")).expect("a master");
+    nodes[lost].kill();
+    eventually("its keys are counted again", 60, all_are_counted);
+    let masters = nodes.iter().filter(|node| node.cli(&["ROLE"]).starts_with("master")).count();
+    assert_eq!(masters, 3);
+}
+
+#[test]
 fn sentinels_are_followed_to_the_new_master() {
     let (mut master, upstream) = (Redis::start(), Upstream::text("x"));
     let replica = Redis::replica_of(&master);
@@ -281,7 +324,7 @@ fn sentinels_are_followed_to_the_new_master() {
     });
     let settings = json!({ "count": 1000, "time_window": 3600, "policy": "redis-sentinel",
         "redis_sentinels": [{ "host": "127.0.0.1", "port": sentinel.port }], "redis_master_name": "shop",
-        "redis_connect_timeout": 500, "redis_read_timeout": 500 });
+        "redis_connect_timeout": 3000, "redis_read_timeout": 3000 });
     let gateway = node(&upstream, "limit-count", &settings);
     for remaining in ["999", "998"] {
         assert_eq!(gateway.get("/").field("x-ratelimit-remaining"), Some(remaining));
@@ -302,7 +345,7 @@ fn sentinels_are_followed_to_the_new_master() {
 fn an_outage_costs_few_requests_their_deadline_and_is_told_once() {
     let (redis, upstream) = (Redis::start(), Upstream::text("x"));
     let limit = |id: &str, allow: bool| {
-        let settings = json!({ "count": 1_000_000, "time_window": 3600, "group": id, "redis_timeout": 400,
+        let settings = json!({ "count": 1_000_000, "time_window": 3600, "group": id, "redis_timeout": 1500,
             "allow_degradation": allow });
         let plugins = json!({ "limit-count": with(&redis, settings) });
         json!({ "id": id, "uri": format!("/{id}"), "plugins": plugins, "upstream": upstream.alone() })

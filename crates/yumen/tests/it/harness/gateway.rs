@@ -21,6 +21,8 @@ pub(crate) struct Options<'a> {
     pub(crate) node: &'a str,
     /// More arguments of `yumen run`.
     pub(crate) args: &'a [&'a str],
+    /// More variables of its environment.
+    pub(crate) env: &'a [(&'a str, &'a str)],
     /// Worker threads; 0 is two.
     pub(crate) workers: u32,
     /// Whether `yumen.yaml` says where clients connect, in the clear and over TLS.
@@ -76,6 +78,7 @@ impl Gateway {
         let of_workers = ["--workers", &workers];
         let mut child = Command::new(YUMEN)
             .current_dir(scratch.path())
+            .envs(options.env.iter().copied())
             .args(["run", "--config", &config])
             .args(if options.own_workers { &[] } else { &of_workers[..] })
             .args(if options.own_listeners { &[] } else { &clients[..] })

@@ -31,10 +31,11 @@ impl Redis {
         Redis::launch("redis-server", free_port(), lines, &[])
     }
 
-    /// With a password, which `lines` ask for.
+    /// With a password, and a user `shop` with the same one who may not see everything.
     pub(crate) fn with_password(password: &str) -> Redis {
         let cli = ["-a", password, "--no-auth-warning"];
-        Redis::launch("redis-server", free_port(), &format!("requirepass {password}"), &cli)
+        let lines = format!("requirepass {password}\nuser shop on >{password} ~plugin-limit-count:* +@all");
+        Redis::launch("redis-server", free_port(), &lines, &cli)
     }
 
     /// Over TLS alone.
@@ -140,12 +141,13 @@ impl Drop for Redis {
     }
 }
 
-/// Makes a cluster of these nodes, masters all.
-pub(crate) fn join(nodes: &[Redis]) {
+/// Makes a cluster of these nodes: masters first, then so many replicas of each.
+pub(crate) fn join(nodes: &[Redis], replicas: usize) {
     let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
     let mut args = vec!["--cluster", "create"];
     args.extend(addresses.iter().map(String::as_str));
-    args.push("--cluster-yes");
+    let replicas = replicas.to_string();
+    args.extend(["--cluster-replicas", &replicas, "--cluster-yes"]);
     let (status, out, errors) = run("redis-cli", &args);
     assert_eq!(status, 0, "no cluster: {out}{errors}");
     for node in nodes {
