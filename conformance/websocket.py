@@ -95,6 +95,7 @@ async def serve(port, tls_port, cert, key):
 
 class Http1:
     can_half_close = True
+    broken_off = reset_with = None
 
     def __init__(self, ports, ca, tls=False):
         self.port, self.context, self.read_bytes = ports[tls], None, 0
@@ -151,6 +152,8 @@ def extended(path, fields):
 
 class Http2:
     can_half_close = True
+    # How a stream ends whose other side broke off, where it is told at all.
+    broken_off, reset_with = 8, None
 
     def __init__(self, ports, ca, tls=False):
         self.port, self.context, self.read_bytes = ports[tls], None, 0
@@ -200,6 +203,7 @@ class Http2:
                 self.ended = True
             elif isinstance(event, (self.kinds.StreamReset, self.kinds.ConnectionTerminated)):
                 self.ended = self.said_all = True
+                self.reset_with = event.error_code
         if self.ended:
             self.waiting.put_nowait((b"", 0))
         self.flush()
@@ -255,6 +259,7 @@ class Http2:
 
 class Http3:
     can_half_close = True
+    broken_off, reset_with = 0x10C, None
 
     def __init__(self, ports, ca):
         self.port, self.ca, self.read_bytes, self.said_all = ports[1], ca, 0, False
@@ -278,6 +283,7 @@ class Http3:
                     self.http = H3Connection(self._quic)
                 if isinstance(event, (ConnectionTerminated, StreamReset)):
                     way.said_all = True
+                    way.reset_with = event.error_code
                     way.over()
                 for seen in self.http.handle_event(event) if self.http else []:
                     if isinstance(seen, HeadersReceived) and not way.answered.done():
@@ -523,6 +529,7 @@ async def a_server_that_vanishes_is_seen_to(open):
         assert await ws.next() is None, "something came"
     except ConnectionError:
         pass
+    assert ws.way.reset_with in (None, ws.way.broken_off), f"reset with {ws.way.reset_with}"
 
 
 async def compression_passes_through(open):

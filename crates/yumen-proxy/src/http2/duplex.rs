@@ -37,6 +37,8 @@ pub(crate) struct Duplex {
     /// The next bytes sent are the last, and nothing follows them.
     is_last: bool,
     is_finished: bool,
+    /// It changed protocols: its bytes are no message's.
+    is_tunnel: bool,
     deadline: Option<Timer>,
 }
 
@@ -79,6 +81,7 @@ impl Duplex {
             outgoing: None,
             is_last: false,
             is_finished: false,
+            is_tunnel: false,
             deadline: None,
         }
     }
@@ -181,9 +184,11 @@ impl Duplex {
     /// Gives the stream up: the peer is told that what it got is not whole.
     pub(crate) fn reset(&mut self) {
         self.is_finished = true;
+        // How a connection that broke off is told (RFC 8441 §5).
+        let reason = if self.is_tunnel { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
         match (&mut self.outgoing, &mut self.part) {
-            (Some(outgoing), _) => outgoing.send_reset(Reason::INTERNAL_ERROR),
-            (None, Part::Served(respond)) => respond.send_reset(Reason::INTERNAL_ERROR),
+            (Some(outgoing), _) => outgoing.send_reset(reason),
+            (None, Part::Served(respond)) => respond.send_reset(reason),
             (None, Part::Asked { .. }) => {}
         }
     }
@@ -216,6 +221,7 @@ impl Duplex {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let head = heads::response(text).ok_or(io::ErrorKind::InvalidData)?;
+        self.is_tunnel = heads::is_tunnel(text);
         if head.status().is_informational() {
             return respond.send_informational(head).map_err(io::Error::other);
         }

@@ -189,6 +189,11 @@ pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
     Some(response)
 }
 
+/// Whether the answer with this head of HTTP/1 text changes protocols.
+pub(crate) fn is_tunnel(text: &[u8]) -> bool {
+    text.get(9..12) == Some(b"101")
+}
+
 /// Trailers from field lines.
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let mut trailers = HeaderMap::new();

@@ -169,6 +169,9 @@ impl Duplex {
         }
         let head = heads::response(text).ok_or(io::ErrorKind::InvalidData)?;
         let is_interim = head.status().is_informational();
+        if heads::is_tunnel(text) {
+            self.outgoing.carries_tunnel();
+        }
         self.outgoing.send_head(head);
         if ends && !is_interim {
             self.is_finished = true;

@@ -40,6 +40,8 @@ pub(super) struct Outgoing {
     is_broken: Cell<bool>,
     /// The client shall be told that what it got is not whole.
     is_given_up: Cell<bool>,
+    /// The stream changed protocols: its bytes are no message's.
+    is_tunnel: Cell<bool>,
     writer: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
 }
@@ -59,6 +61,10 @@ impl Outgoing {
 
     pub(super) fn end(&self) {
         self.push(Piece::End);
+    }
+
+    pub(super) fn carries_tunnel(&self) {
+        self.is_tunnel.set(true);
     }
 
     pub(super) fn give_up(&self) {
@@ -151,7 +157,11 @@ pub(super) async fn send_all(
         wake(&outgoing.writer);
     }
     // Dropping it would tell the client that all has been said.
-    sender.stop_stream(Code::H3_INTERNAL_ERROR);
+    sender.stop_stream(match outgoing.is_tunnel.get() {
+        // How a connection that broke off is told (RFC 9220 §3).
+        true => Code::H3_REQUEST_CANCELLED,
+        false => Code::H3_INTERNAL_ERROR,
+    });
     outgoing.break_off();
 }
 
