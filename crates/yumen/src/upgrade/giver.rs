@@ -207,7 +207,9 @@ impl Giver {
                     tell(&format!("yumen {} could serve", ready.version));
                     break;
                 }
-                FromHeir::Serves => return Err("the new process serves before it was told to".to_owned()),
+                FromHeir::Serves | FromHeir::Settled => {
+                    return Err("the new process serves before it was told to".to_owned());
+                }
             }
         }
         if self.is_ending.load(Ordering::Acquire) {
