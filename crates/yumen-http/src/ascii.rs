@@ -4,6 +4,8 @@ const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 const HOST: u8 = 8;
+/// Those of them that are no capitals.
+const LOWER_HOST: u8 = 16;
 
 static CLASS: [u8; 256] = classes();
 
@@ -23,7 +25,7 @@ const fn classes() -> [u8; 256] {
             class |= VALUE;
         }
         if b.is_ascii_alphanumeric() || contains(b"-._~%!$&'()*+,;=", b) {
-            class |= HOST;
+            class |= if b.is_ascii_uppercase() { HOST } else { HOST | LOWER_HOST };
         }
         table[byte] = class;
         byte += 1;
@@ -58,12 +60,8 @@ pub(crate) fn is_target(bytes: &[u8]) -> bool {
 
 /// Whether `bytes` may stand as a host's name or IPv4 address, and if so whether it has capitals.
 pub(crate) fn host_name(bytes: &[u8]) -> Option<bool> {
-    let (mut shared, mut has_capitals) = (HOST, false);
-    for byte in bytes {
-        shared &= CLASS[*byte as usize];
-        has_capitals |= byte.is_ascii_uppercase();
-    }
-    (shared != 0 && !bytes.is_empty()).then_some(has_capitals)
+    let shared = bytes.iter().fold(HOST | LOWER_HOST, |shared, byte| shared & CLASS[*byte as usize]);
+    (shared & HOST != 0 && !bytes.is_empty()).then_some(shared & LOWER_HOST == 0)
 }
 
 /// Where the first colon is. Field names are short: a call into a vectorised search costs more than it

@@ -42,7 +42,9 @@ macro_rules! known {
             }
 
             const NAMES: &[&str] = &[$($name),*];
-            const ALL: &[Known] = &[$(Known::$variant),*];
+
+            /// All that have a name; each stands at its number less one.
+            pub const ALL: &[Known] = &[$(Known::$variant),*];
         }
     };
 }

@@ -124,36 +124,62 @@ struct Attempt<'a, 's> {
 }
 
 impl Attempt<'_, '_> {
-    /// A kept connection that turns out to be dead says nothing about the endpoint: the request is
-    /// repeated on a new one.
+    /// A connection used before that turns out to be dead says nothing about the endpoint: the request is
+    /// repeated on another, once.
     async fn run(&mut self) -> Result<(), Fault> {
         let tls = self.is_tls();
         let pool_key = self.pool_key(tls);
         let mark = self.conn.inbox.mark();
         self.chains.each(self.ex, Phase::UpstreamRequest, |plugin, ex| plugin.upstream_request(ex));
-        if self.speaks_http2() {
-            return apart(self.run_on_lane(tls, mark)).await;
-        }
-        let watch = self.chains.explaining();
-        watch.inspect(|watch| watch.lap());
-        let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
-        if let Some((stream, requests)) = kept {
-            self.conn.worker.counters.reuses.add(1);
-            self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
+        let mut may_repeat = true;
+        loop {
+            let was_used = if self.speaks_http2() {
+                apart(self.take_place(tls, pool_key)).await?
+            } else if may_repeat && self.take_kept(pool_key) {
+                true
+            } else {
+                apart(self.link_anew(tls, pool_key)).await?;
+                false
+            };
+            // The only place that asks: what is called once costs no call.
             match self.ask().await {
                 Err(Fault { kind: Kind::UpstreamClosed, unsent })
-                    if (unsent || self.ex.request.method().is_idempotent())
-                        && can_resend(self.conn, self.ex, mark) => {}
+                    if was_used
+                        && may_repeat
+                        && (unsent || self.ex.request.method().is_idempotent())
+                        && can_resend(self.conn, self.ex, mark) =>
+                {
+                    may_repeat = false;
+                    self.relay.head.clear();
+                }
                 done => return done,
             }
         }
-        watch.inspect(|watch| watch.lap());
-        let connected = apart(self.connect(tls)).await;
-        watch.inspect(|watch| watch.connected());
-        let stream = connected?;
+    }
+
+    /// Takes a connection that idles, if there is one.
+    fn take_kept(&mut self, pool_key: u64) -> bool {
+        self.chains.explaining().inspect(|watch| watch.lap());
+        let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
+        let Some((stream, requests)) = kept else { return false };
+        self.conn.worker.counters.reuses.add(1);
+        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });
+        true
+    }
+
+    async fn link_anew(&mut self, tls: bool, pool_key: u64) -> Result<(), Fault> {
+        let stream = self.connect_watched(tls).await?;
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
-        self.relay.head.clear();
-        self.ask().await
+        Ok(())
+    }
+
+    /// Connects, under the eyes of an explanation if there is one.
+    async fn connect_watched(&mut self, tls: bool) -> Result<Stream, Fault> {
+        let watch = self.chains.explaining();
+        watch.inspect(|watch| watch.lap());
+        let connected = self.connect(tls).await;
+        watch.inspect(|watch| watch.connected());
+        connected
     }
 
     fn pool_key(&self, tls: bool) -> u64 {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use yumen_http::{Framing, Known, Method, RequestHead, Version};
+use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::{Route, Target, Upstream};
@@ -22,7 +22,7 @@ use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
 use crate::stream::Stream;
-use crate::worker::Pinned;
+use crate::worker::{Pinned, Worker};
 
 /// Bodies that routes look into are buffered up to this many bytes.
 const ROUTED_BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -99,6 +99,8 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
         Err(Stop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
     };
     finish(conn, &mut ex, &chains, &flow);
+    // Moved out, not taken: what would stand in their place would have to be made.
+    recycle(&worker, ex.request, ex.response_fields);
     after
 }
 
@@ -137,6 +139,8 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
     let mut flow = Flow { fault: Some(kind.into()), ..Flow::default() };
     let after = reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await;
     finish(conn, &mut ex, &chains, &flow);
+    // Moved out, not taken: what would stand in their place would have to be made.
+    recycle(&worker, ex.request, ex.response_fields);
     after
 }
 
@@ -327,8 +331,12 @@ fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flo
     if let Some(watch) = &chains.watch {
         observe(conn, ex, chains, watch, flow, &outcome);
     }
-    worker.give_edits(std::mem::take(&mut ex.response_fields));
-    worker.give_request(std::mem::take(&mut ex.request));
+}
+
+/// Keeps an exchange's memory for the next.
+fn recycle(worker: &Worker, request: Box<RequestHead>, edits: Fields) {
+    worker.give_edits(edits);
+    worker.give_request(request);
 }
 
 /// Adds a sampled exchange to what is known of the traffic.

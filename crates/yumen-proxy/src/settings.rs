@@ -47,6 +47,8 @@ pub struct Settings {
     pub real_ip: Option<RealIp>,
     /// Whether endpoints are told who asked in `Forwarded` too.
     pub forwarded: bool,
+    /// Requests a second that are looked at closely, at most; 0 for none.
+    pub samples_per_second: u32,
     /// How many requests a worker remembers for `recent`; 0 is none.
     pub recent_requests: usize,
     /// Bounds of HTTP/2.
@@ -76,6 +78,7 @@ impl Default for Settings {
             trusted: IpSet::default(),
             real_ip: None,
             forwarded: false,
+            samples_per_second: 500,
             recent_requests: 2048,
             http2: Http2Settings::default(),
             http3: Http3Settings::default(),

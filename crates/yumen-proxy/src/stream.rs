@@ -246,7 +246,12 @@ impl AsyncRead for Tcp {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let count = ready!(self.get_mut().read(cx, buffer.initialize_unfilled()))?;
+        let tcp = self.get_mut();
+        if let Tcp::Registered(stream) = tcp {
+            // It needs no room that was cleared before.
+            return Pin::new(stream).poll_read(cx, buffer);
+        }
+        let count = ready!(tcp.read(cx, buffer.initialize_unfilled()))?;
         buffer.advance(count);
         Poll::Ready(Ok(()))
     }

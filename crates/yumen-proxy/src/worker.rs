@@ -125,7 +125,6 @@ impl Worker {
         let snapshot = parts.publisher.load();
         Rc::new(Worker {
             id: parts.id,
-            settings: parts.settings,
             counters: parts.counters,
             buffers: Buffers::default(),
             timers: Rc::default(),
@@ -135,7 +134,8 @@ impl Worker {
             date: DateCache::default(),
             draining: Cell::new(false),
             keeps_idle: Cell::new(false),
-            sampler: Sampler::new(parts.seed.rotate_left(32)),
+            sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
+            settings: parts.settings,
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: RefCell::default() })),
             publisher: parts.publisher,
             applied: parts.applied,

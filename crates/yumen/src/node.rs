@@ -143,6 +143,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         trusted,
         real_ip: real_ip(&node.real_ip)?,
         forwarded: node.forwarded_header,
+        samples_per_second: node.observe.samples_per_second,
         recent_requests: node.observe.recent_requests as usize,
         http2: Http2Settings {
             enabled: node.http2.enabled,

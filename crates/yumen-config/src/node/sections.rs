@@ -307,6 +307,10 @@ pub struct Logs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Observe {
+    /// How many requests a second each worker looks at closely, for `yumen top` and the costs of plugins; all
+    /// while there are fewer, and at most one in 16 where there are more. 0 looks at none.
+    #[schemars(range(max = 10000))]
+    pub samples_per_second: u32,
     /// How many sampled requests each worker remembers: method, host, path without query, client, consumer,
     /// route and status. They stay in memory; 0 remembers none.
     #[schemars(range(max = 65536))]
@@ -325,7 +329,12 @@ impl Observe {
 
 impl Default for Observe {
     fn default() -> Self {
-        Observe { recent_requests: 2048, list_recent_requests: false, debug_key: String::new() }
+        Observe {
+            samples_per_second: 500,
+            recent_requests: 2048,
+            list_recent_requests: false,
+            debug_key: String::new(),
+        }
     }
 }
 

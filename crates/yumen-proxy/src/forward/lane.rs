@@ -8,7 +8,7 @@ use std::task::Poll;
 use yumen_http::{Framing, Known};
 use yumen_snapshot::Scheme;
 
-use super::{Attempt, can_resend};
+use super::Attempt;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
 use crate::http2::{self, Duplex, Way};
@@ -21,49 +21,32 @@ impl Attempt<'_, '_> {
         self.upstream.http2 && self.ex.upstream.scheme.is_none()
     }
 
-    /// A connection that turns out to be closing says nothing about the endpoint: the request is repeated
-    /// on another, once.
-    pub(super) async fn run_on_lane(&mut self, tls: bool, mark: (usize, u64)) -> Result<(), Fault> {
+    /// Takes a place on a connection to the endpoint, which is established if there is none with room; says
+    /// whether it carried requests before.
+    pub(super) async fn take_place(&mut self, tls: bool, pool_key: u64) -> Result<bool, Fault> {
         let worker = self.conn.worker.clone();
-        let pool_key = self.pool_key(tls);
-        let mut may_repeat = true;
-        loop {
-            let occupied = match worker.lanes.way(pool_key, &self.upstream.keepalive) {
-                Way::Lane(occupied) => occupied,
+        let keep = self.upstream.keepalive;
+        let occupied = loop {
+            match worker.lanes.way(pool_key, &keep) {
+                Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => {
                     self.conn.timer.set(self.timeouts().connect_ms);
                     let waiting = std::pin::pin!(connected.notified());
                     if until(&self.conn.timer, waiting).await.is_none() {
                         return Err(Fault { kind: Kind::ConnectTimeout, unsent: true });
                     }
-                    continue;
                 }
                 Way::Connect(connecting) => {
-                    let watch = self.chains.explaining();
-                    watch.inspect(|watch| watch.lap());
-                    let connected = self.connect(tls).await;
-                    watch.inspect(|watch| watch.connected());
-                    let keep = self.upstream.keepalive;
-                    let established = connecting.establish(&worker, connected?, keep).await;
-                    established.map_err(|_| Fault { kind: Kind::Connect, unsent: true })?
+                    let stream = self.connect_watched(tls).await?;
+                    let established = connecting.establish(&worker, stream, keep).await;
+                    break established.map_err(|_| Fault { kind: Kind::Connect, unsent: true })?;
                 }
-            };
-            let was_used = occupied.requests_before() > 0;
-            worker.counters.reuses.add(u64::from(was_used));
-            self.relay.place = Some(occupied);
-            match self.ask().await {
-                Err(Fault { kind: Kind::UpstreamClosed, unsent })
-                    if was_used
-                        && may_repeat
-                        && (unsent || self.ex.request.method().is_idempotent())
-                        && can_resend(self.conn, self.ex, mark) =>
-                {
-                    may_repeat = false;
-                    self.relay.head.clear();
-                }
-                done => return done,
             }
-        }
+        };
+        let was_used = occupied.requests_before() > 0;
+        worker.counters.reuses.add(u64::from(was_used));
+        self.relay.place = Some(occupied);
+        Ok(was_used)
     }
 
     /// Sends a head on the place that was taken; the body follows as with any other connection.

@@ -2,6 +2,8 @@
 //!
 //! So one parser judges every head and one encoder decides what is forwarded. Knows no stream.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use h2::ext::Protocol;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
@@ -82,23 +84,19 @@ fn authority<T>(request: &Request<T>) -> Result<&[u8], HeadError> {
 
 /// Field lines; cookies that were split for compression are joined again (RFC 9113 §8.2.3).
 fn write_fields(text: &mut Vec<u8>, fields: &HeaderMap, skips: impl Fn(&HeaderName) -> bool) {
-    for name in fields.keys() {
-        if skips(name) {
-            continue;
+    let mut is_after_crumb = false;
+    // Values of one name come one after another.
+    for (name, value) in fields.iter().filter(|(name, _)| !skips(name)) {
+        let is_crumb = name == http::header::COOKIE;
+        if is_crumb && is_after_crumb {
+            text.truncate(text.len() - b"\r\n".len());
+            text.extend_from_slice(b"; ");
+            text.extend_from_slice(value.as_bytes());
+            text.extend_from_slice(b"\r\n");
+        } else {
+            write_line(text, name.as_str().as_bytes(), value.as_bytes());
         }
-        let values = fields.get_all(name).iter();
-        if name != http::header::COOKIE {
-            values.for_each(|value| write_line(text, name.as_str().as_bytes(), value.as_bytes()));
-            continue;
-        }
-        text.extend_from_slice(b"cookie: ");
-        for (at, crumb) in values.enumerate() {
-            if at > 0 {
-                text.extend_from_slice(b"; ");
-            }
-            text.extend_from_slice(crumb.as_bytes());
-        }
-        text.extend_from_slice(b"\r\n");
+        is_after_crumb = is_crumb;
     }
 }
 
@@ -138,12 +136,13 @@ pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
 ///
 /// `authority` is whom it is for where the head does not say.
 pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Request<()>> {
-    let mut lines = Lines(text);
+    let block = Bytes::copy_from_slice(text);
+    let mut lines = Lines(&block);
     let mut words = lines.next()?.split(|byte| *byte == b' ');
     let method = Method::from_bytes(words.next()?).ok()?;
-    let target = path_and_query(words.next()?)?;
+    let target = path_and_query(&block, words.next()?)?;
     let mut request = Request::new(());
-    let host = read_fields(lines, request.headers_mut(), is_told);
+    let host = read_fields(&block, lines, request.headers_mut(), is_told);
     *request.method_mut() = method;
     *request.version_mut() = http::Version::HTTP_2;
     let mut parts = http::uri::Parts::default();
@@ -157,10 +156,10 @@ pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Requ
 }
 
 /// A target as HTTP/2 carries it; bytes that URIs do not have are percent-encoded.
-fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
+fn path_and_query(block: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
     let is_odd = |byte: &u8| matches!(byte, 0..=b' ' | b'#' | b'<' | b'>' | b'`' | 0x7f..);
     if !target.iter().any(is_odd) {
-        return PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(target)).ok();
+        return PathAndQuery::from_maybe_shared(block.slice_ref(target)).ok();
     }
     let mut encoded = String::with_capacity(target.len() + 16);
     for byte in target {
@@ -175,11 +174,12 @@ fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
 /// The response a head of HTTP/1 text stands for. A change of protocols is a success on HTTP/2, whose
 /// handshake fields mean nothing there (RFC 8441 §5).
 pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
-    let mut lines = Lines(text);
+    let block = Bytes::copy_from_slice(text);
+    let mut lines = Lines(&block);
     let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
-    read_fields(lines, response.headers_mut(), |known, name| {
+    read_fields(&block, lines, response.headers_mut(), |known, name| {
         is_told(known, name) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
     *response.status_mut() = if is_tunnel { StatusCode::OK } else { status };
@@ -189,7 +189,8 @@ pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
 /// Trailers from field lines.
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let mut trailers = HeaderMap::new();
-    read_fields(Lines(lines), &mut trailers, |known, name| {
+    let block = Bytes::copy_from_slice(lines);
+    read_fields(&block, Lines(&block), &mut trailers, |known, name| {
         is_told(known, name) && !matches!(known, Known::ContentLength | Known::Trailer)
     });
     trailers
@@ -208,26 +209,41 @@ fn is_told(known: Known, _name: &[u8]) -> bool {
     )
 }
 
-/// Fields from lines, but for the host, which is given back.
+/// Fields from the lines of a block, whose memory their values share, but for the host, which is given back.
 fn read_fields(
+    block: &Bytes,
     lines: Lines<'_>,
     fields: &mut HeaderMap,
     is_told: impl Fn(Known, &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
+    fields.reserve(FIELDS_EXPECTED);
     for line in lines {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let (name, value) = (&line[..colon], block.slice_ref(line[colon + 1..].trim_ascii()));
         let known = Known::of(name);
         if known == Known::Host {
-            host = Some(Bytes::copy_from_slice(value));
+            host = Some(value);
         } else if is_told(known, name)
-            && let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+            && let (Some(name), Ok(value)) = (field_name(known, name), HeaderValue::from_maybe_shared(value))
         {
             fields.append(name, value);
         }
     }
     host
+}
+
+/// As many fields as most heads have: a map that grows is built twice.
+const FIELDS_EXPECTED: usize = 12;
+
+/// A field name; the known ones are made once.
+fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
+    static NAMES: LazyLock<Vec<HeaderName>> =
+        LazyLock::new(|| Known::ALL.iter().map(|known| HeaderName::from_static(known.name())).collect());
+    match (known as usize).checked_sub(1) {
+        Some(at) => NAMES.get(at).cloned(),
+        None => HeaderName::from_bytes(name).ok(),
+    }
 }
 
 /// Lines up to the empty one, without their ends.

@@ -4,8 +4,7 @@
 
 use std::cell::Cell;
 
-/// So many requests between two ticks are all taken; above that, about as many of them.
-const SAMPLES_PER_TICK: u32 = 250;
+const TICKS_PER_SECOND: u32 = 2;
 /// Where not all are taken, at most one in so many.
 const PERIOD_MIN: u32 = 16;
 const PERIOD_MAX: u32 = 4096;
@@ -14,6 +13,8 @@ const PERIOD_MAX: u32 = 4096;
 ///
 /// Every sample stands for itself and the requests since the one before: the weights add up to the requests.
 pub(crate) struct Sampler {
+    /// So many requests between two ticks are all taken; above that, about as many of them.
+    per_tick: u32,
     /// Requests until the next sample, itself included.
     left: Cell<u32>,
     /// What `left` began with.
@@ -30,9 +31,10 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// The first request is taken.
-    pub(crate) fn new(seed: u64) -> Sampler {
+    /// The first request is taken, unless none is to be.
+    pub(crate) fn new(seed: u64, per_second: u32) -> Sampler {
         Sampler {
+            per_tick: per_second.div_ceil(TICKS_PER_SECOND),
             left: Cell::new(1),
             gap: Cell::new(1),
             period: Cell::new(1),
@@ -53,11 +55,15 @@ impl Sampler {
 
     #[cold]
     fn take(&self) -> u32 {
+        if self.per_tick == 0 {
+            self.left.set(u32::MAX);
+            return 0;
+        }
         let gap = self.gap.get();
         self.passed.set(self.passed.get() + i64::from(gap));
         self.taken.set(self.taken.get() + 1);
         // A burst is not looked at closely until the next tick notices it.
-        if self.taken.get() >= 2 * SAMPLES_PER_TICK {
+        if self.taken.get() >= 2 * self.per_tick {
             self.taken.set(0);
             self.period.set((self.period.get() * 2).clamp(PERIOD_MIN, PERIOD_MAX));
         }
@@ -80,13 +86,17 @@ impl Sampler {
 
     /// Half a second has passed: follows the rate.
     pub(crate) fn tick(&self) {
+        if self.per_tick == 0 {
+            return;
+        }
         let open = i64::from(self.gap.get() - self.left.get());
         let requests = u32::try_from(self.passed.get() + open).unwrap_or(0);
         self.passed.set(-open);
         self.taken.set(0);
-        let period = match requests {
-            0..=SAMPLES_PER_TICK => 1,
-            _ => (requests / SAMPLES_PER_TICK).next_power_of_two().clamp(PERIOD_MIN, PERIOD_MAX),
+        let period = if requests <= self.per_tick {
+            1
+        } else {
+            (requests / self.per_tick).next_power_of_two().clamp(PERIOD_MIN, PERIOD_MAX)
         };
         self.period.set(period);
         // After a rush the next sample is not as far away as it was in it.
