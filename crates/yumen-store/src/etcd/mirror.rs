@@ -65,6 +65,8 @@ pub(super) struct Mirror {
     served: State,
     /// Everything up to this revision of the cluster was taken in.
     seen: Head,
+    /// The newest revision that is known to have changed an object.
+    changed_at: u64,
     /// Whether the cluster has spoken since this process began.
     is_listed: bool,
     settings_at: OrdMap<Arc<str>, u64>,
@@ -85,6 +87,7 @@ impl Mirror {
         Mirror {
             layout,
             seen: Head { cluster_id: 0, revision: served.revision.0 },
+            changed_at: newest_of(served.entries().map(|(_, entry)| entry)),
             served,
             is_listed: false,
             settings_at: OrdMap::new(),
@@ -105,6 +108,11 @@ impl Mirror {
     /// The revision of the cluster up to which all was taken in.
     pub(super) fn seen(&self) -> u64 {
         self.seen.revision
+    }
+
+    /// The newest revision that is known to have changed an object. A list does not tell of deletions: it may be too low.
+    pub(super) fn changed_at(&self) -> u64 {
+        self.changed_at
     }
 
     /// Deletions that wait for somebody's word.
@@ -195,6 +203,8 @@ impl Mirror {
             false => self.hold.admit(gone, self.served.len(), listing.head.revision),
         };
         let is_held = self.hold.len() > 0;
+        // An older copy of the cluster begins anew.
+        self.changed_at = newest_of(listed.entries.values());
         let mut after: BTreeMap<Key, Option<Entry>> =
             listed.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
         after.extend(doomed.into_iter().map(|key| (key, None)));
@@ -329,7 +339,7 @@ impl Mirror {
         if changes.is_empty() {
             return None;
         }
-        self.served.revision = Revision(revision);
+        (self.served.revision, self.changed_at) = (Revision(revision), revision);
         let time_ms = if note.time_ms > 0 { note.time_ms } else { now_ms };
         Some(Arc::new(Committed { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
     }
@@ -385,6 +395,10 @@ impl Mirror {
             expires_ms,
         })
     }
+}
+
+fn newest_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> u64 {
+    entries.map(|entry| entry.modified.0).max().unwrap_or(0)
 }
 
 /// A list, taken apart.

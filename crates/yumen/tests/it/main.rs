@@ -15,6 +15,7 @@ mod acme;
 mod balancing;
 mod cli;
 mod client_certificates;
+mod cluster;
 mod compression;
 mod discovery;
 mod drain;
