@@ -16,6 +16,7 @@ mod balancing;
 mod cli;
 mod client_certificates;
 mod cluster;
+mod cluster_history;
 mod compression;
 mod discovery;
 mod drain;
