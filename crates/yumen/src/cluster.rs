@@ -148,6 +148,7 @@ impl Cluster {
             node.lag_revisions = view.revision.saturating_sub(node.applied);
             node.lag_ms = if node.lag_revisions > 0 { lag_ms(&moments, node.applied, now) } else { 0 };
         }
+        view.nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
         view.behind = view.nodes.iter().filter(|node| node.lag_revisions > 0).count();
         view
     }

@@ -25,7 +25,7 @@ pub struct ClusterView {
     pub revision: u64,
     /// How many nodes do not serve it yet.
     pub behind: usize,
-    /// The nodes that are there, by their ids.
+    /// The nodes that are there, by their names.
     pub nodes: Vec<NodeView>,
 }
 
