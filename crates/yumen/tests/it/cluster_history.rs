@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::etcd::{Etcd, KEY, WAIT_S, cluster, signal};
+use crate::harness::etcd::{Cable, Etcd, KEY, WAIT_S, cluster, signal};
 use crate::harness::{Client, Gateway, Reply, eventually};
 
 const KEYS: usize = 2;
@@ -176,23 +176,36 @@ enum Fault {
     StopMember(usize),
     KillNode(usize),
     StopNode(usize),
+    /// The node and the members hear nothing of one another.
+    CutNode(usize),
+    /// The members hear the node, and it does not hear them.
+    DeafNode(usize),
 }
 
-const FAULTS: [Fault; 7] = [
+const FAULTS: [Fault; 9] = [
     Fault::KillMember(0),
     Fault::StopNode(1),
     Fault::StopMember(1),
+    Fault::DeafNode(1),
     Fault::KillNode(2),
+    Fault::CutNode(0),
     Fault::KillMember(2),
     Fault::StopMember(0),
     Fault::KillNode(0),
 ];
 
-fn gateway(etcd: &Etcd, node: usize) -> Gateway {
-    etcd.gateway(&format!("n{node}"), ", silence_ms: 1000, write_ms: 20000")
+/// Each node's own way to each of the members.
+type Cables = [Vec<Cable>; NODES];
+
+fn gateway(etcd: &Etcd, cables: &Cables, node: usize) -> Gateway {
+    let urls: Vec<String> = cables[node].iter().map(Cable::url).collect();
+    etcd.gateway_by(&urls, &format!("n{node}"), ", silence_ms: 1000, write_ms: 20000")
 }
 
-fn break_and_mend(etcd: &mut Etcd, nodes: &Nodes, fault: Fault, meanwhile: impl Fn()) {
+fn break_and_mend(etcd: &mut Etcd, cables: &Cables, nodes: &Nodes, fault: Fault, meanwhile: impl Fn()) {
+    let hold = |node: usize, requests, answers| {
+        cables[node].iter().for_each(|cable| cable.hold(requests, answers));
+    };
     let pid = |node: usize| nodes[node].read().unwrap().pid();
     match fault {
         Fault::KillMember(member) => {
@@ -210,13 +223,18 @@ fn break_and_mend(etcd: &mut Etcd, nodes: &Nodes, fault: Fault, meanwhile: impl 
             meanwhile();
             signal(pid(node), "-CONT");
         }
+        Fault::CutNode(node) | Fault::DeafNode(node) => {
+            hold(node, matches!(fault, Fault::CutNode(_)), true);
+            meanwhile();
+            hold(node, false, false);
+        }
         Fault::KillNode(node) => {
             let mut gateway_lock = nodes[node].write().unwrap();
             gateway_lock.kill();
             gateway_lock.wait(WAIT_S);
             drop(gateway_lock);
             meanwhile();
-            let fresh = gateway(etcd, node);
+            let fresh = gateway(etcd, cables, node);
             *nodes[node].write().unwrap() = fresh;
         }
     }
@@ -226,7 +244,8 @@ fn break_and_mend(etcd: &mut Etcd, nodes: &Nodes, fault: Fault, meanwhile: impl 
 #[test]
 fn what_was_acknowledged_stays_and_nobody_sees_time_run_backwards() {
     let mut etcd = Etcd::start(3);
-    let nodes: Nodes = [0, 1, 2].map(|node| RwLock::new(gateway(&etcd, node)));
+    let cables: Cables = [0, 1, 2].map(|_| etcd.addresses().into_iter().map(Cable::to).collect());
+    let nodes: Nodes = [0, 1, 2].map(|node| RwLock::new(gateway(&etcd, &cables, node)));
     let (history, next) = (Mutex::<History>::default(), AtomicU64::new(1));
     for key in 0..KEYS {
         let (id, from) = (next.fetch_add(1, Ordering::Relaxed), Instant::now());
@@ -284,7 +303,7 @@ fn what_was_acknowledged_stays_and_nobody_sees_time_run_backwards() {
         };
         // Whoever waits for the threads must have told them that it is over, also where a wait has failed.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            FAULTS.into_iter().for_each(|fault| break_and_mend(&mut etcd, &nodes, fault, progress));
+            FAULTS.into_iter().for_each(|fault| break_and_mend(&mut etcd, &cables, &nodes, fault, progress));
         }));
         is_over.store(true, Ordering::Relaxed);
         if let Err(panic) = ended {

@@ -1,7 +1,11 @@
 //! A cluster of etcd whose members can be killed and stopped, and gateways on it.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -83,16 +87,26 @@ impl Etcd {
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
+    /// Where the members are.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| member.client).collect()
+    }
+
     fn urls(&self) -> Vec<String> {
-        self.members.iter().map(|member| format!("http://{}", member.client)).collect()
+        self.addresses().iter().map(|address| format!("http://{address}")).collect()
     }
 
     /// A gateway of this name on the cluster, with more settings of `store.etcd`.
     pub(crate) fn gateway(&self, name: &str, more: &str) -> Gateway {
+        self.gateway_by(&self.urls(), name, more)
+    }
+
+    /// The same, which finds the members elsewhere.
+    pub(crate) fn gateway_by(&self, urls: &[String], name: &str, more: &str) -> Gateway {
         let node = format!(
             "admin: {{keys: [{{name: ann, key: {KEY}}}]}}\nstore:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: {:?}, start_wait_ms: 60000, node_name: {name}{more}}}\n",
             self.scratch.file(name).display(),
-            self.urls(),
+            urls,
         );
         Gateway::launch(Scratch::new(), &Options { node: &node, ..Options::default() }, &[])
     }
@@ -102,6 +116,58 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         (0..self.members.len()).for_each(|i| self.kill(i));
     }
+}
+
+/// A cable to a member, which can hold what it carries, in either direction, without anybody's being told.
+pub(crate) struct Cable {
+    address: SocketAddr,
+    held: Arc<[AtomicBool; 2]>,
+}
+
+impl Cable {
+    /// A cable to this address; it ends with the test.
+    pub(crate) fn to(member: SocketAddr) -> Cable {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Arc::<[AtomicBool; 2]>::default();
+        let used = held.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                // A member that is dead is met as a connection that ends.
+                let Ok(far) = TcpStream::connect(member) else { continue };
+                let (near_in, far_in) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                let (there, back) = (used.clone(), used.clone());
+                std::thread::spawn(move || carry(near_in, far, &there[0]));
+                std::thread::spawn(move || carry(far_in, near, &back[1]));
+            }
+        });
+        Cable { address, held }
+    }
+
+    /// Where it begins.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Holds requests, answers, or carries them again: what was held arrives late.
+    pub(crate) fn hold(&self, requests: bool, answers: bool) {
+        self.held[0].store(requests, Ordering::SeqCst);
+        self.held[1].store(answers, Ordering::SeqCst);
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) {
+    let mut buffer = [0; 16 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        while is_held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
 }
 
 /// One request to the Admin API, with more header lines.
