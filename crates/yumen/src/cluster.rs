@@ -102,8 +102,8 @@ impl Cluster {
         // The store keeps what describes: it must not be what keeps the store.
         let cluster = Arc::downgrade(self);
         let describe = move |position: Position, status: &EtcdStatus| {
-            let record = cluster.upgrade().map(|cluster| cluster.record(position, status));
-            serde_json::to_string(&record.unwrap_or_default()).expect("a record is plain data")
+            let record = cluster.upgrade()?.record(position, status);
+            Some(serde_json::to_string(&record).expect("a record is plain data"))
         };
         Some(store.announce(Announcement {
             id: self.id.clone(),

@@ -21,8 +21,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How long leaving may take.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
-/// What a node says of itself, as of now.
-pub type Describe = Box<dyn Fn(Position, &EtcdStatus) -> String + Send + Sync>;
+/// What a node says of itself, as of now; nothing more once it is ending.
+pub type Describe = Box<dyn Fn(Position, &EtcdStatus) -> Option<String> + Send + Sync>;
 
 /// How a node announces itself.
 pub struct Announcement {
@@ -101,7 +101,9 @@ async fn announce(
         }
         what.applied.mark_unchanged();
         moves.mark_unchanged();
-        let text = (what.describe)(shared.position(), &shared.status());
+        let Some(text) = (what.describe)(shared.position(), &shared.status()) else {
+            return std::future::pending().await;
+        };
         let written = Instant::now();
         let at = shared.client.put(&key, text, lease.load(Ordering::Relaxed)).await?;
         let due = sleep_until(renewed.unwrap_or(written) + renew_every);

@@ -127,12 +127,15 @@ impl Mirror {
 
     /// What to ask a cluster that stands at `head`.
     pub(super) fn need(&self, head: Head) -> Need {
-        // Another cluster, or an older copy of this one: revisions of the one say nothing of the other.
-        let is_same = head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision;
-        match self.is_listed && is_same {
+        match self.is_listed && self.is_same(head) {
             true => Need::Watch(self.seen.revision + 1),
             false => Need::List,
         }
+    }
+
+    /// Otherwise it is another cluster, or an older copy of this one: revisions of the one say nothing of the other.
+    fn is_same(&self, head: Head) -> bool {
+        head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision
     }
 
     /// The revision a key in etcd must be of for this mirror to be right about it; 0 is absent.
@@ -203,8 +206,10 @@ impl Mirror {
             false => self.hold.admit(gone, self.served.len(), listing.head.revision),
         };
         let is_held = self.hold.len() > 0;
-        // An older copy of the cluster begins anew.
-        self.changed_at = newest_of(listed.entries.values());
+        if !self.is_same(listing.head) {
+            self.changed_at = 0;
+        }
+        self.changed_at = self.changed_at.max(newest_of(listed.entries.values()));
         let mut after: BTreeMap<Key, Option<Entry>> =
             listed.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
         after.extend(doomed.into_iter().map(|key| (key, None)));

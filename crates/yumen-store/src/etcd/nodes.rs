@@ -110,3 +110,72 @@ impl Nodes {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::client::Head;
+    use crate::etcd::proto::KeyValue;
+
+    fn kv(path: &str, value: &str, at: i64) -> KeyValue {
+        let (key, value) = (path.to_owned().into(), value.to_owned().into());
+        KeyValue { key, value, mod_revision: at, ..KeyValue::default() }
+    }
+
+    fn put(path: &str, value: &str, at: i64) -> Event {
+        Event { kind: 0, kv: Some(kv(path, value, at)) }
+    }
+
+    fn delete(path: &str, at: i64) -> Event {
+        Event { kind: 1, kv: Some(kv(path, "", at)) }
+    }
+
+    fn nodes_of(kvs: Vec<KeyValue>) -> Nodes {
+        let nodes = Nodes::new("/apisix/yumen/nodes/".into());
+        nodes.take_list(&Listing { head: Head { cluster_id: 1, revision: 10 }, kvs });
+        nodes
+    }
+
+    fn check(nodes: &Nodes, expected: &[(&str, &str)]) {
+        let records = nodes.records();
+        let found: Vec<(&str, &str)> = records.iter().map(|(id, record)| (&**id, &*record.text)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn records_come_change_and_go() {
+        let nodes = nodes_of(vec![kv("/apisix/routes/1", "{}", 3), kv("/apisix/yumen/nodes/a", "1", 4)]);
+        check(&nodes, &[("a", "1")]);
+        nodes.take_events(&[put("/apisix/yumen/nodes/b", "2", 11), put("/apisix/yumen/last_write", "", 12)]);
+        check(&nodes, &[("a", "1"), ("b", "2")]);
+        nodes.take_events(&[put("/apisix/yumen/nodes/a", "3", 13), delete("/apisix/yumen/nodes/b", 13)]);
+        check(&nodes, &[("a", "3")]);
+        // What a watch that was begun anew tells again.
+        nodes.take_events(&[put("/apisix/yumen/nodes/b", "2", 11)]);
+        check(&nodes, &[("a", "3")]);
+        assert!(nodes.has_lost("b", 13) && !nodes.has_lost("a", 13));
+        assert!(!nodes.has_lost("b", 14), "what is written there may be told yet");
+    }
+
+    #[test]
+    fn what_a_list_repeats_was_not_heard_anew() {
+        let nodes = nodes_of(vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "2", 4)]);
+        let before = nodes.records();
+        let kvs = vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "3", 12)];
+        nodes.take_list(&Listing { head: Head { cluster_id: 1, revision: 12 }, kvs });
+        let after = nodes.records();
+        assert_eq!(before["a"].heard, after["a"].heard);
+        assert!(before["b"].heard < after["b"].heard);
+    }
+
+    #[test]
+    fn whoever_waits_hears_of_records_and_of_nothing_else() {
+        let nodes = nodes_of(Vec::new());
+        let mut moves = nodes.moves();
+        moves.mark_unchanged();
+        nodes.take_events(&[put("/apisix/routes/1", "{}", 11)]);
+        assert!(!moves.has_changed().unwrap());
+        nodes.take_events(&[put("/apisix/yumen/nodes/a", "1", 12)]);
+        assert!(moves.has_changed().unwrap());
+    }
+}

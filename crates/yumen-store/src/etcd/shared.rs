@@ -54,7 +54,8 @@ pub struct Position {
 impl Position {
     /// Up to where everything is in force in a node whose workers have `applied`.
     pub fn reached(&self, applied: u64) -> u64 {
-        if applied >= self.served { self.seen.max(applied) } else { applied }
+        // More than is served was applied of another cluster, or of a newer copy of this one.
+        if applied == self.served { self.seen } else { applied.min(self.seen) }
     }
 }
 

@@ -99,6 +99,22 @@ impl History {
     }
 }
 
+impl History {
+    /// For people: a line for each write, and for what each node served.
+    fn told(&self) -> String {
+        let begin = self.writes.iter().map(|write| write.from).min();
+        let at = |moment: Instant| begin.map_or(0, |begin| moment.duration_since(begin).as_millis());
+        let line = |write: &Write| {
+            let Write { id, key, before, from, to, fate, served_after } = write;
+            let (from, to) = (at(*from), at(*to));
+            format!("{key}: {before} -> {id} {fate:?} {from}..{to} ms, then served {served_after:?}\n")
+        };
+        let mut told: String = self.writes.iter().map(line).collect();
+        told.extend(self.served.iter().map(|(at, ids)| format!("served (node, key) {at:?}: {ids:?}\n")));
+        told
+    }
+}
+
 /// Whether an order agrees with the clock, and with the revisions that were told.
 fn in_time(order: &[&Write]) -> Result<(), String> {
     let (mut latest, mut newest) = (None, 0);
@@ -326,7 +342,8 @@ fn check(etcd: &Etcd, nodes: &Nodes, history: &History) {
                     && stored(gateway.admin, key).is_some_and(|(id, _)| id == last)
             });
         }
-        let order = history.judge(key, last).unwrap_or_else(|wrong| panic!("{wrong}: {history:#?}"));
+        let order =
+            history.judge(key, last).unwrap_or_else(|wrong| panic!("key {key}: {wrong}\n{}", history.told()));
         assert!(order > FAULTS.len(), "too few writes to tell anything: {order}");
     }
     for node in nodes {
