@@ -81,7 +81,7 @@ fn what_is_wrong_is_told_with_path_and_hint() {
             ],
         ),
         (
-            "store: {kind: etcd}\n",
+            "store: {kind: memory}\n",
             &[
                 "error: yumen.yaml at store.kind: property \"store\" validation failed: property \"kind\" validation failed: matches none of the enum values",
             ],

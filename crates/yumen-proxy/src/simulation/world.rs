@@ -400,12 +400,14 @@ fn settings(random: &Random, calm: bool) -> Settings {
 }
 
 /// Bounds of the upstream. In calm worlds there is room for all to wait, and so nobody is refused.
-fn protection(random: &Random, calm: bool) -> String {
+fn protection(random: &Random, calm: bool, http2: Http2) -> String {
     if random.percent(40) {
         return String::new();
     }
     let bound = || 1 + random.below(3);
-    let limits = match random.below(4) {
+    // Connections are not bounded where each carries many requests.
+    let kinds = if http2.endpoints { 1 } else { 4 };
+    let limits = match random.below(kinds) {
         0 => format!("max_requests: {}", bound()),
         1 => format!("max_connections: {}", bound()),
         2 => format!("per_endpoint: {{max_requests: {}, max_connections: {}}}", bound(), bound()),
@@ -440,7 +442,7 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     let reads_bodies = random.percent(20);
     let picky = "- {id: 2, uri: /*, priority: 1, vars: [[post_arg_none, \"==\", x]], upstream: {nodes: {\"10.1.0.9:9\": 1}}}\n";
     let picky = if reads_bodies { picky } else { "" };
-    let protection = protection(random, calm);
+    let protection = protection(random, calm, http2);
     // A route's own bounds of an attempt hide those of the weather, so most have none.
     let total = if calm {
         ""

@@ -293,13 +293,7 @@ impl Compiler {
             http2: written.http_version == Some(config::HttpVersion::V2)
                 || matches!(scheme, Scheme::Grpc | Scheme::Grpcs),
             grpc_retry_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
-            pass_host: match written.pass_host {
-                config::PassHost::Pass => PassHost::Pass,
-                config::PassHost::Node => PassHost::Node,
-                config::PassHost::Rewrite => {
-                    PassHost::Rewrite(written.upstream_host.as_deref().unwrap_or("").into())
-                }
-            },
+            pass_host: pass_host(written),
             unresolved: host_names(nodes)
                 .filter(|host| !self.resolved.contains_key(*host))
                 .map(Box::from)
@@ -440,5 +434,15 @@ impl Naming {
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
         let checks = checks.map(|checks| format!("{checks:?}"));
         Naming { scheme: scheme.name(), default_port, tls, checks }
+    }
+}
+
+fn pass_host(written: &config::Upstream) -> PassHost {
+    match written.pass_host {
+        config::PassHost::Pass => PassHost::Pass,
+        config::PassHost::Node => PassHost::Node,
+        config::PassHost::Rewrite => {
+            PassHost::Rewrite(written.upstream_host.as_deref().unwrap_or_default().into())
+        }
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Knows etcd's calls and how to get to a member that can answer them; must not know what the keys mean.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -2,6 +2,9 @@
 //!
 //! Must not know what the calls mean, nor which endpoint is next when this one fails.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

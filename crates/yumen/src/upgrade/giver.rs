@@ -48,6 +48,9 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 /// So long writes wait for the store to change hands; then they are refused until it has.
 const WRITES_WAIT: Duration = Duration::from_secs(5);
 
+/// A descriptor, and what it is for.
+type Labelled = (Label, OwnedFd);
+
 /// What can be asked of an upgrade.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ask {
@@ -180,7 +183,7 @@ impl Giver {
     fn talk(
         &self,
         channel: &Channel,
-        pipes: Vec<(Label, OwnedFd)>,
+        pipes: Vec<Labelled>,
         ask: &Ask,
         told: &mut Told,
         tell: &mut dyn FnMut(&str),
@@ -250,7 +253,7 @@ impl Giver {
 
     /// Our ends of what leads from the new process to this one, for each listener with HTTP/3, and the other
     /// ends, with what leads to the processes before this one that are still there.
-    fn pipes(&self) -> io::Result<(Vec<OwnedFd>, Vec<(Label, OwnedFd)>)> {
+    fn pipes(&self) -> io::Result<(Vec<OwnedFd>, Vec<Labelled>)> {
         let (_, generation) = self.estate.http3_identity.told();
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for (http3, number) in self.estate.http3.iter().zip(0..) {
@@ -271,7 +274,7 @@ impl Giver {
         Ok((ours, theirs))
     }
 
-    fn offer(&self, channel: &Channel, pipes: Vec<(Label, OwnedFd)>) -> io::Result<()> {
+    fn offer(&self, channel: &Channel, pipes: Vec<Labelled>) -> io::Result<()> {
         channel.send(&Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         let (sockets, descriptors): (Vec<_>, Vec<_>) =
             self.estate.sockets.handles()?.into_iter().chain(pipes).unzip();

@@ -166,7 +166,7 @@ fn an_endpoint_that_is_out_stays_out() {
     let checks = json!({
         "active": {
             "type": "tcp",
-            "healthy": {"interval": 3600, "successes": 2}, "unhealthy": {"interval": 3600, "tcp_failures": 1},
+            "healthy": {"interval": 3600, "successes": 100}, "unhealthy": {"interval": 3600, "tcp_failures": 1},
         },
         "passive": {"unhealthy": {"http_statuses": [500], "http_failures": 2}},
     });
