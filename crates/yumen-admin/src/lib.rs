@@ -35,4 +35,4 @@ pub use exposition::exposition;
 pub use openapi::{Argument, Endpoint, Form, Payload, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};
 pub use tls::AdminTls;
-pub use v1::{Live, V1State};
+pub use v1::{ClusterView, Live, NodeView, V1State};

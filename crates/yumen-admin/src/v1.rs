@@ -5,6 +5,7 @@
 mod applied;
 mod arguments;
 mod backup;
+mod cluster;
 mod difference;
 mod history;
 mod insight;
@@ -30,6 +31,7 @@ use yumen_store::{Revision, StoreError};
 use crate::api::AdminState;
 
 pub(crate) use applied::wait_for_applied;
+pub use cluster::{ClusterView, NodeView};
 
 /// A document of so many bytes holds some hundred thousand objects.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -44,6 +46,12 @@ pub trait Live: Send + Sync {
 
     /// The findings in force.
     fn problems(&self) -> Vec<Problem>;
+
+    /// The nodes that share the store.
+    fn cluster(&self) -> ClusterView;
+
+    /// Changes when what another node says of itself did.
+    fn cluster_moved(&self) -> watch::Receiver<u64>;
 
     /// What is in force.
     fn snapshot(&self) -> Arc<Snapshot>;
@@ -74,13 +82,14 @@ pub struct V1State {
 }
 
 /// What is served where.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 14] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 15] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),
         ("/yumen/v1/revisions/{revision}/rollback", post(history::rollback)),
         ("/yumen/v1/diff", get(history::diff)),
         ("/yumen/v1/applied", get(applied::applied)),
+        ("/yumen/v1/cluster", get(cluster::cluster)),
         ("/yumen/v1/explain", post(insight::explain_request)),
         ("/yumen/v1/plan", post(plan::plan)),
         ("/yumen/v1/lint", get(plan::lint)),

@@ -3,10 +3,12 @@
 //! Serves what it knows whether or not etcd can be reached. Owns a runtime of its own; must not know what the
 //! texts mean, nor who follows.
 
+mod announce;
 mod client;
 mod follow;
 mod layout;
 mod mirror;
+mod nodes;
 mod note;
 mod past;
 mod plan;
@@ -19,6 +21,7 @@ mod tls;
 mod wire;
 mod write;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -26,16 +29,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
+pub use announce::{Announced, Announcement, Describe};
 pub use client::{Client, Head, Listing, Watch, WatchNews};
 pub use mirror::FOREIGN;
+pub use nodes::NodeRecord;
 pub use proto::{Event, KeyValue};
 pub use settings::{ClientSettings, EtcdSettings, TlsFiles};
-pub use shared::{EtcdStatus, OnProblems};
+pub use shared::{EtcdStatus, OnProblems, Position};
 pub use wire::{Code, RpcError};
 
-use crate::directory::DataDir;
+use crate::directory::{self, DataDir};
 use crate::last_good::{self, Keeper, LastGood};
 use crate::seal::{Edge, Seal};
 use crate::state::{Authorship, Committed, Revision, State};
@@ -46,6 +51,9 @@ use write::Wish;
 
 /// The directory in the data directory: what was served last lies there.
 pub const DIRECTORY: &str = "etcd";
+
+/// The file of the node's id in it.
+const NODE_ID: &str = "node";
 
 /// How long what runs may take to end.
 const END_WAIT: Duration = Duration::from_secs(1);
@@ -59,7 +67,8 @@ pub struct EtcdStore {
     looks: UnboundedSender<Look>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _directory: DataDir,
+    runtime: tokio::runtime::Handle,
+    directory: DataDir,
 }
 
 /// A question about the past, for the thread.
@@ -120,6 +129,7 @@ impl EtcdStore {
         let (wishes, wished) = unbounded_channel();
         let (looks, looked) = unbounded_channel();
         let (end, ended) = oneshot::channel();
+        let handle = runtime.handle().clone();
         let used = shared.clone();
         let run = move || {
             runtime.block_on(async move {
@@ -133,7 +143,15 @@ impl EtcdStore {
             runtime.shutdown_timeout(END_WAIT);
         };
         let thread = std::thread::Builder::new().name("yumen-etcd".into()).spawn(run)?;
-        Ok(EtcdStore { shared, wishes, looks, end: Some(end), thread: Some(thread), _directory: directory })
+        Ok(EtcdStore {
+            shared,
+            wishes,
+            looks,
+            end: Some(end),
+            thread: Some(thread),
+            runtime: handle,
+            directory,
+        })
     }
 
     /// Where there is nothing else to serve, the first attempt is waited for, however little time was given.
@@ -149,6 +167,41 @@ impl EtcdStore {
     /// How the store stands to its cluster.
     pub fn status(&self) -> EtcdStatus {
         self.shared.status()
+    }
+
+    /// Up to where this node knows the cluster.
+    pub fn position(&self) -> Position {
+        self.shared.position()
+    }
+
+    /// Who this node is, on every start again: a name in the data directory, made by the first start.
+    pub fn node_id(&self) -> Result<String, StoreError> {
+        let place = self.directory.file(NODE_ID);
+        match std::fs::read_to_string(&place) {
+            Ok(id) if is_node_id(id.trim()) => return Ok(id.trim().to_owned()),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(directory::about(&place, &error).into()),
+        }
+        let (id, draft) = (random_name(), directory::suffixed(&place, ".draft"));
+        std::io::Write::write_all(&mut directory::create_private(&draft)?, id.as_bytes())?;
+        directory::put_in_place(&draft, &place)?;
+        Ok(id)
+    }
+
+    /// Says for this node what it serves, for as long as it is there.
+    pub fn announce(&self, what: Announcement) -> Announced {
+        announce::begin(self.shared.clone(), &self.runtime, what)
+    }
+
+    /// What each node that is there said last, by its id; while etcd is away, what was known when it went.
+    pub fn nodes(&self) -> BTreeMap<Arc<str>, NodeRecord> {
+        self.shared.nodes.records()
+    }
+
+    /// Changes when a record did.
+    pub fn nodes_moved(&self) -> watch::Receiver<u64> {
+        self.shared.nodes.moves()
     }
 
     /// The client the store uses, for what else a node has to say or hear in the cluster.
@@ -253,6 +306,11 @@ fn last_good_of(
         Ok(_) => None,
         Err(error) => Some(Err(error)),
     }
+}
+
+/// A name that can stand in a key.
+fn is_node_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn nothing_to_serve(error: &str, last_good: &str) -> StoreError {

@@ -50,6 +50,8 @@ pub(crate) enum Teller {
     Acme,
     /// The store.
     Store,
+    /// The nodes that share the store.
+    Cluster,
 }
 
 /// Fewer changes at once are everyday: the history has them, the log need not.

@@ -4,6 +4,7 @@ mod backup;
 mod check;
 mod cli;
 mod client;
+mod cluster;
 mod compiler;
 mod control;
 mod discovery;

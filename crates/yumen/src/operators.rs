@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use yumen_admin::keys::{self, NewKeys};
 use yumen_admin::{
-    Access, AdminState, AdminTls, ControlState, Described, Document, Live, StatusState, V1State,
+    Access, AdminState, AdminTls, ClusterView, ControlState, Described, Document, Live, StatusState, V1State,
 };
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
@@ -30,6 +30,7 @@ use yumen_snapshot::plan::{Limits, Plan};
 use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
 
+use crate::cluster::Cluster;
 use crate::control::{Control, Shown};
 use crate::discovery::Ledger;
 use crate::dns::Freshness;
@@ -50,6 +51,7 @@ pub(crate) struct House {
     pub(crate) probes: Arc<ProbeCounters>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) source: ConfigSource,
+    pub(crate) cluster: Arc<Cluster>,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) trial: Arc<Trial>,
     pub(crate) expiry: Arc<Expiry>,
@@ -101,6 +103,14 @@ impl Doorway {
             admin: admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?,
             status: status.with_context(|| format!("cannot listen on {} (status)", node.status.listen))?,
         })
+    }
+
+    /// Where operators will be answered, by the listener's name.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+        let of = |listener: &Option<TcpListener>| listener.as_ref()?.local_addr().ok();
+        [("admin", of(&self.admin)), ("status", of(&self.status))]
+            .into_iter()
+            .filter_map(|(name, address)| Some((name, address?)))
     }
 }
 
@@ -226,6 +236,7 @@ struct Running {
     store: Arc<dyn Store>,
     data_dir: PathBuf,
     backing_up: Mutex<()>,
+    cluster: Arc<Cluster>,
 }
 
 impl Live for Running {
@@ -239,6 +250,14 @@ impl Live for Running {
 
     fn problems(&self) -> Vec<Problem> {
         self.control.shown.problems()
+    }
+
+    fn cluster(&self) -> ClusterView {
+        self.cluster.view()
+    }
+
+    fn cluster_moved(&self) -> watch::Receiver<u64> {
+        self.cluster.moved()
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -293,6 +312,7 @@ fn v1_state(node: &NodeConfig, house: &House, admin: AdminState) -> V1State {
         store: house.store.clone(),
         data_dir: PathBuf::from(&node.store.data_dir),
         backing_up: Mutex::default(),
+        cluster: house.cluster.clone(),
     };
     V1State { admin, live: Arc::new(live) }
 }
@@ -336,6 +356,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             yumen_plugins::adaptive_concurrency::metrics(&house.carry),
             Arc::new(HealthMetrics(snapshots)),
             Arc::new(source.clone()),
+            house.cluster.clone(),
             house.expiry.clone(),
             house.staples.clone(),
             house.discovered.clone(),

@@ -31,7 +31,7 @@ impl ConfigSource {
         }
     }
 
-    fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         match self {
             ConfigSource::File => Origin::Store,
             ConfigSource::Embedded(fallback) => fallback.status(),

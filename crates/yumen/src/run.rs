@@ -1,5 +1,6 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -15,8 +16,10 @@ use yumen_plugin::Carry;
 use yumen_proxy::probe::ProbeCounters;
 use yumen_proxy::{Duty, Http3Identity};
 use yumen_snapshot::Publisher;
+use yumen_store::etcd::Announced;
 
 use crate::cli::RunArgs;
+use crate::cluster::{self, Cluster};
 use crate::control::{self, Control, Message};
 use crate::discovery::Ledger;
 use crate::doors::Doors;
@@ -49,6 +52,8 @@ struct Gateway {
     runtime: Runtime,
     fleet: Fleet,
     operators: Operators,
+    /// What other nodes are told of this one.
+    announced: Option<Announced>,
     /// Ends what reads the configuration when it is dropped.
     _doors: Doors,
     /// Where upgrades are asked for.
@@ -131,9 +136,35 @@ impl Rule {
         Ok(Rule { carry, publisher, tls, acme, trial, control, doors, discovered })
     }
 
+    /// The nodes this one is among.
+    fn cluster(
+        &self,
+        node: &NodeConfig,
+        listeners: &Listeners,
+        doorway: &Doorway,
+        workers: usize,
+    ) -> anyhow::Result<Arc<Cluster>> {
+        let mut addresses: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let clients = listeners.settings.iter().map(|one| {
+            let name = match (one.streams, one.tls) {
+                (Some(_), _) => "stream",
+                (None, true) => "https",
+                (None, false) => "http",
+            };
+            (name, one.address)
+        });
+        for (name, address) in clients.chain(doorway.addresses()) {
+            addresses.entry(name.into()).or_default().push(address.to_string());
+        }
+        let own = cluster::Own { name: cluster::node_name(node), addresses, workers };
+        let (source, store) = (self.doors.source.clone(), self.doors.store.clone());
+        Ok(Arc::new(Cluster::new(node, own, source, store, self.control.clone())?))
+    }
+
     /// What operators may look at.
-    fn house(&self, fleet: &Fleet, probes: Arc<ProbeCounters>) -> House {
+    fn house(&self, fleet: &Fleet, probes: Arc<ProbeCounters>, cluster: Arc<Cluster>) -> House {
         House {
+            cluster,
             control: self.control.clone(),
             carry: self.carry.clone(),
             fleet: fleet.view(),
@@ -170,7 +201,8 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     // Workers have theirs: one kept here would take connections in while draining and never serve them.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
-    let house = rule.house(&fleet, supervisor.counters());
+    let cluster = rule.cluster(&node, &listeners, &doorway, workers)?;
+    let house = rule.house(&fleet, supervisor.counters(), cluster.clone());
     runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
     let Rule { carry, tls, acme, control, doors, .. } = rule;
     let estate = Estate {
@@ -197,6 +229,8 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     if let Some(heir) = heir {
         heir.clone().settled(carry)?;
     }
+    exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
+    let announced = cluster.announce();
     announce(&listeners, &operators, open_files, workers, &node);
     let _doors = doors;
     Ok(Gateway {
@@ -204,6 +238,7 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
         runtime,
         fleet,
         operators,
+        announced,
         _doors,
         door,
         signals,
@@ -273,6 +308,7 @@ impl Gateway {
         // Workers hold receivers until they end.
         let _ = self.duty.send(duty);
         self.runtime.spawn(hurry(self.signals, self.handed_over, self.duty, heir.map(|_| end)));
+        self.announced.take().into_iter().for_each(Announced::leave);
         self.fleet.join();
         self.giver.finish();
         match heir {

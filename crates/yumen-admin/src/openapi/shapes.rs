@@ -20,6 +20,7 @@ pub(super) fn shapes() -> Map<String, Value> {
         ("confirmed", object(&["confirmed"], counts(&["confirmed"]))),
         ("difference", difference()),
         ("applied", applied()),
+        ("cluster", cluster()),
         ("problems", array(problem())),
         ("question", schema::of::<Question>()),
         ("explanation", explanation()),
@@ -121,6 +122,31 @@ fn applied() -> Value {
     let mut properties = counts(&names);
     properties["quarantined"] = array(text());
     object(&["revision", "applied", "lag", "workers", "workers_current", "quarantined"], properties)
+}
+
+fn cluster() -> Value {
+    let truth = json!({ "type": "boolean" });
+    let mut node = counts(&[
+        "applied",
+        "lag_revisions",
+        "lag_ms",
+        "problems",
+        "workers",
+        "started_unix_ms",
+        "last_seen_ms",
+    ]);
+    for name in ["id", "name", "version", "config_source"] {
+        node[name] = text();
+    }
+    node["is_self"] = truth.clone();
+    node["addresses"] = json!({ "type": "object", "additionalProperties": array(text()) });
+    let names: Vec<String> = node.as_object().map(|node| node.keys().cloned().collect()).unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut properties = counts(&["revision", "age_ms", "behind"]);
+    properties["store"] = json!({ "enum": ["file", "embedded", "etcd"] });
+    properties["connected"] = truth;
+    properties["nodes"] = array(object(&names, node));
+    object(&["store", "connected", "age_ms", "revision", "behind", "nodes"], properties)
 }
 
 fn problem() -> Value {

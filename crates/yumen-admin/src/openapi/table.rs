@@ -22,6 +22,7 @@ const fn number(name: &'static str) -> Argument {
 
 const WAIT: Argument = argument("wait", Form::OneOf(&["applied"]));
 const TIMEOUT: Argument = number("timeout");
+const NODES: Argument = argument("nodes", Form::OneOf(&["self", "all", "quorum"]));
 const LIST_QUERY: &[Argument] = &[
     number("page"),
     argument("page_size", Form::Between(10, 500)),
@@ -30,9 +31,9 @@ const LIST_QUERY: &[Argument] = &[
     text("uri"),
     text("filter"),
 ];
-const WRITE_QUERY: &[Argument] = &[WAIT, TIMEOUT];
-const PUT_QUERY: &[Argument] = &[number("ttl"), WAIT, TIMEOUT];
-const DELETE_QUERY: &[Argument] = &[argument("force", Form::OneOf(&["true"])), WAIT, TIMEOUT];
+const WRITE_QUERY: &[Argument] = &[WAIT, NODES, TIMEOUT];
+const PUT_QUERY: &[Argument] = &[number("ttl"), WAIT, NODES, TIMEOUT];
+const DELETE_QUERY: &[Argument] = &[argument("force", Form::OneOf(&["true"])), WAIT, NODES, TIMEOUT];
 const SUBSYSTEM: Argument = argument("subsystem", Form::OneOf(&["http", "stream"]));
 const SCHEMA_TYPE: Argument = argument("schema_type", Form::OneOf(&["consumer", "metadata"]));
 const ALL: Argument = Argument { is_required: true, ..argument("all", Form::OneOf(&["true"])) };
@@ -216,6 +217,7 @@ fn beyond() -> Vec<Endpoint> {
         ),
         get("/diff", "What differs between two revisions", shape("difference"), SPAN),
         get("/applied", "Which revision is in force", shape("applied"), &[]),
+        get("/cluster", "The nodes that share the store, and how far each is", shape("cluster"), &[]),
         get("/problems", "What is wrong with the configuration in force", shape("problems"), &[]),
         post("/explain", "What becomes of a request or a stream", question, explanation, ASKED),
         post(
@@ -223,14 +225,14 @@ fn beyond() -> Vec<Endpoint> {
             "Write and delete objects in one transaction",
             shape("transaction"),
             shape("written"),
-            &[CONFIRM, WAIT, TIMEOUT],
+            &[CONFIRM, WAIT, NODES, TIMEOUT],
         ),
         post(
             "/import",
             "Write a whole document",
             Payload::Document,
             shape("written"),
-            &[MODE, CONFIRM, WAIT, TIMEOUT],
+            &[MODE, CONFIRM, WAIT, NODES, TIMEOUT],
         ),
         post(
             "/store/confirm",

@@ -5,17 +5,21 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use tokio::time::timeout;
 use yumen_base::Level;
 use yumen_store::Revision;
 
-use super::V1State;
+use super::{ClusterView, Live, V1State};
+use crate::api::Refusal;
 use crate::reply;
 
 /// The revision an answer is as of.
 pub(crate) const REVISION: &str = "x-yumen-revision";
 const APPLIED: &str = "x-yumen-applied";
+const NODES: &str = "x-yumen-nodes";
+const BEHIND: &str = "x-yumen-behind";
 const WAIT_SECONDS: f64 = 10.0;
 const WAIT_SECONDS_MAX: f64 = 60.0;
 
@@ -49,33 +53,109 @@ pub(super) async fn problems(State(state): State<V1State>) -> Response {
 }
 
 /// With `?wait=applied[&timeout=seconds]` an answer that carries a revision is held back until every
-/// next request is served by that revision; `X-Yumen-Applied` says whether it is.
+/// next request is served by that revision; `X-Yumen-Applied` says whether it is. With `nodes=all` or `nodes=quorum`
+/// on that many of the nodes; `X-Yumen-Behind` names those that are not there yet.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
-    let wait = wait_asked(request.uri().query().unwrap_or_default());
+    let wait = match Wait::asked(request.uri().query().unwrap_or_default()) {
+        Ok(wait) => wait,
+        Err(refusal) => return refusal.into_response(),
+    };
     let mut response = next.run(request).await;
     let revision = response.headers().get(REVISION).and_then(|value| value.to_str().ok()?.parse().ok());
     let (Some(wait), Some(revision)) = (wait, revision.map(Revision)) else { return response };
-    let mut applied = state.live.applied();
-    let reached = tokio::time::timeout(wait, applied.wait_for(|applied| *applied >= revision)).await;
-    let is_applied = matches!(reached, Ok(Ok(_)));
+    let is_applied = match wait.nodes {
+        Nodes::Own => {
+            let mut applied = state.live.applied();
+            let reached = timeout(wait.at_most, applied.wait_for(|applied| *applied >= revision)).await;
+            matches!(reached, Ok(Ok(_)))
+        }
+        Nodes::All | Nodes::Quorum => {
+            let reached = timeout(wait.at_most, reach(&*state.live, revision, wait.nodes)).await.is_ok();
+            name_nodes(&state.live.cluster(), revision, &mut response);
+            reached
+        }
+    };
     let value = if is_applied { "true" } else { "false" };
     response.headers_mut().insert(APPLIED, HeaderValue::from_static(value));
     response
 }
 
-fn wait_asked(query: &str) -> Option<Duration> {
-    let value = |name: &str| {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
-    };
-    if value("wait") != Some("applied") {
-        return None;
+/// Returns when so many of the nodes that are there then serve the revision.
+async fn reach(live: &dyn Live, revision: Revision, nodes: Nodes) {
+    let (mut applied, mut moved) = (live.applied(), live.cluster_moved());
+    loop {
+        applied.mark_unchanged();
+        moved.mark_unchanged();
+        let view = live.cluster();
+        let there = view.nodes.iter().filter(|node| node.applied >= revision.0).count();
+        let wanted = if nodes == Nodes::All { view.nodes.len() } else { view.nodes.len() / 2 + 1 };
+        if there >= wanted {
+            return;
+        }
+        let ended = tokio::select! {
+            news = applied.changed() => news.is_err(),
+            news = moved.changed() => news.is_err(),
+        };
+        if ended {
+            // The gateway is ending: there is nothing to come.
+            std::future::pending::<()>().await;
+        }
     }
-    let seconds = value("timeout").and_then(|text| text.trim_end_matches('s').parse().ok());
-    let seconds: f64 = seconds.unwrap_or(WAIT_SECONDS);
-    Some(Duration::from_secs_f64(if seconds.is_finite() {
-        seconds.clamp(0.0, WAIT_SECONDS_MAX)
-    } else {
-        WAIT_SECONDS
-    }))
+}
+
+/// Says how many nodes serve a revision, and which do not.
+fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
+    let behind: Vec<&str> =
+        view.nodes.iter().filter(|node| node.applied < revision.0).map(|node| &*node.name).collect();
+    let there = format!("{}/{}", view.nodes.len() - behind.len(), view.nodes.len());
+    let mut say = |name: &'static str, value: &str| {
+        // Names are other nodes' words: those no field can carry are left out.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    say(NODES, &there);
+    if !behind.is_empty() {
+        say(BEHIND, &behind.join(", "));
+    }
+}
+
+/// Which nodes a write waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nodes {
+    Own,
+    All,
+    Quorum,
+}
+
+/// What a request waits for.
+struct Wait {
+    at_most: Duration,
+    nodes: Nodes,
+}
+
+impl Wait {
+    fn asked(query: &str) -> Result<Option<Wait>, Refusal> {
+        let value = |name: &str| {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
+        };
+        if value("wait") != Some("applied") {
+            return Ok(None);
+        }
+        let nodes = match value("nodes") {
+            None | Some("self") => Nodes::Own,
+            Some("all") => Nodes::All,
+            Some("quorum") => Nodes::Quorum,
+            Some(other) => {
+                let message =
+                    format!("nodes: \"{other}\" is none to wait for; \"self\", \"all\" and \"quorum\" are");
+                return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+            }
+        };
+        let seconds = value("timeout").and_then(|text| text.trim_end_matches('s').parse().ok());
+        let seconds: f64 = seconds.filter(|seconds: &f64| seconds.is_finite()).unwrap_or(WAIT_SECONDS);
+        let at_most = Duration::from_secs_f64(seconds.clamp(0.0, WAIT_SECONDS_MAX));
+        Ok(Some(Wait { at_most, nodes }))
+    }
 }

@@ -36,6 +36,33 @@ impl Live for Gateway {
         vec![Problem::error("routes/9", "uri", "bad"), Problem::warning("routes/8", "", "odd")]
     }
 
+    fn cluster(&self) -> ClusterView {
+        let node = |id: &str, applied| NodeView {
+            id: id.into(),
+            name: format!("name of {id}"),
+            version: "1".into(),
+            addresses: std::collections::BTreeMap::new(),
+            applied,
+            lag_revisions: 0,
+            lag_ms: 0,
+            problems: 0,
+            workers: 2,
+            config_source: "store".into(),
+            started_unix_ms: 1,
+            last_seen_ms: 0,
+            is_self: false,
+        };
+        let applied = self.0.borrow().0;
+        let nodes = vec![node("a", applied), node("b", applied), node("c", 0)];
+        ClusterView { store: "etcd", connected: true, age_ms: 0, revision: applied, behind: 1, nodes }
+    }
+
+    fn cluster_moved(&self) -> watch::Receiver<u64> {
+        static MOVED: std::sync::LazyLock<watch::Sender<u64>> =
+            std::sync::LazyLock::new(|| watch::Sender::new(0));
+        MOVED.subscribe()
+    }
+
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::default()
     }
@@ -197,4 +224,27 @@ async fn an_answer_waits_until_its_revision_is_in_force() {
         "revision": 1, "applied": 1, "lag": 0, "workers": 2, "workers_current": 1, "quarantined": ["routes/9"],
     });
     assert_eq!(body, expected);
+}
+
+#[tokio::test]
+async fn an_answer_waits_for_the_nodes_asked_for_and_names_those_behind() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    fixture.applied.send_replace(Revision(1));
+    let rollback = "/yumen/v1/revisions/1/rollback?wait=applied&timeout=0.05";
+    for (nodes, applied, behind) in [
+        ("", "true", None),
+        ("&nodes=self", "true", None),
+        ("&nodes=quorum", "true", Some("name of c")),
+        ("&nodes=all", "false", Some("name of c")),
+    ] {
+        let (status, _, headers) = fixture.ask("POST", &format!("{rollback}{nodes}")).await;
+        assert_eq!((status, &headers["x-yumen-applied"]), (200, &applied.parse().unwrap()), "{nodes}");
+        assert_eq!(headers.get("x-yumen-behind").map(|name| name.to_str().unwrap()), behind, "{nodes}");
+        let there = headers.get("x-yumen-nodes").map(|name| name.to_str().unwrap());
+        assert_eq!(there, behind.map(|_| "2/3"), "{nodes}");
+    }
+    let (status, body, _) = fixture.ask("POST", &format!("{rollback}&nodes=most")).await;
+    assert_eq!(status, 400);
+    assert!(body["error_msg"].as_str().unwrap().contains("\"most\""), "{body}");
 }

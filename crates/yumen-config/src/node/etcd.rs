@@ -45,6 +45,14 @@ pub struct Etcd {
     /// followed until somebody confirms them; 0 follows all.
     #[schemars(range(min = 0, max = 100))]
     pub hold_deletions_percent: u32,
+    /// What this node is called among the nodes of the cluster; empty means the host's name.
+    pub node_name: String,
+    /// How long a node that says nothing counts as there, in seconds; it says something every third of it.
+    #[schemars(range(min = 2, max = 3600))]
+    pub lease_s: u32,
+    /// A node that is behind the others for longer is a problem, in seconds.
+    #[schemars(range(min = 1))]
+    pub drift_s: u32,
 }
 
 impl Default for Etcd {
@@ -63,6 +71,9 @@ impl Default for Etcd {
             retry_ms_max: 1000,
             txn_steps_max: 128,
             hold_deletions_percent: 50,
+            node_name: String::new(),
+            lease_s: 15,
+            drift_s: 10,
         }
     }
 }

@@ -43,6 +43,11 @@ impl Layout {
         &self.root
     }
 
+    /// What the keys of nodes' records begin with.
+    pub(super) fn nodes(&self) -> String {
+        format!("{}{OWN}/nodes/", self.root)
+    }
+
     /// The key in etcd.
     pub(super) fn path(&self, place: &Place) -> String {
         let root = &self.root;

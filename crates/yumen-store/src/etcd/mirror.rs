@@ -65,6 +65,8 @@ pub(super) struct Mirror {
     served: State,
     /// Everything up to this revision of the cluster was taken in.
     seen: Head,
+    /// The newest revision that is known to have changed an object.
+    changed_at: u64,
     /// Whether the cluster has spoken since this process began.
     is_listed: bool,
     settings_at: OrdMap<Arc<str>, u64>,
@@ -85,6 +87,7 @@ impl Mirror {
         Mirror {
             layout,
             seen: Head { cluster_id: 0, revision: served.revision.0 },
+            changed_at: newest_of(served.entries().map(|(_, entry)| entry)),
             served,
             is_listed: false,
             settings_at: OrdMap::new(),
@@ -107,6 +110,11 @@ impl Mirror {
         self.seen.revision
     }
 
+    /// The newest revision that is known to have changed an object. A list does not tell of deletions: it may be too low.
+    pub(super) fn changed_at(&self) -> u64 {
+        self.changed_at
+    }
+
     /// Deletions that wait for somebody's word.
     pub(super) fn held(&self) -> usize {
         self.hold.len()
@@ -119,12 +127,15 @@ impl Mirror {
 
     /// What to ask a cluster that stands at `head`.
     pub(super) fn need(&self, head: Head) -> Need {
-        // Another cluster, or an older copy of this one: revisions of the one say nothing of the other.
-        let is_same = head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision;
-        match self.is_listed && is_same {
+        match self.is_listed && self.is_same(head) {
             true => Need::Watch(self.seen.revision + 1),
             false => Need::List,
         }
+    }
+
+    /// Otherwise it is another cluster, or an older copy of this one: revisions of the one say nothing of the other.
+    fn is_same(&self, head: Head) -> bool {
+        head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision
     }
 
     /// The revision a key in etcd must be of for this mirror to be right about it; 0 is absent.
@@ -195,6 +206,10 @@ impl Mirror {
             false => self.hold.admit(gone, self.served.len(), listing.head.revision),
         };
         let is_held = self.hold.len() > 0;
+        if !self.is_same(listing.head) {
+            self.changed_at = 0;
+        }
+        self.changed_at = self.changed_at.max(newest_of(listed.entries.values()));
         let mut after: BTreeMap<Key, Option<Entry>> =
             listed.entries.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
         after.extend(doomed.into_iter().map(|key| (key, None)));
@@ -329,7 +344,7 @@ impl Mirror {
         if changes.is_empty() {
             return None;
         }
-        self.served.revision = Revision(revision);
+        (self.served.revision, self.changed_at) = (Revision(revision), revision);
         let time_ms = if note.time_ms > 0 { note.time_ms } else { now_ms };
         Some(Arc::new(Committed { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
     }
@@ -385,6 +400,10 @@ impl Mirror {
             expires_ms,
         })
     }
+}
+
+fn newest_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> u64 {
+    entries.map(|entry| entry.modified.0).max().unwrap_or(0)
 }
 
 /// A list, taken apart.

@@ -9,6 +9,7 @@ use yumen_base::Problem;
 use super::client::{Client, Head, Listing};
 use super::layout::Layout;
 use super::mirror::{Mirror, Need, Taken};
+use super::nodes::Nodes;
 use super::past::Past;
 use super::proto::Event;
 use super::settings::EtcdSettings;
@@ -37,6 +38,25 @@ pub struct EtcdStatus {
     pub lag_revisions: u64,
     /// Deletions that wait for somebody's word.
     pub held: usize,
+}
+
+/// Up to where a node knows its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// The newest revision that is known to have changed an object.
+    pub changed: u64,
+    /// The revision of what is served.
+    pub served: u64,
+    /// What is served holds everything up to here: later revisions up to this one changed nothing.
+    pub seen: u64,
+}
+
+impl Position {
+    /// Up to where everything is in force in a node whose workers have `applied`.
+    pub fn reached(&self, applied: u64) -> u64 {
+        // More than is served was applied of another cluster, or of a newer copy of this one.
+        if applied == self.served { self.seen } else { applied.min(self.seen) }
+    }
 }
 
 /// What is known of the cluster besides its keys.
@@ -68,6 +88,7 @@ pub(super) struct Shared {
     pub(super) settings: EtcdSettings,
     pub(super) client: Client,
     pub(super) layout: Layout,
+    pub(super) nodes: Nodes,
     core: Mutex<Core>,
     state: RwLock<State>,
     followers: Mutex<Vec<Follower>>,
@@ -109,6 +130,7 @@ impl Shared {
             moved: watch::Sender::new(0),
             settings,
             client,
+            nodes: Nodes::new(layout.nodes()),
             layout,
         }
     }
@@ -139,6 +161,14 @@ impl Shared {
         read(&lock(&self.core).mirror)
     }
 
+    pub(super) fn position(&self) -> Position {
+        self.with_mirror(|mirror| Position {
+            changed: mirror.changed_at(),
+            served: mirror.state().revision.0,
+            seen: mirror.seen(),
+        })
+    }
+
     pub(super) fn with_past<T>(&self, read: impl FnOnce(&Past) -> T) -> T {
         read(&lock(&self.core).past)
     }
@@ -155,6 +185,7 @@ impl Shared {
     /// All keys, as of one revision.
     pub(super) fn take_list(&self, listing: &Listing) {
         self.take(true, |mirror| mirror.take_list(listing, now_ms()));
+        self.nodes.take_list(listing);
         let mut sight = lock(&self.sight);
         (sight.last_good_since, sight.error, sight.cut_at) = (None, None, None);
         sight.head = sight.head.max(listing.head.revision);
@@ -166,6 +197,7 @@ impl Shared {
     /// What a watch told; whether a list is needed to be in step again.
     #[must_use]
     pub(super) fn take_events(&self, head: Head, events: Vec<Event>) -> bool {
+        self.nodes.take_events(&events);
         let is_out_of_step = self.take(false, |mirror| mirror.take_events(events, now_ms()));
         let seen = self.with_mirror(Mirror::seen);
         self.note_head(head);

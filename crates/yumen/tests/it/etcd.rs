@@ -85,7 +85,7 @@ impl Drop for Etcd {
 }
 
 /// A port nobody else is given, as etcd needs it again after a stop: below those the system hands out by itself.
-fn free_port() -> SocketAddr {
+pub(crate) fn free_port() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let number =

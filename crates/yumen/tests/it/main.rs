@@ -15,6 +15,8 @@ mod acme;
 mod balancing;
 mod cli;
 mod client_certificates;
+mod cluster;
+mod cluster_history;
 mod compression;
 mod discovery;
 mod drain;

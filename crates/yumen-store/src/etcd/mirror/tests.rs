@@ -67,6 +67,22 @@ fn a_list_is_one_revision_of_what_differs() {
 }
 
 #[test]
+fn what_changed_nothing_is_seen_and_is_no_change() {
+    let mut mirror = mirror_of(2, 50);
+    let position = |mirror: &Mirror| (mirror.changed_at(), mirror.state().revision.0, mirror.seen());
+    // A list tells what was written last: this is as of revision 100, and nothing is younger than 10.
+    assert_eq!(position(&mirror), (10, 100, 100));
+    mirror.take_events(vec![put("/apisix/yumen/nodes/a", "{}", 101, 101)], 5);
+    assert_eq!(position(&mirror), (10, 100, 101));
+    mirror.take_events(vec![delete(&route(1), 102), put("/apisix/yumen/nodes/a", "{}", 101, 103)], 5);
+    assert_eq!(position(&mirror), (102, 102, 103));
+    mirror.take_list(&list(104, vec![kv(&route(0), "{}", 10, 10)]), 5);
+    assert_eq!(position(&mirror), (102, 102, 104), "a list does not tell of deletions");
+    mirror.take_list(&list(90, vec![kv(&route(0), "{}", 10, 10)]), 5);
+    assert_eq!(position(&mirror), (10, 102, 90), "an older copy begins anew");
+}
+
+#[test]
 fn each_revision_a_watch_tells_is_one_whoever_wrote_it() {
     let mut mirror = mirror_of(1, 50);
     let note = r#"{"author":"ada","reason":"why not","time_ms":42,"nonce":"n"}"#;

@@ -4,6 +4,7 @@
 
 pub(crate) mod certs;
 pub(crate) mod client;
+pub(crate) mod etcd;
 pub(crate) mod gateway;
 pub(crate) mod http2;
 pub(crate) mod http3;

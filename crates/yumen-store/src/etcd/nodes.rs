@@ -1,0 +1,181 @@
+//! What the nodes of a cluster say of themselves: a record each, which ends with its lease.
+//!
+//! Keeps what was heard last, and when; must not know what the records mean.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::client::Listing;
+use super::proto::Event;
+
+/// What a node said last.
+#[derive(Debug, Clone)]
+pub struct NodeRecord {
+    /// In its own words.
+    pub text: Arc<str>,
+    /// When this node heard of it.
+    pub heard: Instant,
+}
+
+/// The records as of one revision.
+pub(super) struct Nodes {
+    /// What their keys begin with.
+    root: String,
+    known: Mutex<Known>,
+    moved: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Known {
+    up_to: u64,
+    records: BTreeMap<Arc<str>, NodeRecord>,
+}
+
+impl Nodes {
+    /// Records under keys that begin with `root`.
+    pub(super) fn new(root: String) -> Nodes {
+        Nodes { root, known: Mutex::default(), moved: watch::Sender::new(0) }
+    }
+
+    /// The key of a node's record.
+    pub(super) fn path(&self, id: &str) -> String {
+        format!("{}{id}", self.root)
+    }
+
+    /// The records by the nodes' ids.
+    pub(super) fn records(&self) -> BTreeMap<Arc<str>, NodeRecord> {
+        self.known().records.clone()
+    }
+
+    /// Tells whoever waits that a record changed.
+    pub(super) fn moves(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    /// Whether a node's record was there at `revision` and is not any more.
+    pub(super) fn has_lost(&self, id: &str, revision: u64) -> bool {
+        let known = self.known();
+        known.up_to >= revision && !known.records.contains_key(id)
+    }
+
+    /// All keys, as of one revision. What is as it was has not been heard anew.
+    pub(super) fn take_list(&self, listing: &Listing) {
+        let mut known = self.known();
+        let before = std::mem::take(&mut known.records);
+        for kv in &listing.kvs {
+            if let Some((id, record)) = self.record(&kv.key, &kv.value) {
+                let same = before.get(&id).filter(|known| known.text == record.text).cloned();
+                known.records.insert(id, same.unwrap_or(record));
+            }
+        }
+        known.up_to = listing.head.revision;
+        drop(known);
+        self.moved.send_modify(|count| *count += 1);
+    }
+
+    /// What a watch told; what it tells again is not taken again.
+    pub(super) fn take_events(&self, events: &[Event]) {
+        let mut known = self.known();
+        let (seen, mut has_moved) = (known.up_to, false);
+        for event in events {
+            let Some(kv) = &event.kv else { continue };
+            let revision = kv.mod_revision.max(0) as u64;
+            if revision <= seen {
+                continue;
+            }
+            known.up_to = known.up_to.max(revision);
+            let Some((id, record)) = self.record(&kv.key, &kv.value) else { continue };
+            match event.is_delete() {
+                true => drop(known.records.remove(&id)),
+                false => drop(known.records.insert(id, record)),
+            }
+            has_moved = true;
+        }
+        drop(known);
+        if has_moved {
+            self.moved.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn record(&self, key: &[u8], value: &[u8]) -> Option<(Arc<str>, NodeRecord)> {
+        let id = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
+        let text = String::from_utf8_lossy(value).as_ref().into();
+        (!id.is_empty()).then(|| (id.into(), NodeRecord { text, heard: Instant::now() }))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::client::Head;
+    use crate::etcd::proto::KeyValue;
+
+    fn kv(path: &str, value: &str, at: i64) -> KeyValue {
+        let (key, value) = (path.to_owned().into(), value.to_owned().into());
+        KeyValue { key, value, mod_revision: at, ..KeyValue::default() }
+    }
+
+    fn put(path: &str, value: &str, at: i64) -> Event {
+        Event { kind: 0, kv: Some(kv(path, value, at)) }
+    }
+
+    fn delete(path: &str, at: i64) -> Event {
+        Event { kind: 1, kv: Some(kv(path, "", at)) }
+    }
+
+    fn nodes_of(kvs: Vec<KeyValue>) -> Nodes {
+        let nodes = Nodes::new("/apisix/yumen/nodes/".into());
+        nodes.take_list(&Listing { head: Head { cluster_id: 1, revision: 10 }, kvs });
+        nodes
+    }
+
+    fn check(nodes: &Nodes, expected: &[(&str, &str)]) {
+        let records = nodes.records();
+        let found: Vec<(&str, &str)> = records.iter().map(|(id, record)| (&**id, &*record.text)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn records_come_change_and_go() {
+        let nodes = nodes_of(vec![kv("/apisix/routes/1", "{}", 3), kv("/apisix/yumen/nodes/a", "1", 4)]);
+        check(&nodes, &[("a", "1")]);
+        nodes.take_events(&[put("/apisix/yumen/nodes/b", "2", 11), put("/apisix/yumen/last_write", "", 12)]);
+        check(&nodes, &[("a", "1"), ("b", "2")]);
+        nodes.take_events(&[put("/apisix/yumen/nodes/a", "3", 13), delete("/apisix/yumen/nodes/b", 13)]);
+        check(&nodes, &[("a", "3")]);
+        // What a watch that was begun anew tells again.
+        nodes.take_events(&[put("/apisix/yumen/nodes/b", "2", 11)]);
+        check(&nodes, &[("a", "3")]);
+        assert!(nodes.has_lost("b", 13) && !nodes.has_lost("a", 13));
+        assert!(!nodes.has_lost("b", 14), "what is written there may be told yet");
+    }
+
+    #[test]
+    fn what_a_list_repeats_was_not_heard_anew() {
+        let nodes = nodes_of(vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "2", 4)]);
+        let before = nodes.records();
+        let kvs = vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "3", 12)];
+        nodes.take_list(&Listing { head: Head { cluster_id: 1, revision: 12 }, kvs });
+        let after = nodes.records();
+        assert_eq!(before["a"].heard, after["a"].heard);
+        assert!(before["b"].heard < after["b"].heard);
+    }
+
+    #[test]
+    fn whoever_waits_hears_of_records_and_of_nothing_else() {
+        let nodes = nodes_of(Vec::new());
+        let mut moves = nodes.moves();
+        moves.mark_unchanged();
+        nodes.take_events(&[put("/apisix/routes/1", "{}", 11)]);
+        assert!(!moves.has_changed().unwrap());
+        nodes.take_events(&[put("/apisix/yumen/nodes/a", "1", 12)]);
+        assert!(moves.has_changed().unwrap());
+    }
+}

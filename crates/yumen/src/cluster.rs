@@ -1,0 +1,356 @@
+//! The nodes that share the store, as this one sees them: what it says of itself, who is behind, and for how long.
+//!
+//! Reads what the store heard; must not know how records travel.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use yumen_admin::{ClusterView, NodeView};
+use yumen_base::Problem;
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
+use yumen_config::NodeConfig;
+use yumen_store::etcd::{Announced, Announcement, EtcdStatus, Position};
+use yumen_store::{EtcdStore, Origin, Store};
+
+use crate::control::{Control, Message, Teller};
+use crate::origin::ConfigSource;
+
+/// How often it is looked who is behind, if nothing moves.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Moments at which the newest revision is remembered are this far apart, and so many.
+const MOMENT_EVERY: Duration = Duration::from_millis(100);
+const MOMENTS_MAX: usize = 4096;
+/// A host that does not tell its name.
+const NAMELESS: &str = "yumen";
+
+/// What a node says of itself; others read it, of other versions too.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Record {
+    name: String,
+    version: String,
+    addresses: BTreeMap<String, Vec<String>>,
+    /// All of its workers serve what was in the store at this revision.
+    applied: u64,
+    lag_revisions: u64,
+    problems: u64,
+    workers: u64,
+    config_source: String,
+    started_unix_ms: u64,
+}
+
+/// What does not change while the process lives.
+pub(crate) struct Own {
+    pub(crate) name: String,
+    /// By what is listened for.
+    pub(crate) addresses: BTreeMap<String, Vec<String>>,
+    pub(crate) workers: usize,
+}
+
+/// The nodes that share a store.
+pub(crate) struct Cluster {
+    id: String,
+    own: Own,
+    started_unix_ms: u64,
+    source: ConfigSource,
+    store: Arc<dyn Store>,
+    control: Control,
+    lease: Duration,
+    drift: Duration,
+    /// When the newest revision was first seen to be at least this.
+    moments: Mutex<VecDeque<(u64, Instant)>>,
+    /// Of stores nobody else has a part in.
+    quiet: watch::Sender<u64>,
+}
+
+impl Cluster {
+    /// The nodes that share what `source` opened.
+    pub(crate) fn new(
+        node: &NodeConfig,
+        own: Own,
+        source: ConfigSource,
+        store: Arc<dyn Store>,
+        control: Control,
+    ) -> anyhow::Result<Cluster> {
+        let id = match &source {
+            ConfigSource::Etcd(store) => store.node_id()?,
+            _ => own.name.clone(),
+        };
+        Ok(Cluster {
+            id,
+            own,
+            started_unix_ms: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |at| at.as_millis() as u64),
+            source,
+            store,
+            control,
+            lease: Duration::from_secs(node.store.etcd.lease_s.into()),
+            drift: Duration::from_secs(node.store.etcd.drift_s.into()),
+            moments: Mutex::default(),
+            quiet: watch::Sender::new(0),
+        })
+    }
+
+    /// Has others told of this node, where there are others.
+    pub(crate) fn announce(self: &Arc<Cluster>) -> Option<Announced> {
+        let ConfigSource::Etcd(store) = &self.source else { return None };
+        // The store keeps what describes: it must not be what keeps the store.
+        let cluster = Arc::downgrade(self);
+        let describe = move |position: Position, status: &EtcdStatus| {
+            let record = cluster.upgrade()?.record(position, status);
+            Some(serde_json::to_string(&record).expect("a record is plain data"))
+        };
+        Some(store.announce(Announcement {
+            id: self.id.clone(),
+            lease: self.lease,
+            describe: Box::new(describe),
+            applied: self.control.applied.clone(),
+        }))
+    }
+
+    /// Looks who is behind, and tells of it; never ends.
+    pub(crate) async fn watch_over(self: Arc<Cluster>) {
+        let (mut applied, mut moved) = (self.control.applied.clone(), self.moved());
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Vec::new();
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                Ok(()) = applied.changed() => {}
+                Ok(()) = moved.changed() => {}
+            }
+            let problems = self.problems(&self.view());
+            if problems != told {
+                // The control thread ends with the process.
+                let _ = self.control.messages.send(Message::Told(Teller::Cluster, problems.clone()));
+                told = problems;
+            }
+        }
+    }
+
+    /// The nodes, as of now.
+    pub(crate) fn view(&self) -> ClusterView {
+        let mut view = match &self.source {
+            ConfigSource::Etcd(store) => self.shared(store),
+            ConfigSource::Embedded(_) => self.alone("embedded"),
+            ConfigSource::File => self.alone("file"),
+        };
+        let now = Instant::now();
+        let mut moments = lock(&self.moments);
+        note_moment(&mut moments, view.revision, now);
+        for node in &mut view.nodes {
+            node.lag_revisions = view.revision.saturating_sub(node.applied);
+            node.lag_ms = if node.lag_revisions > 0 { lag_ms(&moments, node.applied, now) } else { 0 };
+        }
+        view.nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
+        view.behind = view.nodes.iter().filter(|node| node.lag_revisions > 0).count();
+        view
+    }
+
+    /// Changes when another node's record did.
+    pub(crate) fn moved(&self) -> watch::Receiver<u64> {
+        match &self.source {
+            ConfigSource::Etcd(store) => store.nodes_moved(),
+            _ => self.quiet.subscribe(),
+        }
+    }
+
+    fn shared(&self, store: &EtcdStore) -> ClusterView {
+        let (position, status) = (store.position(), store.status());
+        let mut nodes = BTreeMap::new();
+        for (id, heard) in store.nodes() {
+            if let Ok(record) = serde_json::from_str::<Record>(&heard.text) {
+                nodes.insert(id.to_string(), shown(&id, record, heard.heard.elapsed()));
+            }
+        }
+        // What is known here is newer than what was said.
+        let mut own = shown(&self.id, self.record(position, &status), Duration::ZERO);
+        own.is_self = true;
+        nodes.insert(self.id.clone(), own);
+        ClusterView {
+            store: "etcd",
+            connected: status.error.is_none(),
+            age_ms: status.staleness.as_millis() as u64,
+            revision: position.changed,
+            behind: 0,
+            nodes: nodes.into_values().collect(),
+        }
+    }
+
+    fn alone(&self, store: &'static str) -> ClusterView {
+        let revision = self.store.state().revision.0;
+        let applied = self.control.applied.borrow().0;
+        let source = if self.source.origin() == Origin::Store { "store" } else { "last_good" };
+        let mut own = shown(&self.id, self.record_at(applied, source), Duration::ZERO);
+        own.is_self = true;
+        ClusterView { store, connected: source == "store", age_ms: 0, revision, behind: 0, nodes: vec![own] }
+    }
+
+    fn record(&self, position: Position, status: &EtcdStatus) -> Record {
+        let source = if status.origin == Origin::Store { "store" } else { "last_good" };
+        let applied = position.reached(self.control.applied.borrow().0);
+        let lag_revisions = position.changed.saturating_sub(applied);
+        Record { lag_revisions, ..self.record_at(applied, source) }
+    }
+
+    fn record_at(&self, applied: u64, source: &str) -> Record {
+        Record {
+            name: self.own.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            addresses: self.own.addresses.clone(),
+            applied,
+            lag_revisions: 0,
+            problems: self.control.shown.problems().len() as u64,
+            workers: self.own.workers as u64,
+            config_source: source.into(),
+            started_unix_ms: self.started_unix_ms,
+        }
+    }
+
+    fn drifts(&self, node: &NodeView) -> bool {
+        u128::from(node.lag_ms) > self.drift.as_millis()
+    }
+
+    fn problems(&self, view: &ClusterView) -> Vec<Problem> {
+        let problem = |node: &NodeView| {
+            let (name, id, seconds) = (&node.name, &node.id, self.drift.as_secs());
+            Problem::warning(
+                "cluster",
+                "",
+                format!("the node {name} ({id}) has been behind for more than {seconds} s"),
+            )
+            .hint("GET /yumen/v1/cluster tells how far")
+        };
+        view.nodes.iter().filter(|node| self.drifts(node)).map(problem).collect()
+    }
+}
+
+/// The host's name, where none is configured.
+pub(crate) fn node_name(node: &NodeConfig) -> String {
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = Some(node.store.etcd.node_name.clone()).filter(|name| !name.is_empty()).unwrap_or_else(host);
+    match name.trim() {
+        "" => NAMELESS.into(),
+        name => name.into(),
+    }
+}
+
+fn shown(id: &str, record: Record, silence: Duration) -> NodeView {
+    NodeView {
+        id: id.to_owned(),
+        name: record.name,
+        version: record.version,
+        addresses: record.addresses,
+        applied: record.applied,
+        lag_revisions: 0,
+        lag_ms: 0,
+        problems: record.problems,
+        workers: record.workers,
+        config_source: record.config_source,
+        started_unix_ms: record.started_unix_ms,
+        last_seen_ms: silence.as_millis() as u64,
+        is_self: false,
+    }
+}
+
+/// Remembers when the newest revision was seen first. Revisions close to one another in time are as one.
+fn note_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Instant) {
+    // The store was set back: what was seen before says nothing.
+    moments.retain(|(seen, _)| *seen <= revision);
+    let is_news = moments
+        .back()
+        .is_none_or(|(seen, at)| *seen < revision && now.saturating_duration_since(*at) >= MOMENT_EVERY);
+    if is_news {
+        moments.push_back((revision, now));
+    }
+    if moments.len() > MOMENTS_MAX {
+        moments.pop_front();
+    }
+}
+
+/// For how long there has been something newer than `applied`.
+fn lag_ms(moments: &VecDeque<(u64, Instant)>, applied: u64, now: Instant) -> u64 {
+    let first_newer = moments.partition_point(|(revision, _)| *revision <= applied);
+    moments.get(first_newer).map_or(0, |(_, at)| now.saturating_duration_since(*at).as_millis() as u64)
+}
+
+impl Gather for Cluster {
+    fn gather(&self, out: &mut Vec<Family>) {
+        if !matches!(self.source, ConfigSource::Etcd(_)) {
+            return;
+        }
+        let view = self.view();
+        let spread = view.nodes.iter().map(|node| node.lag_revisions).max().unwrap_or(0);
+        let drifts = view.nodes.iter().any(|node| self.drifts(node));
+        families(Some([view.nodes.len() as u64, view.behind as u64, spread, u64::from(drifts)]), out);
+    }
+}
+
+/// The families of this module, without values, for the reference.
+pub(crate) fn describe(out: &mut Vec<Family>) {
+    families(None, out);
+}
+
+fn families(values: Option<[u64; 4]>, out: &mut Vec<Family>) {
+    let about = [
+        ("yumen_cluster_nodes", "Nodes that share the store and are there, this one included."),
+        ("yumen_cluster_nodes_behind", "Nodes that do not serve the newest revision yet."),
+        (
+            "yumen_cluster_revision_spread",
+            "How many revisions the node that is behind the most is behind; those of other keys count too.",
+        ),
+        ("yumen_cluster_drift", "Whether a node has been behind for longer than `store.etcd.drift_s`."),
+    ];
+    for (i, (name, help)) in about.into_iter().enumerate() {
+        let sample = |values: [u64; 4]| Sample { labels: Vec::new(), value: Value::Number(values[i] as f64) };
+        let samples = values.map(sample).into_iter().collect();
+        out.push(Family { name: name.into(), help: help.into(), kind: MetricKind::Gauge, samples });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_behind_since_there_was_something_newer_than_what_it_serves() {
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let mut moments = VecDeque::new();
+        // Revision 6 comes too soon after 5 to be a moment of its own.
+        for (revision, ms) in [(1, 0), (5, 1000), (6, 1050), (9, 3000)] {
+            note_moment(&mut moments, revision, at(ms));
+        }
+        for (applied, lag) in [(0, 4000), (1, 3000), (4, 3000), (5, 1000), (8, 1000), (9, 0)] {
+            assert_eq!(lag_ms(&moments, applied, at(4000)), lag, "{applied}");
+        }
+        // An older copy of the store: revisions that are gone say nothing any more.
+        note_moment(&mut moments, 3, at(5000));
+        assert_eq!(lag_ms(&moments, 1, at(6000)), 1000);
+    }
+
+    #[test]
+    fn moments_are_bounded() {
+        let (mut moments, begin) = (VecDeque::new(), Instant::now());
+        for i in 0..2 * MOMENTS_MAX as u64 {
+            note_moment(&mut moments, i, begin + MOMENT_EVERY * i as u32);
+        }
+        assert_eq!(moments.len(), MOMENTS_MAX);
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_read() {
+        let record: Record = serde_json::from_str(r#"{"name": "a", "applied": 7, "new": {}}"#).unwrap();
+        assert_eq!((&*record.name, record.applied, record.workers), ("a", 7, 0));
+    }
+}

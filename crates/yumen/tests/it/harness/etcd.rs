@@ -1,0 +1,190 @@
+//! A cluster of etcd whose members can be killed and stopped, and gateways on it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Client, Gateway, Options, Reply, Scratch, eventually};
+use crate::etcd::free_port;
+
+/// Longer than anything takes on a machine that works at all.
+pub(crate) const WAIT_S: u64 = 60;
+/// Of every gateway here.
+pub(crate) const KEY: &str = "7c1f0a9d5e3b48268f6a1d4c92e0b357";
+
+struct Member {
+    client: SocketAddr,
+    peer: SocketAddr,
+    process: Option<Child>,
+}
+
+/// The cluster; ends with the test.
+pub(crate) struct Etcd {
+    members: Vec<Member>,
+    scratch: Scratch,
+}
+
+impl Etcd {
+    /// So many members, which answer.
+    pub(crate) fn start(count: usize) -> Etcd {
+        let member = |_| Member { client: free_port(), peer: free_port(), process: None };
+        let mut etcd = Etcd { members: (0..count).map(member).collect(), scratch: Scratch::new() };
+        (0..count).for_each(|i| etcd.launch(i));
+        etcd.wait();
+        etcd
+    }
+
+    /// Starts a member, again or for the first time.
+    pub(crate) fn launch(&mut self, i: usize) {
+        let peers: Vec<String> =
+            self.members.iter().enumerate().map(|(i, one)| format!("m{i}=http://{}", one.peer)).collect();
+        let Member { client, peer, process } = &mut self.members[i];
+        let (url, peer) = (format!("http://{client}"), format!("http://{peer}"));
+        let log = self.scratch.file(&format!("m{i}.log"));
+        let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
+        let started = Command::new("etcd")
+            .args(["--name", &format!("m{i}")])
+            .args(["--data-dir", &self.scratch.file(&format!("m{i}")).display().to_string()])
+            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &peers.join(","), "--log-level", "error"])
+            // A busy machine must not have members vote all the time.
+            .args(["--heartbeat-interval", "200", "--election-timeout", "2000"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        *process = Some(started.expect("etcd is installed: scripts/deps.sh test"));
+    }
+
+    /// Waits until a majority answers.
+    pub(crate) fn wait(&self) {
+        eventually("etcd answers", WAIT_S, || self.ctl(&["get", "any"]).is_some());
+    }
+
+    /// Ends a member as a crash does.
+    pub(crate) fn kill(&mut self, i: usize) {
+        if let Some(mut process) = self.members[i].process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// The process of a member.
+    pub(crate) fn pid(&self, i: usize) -> u32 {
+        self.members[i].process.as_ref().expect("the member runs").id()
+    }
+
+    /// What `etcdctl` prints; `None` where it fails.
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> Option<String> {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls().join(",")]).args(arguments);
+        let output = command.output().expect("etcdctl is installed: scripts/deps.sh test");
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// Where the members are.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| member.client).collect()
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.addresses().iter().map(|address| format!("http://{address}")).collect()
+    }
+
+    /// A gateway of this name on the cluster, with more settings of `store.etcd`.
+    pub(crate) fn gateway(&self, name: &str, more: &str) -> Gateway {
+        self.gateway_by(&self.urls(), name, more)
+    }
+
+    /// The same, which finds the members elsewhere.
+    pub(crate) fn gateway_by(&self, urls: &[String], name: &str, more: &str) -> Gateway {
+        let node = format!(
+            "admin: {{keys: [{{name: ann, key: {KEY}}}]}}\nstore:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: {:?}, start_wait_ms: 60000, node_name: {name}{more}}}\n",
+            self.scratch.file(name).display(),
+            urls,
+        );
+        Gateway::launch(Scratch::new(), &Options { node: &node, ..Options::default() }, &[])
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        (0..self.members.len()).for_each(|i| self.kill(i));
+    }
+}
+
+/// A cable to a member, which can hold what it carries, in either direction, without anybody's being told.
+pub(crate) struct Cable {
+    address: SocketAddr,
+    held: Arc<[AtomicBool; 2]>,
+}
+
+impl Cable {
+    /// A cable to this address; it ends with the test.
+    pub(crate) fn to(member: SocketAddr) -> Cable {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Arc::<[AtomicBool; 2]>::default();
+        let used = held.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                // A member that is dead is met as a connection that ends.
+                let Ok(far) = TcpStream::connect(member) else { continue };
+                let (near_in, far_in) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                let (there, back) = (used.clone(), used.clone());
+                std::thread::spawn(move || carry(near_in, far, &there[0]));
+                std::thread::spawn(move || carry(far_in, near, &back[1]));
+            }
+        });
+        Cable { address, held }
+    }
+
+    /// Where it begins.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Holds requests, answers, or carries them again: what was held arrives late.
+    pub(crate) fn hold(&self, requests: bool, answers: bool) {
+        self.held[0].store(requests, Ordering::SeqCst);
+        self.held[1].store(answers, Ordering::SeqCst);
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) {
+    let mut buffer = [0; 16 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        while is_held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+/// One request to the Admin API, with more header lines.
+pub(crate) fn ask(gateway: &Gateway, method: &str, path: &str, fields: &str, body: &str) -> Reply {
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {KEY}\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    Client::connect(gateway.admin).send(request).reply()
+}
+
+/// What a node tells of its cluster.
+pub(crate) fn cluster(gateway: &Gateway) -> Value {
+    ask(gateway, "GET", "/yumen/v1/cluster", "", "").json()
+}
+
+/// Sends a process a signal, by `kill`'s name of it.
+pub(crate) fn signal(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
