@@ -22,9 +22,9 @@ mod wire;
 mod write;
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -68,7 +68,8 @@ pub struct EtcdStore {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     runtime: tokio::runtime::Handle,
-    directory: DataDir,
+    /// Where what this node keeps for itself lies.
+    place: PathBuf,
 }
 
 /// A question about the past, for the thread.
@@ -77,12 +78,62 @@ struct Look {
     answer: mpsc::SyncSender<Result<State, StoreError>>,
 }
 
-/// The store, and who keeps its last good state: dropped first.
+/// The store, and what only one process has of it: dropped first.
 pub struct EtcdOpened {
     /// Keeps the last good state in step.
-    pub keeper: Keeper,
+    pub home: Arc<EtcdHome>,
     /// The store.
     pub store: Arc<EtcdStore>,
+}
+
+/// The node's directory with the last good state, which only one process has at a time.
+///
+/// The store itself goes on without it: another process may have it for good.
+pub struct EtcdHome {
+    store: Arc<EtcdStore>,
+    seal: Option<Arc<dyn Seal>>,
+    held: Mutex<Option<Held>>,
+}
+
+/// Dropped in this order: what is kept is kept once more before another process may have the directory.
+struct Held {
+    _keeper: Keeper,
+    _directory: DataDir,
+}
+
+impl EtcdHome {
+    fn new(
+        store: &Arc<EtcdStore>,
+        seal: Option<Arc<dyn Seal>>,
+        directory: DataDir,
+    ) -> Result<Self, StoreError> {
+        let home = EtcdHome { store: store.clone(), seal, held: Mutex::default() };
+        home.keep(directory)?;
+        Ok(home)
+    }
+
+    fn keep(&self, directory: DataDir) -> Result<(), StoreError> {
+        let keeper = Keeper::start(directory.path(), self.store.clone(), self.seal.clone())?;
+        *self.held() = Some(Held { _keeper: keeper, _directory: directory });
+        Ok(())
+    }
+
+    /// Lets another process have the directory. The last good state is saved before.
+    pub fn lend(&self) {
+        drop(self.held().take());
+    }
+
+    /// Has the directory again, where another process did not keep it.
+    pub fn take_back(&self) -> Result<(), StoreError> {
+        if self.held().is_some() {
+            return Ok(());
+        }
+        self.keep(DataDir::lock(&self.store.place)?)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl EtcdStore {
@@ -103,7 +154,7 @@ impl EtcdStore {
         let found = last_good.as_ref().map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone));
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
         let shared = Arc::new(Shared::new(settings, client, last_good, on_problems));
-        let store = Arc::new(EtcdStore::start(shared, directory)?);
+        let store = Arc::new(EtcdStore::start(shared, place)?);
         store.wait_for_cluster(wait, found.is_none());
         if let Some(error) = store.shared.error() {
             match found {
@@ -115,11 +166,11 @@ impl EtcdStore {
                 None => return Err(nothing_to_serve(&error, "none was kept for this prefix")),
             }
         }
-        let keeper = Keeper::start(&place, store.clone(), seal)?;
-        Ok(EtcdOpened { keeper, store })
+        let home = Arc::new(EtcdHome::new(&store, seal, directory)?);
+        Ok(EtcdOpened { home, store })
     }
 
-    fn start(shared: Arc<Shared>, directory: DataDir) -> Result<EtcdStore, StoreError> {
+    fn start(shared: Arc<Shared>, place: PathBuf) -> Result<EtcdStore, StoreError> {
         // One for the watch, one for decisions, which take their time.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -143,15 +194,7 @@ impl EtcdStore {
             runtime.shutdown_timeout(END_WAIT);
         };
         let thread = std::thread::Builder::new().name("yumen-etcd".into()).spawn(run)?;
-        Ok(EtcdStore {
-            shared,
-            wishes,
-            looks,
-            end: Some(end),
-            thread: Some(thread),
-            runtime: handle,
-            directory,
-        })
+        Ok(EtcdStore { shared, wishes, looks, end: Some(end), thread: Some(thread), runtime: handle, place })
     }
 
     /// Where there is nothing else to serve, the first attempt is waited for, however little time was given.
@@ -176,7 +219,7 @@ impl EtcdStore {
 
     /// Who this node is, on every start again: a name in the data directory, made by the first start.
     pub fn node_id(&self) -> Result<String, StoreError> {
-        let place = self.directory.file(NODE_ID);
+        let place = self.place.join(NODE_ID);
         match std::fs::read_to_string(&place) {
             Ok(id) if is_node_id(id.trim()) => return Ok(id.trim().to_owned()),
             Ok(_) => {}

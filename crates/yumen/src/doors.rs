@@ -10,18 +10,17 @@ use yumen_base::{Level, Problem};
 use yumen_config::node::{self, StoreKind};
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_store::embedded::Options;
-use yumen_store::etcd::{ClientSettings, EtcdOpened, EtcdSettings, EtcdStore, TlsFiles};
+use yumen_store::etcd::{ClientSettings, EtcdHome, EtcdOpened, EtcdSettings, EtcdStore, TlsFiles};
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
-use yumen_store::{
-    Authorship, Draft, Entry, Keeper, Key, Memory, Proposal, ReadOnly, Revision, State, Store,
-};
+use yumen_store::{Authorship, Draft, Entry, Key, Memory, Proposal, ReadOnly, Revision, State, Store};
 use yumen_store::{open_keyring, open_or_last_good};
 
 use crate::compiler;
 use crate::control::{Control, Message, Teller};
 use crate::origin::ConfigSource;
 use crate::trial::Trial;
+use crate::upgrade::Sole;
 
 /// Revisions a node keeps of a file it watches: they are there to look at, the file is what counts.
 const FILE_REVISIONS_MAX: usize = 100;
@@ -33,7 +32,8 @@ pub(crate) struct Doors {
     /// What tells where its content is from.
     pub(crate) source: ConfigSource,
     _watch: Option<WatchGuard>,
-    _keeper: Option<Keeper>,
+    /// What only one process has of a store in etcd.
+    home: Option<Arc<EtcdHome>>,
 }
 
 impl Doors {
@@ -44,6 +44,17 @@ impl Doors {
             StoreKind::File => open_file(Path::new(&node.store.file), reader),
             StoreKind::Embedded => open_embedded(node, reader),
             StoreKind::Etcd => open_etcd(node, &control.messages),
+        }
+    }
+}
+
+impl Doors {
+    /// What of the store another process of this node would have to be given.
+    pub(crate) fn sole(&self) -> Sole {
+        match (&self.source, &self.home) {
+            (ConfigSource::Embedded(fallback), _) => Sole::Database(Arc::downgrade(fallback)),
+            (_, Some(home)) => Sole::Directory(Arc::downgrade(home)),
+            _ => Sole::Nothing,
         }
     }
 }
@@ -67,7 +78,7 @@ fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
     }
     let state = follow(&*store, &reader.messages);
     let _ = reader.messages.send(Message::State(state));
-    Ok(Doors { store, source: ConfigSource::Embedded(fallback), _watch: None, _keeper: None })
+    Ok(Doors { store, source: ConfigSource::Embedded(fallback), _watch: None, home: None })
 }
 
 /// What the nodes of a cluster share; what they share may be nothing yet.
@@ -77,12 +88,12 @@ fn open_etcd(node: &NodeConfig, messages: &Sender<Message>) -> anyhow::Result<Do
     let teller = messages.clone();
     // The control thread ends with the process.
     let on_problems = Box::new(move |problems| drop(teller.send(Message::Told(Teller::Store, problems))));
-    let EtcdOpened { keeper, store: opened } =
+    let EtcdOpened { home, store: opened } =
         EtcdStore::open(dir, Some(keyring), etcd_settings(&node.store), on_problems)?;
     let store: Arc<dyn Store> = opened.clone();
     let state = follow(&*store, messages);
     let _ = messages.send(Message::State(state));
-    Ok(Doors { store, source: ConfigSource::Etcd(opened), _watch: None, _keeper: Some(keeper) })
+    Ok(Doors { store, source: ConfigSource::Etcd(opened), _watch: None, home: Some(home) })
 }
 
 /// How the node's configuration wants the cluster treated.
@@ -158,7 +169,7 @@ fn open_file(path: &Path, reader: Reader) -> anyhow::Result<Doors> {
     let watch = file.watch(move |event| mirror.take(event))?;
     let reason = format!("resources come from {}: change them there", path.display());
     let store = Arc::new(ReadOnly::new(store, reason));
-    Ok(Doors { store, source: ConfigSource::File, _watch: Some(watch), _keeper: None })
+    Ok(Doors { store, source: ConfigSource::File, _watch: Some(watch), home: None })
 }
 
 fn first_state(resources: Vec<Resource>) -> State {

@@ -23,14 +23,6 @@ pub(crate) enum ConfigSource {
 }
 
 impl ConfigSource {
-    /// The node's own store, where it has one.
-    pub(crate) fn fallback(&self) -> Option<Arc<Fallback>> {
-        match self {
-            ConfigSource::Embedded(fallback) => Some(fallback.clone()),
-            _ => None,
-        }
-    }
-
     pub(crate) fn origin(&self) -> Origin {
         match self {
             ConfigSource::File => Origin::Store,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -126,7 +126,7 @@ impl Rule {
         let trial = Arc::new(Trial::new(&compiler));
         let control = control::start(compiler, carry.clone(), publisher.clone())?;
         let acme = tls.open_acme(node, &control)?;
-        if let Some(heir) = heir.filter(|_| node.store.kind == StoreKind::Embedded) {
+        if let Some(heir) = heir.filter(|_| node.store.kind != StoreKind::File) {
             heir.want_store()?;
         }
         let doors = Doors::open(node, &control, trial.clone())?;
@@ -211,7 +211,7 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
         http3_identity,
         http3,
         carry: carry.clone(),
-        store: doors.source.fallback().as_ref().map_or_else(Weak::new, Arc::downgrade),
+        store: doors.sole(),
         shown: control.shown.clone(),
     };
     tls.tend(&runtime, &node, &control);

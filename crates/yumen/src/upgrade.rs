@@ -11,11 +11,13 @@ mod door;
 mod giver;
 mod heir;
 mod message;
+mod sole;
 
 pub(crate) use command::{UpgradeArgs, upgrade};
 pub(crate) use door::open_door;
 pub(crate) use giver::{Ask, Estate, Giver};
 pub(crate) use heir::{Heir, Inheritance};
+pub(crate) use sole::Sole;
 
 use std::path::{Path, PathBuf};
 

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,10 @@ use yumen_base::Level;
 use yumen_plugin::{Carry, Told};
 use yumen_proxy::Http3Identity;
 use yumen_proxy::tls::TicketKeys;
-use yumen_store::Fallback;
 
 use super::channel::Channel;
 use super::message::{FromHeir, FromServing, Hello, Offer, PROTOCOL, Ready};
+use super::sole::Sole;
 use super::{HANDED_OVER, VARIABLE};
 use crate::control::Shown;
 use crate::listeners::Http3Legacy;
@@ -67,8 +67,8 @@ pub(crate) struct Estate {
     pub(crate) http3_identity: Http3Identity,
     pub(crate) http3: Vec<Http3Legacy>,
     pub(crate) carry: Arc<Carry>,
-    /// The store only one process can have open, if there is one. It ends when the process does.
-    pub(crate) store: Weak<Fallback>,
+    /// What of the store only one process can have.
+    pub(crate) store: Sole,
     pub(crate) shown: Arc<Shown>,
 }
 
@@ -160,9 +160,7 @@ impl Giver {
             self.take_back(tell);
             return Err(reason);
         }
-        if let Some(store) = self.estate.store.upgrade() {
-            store.give_away();
-        }
+        self.estate.store.give_away();
         *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
         for (http3, pipe) in self.estate.http3.iter().zip(pipes) {
             http3.leave.leave(pipe);
@@ -235,7 +233,7 @@ impl Giver {
                 Ok(heard) => return Ok(heard),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && soon < until => {
                     // Whoever writes shall not wait for as long as a process may take.
-                    self.estate.store.upgrade().iter().for_each(|store| store.refuse_held());
+                    self.estate.store.refuse_held();
                 }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let seconds = self.ready_within.as_secs();
@@ -288,9 +286,9 @@ impl Giver {
 
     /// Closes the store, so that the other process can open it. Writes wait meanwhile.
     fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> FromServing {
-        let Some(store) = self.estate.store.upgrade() else { return FromServing::StoreIsFree };
-        tell("the store changes hands, writes wait");
-        match store.lend() {
+        let wait = if self.estate.store.holds_writes() { ", writes wait" } else { "" };
+        tell(&format!("the store changes hands{wait}"));
+        match self.estate.store.lend() {
             Ok(()) => FromServing::StoreIsFree,
             Err(error) => FromServing::StoreStays(error.to_string()),
         }
@@ -298,8 +296,7 @@ impl Giver {
 
     /// After a failure: the store is this process's again.
     fn take_back(&self, tell: &mut dyn FnMut(&str)) {
-        let Some(store) = self.estate.store.upgrade() else { return };
-        match store.take_back() {
+        match self.estate.store.take_back() {
             Ok(()) => {}
             Err(error) => {
                 tracing::error!(%error, "the store could not be opened again, trying on");

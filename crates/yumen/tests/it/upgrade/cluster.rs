@@ -1,0 +1,44 @@
+//! A node of a cluster changes processes: the cluster sees one node, and what only one process can have is handed over.
+
+use serde_json::json;
+
+use super::Line;
+use crate::harness::etcd::{Etcd, WAIT_S, ask, cluster};
+use crate::harness::{Gateway, eventually};
+
+#[test]
+fn a_node_of_a_cluster_is_taken_over_from_and_stays_the_same_node() {
+    let etcd = Etcd::start(1);
+    let other = etcd.gateway("b", "");
+    let mut line = Line::of(etcd.gateway("a", ""));
+    for turn in 0..2 {
+        let serving = line.serving();
+        let failed = line.ask(&["--binary", "/bin/false"]);
+        assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+        assert_eq!(line.serving(), serving);
+        put(&line.gateway, &format!("failed {turn}"));
+        eventually("the other node follows", WAIT_S, || other.get("/a").text() == format!("failed {turn}"));
+        line.upgrade();
+        put(&line.gateway, &format!("taken {turn}"));
+        eventually("the other node follows", WAIT_S, || other.get("/a").text() == format!("taken {turn}"));
+        put(&other, &format!("other {turn}"));
+        eventually("the new process follows", WAIT_S, || {
+            line.gateway.get("/a").text() == format!("other {turn}")
+        });
+        eventually("both nodes are known, once each", WAIT_S, || {
+            let view = cluster(&other);
+            let nodes = view["nodes"].as_array().expect("nodes");
+            let mut names: Vec<&str> = nodes.iter().filter_map(|node| node["name"].as_str()).collect();
+            names.sort_unstable();
+            names == ["a", "b"]
+        });
+    }
+}
+
+/// Has the route `/a` answer `text`.
+fn put(gateway: &Gateway, text: &str) {
+    let plugins = json!({ "mocking": { "response_example": text, "content_type": "text/plain" } });
+    let route = json!({ "uri": "/a", "plugins": plugins }).to_string();
+    let reply = ask(gateway, "PUT", "/apisix/admin/routes/a?wait=applied", "", &route);
+    assert!(matches!(reply.status, 200 | 201), "{}", reply.text());
+}
