@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""What a message over a WebSocket costs: frames sent through each gateway and echoed, in CPU time per round trip.
+
+Gateways run at once on core 0, one worker each, and take turns in random order; client and echo share core 1. Each connection
+sends its next frame when the last has come back, so the gateway passes two messages per round trip.
+Usage: bench/websockets.py [--rounds 5] [--seconds 3] [--connections 64] [--frame-bytes 131]
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import selectors
+import socket
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from gateways import GATEWAY_CORE, LOAD_CORE, YUMEN, Gateway, free_port, nginx
+
+OPEN = (b"GET /ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+ACCEPT = (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+          b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+
+
+def pin():
+    os.sched_setaffinity(0, {LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
+
+
+def echo(listener):
+    """Accepts handshakes, then sends back what comes."""
+    pin()
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ, None)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                client = listener.accept()[0]
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                selector.register(client, selectors.EVENT_READ, {"open": False})
+                continue
+            data = key.fileobj.recv(65536)
+            if not data:
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+            elif key.data["open"]:
+                key.fileobj.sendall(data)
+            else:
+                key.data["open"] = True
+                key.fileobj.sendall(ACCEPT)
+
+
+def connect(port):
+    """An open WebSocket."""
+    client = socket.create_connection(("127.0.0.1", port), 10)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client.sendall(OPEN)
+    reply = b""
+    while b"\r\n\r\n" not in reply:
+        reply += client.recv(4096) or exit("a gateway closed the handshake")
+    if not reply.startswith(b"HTTP/1.1 101"):
+        exit(f"a gateway refused the handshake: {reply[:100]!r}")
+    return client
+
+
+def frame(length):
+    """A masked binary frame of so many bytes, its head included."""
+    head, body = (6, length - 6) if length - 6 < 126 else (8, length - 8)
+    text = bytes([0x82, 0x80 | body]) if head == 6 else bytes([0x82, 0xFE]) + body.to_bytes(2, "big")
+    return text + os.urandom(4 + body)
+
+
+def measure(gateway, options):
+    """CPU microseconds per round trip, and round trips per second."""
+    message = frame(options.frame_bytes)
+    clients = [connect(gateway.port) for _ in range(options.connections)]
+    selector = selectors.DefaultSelector()
+    for client in clients:
+        selector.register(client, selectors.EVENT_READ, [0])
+    before, began, trips = gateway.cpu_ns(), time.monotonic(), 0
+    for client in clients:
+        client.sendall(message)
+    while time.monotonic() - began < options.seconds:
+        for key, _ in selector.select(1):
+            key.data[0] += len(key.fileobj.recv(65536))
+            if key.data[0] >= len(message):
+                key.data[0] -= len(message)
+                trips += 1
+                key.fileobj.sendall(message)
+    spent, wall = gateway.cpu_ns() - before, time.monotonic() - began
+    for client in clients:
+        client.close()
+    return spent / 1e3 / trips, trips / wall
+
+
+def start_yumen(folder, port_of_echo):
+    own = folder / "yumen"
+    own.mkdir()
+    ports = [free_port() for _ in range(4)]
+    route = {"id": "ws", "uri": "/ws", "enable_websocket": True, "upstream": {"nodes": {f"127.0.0.1:{port_of_echo}": 1}}}
+    (own / "routes.yaml").write_text(json.dumps({"routes": [route]}))
+    names = ("--listen", "--listen-tls", "--admin", "--status")
+    listen = [word for name, port in zip(names, ports) for word in (name, f"127.0.0.1:{port}")]
+    gateway = Gateway([YUMEN, "run", "--file", own / "routes.yaml", "--data-dir", own / "data", "--workers", "1", *listen],
+                      own / "log", GATEWAY_CORE)
+    gateway.port = ports[0]
+    return gateway
+
+
+def start_nginx(folder, port_of_echo):
+    port = free_port()
+    gateway = nginx(folder, "nginx", f"""
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://127.0.0.1:{port_of_echo}; proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade";
+    }}
+  }}
+""", GATEWAY_CORE)
+    gateway.port = port
+    return gateway
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--frame-bytes", type=int, default=131)
+    options = parser.parse_args()
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    echoing = multiprocessing.Process(target=echo, args=(listener,), daemon=True)
+    echoing.start()
+    pin()
+    with tempfile.TemporaryDirectory() as name:
+        folder, port = Path(name), listener.getsockname()[1]
+        gateways = {"yumen": start_yumen(folder, port), "nginx": start_nginx(folder, port)}
+        rounds = []
+        try:
+            for gateway in gateways.values():
+                gateway.wait_listening(gateway.port, 60)
+            for _ in range(options.rounds):
+                order = random.sample(sorted(gateways), len(gateways))
+                rounds.append({one: measure(gateways[one], options) for one in order})
+        finally:
+            for gateway in gateways.values():
+                gateway.stop()
+            echoing.terminate()
+    print(f"{options.connections} connections, frames of {options.frame_bytes} bytes, {options.rounds} rounds")
+    for one in gateways:
+        cpu = statistics.median(each[one][0] for each in rounds)
+        ratio = statistics.median(each[one][0] / each["nginx"][0] for each in rounds)
+        rate = statistics.median(each[one][1] for each in rounds)
+        print(f"{one:<8} {cpu:7.2f} us of CPU per round trip   {ratio:5.3f} of nginx   {rate:8.0f} round trips/s")
+
+
+if __name__ == "__main__":
+    main()
