@@ -215,6 +215,7 @@ impl Shared {
     }
 
     fn take(&self, is_leap: bool, take: impl FnOnce(&mut Mirror) -> Taken) -> bool {
+        let mut followers = lock(&self.followers);
         let mut core = lock(&self.core);
         let mut from = core.mirror.state().revision;
         let taken = take(&mut core.mirror);
@@ -225,9 +226,9 @@ impl Shared {
         let (state, problems) = (core.mirror.state().clone(), core.mirror.problems());
         let news = (problems != core.problems).then(|| problems.clone());
         core.problems = problems;
-        drop(core);
-        let mut followers = lock(&self.followers);
+        // Before anybody can see in the mirror that it was told: an answered write is there to be read.
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        drop(core);
         for committed in &taken.commits {
             followers.iter_mut().for_each(|follower| follower(committed));
         }
