@@ -13,7 +13,6 @@ use yumen_plugin::{Client, Exchange, TlsInfo};
 
 use crate::apart::apart;
 use crate::buffer::Inbox;
-use crate::clock;
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::http2;
@@ -332,9 +331,8 @@ impl Connection {
             if !rate.is_set() || polled.is_ready() {
                 return polled;
             }
-            let left_ms = pace.judge(rate, body.len() as u64, clock::now().mono_ms());
-            self.timer.set(left_ms.ok_or(Kind::ClientTimeout)?);
-            if self.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientTimeout.into())) } else { Poll::Pending }
+            let slow = pace.poll_slow(cx, &self.timer, rate, body.len() as u64);
+            slow.map(|()| Err(Kind::ClientTimeout.into()))
         })
         .await;
         ex.request.framing = if source.is_done() { Framing::None } else { ex.request.framing };

@@ -2,6 +2,11 @@
 //!
 //! Knows no sockets; whoever waits asks whenever it is woken.
 
+use std::task::{Context, Poll};
+
+use crate::clock;
+use crate::timers::Timer;
+
 /// A rate that must be kept up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rate {
@@ -31,6 +36,19 @@ impl Pace {
     /// Somebody else is waited for: the client is not to blame for this time.
     pub(crate) fn rest(&mut self) {
         self.since_ms = 0;
+    }
+
+    /// Waits until more was moved, `bytes` being all of it so far; ready when too little was moved in time.
+    pub(crate) fn poll_slow(
+        &mut self,
+        cx: &mut Context<'_>,
+        timer: &Timer,
+        rate: Rate,
+        bytes: u64,
+    ) -> Poll<()> {
+        let Some(left_ms) = self.judge(rate, bytes, clock::now().mono_ms()) else { return Poll::Ready(()) };
+        timer.set(left_ms);
+        if timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// How long the window goes on, in milliseconds; `None` where too little was moved in it. `bytes` is

@@ -470,9 +470,7 @@ impl Pump {
         let settings = &conn.worker.settings;
         let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
         let rate = Rate { window_ms, ..settings.answer_rate };
-        let left_ms = self.pace.judge(rate, sent_bytes, clock::now().mono_ms());
-        conn.timer.set(left_ms.ok_or(Kind::ClientStalled)?);
-        if conn.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientStalled)) } else { Poll::Pending }
+        self.pace.poll_slow(cx, &conn.timer, rate, sent_bytes).map(|()| Err(Kind::ClientStalled))
     }
 }
 

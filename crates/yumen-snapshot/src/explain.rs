@@ -18,7 +18,7 @@ use yumen_base::Problem;
 use yumen_config::{Invalid, Kind};
 use yumen_plugin::{Exchange, Fields, Now};
 
-pub use stream::{StreamAsking, StreamCandidate, StreamChoice, StreamExplanation, StreamUpstream};
+pub use stream::{StreamAsking, StreamCandidate, StreamChoice, StreamExplanation};
 pub use yumen_config::resource::Question;
 
 use crate::router::Losing;
@@ -184,12 +184,12 @@ pub struct Answer {
     pub body: String,
 }
 
-/// The upstream and what it is asked.
+/// The upstream.
 #[derive(Debug, Clone, Serialize)]
-pub struct UpstreamChoice {
-    /// Where it is written: `upstreams/1`, `routes/1`.
+pub struct UpstreamView {
+    /// Where it is written: `upstreams/1`, `routes/1`, `stream_routes/1`.
     pub origin: Arc<str>,
-    /// `http` or `https`.
+    /// `http` or `https`; of a stream `tcp`, `tls` or `udp`.
     pub scheme: &'static str,
     /// How endpoints are chosen.
     pub balancer: &'static str,
@@ -200,6 +200,27 @@ pub struct UpstreamChoice {
     /// Host names among its nodes, and its service, whose addresses are not known here.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub unresolved: Box<[Box<str>]>,
+}
+
+impl UpstreamView {
+    fn of(upstream: &Upstream, next: Option<usize>) -> UpstreamView {
+        UpstreamView {
+            origin: upstream.origin.clone(),
+            scheme: upstream.scheme.name(),
+            balancer: upstream.balancer.name(),
+            next: next.map(|index| upstream.endpoints[index].addr.to_string()),
+            endpoints: endpoints(upstream),
+            unresolved: upstream.unresolved.clone(),
+        }
+    }
+}
+
+/// The upstream and what it is asked.
+#[derive(Debug, Clone, Serialize)]
+pub struct UpstreamChoice {
+    /// What of it does not depend on the request.
+    #[serde(flatten)]
+    pub view: UpstreamView,
     /// The method it is asked with.
     pub method: String,
     /// The `Host` it sees; `None` while no endpoint is known whose it would be.
@@ -313,7 +334,7 @@ pub fn outcome(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Out
         route: followed.route,
         status: followed.answer.as_ref().map(|answer| answer.status),
         plugin: followed.answer.and_then(|answer| answer.plugin),
-        upstream: followed.upstream.map(|upstream| upstream.origin),
+        upstream: followed.upstream.map(|upstream| upstream.view.origin),
     })
 }
 
@@ -452,21 +473,18 @@ fn answer(answered: Answered) -> Answer {
 }
 
 fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Fields>) -> UpstreamChoice {
-    let next = upstream.peek(ex).map(|index| &upstream.endpoints[index]);
+    let next = upstream.peek(ex);
     let host = match (&ex.upstream.host, &upstream.pass_host) {
         (Some(host), _) => Some(text(host)),
         (None, PassHost::Pass) => Some(text(ex.request.authority())),
-        (None, PassHost::Node) => next.map(|endpoint| endpoint.authority.to_string()),
+        (None, PassHost::Node) => next.map(|index| upstream.endpoints[index].authority.to_string()),
         (None, PassHost::Rewrite(host)) => Some(host.to_string()),
     };
     let (headers_set, headers_removed) = edits(before, &ex.request.fields);
+    let mut view = UpstreamView::of(upstream, next);
+    view.scheme = ex.upstream.scheme.unwrap_or(view.scheme);
     UpstreamChoice {
-        origin: upstream.origin.clone(),
-        scheme: ex.upstream.scheme.unwrap_or(upstream.scheme.name()),
-        balancer: upstream.balancer.name(),
-        next: next.map(|endpoint| endpoint.addr.to_string()),
-        endpoints: endpoints(upstream),
-        unresolved: upstream.unresolved.clone(),
+        view,
         method: text(ex.request.method_name()),
         host,
         path: text(ex.request.upstream_target()),

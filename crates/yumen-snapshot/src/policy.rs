@@ -89,7 +89,7 @@ fn compare_outcome(followed: &Followed, expect: &Expectation, failed: &mut Failu
     let plugin = answer.and_then(|answer| answer.plugin);
     failed.compare("plugin", "an answer of", expect.plugin.as_deref(), plugin, &instead);
     let upstream = followed.upstream.as_ref().filter(|_| answer.is_none());
-    let origin = upstream.map(|upstream| short(&upstream.origin));
+    let origin = upstream.map(|upstream| short(&upstream.view.origin));
     failed.compare("upstream", "upstream", expect.upstream.as_deref().map(short), origin, &instead);
     let path = upstream.map(|upstream| &*upstream.path);
     failed.compare("path", "path", expect.path.as_deref(), path, &instead);
@@ -120,7 +120,7 @@ fn instead(followed: &Followed) -> String {
             (Some(plugin), Some(origin)) => format!("an answer {} of {plugin} ({origin})", answer.status),
             _ => format!("an answer {} of the gateway", answer.status),
         },
-        (None, Some(upstream)) => format!("the request going to {}", upstream.origin),
+        (None, Some(upstream)) => format!("the request going to {}", upstream.view.origin),
         (None, None) => "neither answer nor upstream".to_owned(),
     }
 }

@@ -20,7 +20,7 @@ use crate::compiler;
 use crate::control::{Control, Message, Teller};
 use crate::origin::ConfigSource;
 use crate::trial::Trial;
-use crate::upgrade::Sole;
+use crate::upgrade::Exclusive;
 
 /// Revisions a node keeps of a file it watches: they are there to look at, the file is what counts.
 const FILE_REVISIONS_MAX: usize = 100;
@@ -50,11 +50,11 @@ impl Doors {
 
 impl Doors {
     /// What of the store another process of this node would have to be given.
-    pub(crate) fn sole(&self) -> Sole {
+    pub(crate) fn exclusive(&self) -> Exclusive {
         match (&self.source, &self.home) {
-            (ConfigSource::Embedded(fallback), _) => Sole::Database(Arc::downgrade(fallback)),
-            (_, Some(home)) => Sole::Directory(Arc::downgrade(home)),
-            _ => Sole::Nothing,
+            (ConfigSource::Embedded(fallback), _) => Exclusive::Database(Arc::downgrade(fallback)),
+            (_, Some(home)) => Exclusive::Directory(Arc::downgrade(home)),
+            _ => Exclusive::Nothing,
         }
     }
 }

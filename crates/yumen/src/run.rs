@@ -30,7 +30,7 @@ use crate::operators::{Doorway, House, Operators};
 use crate::process::Placement;
 use crate::tls::{Keeper, Tls};
 use crate::trial::Trial;
-use crate::upgrade::{self, Ask, Estate, Giver, Heir, Inheritance};
+use crate::upgrade::{self, Ask, Handover, Predecessor, Received, Successor};
 use crate::{compiler, discovery, dns, memory, node, process, service};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
@@ -38,10 +38,10 @@ const FIRST_ADDRESSES_MS: u64 = 1500;
 
 /// Runs the gateway until a signal ends it or another process has taken over.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let heir = Heir::from_environment()?.map(Arc::new);
-    let ended = start(args, heir.as_ref()).map(Gateway::run);
-    if let (Err(error), Some(heir)) = (&ended, &heir) {
-        heir.refuses(error);
+    let successor = Successor::from_environment()?.map(Arc::new);
+    let ended = start(args, successor.as_ref()).map(Gateway::run);
+    if let (Err(error), Some(successor)) = (&ended, &successor) {
+        successor.refuses(error);
     }
     ended
 }
@@ -60,7 +60,7 @@ struct Gateway {
     door: Option<PathBuf>,
     signals: Signals,
     duty: watch::Sender<Duty>,
-    giver: Arc<Giver>,
+    predecessor: Arc<Predecessor>,
     handed_over: UnboundedReceiver<u32>,
     /// What only one process of a node does.
     exclusive: Vec<AbortHandle>,
@@ -76,16 +76,16 @@ struct Ground {
     signals: Signals,
     listeners: Listeners,
     doorway: Doorway,
-    before: Inheritance,
+    before: Received,
 }
 
 impl Ground {
-    fn lay(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Ground> {
+    fn lay(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<Ground> {
         let node = node::load(args)?;
         start_logs(&node);
-        let mut before = match heir {
-            Some(heir) => heir.receive()?,
-            None => Inheritance::of_nobody(service::sockets()?),
+        let mut before = match successor {
+            Some(successor) => successor.receive()?,
+            None => Received::of_nobody(service::sockets()?),
         };
         let open_files = process::raise_open_files();
         let base_nice = process::favour_configuration();
@@ -117,7 +117,7 @@ struct Rule {
 }
 
 impl Rule {
-    fn begin(ground: &Ground, heir: Option<&Arc<Heir>>) -> anyhow::Result<Rule> {
+    fn begin(ground: &Ground, successor: Option<&Arc<Successor>>) -> anyhow::Result<Rule> {
         let Ground { node, listeners, .. } = ground;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
         let tls = Tls::new(node, &ground.before.ticket_keys)?;
@@ -126,12 +126,12 @@ impl Rule {
         let trial = Arc::new(Trial::new(&compiler));
         let control = control::start(compiler, carry.clone(), publisher.clone())?;
         let acme = tls.open_acme(node, &control)?;
-        if let Some(heir) = heir.filter(|_| node.store.kind != StoreKind::File) {
-            heir.want_store()?;
+        if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
+            successor.want_store()?;
         }
         let doors = Doors::open(node, &control, trial.clone())?;
         let discovered = start_resolving(&ground.runtime, node, &control);
-        heir.iter().for_each(|heir| heir.does("the new process compiles the configuration"));
+        successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);
         Ok(Rule { carry, publisher, tls, acme, trial, control, doors, discovered })
     }
@@ -180,13 +180,13 @@ impl Rule {
     }
 }
 
-fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
-    let mut ground = Ground::lay(args, heir)?;
-    let rule = Rule::begin(&ground, heir)?;
+fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<Gateway> {
+    let mut ground = Ground::lay(args, successor)?;
+    let rule = Rule::begin(&ground, successor)?;
     let (duty, asked) = watch::channel(Duty::Serve);
     let acceptor = rule.tls.acceptor(&ground.node, &rule.publisher)?;
-    if let Some(heir) = heir {
-        heir.ready(&rule.control.shown.problems(), &rule.carry)?;
+    if let Some(successor) = successor {
+        successor.ready(&rule.control.shown.problems(), &rule.carry)?;
     }
     let mut settings = node::settings(&ground.node)?;
     settings.overload.memory_full = memory::watch(ground.node.overload.memory_bytes)?;
@@ -205,13 +205,13 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     let house = rule.house(&fleet, supervisor.counters(), cluster.clone());
     runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
     let Rule { carry, tls, acme, control, doors, .. } = rule;
-    let estate = Estate {
+    let handover = Handover {
         sockets: before.sockets,
         ticket_keys: tls.tickets.clone(),
         http3_identity,
         http3,
         carry: carry.clone(),
-        store: doors.sole(),
+        store: doors.exclusive(),
         shown: control.shown.clone(),
     };
     tls.tend(&runtime, &node, &control);
@@ -220,14 +220,14 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
     let operators = Operators::serve(&runtime, &node, &house, doorway)?;
     let ready_within = Duration::from_secs(node.upgrade.ready_s.into());
     let (tell, handed_over) = unbounded_channel();
-    let giver = Arc::new(Giver::new(estate, ready_within, place.base_nice, tell));
-    if let Some(heir) = heir {
-        heir.serves()?;
+    let predecessor = Arc::new(Predecessor::new(handover, ready_within, place.base_nice, tell));
+    if let Some(successor) = successor {
+        successor.serves()?;
     }
-    let door = open_to_upgrades(&node, heir.is_some(), &giver);
+    let door = open_to_upgrades(&node, successor.is_some(), &predecessor);
     exclusive.extend(tell_service(&runtime, &fleet));
-    if let Some(heir) = heir {
-        heir.clone().settled(carry)?;
+    if let Some(successor) = successor {
+        successor.clone().settled(carry)?;
     }
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
     let announced = cluster.announce();
@@ -243,17 +243,17 @@ fn start(args: &RunArgs, heir: Option<&Arc<Heir>>) -> anyhow::Result<Gateway> {
         door,
         signals,
         duty,
-        giver,
+        predecessor,
         handed_over,
         exclusive,
     })
 }
 
 /// Upgrades can be asked for from now on, at the socket given, and the number of the process can be read.
-fn open_to_upgrades(node: &NodeConfig, takes_over: bool, giver: &Arc<Giver>) -> Option<PathBuf> {
+fn open_to_upgrades(node: &NodeConfig, takes_over: bool, predecessor: &Arc<Predecessor>) -> Option<PathBuf> {
     let place = Some(upgrade::socket(node)).filter(|place| place.parent().is_some_and(|dir| dir.is_dir()));
     let door = place.filter(|place| {
-        let opened = upgrade::open_door(place, takes_over, giver.clone());
+        let opened = upgrade::open_door(place, takes_over, predecessor.clone());
         let told = opened.inspect_err(|error| {
             tracing::warn!(%error, socket = %place.display(), "`yumen upgrade` cannot ask here, SIGUSR2 can");
         });
@@ -283,19 +283,19 @@ enum Event {
 impl Gateway {
     /// Runs until a signal ends it or another process has taken over, and what was begun is finished.
     fn run(mut self) {
-        let heir = loop {
+        let successor = loop {
             match self.runtime.block_on(self.signals.next(&mut self.handed_over)) {
                 Event::End => break None,
                 Event::HandedOver(pid) => break Some(pid),
-                Event::Upgrade => start_upgrade(&self.giver),
+                Event::Upgrade => start_upgrade(&self.predecessor),
             }
         };
         let end = Duty::End { within_ms: self.node.timeouts.drain_ms };
-        let duty = match heir {
+        let duty = match successor {
             None => {
                 tracing::info!("draining");
                 service::notify("STOPPING=1");
-                self.giver.release();
+                self.predecessor.release();
                 end
             }
             Some(pid) => {
@@ -307,11 +307,11 @@ impl Gateway {
         };
         // Workers hold receivers until they end.
         let _ = self.duty.send(duty);
-        self.runtime.spawn(hurry(self.signals, self.handed_over, self.duty, heir.map(|_| end)));
+        self.runtime.spawn(hurry(self.signals, self.handed_over, self.duty, successor.map(|_| end)));
         self.announced.take().into_iter().for_each(Announced::leave);
         self.fleet.join();
-        self.giver.finish();
-        match heir {
+        self.predecessor.finish();
+        match successor {
             Some(_) => self.runtime.block_on(self.operators.join()),
             None => {
                 process::remove_pid_file(&self.node.upgrade.pid_file);
@@ -325,11 +325,11 @@ impl Gateway {
 }
 
 /// Upgrades by signal are heard of in the log.
-fn start_upgrade(giver: &Arc<Giver>) {
-    let (giver, call) = (giver.clone(), giver.begin_call());
+fn start_upgrade(predecessor: &Arc<Predecessor>) {
+    let (predecessor, call) = (predecessor.clone(), predecessor.begin_call());
     let run = move || {
         let mut tell = |step: &str| tracing::info!(step, "upgrade");
-        if let Err(reason) = giver.hand_over(&Ask::default(), &mut tell) {
+        if let Err(reason) = predecessor.hand_over(&Ask::default(), &mut tell) {
             tracing::error!(reason, "not upgraded");
         }
         drop(call);

@@ -8,16 +8,16 @@
 mod channel;
 mod command;
 mod door;
-mod giver;
-mod heir;
+mod exclusive;
 mod message;
-mod sole;
+mod predecessor;
+mod successor;
 
 pub(crate) use command::{UpgradeArgs, upgrade};
 pub(crate) use door::open_door;
-pub(crate) use giver::{Ask, Estate, Giver};
-pub(crate) use heir::{Heir, Inheritance};
-pub(crate) use sole::Sole;
+pub(crate) use exclusive::Exclusive;
+pub(crate) use predecessor::{Ask, Handover, Predecessor};
+pub(crate) use successor::{Received, Successor};
 
 use std::path::{Path, PathBuf};
 

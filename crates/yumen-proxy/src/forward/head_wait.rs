@@ -8,7 +8,6 @@ use yumen_http::ResponseHead;
 use yumen_http::parse::{self, Parsed};
 use yumen_snapshot::Timeouts;
 
-use crate::clock;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::pace::{Pace, Rate};
@@ -142,8 +141,7 @@ impl HeadWait {
     ) -> Poll<Result<(), Fault>> {
         // Whoever is waited for next is waited for anew.
         self.progress = u64::MAX;
-        let left_ms = self.pace.judge(self.rate, upload.read_bytes, clock::now().mono_ms());
-        conn.timer.set(left_ms.ok_or(Kind::ClientTimeout)?);
-        if conn.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientTimeout.into())) } else { Poll::Pending }
+        let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, upload.read_bytes);
+        slow.map(|()| Err(Kind::ClientTimeout.into()))
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    Answer, CertificateChoice, Decision, EndpointView, Explained, Explanation, PluginStep, StreamExplanation,
-    UpstreamChoice,
+    Answer, CertificateChoice, Decision, Explained, Explanation, PluginStep, StreamExplanation,
+    UpstreamChoice, UpstreamView,
 };
 
 impl Display for Explained {
@@ -41,9 +41,7 @@ impl Display for StreamExplanation {
         }
         fmt_plugins(&self.plugins, f)?;
         if let Some(upstream) = &self.upstream {
-            writeln!(f, "\nUpstream\n  {}, {}, {}", upstream.origin, upstream.scheme, upstream.balancer)?;
-            fmt_endpoints(&upstream.endpoints, upstream.next.as_deref(), f)?;
-            fmt_unresolved(&upstream.unresolved, f)?;
+            fmt_upstream(upstream, f)?;
         }
         for remark in &self.remarks {
             writeln!(f, "\nNote: {remark}")?;
@@ -64,7 +62,8 @@ impl Display for Explanation {
         }
         fmt_plugins(&self.plugins, f)?;
         if let Some(upstream) = &self.upstream {
-            fmt_upstream(upstream, f)?;
+            fmt_upstream(&upstream.view, f)?;
+            fmt_asked(upstream, f)?;
         }
         if let Some(answer) = &self.answer {
             fmt_answer(answer, f)?;
@@ -142,10 +141,27 @@ fn word(decision: Decision) -> &'static str {
     }
 }
 
-fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
+fn fmt_upstream(upstream: &UpstreamView, f: &mut Formatter<'_>) -> fmt::Result {
     writeln!(f, "\nUpstream\n  {}, {}, {}", upstream.origin, upstream.scheme, upstream.balancer)?;
-    fmt_endpoints(&upstream.endpoints, upstream.next.as_deref(), f)?;
-    fmt_unresolved(&upstream.unresolved, f)?;
+    for endpoint in &upstream.endpoints {
+        let health = match endpoint.healthy {
+            Some(true) => ", healthy",
+            Some(false) => ", unhealthy",
+            None => "",
+        };
+        let next = if upstream.next.as_ref() == Some(&endpoint.address) { " <- next" } else { "" };
+        let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
+        let ejected = if endpoint.ejected == Some(true) { ", left out for its failures" } else { "" };
+        let (address, weight) = (&endpoint.address, endpoint.weight);
+        writeln!(f, "  {address} weight {weight}{health}{ejected}{rotation}{next}")?;
+    }
+    for host in &upstream.unresolved {
+        writeln!(f, "  {host}, whose addresses are not known here")?;
+    }
+    Ok(())
+}
+
+fn fmt_asked(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
     let rewritten = if upstream.is_rewritten { " (rewritten)" } else { "" };
     writeln!(f, "\nAsked\n  {} {}{rewritten}", upstream.method, upstream.path)?;
     if let Some(host) = &upstream.host {
@@ -156,29 +172,6 @@ fn fmt_upstream(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result
     }
     for name in &upstream.headers_removed {
         writeln!(f, "  without {name}")?;
-    }
-    Ok(())
-}
-
-fn fmt_endpoints(endpoints: &[EndpointView], next: Option<&str>, f: &mut Formatter<'_>) -> fmt::Result {
-    for endpoint in endpoints {
-        let health = match endpoint.healthy {
-            Some(true) => ", healthy",
-            Some(false) => ", unhealthy",
-            None => "",
-        };
-        let next = if next == Some(&endpoint.address) { " <- next" } else { "" };
-        let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
-        let ejected = if endpoint.ejected == Some(true) { ", left out for its failures" } else { "" };
-        let (address, weight) = (&endpoint.address, endpoint.weight);
-        writeln!(f, "  {address} weight {weight}{health}{ejected}{rotation}{next}")?;
-    }
-    Ok(())
-}
-
-fn fmt_unresolved(hosts: &[Box<str>], f: &mut Formatter<'_>) -> fmt::Result {
-    for host in hosts {
-        writeln!(f, "  {host}, whose addresses are not known here")?;
     }
     Ok(())
 }

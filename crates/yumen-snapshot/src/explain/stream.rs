@@ -4,7 +4,6 @@
 //! host is the server name asked for. Knows no socket.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 use serde::Serialize;
 use yumen_base::Level;
@@ -15,11 +14,10 @@ use yumen_plugin::{Client, Exchange, StreamFacts, TlsInfo};
 
 use super::walk::Walk;
 use super::{
-    Background, CertificateChoice, EndpointView, NEAREST_MAX, PluginStep, Still, certificate_choice,
-    endpoints,
+    Background, CertificateChoice, NEAREST_MAX, PluginStep, Still, UpstreamView, certificate_choice,
 };
 use crate::streams::{Differs, StreamAsk, StreamMatching, StreamRoute};
-use crate::{Snapshot, Target, Upstream};
+use crate::{Snapshot, Target};
 
 /// What becomes of a stream, and why.
 #[derive(Debug, Clone, Serialize)]
@@ -41,7 +39,7 @@ pub struct StreamExplanation {
     /// Plugins in running order.
     pub plugins: Vec<PluginStep>,
     /// Where it goes.
-    pub upstream: Option<StreamUpstream>,
+    pub upstream: Option<UpstreamView>,
     /// What else should be known.
     pub remarks: Vec<String>,
 }
@@ -79,24 +77,6 @@ pub struct StreamCandidate {
     pub differs: Option<Differs>,
     /// Why, in words.
     pub why: String,
-}
-
-/// The upstream.
-#[derive(Debug, Clone, Serialize)]
-pub struct StreamUpstream {
-    /// Where it is written: `upstreams/1`, `stream_routes/1`.
-    pub origin: Arc<str>,
-    /// `tcp`, `tls` or `udp`.
-    pub scheme: &'static str,
-    /// How endpoints are chosen.
-    pub balancer: &'static str,
-    /// The endpoint that is next, in the eyes of the first worker.
-    pub next: Option<String>,
-    /// All of them.
-    pub endpoints: Vec<EndpointView>,
-    /// Host names among its nodes whose addresses are not known here.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub unresolved: Box<[Box<str>]>,
 }
 
 /// A stream that arrives.
@@ -221,22 +201,11 @@ fn follow(
     let Some(upstream) = upstream else {
         return explanation.remarks.push("neither the route nor its service has an upstream in force".into());
     };
-    let next = upstream.peek(&ex).map(|index| upstream.endpoints[index].addr.to_string());
+    let next = upstream.peek(&ex);
     if next.is_none() {
         explanation.remarks.push(super::nowhere(Some(upstream)).1);
     }
-    explanation.upstream = Some(choice(upstream, next));
-}
-
-fn choice(upstream: &Upstream, next: Option<String>) -> StreamUpstream {
-    StreamUpstream {
-        origin: upstream.origin.clone(),
-        scheme: upstream.scheme.name(),
-        balancer: upstream.balancer.name(),
-        next,
-        endpoints: endpoints(upstream),
-        unresolved: upstream.unresolved.clone(),
-    }
+    explanation.upstream = Some(UpstreamView::of(upstream, next));
 }
 
 fn finding<'b>(object: &str, background: &Background<'b>) -> Option<&'b str> {

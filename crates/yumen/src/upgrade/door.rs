@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, Giver};
+use super::{Ask, Predecessor};
 
 /// What is asked.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ const ASKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Answers at `place` as long as the process runs. The socket of the process before is replaced; that of another
 /// gateway is not.
-pub(crate) fn open_door(place: &Path, takes_over: bool, giver: Arc<Giver>) -> io::Result<()> {
+pub(crate) fn open_door(place: &Path, takes_over: bool, predecessor: Arc<Predecessor>) -> io::Result<()> {
     if !takes_over && UnixStream::connect(place).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another gateway answers there"));
     }
@@ -51,11 +51,11 @@ pub(crate) fn open_door(place: &Path, takes_over: bool, giver: Arc<Giver>) -> io
     fs::set_permissions(place, fs::Permissions::from_mode(0o600))?;
     let run = move || {
         for caller in listener.incoming().flatten() {
-            let (giver, call) = (giver.clone(), giver.begin_call());
+            let (predecessor, call) = (predecessor.clone(), predecessor.begin_call());
             let thread = std::thread::Builder::new().name("yumen-upgrade".into());
             // Whoever is not answered sees the connection close.
             let _ = thread.spawn(move || {
-                answer(&caller, &giver);
+                answer(&caller, &predecessor);
                 drop(call);
             });
         }
@@ -63,13 +63,13 @@ pub(crate) fn open_door(place: &Path, takes_over: bool, giver: Arc<Giver>) -> io
     std::thread::Builder::new().name("yumen-upgrade".into()).spawn(run).map(drop)
 }
 
-fn answer(caller: &UnixStream, giver: &Arc<Giver>) {
+fn answer(caller: &UnixStream, predecessor: &Arc<Predecessor>) {
     let answer = match is_let_in(caller).and_then(|()| read(caller).map_err(|error| error.to_string())) {
         Err(reason) => Answer::Failed(reason),
         Ok(Asked { binary, force }) => {
             // Whoever does not listen any more has asked all the same.
             let mut tell = |step: &str| drop(say(caller, &Answer::Step(step.to_owned())));
-            match giver.hand_over(&Ask { binary, force }, &mut tell) {
+            match predecessor.hand_over(&Ask { binary, force }, &mut tell) {
                 Ok(pid) => Answer::Done(pid),
                 Err(reason) => Answer::Failed(reason),
             }

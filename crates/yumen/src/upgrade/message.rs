@@ -51,7 +51,7 @@ pub(super) enum FromServing {
 /// What the process that takes over says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum FromHeir {
+pub(super) enum FromSuccessor {
     /// It does not take over, and why.
     Refuses(String),
     /// What it is about to do.

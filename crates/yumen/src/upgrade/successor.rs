@@ -19,34 +19,34 @@ use yumen_proxy::{Http3Identity, clock};
 
 use super::VARIABLE;
 use super::channel::Channel;
-use super::message::{FromHeir, FromServing, Hello, Offer, PROTOCOL, PROTOCOL_MIN, Ready};
+use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, PROTOCOL_MIN, Ready};
 use crate::sockets::{Passed, Sockets};
 
 /// For the process before to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// The connection with the process before.
-pub(crate) struct Heir {
+pub(crate) struct Successor {
     channel: Channel,
 }
 
 /// What the process before gives.
-pub(crate) struct Inheritance {
+pub(crate) struct Received {
     pub(crate) sockets: Sockets,
     pub(crate) ticket_keys: Vec<[u8; TICKET_KEY_BYTES]>,
     pub(crate) http3_identity: Option<Http3Identity>,
 }
 
-impl Inheritance {
+impl Received {
     /// Of the first process, which has sockets of the service manager's at most.
-    pub(crate) fn of_nobody(sockets: Sockets) -> Inheritance {
-        Inheritance { sockets, ticket_keys: Vec::new(), http3_identity: None }
+    pub(crate) fn of_nobody(sockets: Sockets) -> Received {
+        Received { sockets, ticket_keys: Vec::new(), http3_identity: None }
     }
 }
 
-impl Heir {
+impl Successor {
     /// The connection, if this process was started to take over.
-    pub(crate) fn from_environment() -> anyhow::Result<Option<Heir>> {
+    pub(crate) fn from_environment() -> anyhow::Result<Option<Successor>> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
         }
@@ -55,11 +55,11 @@ impl Heir {
         // What is started later must not hold the connection open.
         let nothing = std::fs::File::open("/dev/null").context("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
-        Ok(Some(Heir { channel: Channel::new(UnixStream::from(connection)) }))
+        Ok(Some(Successor { channel: Channel::new(UnixStream::from(connection)) }))
     }
 
     /// Takes what the process before gives.
-    pub(crate) fn receive(&self) -> anyhow::Result<Inheritance> {
+    pub(crate) fn receive(&self) -> anyhow::Result<Received> {
         let until = Instant::now() + ANSWER_WITHIN;
         let hello: Hello = self.channel.receive(Some(until)).context("nothing is handed over")?;
         if !(PROTOCOL_MIN..=PROTOCOL).contains(&hello.protocol) {
@@ -84,18 +84,18 @@ impl Heir {
             let secret = BASE64.decode(secret).ok()?.try_into().ok()?;
             Some(Http3Identity::following(secret, generation))
         });
-        Ok(Inheritance { sockets, ticket_keys: keys.collect(), http3_identity })
+        Ok(Received { sockets, ticket_keys: keys.collect(), http3_identity })
     }
 
     /// Tells what comes next.
     pub(crate) fn does(&self, what: &str) {
         // A process before that has gone is noticed where something is wanted of it.
-        let _ = self.channel.send(&FromHeir::Does(what.to_owned()));
+        let _ = self.channel.send(&FromSuccessor::Does(what.to_owned()));
     }
 
     /// Waits until the store can be opened.
     pub(crate) fn want_store(&self) -> anyhow::Result<()> {
-        self.channel.send(&FromHeir::WantsStore)?;
+        self.channel.send(&FromSuccessor::WantsStore)?;
         match self.channel.receive(Some(Instant::now() + ANSWER_WITHIN))? {
             FromServing::StoreIsFree => Ok(()),
             FromServing::StoreStays(reason) => bail!("the store stays with the process before: {reason}"),
@@ -110,7 +110,7 @@ impl Heir {
         let broken =
             errors.map(|problem| (problem.object.to_string(), problem.message.to_string())).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        self.channel.send(&FromHeir::Ready(Ready { version, broken }))?;
+        self.channel.send(&FromSuccessor::Ready(Ready { version, broken }))?;
         match self.channel.receive(Some(Instant::now() + ANSWER_WITHIN))? {
             FromServing::Serve(told) => {
                 carry.take_over(&told, clock::exact());
@@ -123,7 +123,7 @@ impl Heir {
     /// Says that this process serves, and waits until that is heard. A process before that has gone meanwhile
     /// leaves all to this one.
     pub(crate) fn serves(&self) -> anyhow::Result<()> {
-        let _ = self.channel.send(&FromHeir::Serves);
+        let _ = self.channel.send(&FromSuccessor::Serves);
         match self.channel.receive::<FromServing>(Some(Instant::now() + ANSWER_WITHIN)) {
             Ok(FromServing::TakenOver) => {}
             Ok(_) => bail!("the process before says something else than that it was heard"),
@@ -135,8 +135,8 @@ impl Heir {
     /// Says that this process can be asked for the next upgrade. What connections of the old one count is counted
     /// here from now on.
     pub(crate) fn settled(self: Arc<Self>, carry: Arc<Carry>) -> anyhow::Result<()> {
-        let _ = self.channel.send(&FromHeir::Settled);
-        let thread = std::thread::Builder::new().name("yumen-heir".into());
+        let _ = self.channel.send(&FromSuccessor::Settled);
+        let thread = std::thread::Builder::new().name("yumen-successor".into());
         thread.spawn(move || {
             while let Ok(told) = self.next_counted() {
                 carry.take_over(&told, clock::exact());
@@ -156,7 +156,7 @@ impl Heir {
 
     /// Says why this process does not take over.
     pub(crate) fn refuses(&self, error: &anyhow::Error) {
-        let _ = self.channel.send(&FromHeir::Refuses(format!("{error:#}")));
+        let _ = self.channel.send(&FromSuccessor::Refuses(format!("{error:#}")));
     }
 }
 

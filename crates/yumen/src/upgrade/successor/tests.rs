@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use super::*;
 use crate::sockets::{Door, Label};
 
-fn pair() -> (Channel, Heir) {
+fn pair() -> (Channel, Successor) {
     let (one, other) = UnixStream::pair().unwrap();
-    (Channel::new(one), Heir { channel: Channel::new(other) })
+    (Channel::new(one), Successor { channel: Channel::new(other) })
 }
 
 fn hello(protocol: u32) -> Hello {
@@ -21,7 +21,7 @@ fn soon() -> Option<Instant> {
 
 #[test]
 fn what_is_given_arrives() {
-    let (before, heir) = pair();
+    let (before, successor) = pair();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (asked, bound) = ("127.0.0.1:0".parse().unwrap(), listener.local_addr().unwrap());
     let label = Label { door: Door::Admin, asked, listener: 0, generation: 0 };
@@ -31,7 +31,7 @@ fn what_is_given_arrives() {
     let http3_identity = Some((BASE64.encode([7; 32]), 4));
     before.send(&Offer { sockets: vec![label], ticket_keys, http3_identity }).unwrap();
     before.send_descriptors(&[OwnedFd::from(listener)]).unwrap();
-    let mut given = heir.receive().unwrap();
+    let mut given = successor.receive().unwrap();
     assert_eq!(given.ticket_keys, keys);
     assert_eq!(given.http3_identity.unwrap().told(), ([7; 32], 5));
     let taken = given.sockets.take(Door::Admin, asked);
@@ -41,34 +41,34 @@ fn what_is_given_arrives() {
 #[test]
 fn another_protocol_is_refused_by_its_number() {
     for protocol in [PROTOCOL_MIN - 1, PROTOCOL + 1] {
-        let (before, heir) = pair();
+        let (before, successor) = pair();
         before.send(&hello(protocol)).unwrap();
-        let error = heir.receive().map(drop).unwrap_err();
+        let error = successor.receive().map(drop).unwrap_err();
         let (said, number) = (error.to_string(), format!("protocol {protocol}"));
         assert!(said.contains("yumen 9.9.9") && said.contains(&number), "{said}");
-        heir.refuses(&error);
+        successor.refuses(&error);
         let told = before.receive(soon()).unwrap();
-        assert!(matches!(told, FromHeir::Refuses(reason) if reason == said));
+        assert!(matches!(told, FromSuccessor::Refuses(reason) if reason == said));
     }
 }
 
 #[test]
 fn members_of_a_later_version_are_passed_over() {
-    let (before, heir) = pair();
+    let (before, successor) = pair();
     before.send(&serde_json::json!({"protocol": PROTOCOL, "version": "9.9.9", "more": [1]})).unwrap();
     before.send(&serde_json::json!({"sockets": [], "more": {"of": "it"}})).unwrap();
-    let given = heir.receive().unwrap();
+    let given = successor.receive().unwrap();
     assert!(given.ticket_keys.is_empty() && given.http3_identity.is_none());
 }
 
 #[test]
 fn a_store_that_stays_and_a_process_that_goes_are_errors() {
-    let (before, heir) = pair();
+    let (before, successor) = pair();
     before.send(&FromServing::StoreStays("a backup is being made".into())).unwrap();
-    assert!(heir.want_store().unwrap_err().to_string().contains("a backup is being made"));
+    assert!(successor.want_store().unwrap_err().to_string().contains("a backup is being made"));
     before.send(&FromServing::StoreIsFree).unwrap();
-    heir.want_store().unwrap();
+    successor.want_store().unwrap();
     drop(before);
-    assert!(heir.want_store().is_err());
-    assert!(heir.ready(&[], &Carry::default()).is_err());
+    assert!(successor.want_store().is_err());
+    assert!(successor.ready(&[], &Carry::default()).is_err());
 }

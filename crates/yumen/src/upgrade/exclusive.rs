@@ -8,7 +8,7 @@ use yumen_store::etcd::EtcdHome;
 use yumen_store::{Fallback, StoreError};
 
 /// It, by the kind of store.
-pub(crate) enum Sole {
+pub(crate) enum Exclusive {
     /// A watched file: any process may read it.
     Nothing,
     /// The database. While it changes hands, writes wait.
@@ -17,13 +17,13 @@ pub(crate) enum Sole {
     Directory(Weak<EtcdHome>),
 }
 
-impl Sole {
+impl Exclusive {
     /// Lets another process have it.
     pub(super) fn lend(&self) -> Result<(), StoreError> {
         match self {
-            Sole::Nothing => {}
-            Sole::Database(store) => return store.upgrade().map_or(Ok(()), |store| store.lend()),
-            Sole::Directory(home) => home.upgrade().iter().for_each(|home| home.lend()),
+            Exclusive::Nothing => {}
+            Exclusive::Database(store) => return store.upgrade().map_or(Ok(()), |store| store.lend()),
+            Exclusive::Directory(home) => home.upgrade().iter().for_each(|home| home.lend()),
         }
         Ok(())
     }
@@ -31,9 +31,9 @@ impl Sole {
     /// It is this process's again.
     pub(super) fn take_back(&self) -> Result<(), StoreError> {
         match self {
-            Sole::Nothing => Ok(()),
-            Sole::Database(store) => store.upgrade().map_or(Ok(()), |store| store.take_back()),
-            Sole::Directory(home) => home.upgrade().map_or(Ok(()), |home| home.take_back()),
+            Exclusive::Nothing => Ok(()),
+            Exclusive::Database(store) => store.upgrade().map_or(Ok(()), |store| store.take_back()),
+            Exclusive::Directory(home) => home.upgrade().map_or(Ok(()), |home| home.take_back()),
         }
     }
 
@@ -58,7 +58,7 @@ impl Sole {
 
     fn database(&self) -> Option<Arc<Fallback>> {
         match self {
-            Sole::Database(store) => store.upgrade(),
+            Exclusive::Database(store) => store.upgrade(),
             _ => None,
         }
     }

@@ -26,8 +26,8 @@ use yumen_proxy::Http3Identity;
 use yumen_proxy::tls::TicketKeys;
 
 use super::channel::Channel;
-use super::message::{FromHeir, FromServing, Hello, Offer, PROTOCOL, Ready};
-use super::sole::Sole;
+use super::exclusive::Exclusive;
+use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, Ready};
 use super::{HANDED_OVER, VARIABLE};
 use crate::control::Shown;
 use crate::listeners::Http3Legacy;
@@ -61,26 +61,26 @@ pub(crate) struct Ask {
 }
 
 /// What the running process gives away.
-pub(crate) struct Estate {
+pub(crate) struct Handover {
     pub(crate) sockets: Sockets,
     pub(crate) ticket_keys: Option<Arc<TicketKeys>>,
     pub(crate) http3_identity: Http3Identity,
     pub(crate) http3: Vec<Http3Legacy>,
     pub(crate) carry: Arc<Carry>,
     /// What of the store only one process can have.
-    pub(crate) store: Sole,
+    pub(crate) store: Exclusive,
     pub(crate) shown: Arc<Shown>,
 }
 
 /// Starts processes that take over, one at a time.
-pub(crate) struct Giver {
-    estate: Estate,
+pub(crate) struct Predecessor {
+    handover: Handover,
     program: PathBuf,
     ready_within: Duration,
     /// The nice value a process starts with.
     base_nice: i32,
     is_underway: AtomicBool,
-    heir: Mutex<Option<u32>>,
+    successor: Mutex<Option<u32>>,
     /// Told once another process serves.
     handed_over: UnboundedSender<u32>,
     is_over: AtomicBool,
@@ -90,20 +90,20 @@ pub(crate) struct Giver {
     counting: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Giver {
+impl Predecessor {
     pub(crate) fn new(
-        estate: Estate,
+        handover: Handover,
         ready_within: Duration,
         base_nice: i32,
         handed_over: UnboundedSender<u32>,
-    ) -> Giver {
-        Giver {
-            estate,
+    ) -> Predecessor {
+        Predecessor {
+            handover,
             program: process::program(),
             ready_within,
             base_nice,
             is_underway: AtomicBool::new(false),
-            heir: Mutex::default(),
+            successor: Mutex::default(),
             handed_over,
             is_over: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
@@ -115,13 +115,13 @@ impl Giver {
     /// Closes what is kept for a process that comes after: none will, and one that is about to does not.
     pub(crate) fn release(&self) {
         self.is_ending.store(true, Ordering::Release);
-        self.estate.sockets.release();
+        self.handover.sockets.release();
     }
 
     /// Has another process take over; waits until it serves, and gives its number. `tell` hears of each step.
     pub(crate) fn hand_over(self: &Arc<Self>, ask: &Ask, tell: &mut dyn FnMut(&str)) -> Result<u32, String> {
-        if let Some(heir) = *self.heir.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(format!("process {heir} has taken over already: ask that one"));
+        if let Some(successor) = *self.successor.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(format!("process {successor} has taken over already: ask that one"));
         }
         if self.is_ending.load(Ordering::Acquire) {
             return Err(ENDING.to_owned());
@@ -160,18 +160,18 @@ impl Giver {
             self.take_back(tell);
             return Err(reason);
         }
-        self.estate.store.give_away();
-        *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
-        for (http3, pipe) in self.estate.http3.iter().zip(pipes) {
+        self.handover.store.give_away();
+        *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
+        for (http3, pipe) in self.handover.http3.iter().zip(pipes) {
             http3.leave.leave(pipe);
         }
         // The new process may say that it is ready only once it is the one that is listened to.
         service::notify(&format!("MAINPID={pid}"));
         let _ = channel.send(&FromServing::TakenOver);
         let _ = self.handed_over.send(pid);
-        self.estate.sockets.release();
+        self.handover.sockets.release();
         // Whoever asks for the next upgrade at once shall find the new process.
-        let _ = channel.receive::<FromHeir>(Some(Instant::now() + SETTLED_WITHIN));
+        let _ = channel.receive::<FromSuccessor>(Some(Instant::now() + SETTLED_WITHIN));
         self.count_on(channel, told);
         tell(&format!("process {pid} serves; this one finishes what it has begun"));
         Ok(pid)
@@ -190,25 +190,25 @@ impl Giver {
         if let Err(error) = self.offer(channel, pipes) {
             // It may have said why before it went.
             return Err(match channel.receive(Some(Instant::now() + Duration::from_secs(1))) {
-                Ok(FromHeir::Refuses(reason)) => reason,
+                Ok(FromSuccessor::Refuses(reason)) => reason,
                 _ if is_gone(&error) => ENDED_EARLY.to_owned(),
                 _ => format!("the sockets could not be handed over: {error}"),
             });
         }
         loop {
             match self.hear(channel, until)? {
-                FromHeir::Refuses(reason) => return Err(reason),
-                FromHeir::Does(what) => tell(&what),
-                FromHeir::WantsStore => {
+                FromSuccessor::Refuses(reason) => return Err(reason),
+                FromSuccessor::Does(what) => tell(&what),
+                FromSuccessor::WantsStore => {
                     let answer = self.lend_store(tell);
                     channel.send(&answer).map_err(|error| error.to_string())?;
                 }
-                FromHeir::Ready(ready) => {
+                FromSuccessor::Ready(ready) => {
                     self.judge(&ready, ask)?;
                     tell(&format!("yumen {} could serve", ready.version));
                     break;
                 }
-                FromHeir::Serves | FromHeir::Settled => {
+                FromSuccessor::Serves | FromSuccessor::Settled => {
                     return Err("the new process serves before it was told to".to_owned());
                 }
             }
@@ -216,24 +216,24 @@ impl Giver {
         if self.is_ending.load(Ordering::Acquire) {
             return Err(ENDING.to_owned());
         }
-        *told = self.estate.carry.tell();
+        *told = self.handover.carry.tell();
         tell(&format!("handing over {} states of limits and endpoints", told.len()));
         channel.send(&FromServing::Serve(told.clone())).map_err(|error| error.to_string())?;
         match self.hear(channel, Instant::now() + BEGIN_WITHIN)? {
-            FromHeir::Serves => Ok(()),
-            FromHeir::Refuses(reason) => Err(reason),
+            FromSuccessor::Serves => Ok(()),
+            FromSuccessor::Refuses(reason) => Err(reason),
             _ => Err("the new process said something else than that it serves".to_owned()),
         }
     }
 
-    fn hear(&self, channel: &Channel, until: Instant) -> Result<FromHeir, String> {
+    fn hear(&self, channel: &Channel, until: Instant) -> Result<FromSuccessor, String> {
         loop {
             let soon = until.min(Instant::now() + WRITES_WAIT);
             match channel.receive(Some(soon)) {
                 Ok(heard) => return Ok(heard),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && soon < until => {
                     // Whoever writes shall not wait for as long as a process may take.
-                    self.estate.store.refuse_held();
+                    self.handover.store.refuse_held();
                 }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let seconds = self.ready_within.as_secs();
@@ -252,9 +252,9 @@ impl Giver {
     /// Our ends of what leads from the new process to this one, for each listener with HTTP/3, and the other
     /// ends, with what leads to the processes before this one that are still there.
     fn pipes(&self) -> io::Result<(Vec<OwnedFd>, Vec<Labelled>)> {
-        let (_, generation) = self.estate.http3_identity.told();
+        let (_, generation) = self.handover.http3_identity.told();
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for (http3, number) in self.estate.http3.iter().zip(0..) {
+        for (http3, number) in self.handover.http3.iter().zip(0..) {
             let label = |generation: u8| Label {
                 door: Door::Http3Before,
                 asked: http3.asked,
@@ -275,10 +275,10 @@ impl Giver {
     fn offer(&self, channel: &Channel, pipes: Vec<Labelled>) -> io::Result<()> {
         channel.send(&Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         let (sockets, descriptors): (Vec<_>, Vec<_>) =
-            self.estate.sockets.handles()?.into_iter().chain(pipes).unzip();
-        let keys = self.estate.ticket_keys.as_ref().map(|keys| keys.told()).unwrap_or_default();
+            self.handover.sockets.handles()?.into_iter().chain(pipes).unzip();
+        let keys = self.handover.ticket_keys.as_ref().map(|keys| keys.told()).unwrap_or_default();
         let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
-        let (secret, generation) = self.estate.http3_identity.told();
+        let (secret, generation) = self.handover.http3_identity.told();
         let http3_identity = Some((BASE64.encode(secret), generation));
         channel.send(&Offer { sockets, ticket_keys, http3_identity })?;
         channel.send_descriptors(&descriptors)
@@ -286,9 +286,9 @@ impl Giver {
 
     /// Closes the store, so that the other process can open it. Writes wait meanwhile.
     fn lend_store(&self, tell: &mut dyn FnMut(&str)) -> FromServing {
-        let wait = if self.estate.store.holds_writes() { ", writes wait" } else { "" };
+        let wait = if self.handover.store.holds_writes() { ", writes wait" } else { "" };
         tell(&format!("the store changes hands{wait}"));
-        match self.estate.store.lend() {
+        match self.handover.store.lend() {
             Ok(()) => FromServing::StoreIsFree,
             Err(error) => FromServing::StoreStays(error.to_string()),
         }
@@ -296,7 +296,7 @@ impl Giver {
 
     /// After a failure: the store is this process's again.
     fn take_back(&self, tell: &mut dyn FnMut(&str)) {
-        match self.estate.store.take_back() {
+        match self.handover.store.take_back() {
             Ok(()) => {}
             Err(error) => {
                 tracing::error!(%error, "the store could not be opened again, trying on");
@@ -307,7 +307,7 @@ impl Giver {
 
     /// Whether the new program makes as much of the configuration as this one.
     fn judge(&self, ready: &Ready, ask: &Ask) -> Result<(), String> {
-        let problems = self.estate.shown.problems();
+        let problems = self.handover.shown.problems();
         let errors = problems.iter().filter(|problem| problem.level == Level::Error);
         let known: BTreeSet<&str> = errors.map(|problem| &*problem.object).collect();
         let mut new = ready.broken.iter().filter(|(object, _)| !known.contains(object.as_str()));
@@ -324,10 +324,10 @@ impl Giver {
 
     /// Tells the other process what connections of this one still count, until they have ended.
     fn count_on(self: &Arc<Self>, channel: Channel, mut told: Told) {
-        let giver = self.clone();
+        let predecessor = self.clone();
         let run = move || loop {
-            let is_over = giver.is_over.load(Ordering::Acquire);
-            let (since, now) = giver.estate.carry.tell_since(&told);
+            let is_over = predecessor.is_over.load(Ordering::Acquire);
+            let (since, now) = predecessor.handover.carry.tell_since(&told);
             told = now;
             if !since.is_empty() && channel.send(&FromServing::Counted(since)).is_err() || is_over {
                 return;
@@ -362,7 +362,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// Somebody who waits for an answer.
-pub(crate) struct Call(Arc<Giver>);
+pub(crate) struct Call(Arc<Predecessor>);
 
 impl Drop for Call {
     fn drop(&mut self) {
