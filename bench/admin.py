@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gateways import LOAD_CORE, ROOT, YUMEN, Gateway, free_port, start_upstream
+from gateways import LOAD_CORE, ROOT, run_yumen, start_upstream
 
 PUT_SCRIPT = """
 local next_id, last = {first}, {last}
@@ -53,19 +53,18 @@ class Admin:
 
 def start(folder, data_dir):
     """The gateway on an empty store, and its admin key."""
-    ports = {name: free_port() for name in ("listen", "listen-tls", "admin", "status")}
-    args = [YUMEN, "run", "--workers", "1", "--data-dir", data_dir]
-    for name, port in ports.items():
-        args += [f"--{name}", f"127.0.0.1:{port}"]
     # unpinned: the store and the compiler have threads of their own
-    gateway = Gateway(args, folder / "yumen.log", None)
-    gateway.wait_listening(ports["admin"])
+    gateway = run_yumen(folder / "yumen.log", "--data-dir", data_dir, core=None)
+    gateway.wait_listening(gateway.admin)
+    return gateway, gateway.admin, key_of([folder / "yumen.log"])
+
+
+def key_of(logs):
+    """The admin key that is printed once on a new store; where nodes share it, by one of them."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
-        found = re.search(r"^  admin    ([0-9a-f]{40})$", (folder / "yumen.log").read_text(), re.M)
-        if found:
-            gateway.http = ports["listen"]
-            return gateway, ports["admin"], found.group(1)
+        if found := re.search(r"^  admin    ([0-9a-f]{40})$", "".join(log.read_text() for log in logs), re.M):
+            return found.group(1)
         time.sleep(0.02)
     raise RuntimeError("no admin key was printed")
 

@@ -12,7 +12,6 @@ import argparse
 import base64
 import http.client
 import json
-import re
 import shutil
 import struct
 import subprocess
@@ -22,7 +21,7 @@ import zlib
 from pathlib import Path
 
 import admin as single
-from gateways import LOAD_CORE, ROOT, YUMEN, Gateway, Process, free_port, start_upstream
+from gateways import LOAD_CORE, ROOT, Process, free_port, run_yumen, start_upstream
 
 BENCH = ROOT / "target/release/yumen-bench"
 
@@ -39,33 +38,15 @@ def start_etcd(folder, port, peer):
     return member
 
 
-class Node(Gateway):
+def start_node(folder, name, etcd):
     """A gateway of the cluster."""
-
-    @classmethod
-    def start(cls, folder, name, etcd):
-        own = folder / name
-        own.mkdir()
-        (own / "yumen.yaml").write_text(
-            f"store: {{kind: etcd, data_dir: {own}/data, etcd: {{host: ['http://127.0.0.1:{etcd}']}}}}\n")
-        ports = {door: free_port() for door in ("listen", "listen-tls", "admin", "status")}
-        args = [YUMEN, "run", "--workers", "1", "--config", own / "yumen.yaml"]
-        for door, port in ports.items():
-            args += [f"--{door}", f"127.0.0.1:{port}"]
-        node = cls(args, folder / f"{name}.log", None)
-        node.http, node.admin, node.status = ports["listen"], ports["admin"], ports["status"]
-        node.wait_listening(node.http, 60)
-        return node
-
-
-def key_of(logs):
-    """The admin key that one node of a new cluster prints."""
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        if found := re.search(r"^  admin    ([0-9a-f]{40})$", "".join(log.read_text() for log in logs), re.M):
-            return found.group(1)
-        time.sleep(0.02)
-    raise RuntimeError("no admin key was printed")
+    own = folder / name
+    own.mkdir()
+    (own / "yumen.yaml").write_text(
+        f"store: {{kind: etcd, data_dir: {own}/data, etcd: {{host: ['http://127.0.0.1:{etcd}']}}}}\n")
+    node = run_yumen(folder / f"{name}.log", "--config", own / "yumen.yaml", core=None)
+    node.wait_listening(node.http, 60)
+    return node
 
 
 class Asker:
@@ -193,8 +174,8 @@ def run(folder, options):
     upstream, ports = start_upstream(folder), (free_port(), free_port())
     etcd, nodes = start_etcd(folder, *ports), []
     try:
-        nodes = [Node.start(folder, f"n{at}", ports[0]) for at in range(3)]
-        key = key_of([folder / f"n{at}.log" for at in range(3)])
+        nodes = [start_node(folder, f"n{at}", ports[0]) for at in range(3)]
+        key = single.key_of([folder / f"n{at}.log" for at in range(3)])
         admin = single.Admin(nodes[0].admin, key)
         status, text = admin.ask("PUT", "/apisix/admin/upstreams/up",
                                  {"type": "roundrobin", "nodes": {f"127.0.0.1:{upstream.http}": 1}})

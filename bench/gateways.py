@@ -126,7 +126,7 @@ class Process:
 class Gateway(Process):
     """A gateway with the URLs it answers on."""
 
-    http = https = status = None
+    http = https = admin = status = None
 
     def url(self, tls=False, path="/"):
         return f"https://localhost:{self.https}{path}" if tls else f"http://127.0.0.1:{self.http}{path}"
@@ -386,22 +386,28 @@ def routes_file(flavour, upstream, cert, marker=0):
     return "\n".join(lines) + "\n#END\n"
 
 
+def run_yumen(log, *more, core=GATEWAY_CORE, under=()):
+    """A gateway of one worker on ports of its own, which it knows; `more` says what it serves from."""
+    ports = {door: free_port() for door in ("listen", "listen-tls", "admin", "status")}
+    doors = [word for door, port in ports.items() for word in (f"--{door}", f"127.0.0.1:{port}")]
+    gateway = Gateway([*under, YUMEN, "run", "--workers", "1", *doors, *more], log, core)
+    gateway.http, gateway.https, gateway.admin, gateway.status = ports.values()
+    return gateway
+
+
 def start_yumen(folder, name, flavour, upstream, cert, core=GATEWAY_CORE, wait=True, under=()):
     own = folder / name
     own.mkdir()
     gateway_routes = own / "routes.yaml"
     gateway_routes.write_text(routes_file(flavour, upstream, cert))
-    http, https, status, admin = (free_port() for _ in range(4))
-    args = [*under, YUMEN, "run", "--file", gateway_routes, "--data-dir", own / "data", "--workers", "1",
-            "--listen", f"127.0.0.1:{http}", "--listen-tls", f"127.0.0.1:{https}",
-            "--admin", f"127.0.0.1:{admin}", "--status", f"127.0.0.1:{status}"]
+    more = ["--file", gateway_routes, "--data-dir", own / "data"]
     if YUMEN_NODE:
         (own / "yumen.yaml").write_text(YUMEN_NODE)
-        args += ["--config", own / "yumen.yaml"]
-    gateway = Gateway(args, own / "log", core)
-    gateway.http, gateway.https, gateway.status, gateway.routes = http, https, status, gateway_routes
+        more += ["--config", own / "yumen.yaml"]
+    gateway = run_yumen(own / "log", *more, core=core, under=under)
+    gateway.routes = gateway_routes
     if wait:
-        gateway.wait_listening(http, 60)
+        gateway.wait_listening(gateway.http, 60)
     return gateway
 
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gateways import GATEWAY_CORE, LOAD_CORE, YUMEN, Gateway, free_port
+from gateways import GATEWAY_CORE, LOAD_CORE, Gateway, free_port, run_yumen
 
 HAPROXY = """
 global
@@ -87,14 +87,11 @@ def start_haproxy(folder, name, sink_port, option=""):
 def start_yumen(folder, name, sink_port):
     own = folder / name
     own.mkdir()
-    port, *others = (free_port() for _ in range(5))
+    port = free_port()
     (own / "yumen.yaml").write_text(f"stream_listen: [{{address: '127.0.0.1:{port}'}}]\n")
     routes = {"stream_routes": [{"id": "s", "upstream": {"nodes": {f"127.0.0.1:{sink_port}": 1}, "scheme": "tcp"}}]}
     (own / "routes.yaml").write_text(json.dumps(routes))
-    names = ("--listen", "--listen-tls", "--admin", "--status")
-    listen = [word for name, other in zip(names, others) for word in (name, f"127.0.0.1:{other}")]
-    gateway = Gateway([YUMEN, "run", "--config", own / "yumen.yaml", "--file", own / "routes.yaml", "--data-dir",
-                       own / "data", "--workers", "1", *listen], own / "log", GATEWAY_CORE)
+    gateway = run_yumen(own / "log", "--config", own / "yumen.yaml", "--file", own / "routes.yaml", "--data-dir", own / "data")
     gateway.port = port
     return gateway
 

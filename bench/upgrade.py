@@ -22,7 +22,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from gateways import GATEWAY_CORE, LOAD_CORE, YUMEN, Gateway, free_port
+from gateways import LOAD_CORE, YUMEN, run_yumen
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 ACCEPT = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -182,17 +182,15 @@ class Load:
 
 
 def start(folder, upstream_port):
-    ports = {name: free_port() for name in ("--listen", "--listen-tls", "--admin", "--status")}
     upstream = {"nodes": {f"127.0.0.1:{upstream_port}": 1}}
     route = {"id": "1", "uri": "/*", "enable_websocket": True, "upstream": upstream}
     (folder / "routes.yaml").write_text(json.dumps({"routes": [route]}))
     (folder / "data").mkdir()
     (folder / "yumen.yaml").write_text("logs: {access: {enabled: false}}\n")
-    words = [word for name, port in ports.items() for word in (name, f"127.0.0.1:{port}")]
-    gateway = Gateway([YUMEN, "run", "--config", folder / "yumen.yaml", "--file", folder / "routes.yaml", "--data-dir",
-                       folder / "data", "--workers", "1", *words], folder / "log", GATEWAY_CORE)
-    gateway.wait_listening(ports["--listen"], 60)
-    return gateway, ports
+    gateway = run_yumen(folder / "log", "--config", folder / "yumen.yaml", "--file", folder / "routes.yaml",
+                        "--data-dir", folder / "data")
+    gateway.wait_listening(gateway.http, 60)
+    return gateway
 
 
 def status(port):
@@ -217,8 +215,8 @@ def upgrade_now_and_then(folder, options, moments, refused):
             refused.append(done.stderr.strip())
 
 
-def measure(folder, gateway, ports, options):
-    load, moments, refused = Load(ports["--listen"], options), [], []
+def measure(folder, gateway, options):
+    load, moments, refused = Load(gateway.http, options), [], []
     load.run(time.monotonic() + 2)
     load.latencies.clear()
     upgrading = threading.Thread(target=upgrade_now_and_then, args=(folder, options, moments, refused))
@@ -268,13 +266,13 @@ def main():
     pin()
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        gateway, ports = start(folder, listener.getsockname()[1])
+        gateway = start(folder, listener.getsockname()[1])
         try:
-            found = measure(folder, gateway, ports, options)
+            found = measure(folder, gateway, options)
         finally:
             # The last process is nobody's child; those before end by themselves when their clients have gone.
             try:
-                os.kill(status(ports["--status"])["pid"], signal.SIGTERM)
+                os.kill(status(gateway.status)["pid"], signal.SIGTERM)
             except OSError:
                 pass
             gateway.stop()

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gateways import GATEWAY_CORE, LOAD_CORE, YUMEN, Gateway, free_port, nginx
+from gateways import GATEWAY_CORE, LOAD_CORE, free_port, nginx, run_yumen
 
 OPEN = (b"GET /ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
@@ -99,14 +99,10 @@ def measure(gateway, options):
 def start_yumen(folder, port_of_echo):
     own = folder / "yumen"
     own.mkdir()
-    ports = [free_port() for _ in range(4)]
     route = {"id": "ws", "uri": "/ws", "enable_websocket": True, "upstream": {"nodes": {f"127.0.0.1:{port_of_echo}": 1}}}
     (own / "routes.yaml").write_text(json.dumps({"routes": [route]}))
-    names = ("--listen", "--listen-tls", "--admin", "--status")
-    listen = [word for name, port in zip(names, ports) for word in (name, f"127.0.0.1:{port}")]
-    gateway = Gateway([YUMEN, "run", "--file", own / "routes.yaml", "--data-dir", own / "data", "--workers", "1", *listen],
-                      own / "log", GATEWAY_CORE)
-    gateway.port = ports[0]
+    gateway = run_yumen(own / "log", "--file", own / "routes.yaml", "--data-dir", own / "data")
+    gateway.port = gateway.http
     return gateway
 
 
