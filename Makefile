@@ -9,8 +9,13 @@ export PATH := $(PATH):/usr/sbin:/sbin
 FUZZ_SECONDS ?= 60
 SEED ?= 1
 YUMEN := target/release/yumen
+PROFILE := profile/yumen.profdata
+# How traffic ran through the program when it was recorded; the compiler lays it out for that (docs/decisions/0035-profile.md).
+RELEASE := RUSTFLAGS="$(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE)" $(CARGO) build --release --locked
+# Where `make profile` keeps the build with counters, and what it counted.
+COUNTING := target/profile
 
-.PHONY: help run build test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short bench bench-admin bench-load lab clean
+.PHONY: help run build profile test ci lint fmt unit docs docs-check instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short bench bench-admin bench-load lab lab-build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +25,14 @@ run: build ## build the release binary and start the gateway on its defaults (AR
 
 build: ## build the release binary
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked --bin yumen
+	$(RELEASE) --bin yumen
+
+profile: ## record anew how traffic runs through the program (after changes of the request path)
+	@scripts/deps.sh profile bench conformance
+	mkdir -p $(COUNTING)/raw
+	RUSTFLAGS="$(RUSTFLAGS) -Cprofile-generate=$(CURDIR)/$(COUNTING)/raw" \
+	    $(CARGO) build --release --locked --bin yumen --target-dir $(COUNTING)
+	@bench/train.py $(COUNTING)/release/yumen $(COUNTING)/raw $(PROFILE)
 
 test: ## everything CI runs
 	@scripts/deps.sh test fuzz conformance lab
@@ -79,14 +91,15 @@ bench-admin: build ## what configuration costs: PUTs per second, writes under lo
 	@scripts/deps.sh bench
 	@bench/admin.py $(ARGS)
 
-lab: build ## run a scenario of the lab (ARGS="connection-close --quick")
+lab-build: ## build the lab's yumen-bench
+	$(RELEASE) -p yumen-lab
+
+lab: build lab-build ## run a scenario of the lab (ARGS="connection-close --quick")
 	@scripts/deps.sh lab
-	$(CARGO) build --release --locked -p yumen-lab
 	@target/release/yumen-bench run $(ARGS)
 
-bench-load: ## CPU per response of the load generator beside wrk, counts beside h2load
+bench-load: lab-build ## CPU per response of the load generator beside wrk, counts beside h2load
 	@scripts/deps.sh bench
-	$(CARGO) build --release --locked -p yumen-lab
 	@bench/load.py $(ARGS)
 
 bench: build ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what tests, benchmarks, conformance and the lab use. Quick and silent when all is there.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab]...   (default: test; what the build needs is always in)
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|profile]...   (default: test; what the build needs is always in)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 groups=(build "${@:-test}")
@@ -44,6 +44,7 @@ lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
 lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
+profile llvm-profdata-22 llvm-22
 LIST
 }
 
