@@ -39,6 +39,7 @@ mod limits;
 mod node;
 mod observe;
 mod operators;
+mod partitions;
 mod plugins;
 mod protection;
 mod protection_node;
