@@ -19,8 +19,8 @@ const ROUTES: [&str; 3] = ["strict", "lenient", "delayed"];
 pub(super) struct Limits {
     redis: Redis,
     probes: AtomicUsize,
-    /// How many the delayed limit admitted in this case.
-    delayed: Mutex<usize>,
+    /// How many the delayed limit admitted in this case, and how many of them at nodes without Redis.
+    delayed: Mutex<(usize, usize)>,
 }
 
 impl Limits {
@@ -104,7 +104,8 @@ impl World {
         }
         // Nobody is refused before the limit is known to be reached.
         assert!(admitted(&delayed) >= LIMIT, "{told}");
-        *self.limits.delayed.lock().unwrap() = admitted(&delayed);
+        let unheard = uncounted.iter().map(|node| delayed[*node].admitted).sum();
+        *self.limits.delayed.lock().unwrap() = (admitted(&delayed), unheard);
     }
 
     /// All nodes count together again, and nothing that was admitted meanwhile is forgotten.

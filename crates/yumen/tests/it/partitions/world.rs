@@ -84,7 +84,7 @@ impl World {
         let etcd = Etcd::at(&members);
         let redis = Redis::at(&Place::of(&net, REDIS));
         let upstream = Upstream::at(net.here().into(), |_, stream| respond(stream, 200, "", b"x"));
-        let settings = ", silence_ms: 1000, write_ms: 3000, retry_ms_max: 250, lease_s: 600, drift_s: 1";
+        let settings = ", silence_ms: 1000, write_ms: 3000, connect_ms: 1000, retry_ms_max: 250, lease_s: 600, drift_s: 1";
         let nodes =
             [0, 1, 2].map(|node| etcd.gateway_at(Place::of(&net, node), NAMES[node as usize], settings));
         let world = World {
@@ -226,6 +226,13 @@ impl World {
                 && known == NODES
                 && is_stale != sees
         })
+    }
+
+    /// Whoever is blind does not take it back while the network is broken.
+    pub(super) fn check_blind(&self, case: &str, blind: &[usize]) {
+        for node in blind {
+            assert_eq!(cluster(&self.nodes[*node])["connected"], false, "{case}");
+        }
     }
 
     /// Whether every node that sees the store knows which ones have been behind for a while, and rings the alarm.
