@@ -115,8 +115,11 @@ impl World {
             let asked = |node: &Gateway| node.get_with("/strict", &format!("Who: {who}\r\n")).status == 200;
             self.nodes.iter().all(|node| (0..8).all(|_| asked(node)))
         });
-        let (who, admitted) = (name(case), *self.limits.delayed.lock().unwrap());
-        self.wait(case, "all that was admitted is told", || self.limits.counted("delayed", &who) == admitted);
+        let (who, (admitted, unheard)) = (name(case), *self.limits.delayed.lock().unwrap());
+        // What Redis heard without the node's hearing that it did is told once more.
+        self.wait(case, "all that was admitted is told", || {
+            (admitted..=admitted + unheard).contains(&self.limits.counted("delayed", &who))
+        });
     }
 }
 
