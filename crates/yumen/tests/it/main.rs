@@ -34,6 +34,7 @@ mod http2;
 mod http2_abuse;
 mod http3;
 mod import;
+mod killed;
 mod l4;
 mod limits;
 mod node;

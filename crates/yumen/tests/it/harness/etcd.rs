@@ -28,6 +28,8 @@ struct Member {
 pub(crate) struct Etcd {
     members: Vec<Member>,
     scratch: Scratch,
+    /// How long members wait for a leader before they vote: a busy machine must not have them vote all the time.
+    election_ms: u32,
 }
 
 impl Etcd {
@@ -35,10 +37,10 @@ impl Etcd {
     pub(crate) fn start(count: usize) -> Etcd {
         let member =
             |_| Member { place: Place::default(), client: free_port(), peer: free_port(), process: None };
-        Etcd::of((0..count).map(member).collect())
+        Etcd::of((0..count).map(member).collect(), 2000)
     }
 
-    /// A member in each of these places, which answer.
+    /// A member in each of these places, which answer, and find out soon that one of them has gone.
     pub(crate) fn at(places: &[Place]) -> Etcd {
         let at = |place: &Place, port| SocketAddr::new(place.host, port);
         let member = |place: &Place| Member {
@@ -47,12 +49,12 @@ impl Etcd {
             peer: at(place, 2380),
             process: None,
         };
-        Etcd::of(places.iter().map(member).collect())
+        Etcd::of(places.iter().map(member).collect(), 1000)
     }
 
-    fn of(members: Vec<Member>) -> Etcd {
+    fn of(members: Vec<Member>, election_ms: u32) -> Etcd {
         let count = members.len();
-        let mut etcd = Etcd { members, scratch: Scratch::new() };
+        let mut etcd = Etcd { members, scratch: Scratch::new(), election_ms };
         (0..count).for_each(|i| etcd.launch(i));
         etcd.wait();
         etcd
@@ -73,8 +75,8 @@ impl Etcd {
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &peers.join(","), "--log-level", "error"])
-            // A busy machine must not have members vote all the time.
-            .args(["--heartbeat-interval", "200", "--election-timeout", "2000"])
+            .args(["--heartbeat-interval", &(self.election_ms / 10).to_string()])
+            .args(["--election-timeout", &self.election_ms.to_string()])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
