@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::harness::{Client, Gateway, Options, eventually};
 
 const CLIENTS: usize = 12;
-/// As many are killed, one after another, as there are others.
-const ENDPOINTS: usize = 4;
+/// All but one are killed, one after another.
+const ENDPOINTS: usize = 3;
 
 /// How the gateway speaks to its upstream.
 struct Case {
@@ -129,7 +129,7 @@ fn check(case: &Case, method: &str) {
 #[test]
 fn what_is_killed_takes_only_what_was_under_way_on_it_and_may_not_be_repeated() {
     for case in &CASES {
-        for method in ["GET", "PUT", "POST"] {
+        for method in ["GET", "POST"] {
             check(case, method);
         }
     }

@@ -151,7 +151,7 @@ fn balancers_go_on_where_they_were() {
     }
 
     // One that has just come starts slowly, in the new process too.
-    let (late, others) = (&all[0], all[1..3].iter());
+    let (late, others) = (&all[0], all[1..2].iter());
     let mut nodes: serde_json::Map<String, serde_json::Value> =
         others.map(|one| (one.address.to_string(), json!(1))).collect();
     let mut line = start_with(&route(3_600_000, &nodes), &one_worker);
@@ -162,8 +162,8 @@ fn balancers_go_on_where_they_were() {
     line.upgrade();
     let before = late.requests();
     (0..400).for_each(|_| assert_eq!(line.gateway.get("/").status, 200));
-    // A tenth of the others' share, by lot: some 19; without it, 133.
-    assert!(late.requests() - before < 70, "{}", late.requests() - before);
+    // A tenth of the other's share, by lot: some 36; without it, 200.
+    assert!(late.requests() - before < 120, "{}", late.requests() - before);
 }
 
 #[test]
