@@ -1,6 +1,7 @@
 //! The real binary on real sockets: every promise that can be seen from outside, one test each.
 //!
-//! Needs nginx, curl and openssl (`scripts/deps.sh test`); knows no crate of the gateway, but the load generator.
+//! Needs nginx, curl and openssl (`scripts/deps.sh test`); knows no crate of the gateway, but the load
+//! generator, and what tests stand on.
 
 // A helper that cannot go on says where by its panic.
 #![allow(clippy::unwrap_used)]
