@@ -34,6 +34,9 @@ pub trait Portable: Send + Sync + 'static {
     fn since(&self, _before: &Value, _now: &Value) -> Value {
         Value::Null
     }
+
+    /// The other process has ended: nothing more comes of it, and what it alone had is gone.
+    fn go_on_alone(&self) {}
 }
 
 /// Named state. A name lives as long as some snapshot holds it.
@@ -94,15 +97,17 @@ impl Carry {
     pub fn tell_since(&self, before: &Told) -> (Told, Told) {
         let (mut since, mut told) = (Told::new(), Told::new());
         for (name, state) in self.portables().into_iter().filter(|(_, state)| state.settles()) {
-            let now = state.tell();
-            if now.is_null() {
+            let (past, now) = (before.get(&name).unwrap_or(&Value::Null), state.tell());
+            if past.is_null() && now.is_null() {
                 continue;
             }
-            let more = state.since(before.get(&name).unwrap_or(&Value::Null), &now);
+            let more = state.since(past, &now);
             if !more.is_null() {
                 since.insert(name.clone(), more);
             }
-            told.insert(name, now);
+            if !now.is_null() {
+                told.insert(name, now);
+            }
         }
         (since, told)
     }
@@ -114,6 +119,11 @@ impl Carry {
                 state.take_over(told, now);
             }
         }
+    }
+
+    /// The process that was taken over from has ended.
+    pub fn go_on_alone(&self) {
+        self.portables().iter().for_each(|(_, state)| state.go_on_alone());
     }
 
     /// Held only while it is looked through: telling may take its time.

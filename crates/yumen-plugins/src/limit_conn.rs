@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Serves, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Now, Phases, Plugin, Response, Serves, Setup, Step};
 
 use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, Slot, share};
@@ -88,12 +88,39 @@ pub(crate) struct Config {
 
 /// How many exchanges of a key there are.
 #[derive(Debug, Default)]
-pub(crate) struct Running(Arc<AtomicU64>);
+pub(crate) struct Running {
+    here: Arc<AtomicU64>,
+    /// In the process this one has taken over from, as it said last.
+    before: AtomicU64,
+}
 
 impl Slot for Running {
     fn useless_at_ms(&self) -> Option<u64> {
         // A guard holds the counter too; nobody can make one while the table is being changed.
-        (Arc::strong_count(&self.0) == 1).then_some(0)
+        let is_idle = Arc::strong_count(&self.here) == 1 && self.before.load(Ordering::Relaxed) == 0;
+        is_idle.then_some(0)
+    }
+
+    fn numbers(&self) -> Option<Vec<u64>> {
+        Some(self.count()).filter(|count| *count > 0).map(|count| vec![count])
+    }
+
+    fn take_over(&mut self, numbers: &[u64], _now: Now) {
+        if let [running] = *numbers {
+            self.before.store(running, Ordering::Relaxed);
+        }
+    }
+
+    fn gone() -> Option<Vec<u64>> {
+        Some(vec![0])
+    }
+
+    fn go_on_alone(&self) {
+        self.before.store(0, Ordering::Relaxed);
+    }
+
+    fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
+        (before != Some(now)).then(|| now.to_vec())
     }
 }
 
@@ -109,9 +136,15 @@ impl Drop for Guard {
 impl Running {
     /// Counts one more unless there are `most`; says how many there are then.
     fn enter(&self, most: u64) -> Option<(Guard, u64)> {
-        let more = |running: u64| (running < most).then_some(running + 1);
-        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some((Guard(self.0.clone()), before + 1))
+        let elsewhere = self.before.load(Ordering::Relaxed);
+        let more = |running: u64| (running.saturating_add(elsewhere) < most).then_some(running + 1);
+        let running = self.here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some((Guard(self.here.clone()), running.saturating_add(elsewhere) + 1))
+    }
+
+    /// How many there are, in both processes.
+    fn count(&self) -> u64 {
+        self.here.load(Ordering::Relaxed).saturating_add(self.before.load(Ordering::Relaxed))
     }
 }
 
@@ -193,7 +226,7 @@ impl Plugin for LimitConn {
             return Foreseen::Says("asks Redis, which alone knows how many there are".into());
         }
         let peek = |_: &Exchange<'_>, key: &[u8], most| {
-            let running = self.running.table().look(key, |running| Some(running.0.load(Ordering::Relaxed)));
+            let running = self.running.table().look(key, |running| Some(running.count()));
             let running = running.unwrap_or(0);
             (running < most).then_some((None, running + 1))
         };

@@ -18,7 +18,7 @@ use yumen_plugin::Exchange;
 
 pub use consistent_hash::{ConsistentHash, HashKey};
 pub use round_robin::{RoundRobin, UpstreamState};
-pub use slow_start::SlowStart;
+pub use slow_start::{Since, SlowStart};
 
 use crate::upstream::{Endpoint, EndpointState, Tried, Upstream};
 

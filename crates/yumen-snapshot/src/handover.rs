@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use yumen_base::Now;
 use yumen_plugin::Portable;
 
-use crate::balance::UpstreamState;
+use crate::balance::{Since, UpstreamState};
+use crate::protection::{Gate, Tally};
 use crate::upstream::{Counts, EndpointState, Health};
 
 impl Portable for Health {
@@ -61,6 +62,47 @@ impl Portable for UpstreamState {
     fn take_over(&self, told: &Value, _now: Now) {
         let told: Vec<u32> = numbers(told).filter_map(|turn| turn.try_into().ok()).collect();
         self.go_on_from(&told);
+    }
+}
+
+impl Portable for Since {
+    fn tell(&self) -> Value {
+        match self.0.load(Relaxed) {
+            0 => Value::Null,
+            since_us => since_us.into(),
+        }
+    }
+
+    fn take_over(&self, told: &Value, _now: Now) {
+        self.0.store(told.as_u64().unwrap_or(0), Relaxed);
+    }
+}
+
+impl Portable for Tally {
+    fn tell(&self) -> Value {
+        match self.ejection.told() {
+            told if told.iter().all(|number| *number == 0) => Value::Null,
+            told => told.to_vec().into(),
+        }
+    }
+
+    fn take_over(&self, told: &Value, _now: Now) {
+        if let Ok(told) = numbers(told).collect::<Vec<u64>>().try_into() {
+            self.ejection.go_on_from(told);
+        }
+    }
+}
+
+impl Portable for Gate {
+    fn tell(&self) -> Value {
+        match self.outliers.due_ms() {
+            0 => Value::Null,
+            due_ms => due_ms.into(),
+        }
+    }
+
+    fn take_over(&self, told: &Value, _now: Now) {
+        self.outliers.look_at(told.as_u64().unwrap_or(0));
     }
 }
 

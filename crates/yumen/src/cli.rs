@@ -9,7 +9,6 @@ use crate::explain::ExplainArgs;
 use crate::plan::PlanArgs;
 use crate::remote::Remote;
 use crate::top::Order;
-use crate::upgrade::UpgradeArgs;
 
 /// An API gateway: APISIX's resource model, configuration that changes without a reload, less CPU per
 /// request than NGINX.
@@ -282,4 +281,20 @@ pub(crate) struct RunArgs {
     /// Status and metrics listener [default: 127.0.0.1:9091]
     #[arg(long, value_name = "ADDR")]
     pub(crate) status: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    /// The binary that takes over [default: the path the running one was started from]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
+    /// Yes, even if objects break that work now
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// The node configuration
+    #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where the gateway keeps its own files [default: data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
 }

@@ -13,7 +13,7 @@ mod message;
 mod predecessor;
 mod successor;
 
-pub(crate) use command::{UpgradeArgs, upgrade};
+pub(crate) use command::upgrade;
 pub(crate) use door::open_door;
 pub(crate) use exclusive::Exclusive;
 pub(crate) use predecessor::{Ask, Handover, Predecessor};

@@ -82,7 +82,8 @@ pub struct Upstream {
     /// milliseconds; it grows evenly from a tenth. Not for `chash`, whose shares are its keys. Beyond APISIX.
     #[schemars(range(min = 1, max = 3600000))]
     pub slow_start_ms: Option<u64>,
-    /// What becomes of tunnels, such as WebSockets, whose endpoint is taken out; a route may say otherwise.
+    /// What becomes of tunnels and streams, such as WebSockets and sessions of UDP, whose endpoint is taken out; a
+    /// route may say otherwise for its tunnels.
     /// Beyond APISIX.
     pub on_change: Option<OnChange>,
     /// Health checks.

@@ -44,7 +44,20 @@ impl<V: Slot + Send + Sync + 'static> Portable for Table<V> {
                 limit[key] = more.into();
             }
         }
+        if let Some(gone) = V::gone() {
+            for (name, keys) in before.as_object().into_iter().flatten() {
+                let is_gone = |key: &&String| now.get(name).is_none_or(|now| now.get(*key).is_none());
+                for key in keys.as_object().into_iter().flat_map(Map::keys).filter(is_gone) {
+                    let limit = since.entry(name.as_str()).or_insert_with(|| json!({}));
+                    limit[key] = gone.clone().into();
+                }
+            }
+        }
         if since.is_empty() { Value::Null } else { since.into() }
+    }
+
+    fn go_on_alone(&self) {
+        self.each(|_, _, slot| slot.go_on_alone());
     }
 }
 

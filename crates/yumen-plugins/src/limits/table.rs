@@ -32,6 +32,14 @@ pub(crate) trait Slot: Default {
     /// Adds what another process told by [`Slot::numbers`] or [`Slot::since`].
     fn take_over(&mut self, _numbers: &[u64], _now: Now) {}
 
+    /// What is told of a key of which there is nothing to tell any more; `None` is nothing.
+    fn gone() -> Option<Vec<u64>> {
+        None
+    }
+
+    /// The other process has ended: nothing is under way there.
+    fn go_on_alone(&self) {}
+
     /// What has come between two tellings; `None` is nothing.
     fn since(_before: Option<&[u64]>, _now: &[u64]) -> Option<Vec<u64>> {
         None

@@ -22,6 +22,7 @@ use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
 use crate::duty::Duty;
 use crate::settings::{ListenerSettings, StreamProtocol};
+use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::worker::{Admitted, Worker};
 
@@ -243,11 +244,12 @@ async fn pass(
     }
     // Set once, here.
     let back = session.back.get_or_init(|| back);
-    let mut answers = Answers { answered: false, draining: false };
+    let tie = worker.ties.tie_stream(&worker.timers, route, &upstream, ex.endpoint);
+    let mut answers = Answers { answered: false, draining: false, tie };
     let ended = poll_fn(|cx| answers.poll(cx, table, session, back, ex.client.peer)).await;
     if answers.answered {
         underway.answered();
-    } else if ended.is_err() {
+    } else if ended.is_err_and(|fault| fault != Fault::Changed) {
         // Nobody listens there.
         let _ = attempts.failed(underway.index(), Fault::Connect);
     }
@@ -287,6 +289,7 @@ async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
 struct Answers {
     answered: bool,
     draining: bool,
+    tie: Option<Rc<Tie>>,
 }
 
 impl Answers {
@@ -302,6 +305,9 @@ impl Answers {
             self.draining = true;
             session.idle_ms.set(session.idle_ms.get().min(DRAIN_IDLE_MS));
             session.touch();
+        }
+        if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
+            return Poll::Ready(Err(Fault::Changed));
         }
         for _ in 0..BATCH {
             if session.timer.is_over(cx) {

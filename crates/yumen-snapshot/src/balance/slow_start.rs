@@ -23,33 +23,49 @@ const SINCE_EVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct SlowStart {
     window_us: u64,
-    /// By endpoint, since when it is in use, in microseconds of the monotonic clock.
-    since_us: Box<[Arc<AtomicU64>]>,
+    /// By endpoint.
+    since: Box<[Arc<Since>]>,
 }
 
+/// Since when an endpoint is in use, in microseconds of the monotonic clock.
+#[derive(Debug, Default)]
+pub struct Since(pub(crate) AtomicU64);
+
 impl SlowStart {
-    /// Endpoints that `before` had go on where they stood; all others are new.
-    pub(crate) fn new(window_ms: u64, endpoints: &[Endpoint], before: Option<&Upstream>) -> SlowStart {
+    /// Endpoints that `before` had go on where they stood; all others are new. `keep` gives what is carried.
+    pub(crate) fn new(
+        window_ms: u64,
+        endpoints: &[Endpoint],
+        before: Option<&Upstream>,
+        keep: impl Fn(&Endpoint) -> Arc<Since>,
+    ) -> SlowStart {
         let known = |endpoint: &Endpoint| {
             let before = before?;
             let at = before.endpoints.iter().position(|one| one.state.id == endpoint.state.id)?;
-            let since = before.slow_start.as_ref().map(|slow| slow.since_us[at].clone()).unwrap_or_default();
+            let since =
+                before.slow_start.as_ref().map_or_else(|| keep(endpoint), |slow| slow.since[at].clone());
             // Where there was nothing to choose, or nothing to do, nobody looked.
-            if before.endpoints[at].is_up() && since.load(Relaxed) == OUT_OF_USE {
-                since.store(SINCE_EVER, Relaxed);
+            if before.endpoints[at].is_up() && since.0.load(Relaxed) == OUT_OF_USE {
+                since.0.store(SINCE_EVER, Relaxed);
             }
             Some(since)
         };
-        let since = |endpoint: &Endpoint| known(endpoint).unwrap_or_default();
-        SlowStart { window_us: window_ms * 1000, since_us: endpoints.iter().map(since).collect() }
+        let fresh = |endpoint: &Endpoint| {
+            let since = keep(endpoint);
+            // It may have been here some time ago.
+            since.0.store(OUT_OF_USE, Relaxed);
+            since
+        };
+        let since = |endpoint: &Endpoint| known(endpoint).unwrap_or_else(|| fresh(endpoint));
+        SlowStart { window_us: window_ms * 1000, since: endpoints.iter().map(since).collect() }
     }
 
     /// Notes which endpoints are in use at `now_us`.
     pub(super) fn note(&self, endpoints: &[Endpoint], now_us: u64) {
-        for (endpoint, since) in endpoints.iter().zip(&self.since_us) {
-            match (endpoint.is_up(), since.load(Relaxed)) {
-                (true, OUT_OF_USE) => since.store(now_us.max(1), Relaxed),
-                (false, known) if known != OUT_OF_USE => since.store(OUT_OF_USE, Relaxed),
+        for (endpoint, since) in endpoints.iter().zip(&self.since) {
+            match (endpoint.is_up(), since.0.load(Relaxed)) {
+                (true, OUT_OF_USE) => since.0.store(now_us.max(1), Relaxed),
+                (false, known) if known != OUT_OF_USE => since.0.store(OUT_OF_USE, Relaxed),
                 _ => {}
             }
         }
@@ -57,7 +73,7 @@ impl SlowStart {
 
     /// The share of its weight that an endpoint gets, of [`WHOLE`].
     pub(super) fn share(&self, index: usize, now_us: u64) -> u64 {
-        let since_us = self.since_us.get(index).map_or(OUT_OF_USE, |since| since.load(Relaxed));
+        let since_us = self.since.get(index).map_or(OUT_OF_USE, |since| since.0.load(Relaxed));
         if matches!(since_us, OUT_OF_USE | SINCE_EVER) {
             return WHOLE;
         }

@@ -242,7 +242,8 @@ fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
         });
         new.endpoints[0].state = old.endpoints[0].state.clone();
         new.endpoints[1].health = Some(Arc::default());
-        new.slow_start = Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, Some(&old))));
+        new.slow_start =
+            Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, Some(&old), |_| Arc::default())));
         let whole = f64::from(weights[1]) / f64::from(weights[0]);
         let check = |at_ms: u64, part: f64| {
             let share = shares(&new, at_ms) / whole;
@@ -260,7 +261,7 @@ fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
         check(101_000, 0.1);
         check(106_000, 0.5);
         // Where all are new at once, nobody has to wait for anybody.
-        new.slow_start = Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, None)));
+        new.slow_start = Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, None, |_| Arc::default())));
         let share = shares(&new, 200_000) / whole;
         assert!((share - 1.0).abs() < 0.05, "{weights:?}: {share}");
     }
@@ -272,7 +273,8 @@ fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small()
         let old = upstream(&[(1, 0, true)], make);
         let mut new = upstream(&[(1, 0, true), (1, 0, true)], make);
         new.endpoints[0].state = old.endpoints[0].state.clone();
-        new.slow_start = Some(Box::new(SlowStart::new(10_000, &new.endpoints, Some(&old))));
+        new.slow_start =
+            Some(Box::new(SlowStart::new(10_000, &new.endpoints, Some(&old), |_| Arc::default())));
         let bench = Bench::default();
         let picks = |at_ms: u64| {
             let mut ex = bench.exchange("GET /");

@@ -29,7 +29,7 @@ impl Compiler {
         }
         let tally = |endpoint: &Endpoint| {
             let name = format!("tally {origin} {} {}", endpoint.addr, endpoint.host);
-            self.carry.keep(&name, Tally::default)
+            self.carry.keep_portable(&name, Tally::default)
         };
         let tallies: Box<[Arc<Tally>]> = endpoints.iter().map(tally).collect();
         if outliers.is_some() {
@@ -37,7 +37,7 @@ impl Compiler {
                 endpoint.outlier = Some(tally.clone());
             }
         }
-        let gate = self.carry.keep(&format!("gate {origin}"), Gate::default);
+        let gate = self.carry.keep_portable(&format!("gate {origin}"), Gate::default);
         Some(Box::new(Protection { limits, outliers, budget, gate, endpoints: tallies }))
     }
 }

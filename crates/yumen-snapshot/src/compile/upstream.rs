@@ -11,7 +11,7 @@ use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_plugin::{Template, Var};
 
 use super::{Compiler, Name, Service};
-use crate::balance::{Balancer, HashKey, RoundRobin, SlowStart, UpstreamState};
+use crate::balance::{Balancer, HashKey, RoundRobin, Since, SlowStart, UpstreamState};
 use crate::snapshot::{OnChange, Slot};
 use crate::upstream::{
     ActiveChecks, Checks, Endpoint, EndpointState, Health, Keepalive, PassHost, PassiveChecks, Probe, Scheme,
@@ -279,7 +279,12 @@ impl Compiler {
         let protection = self.protection(written, &origin, &mut endpoints);
         let mut balancer = self.balancer(written, &origin, &endpoints);
         let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
-        let slow_start = written.slow_start_ms.map(|ms| Box::new(SlowStart::new(ms, &endpoints, before)));
+        let since = |endpoint: &Endpoint| {
+            let name = format!("slow start {origin} {} {}", endpoint.addr, endpoint.host);
+            self.carry.keep_portable(&name, Since::default)
+        };
+        let slow_start =
+            written.slow_start_ms.map(|ms| Box::new(SlowStart::new(ms, &endpoints, before, since)));
         if let (Some(_), Balancer::RoundRobin(turns)) = (&slow_start, &mut balancer) {
             turns.look_at_endpoints();
         }

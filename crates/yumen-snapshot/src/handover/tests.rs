@@ -1,6 +1,9 @@
 //! What one process tells, another goes on with.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::protection::{Failure, OutlierRules};
 
 const NOW: Now = Now { mono_us: 5_000_000, unix_ms: 1_000 };
 
@@ -45,4 +48,47 @@ fn turns_go_on_for_as_many_workers_as_there_are() {
     check(json!([4, 5]), 1, &[4]);
     check(json!([]), 1, &[0]);
     check(json!("another version's"), 1, &[0]);
+}
+
+#[test]
+fn an_endpoint_goes_on_starting_slowly_where_it_was() {
+    let before = Since::default();
+    assert_eq!(before.tell(), Value::Null, "nobody has looked yet");
+    before.0.store(4_000_000, Relaxed);
+    let after = Since::default();
+    after.take_over(&before.tell(), NOW);
+    assert_eq!(after.0.load(Relaxed), 4_000_000);
+}
+
+#[test]
+fn an_outlier_stays_out_for_the_rest_of_its_time() {
+    let rules = OutlierRules {
+        consecutive_5xx: 2,
+        consecutive_gateway_failures: 0,
+        success_rate: None,
+        interval_ms: 10_000,
+        base_ejection_ms: 30_000,
+        max_ejection_ms: 300_000,
+        max_ejected_percent: 50,
+    };
+    let upstream = || (Gate::default(), [0; 2].map(|_| Arc::new(Tally::default())));
+    let ((gate, endpoints), (next_gate, next)) = (upstream(), upstream());
+    assert_eq!((gate.tell(), endpoints[0].tell()), (Value::Null, Value::Null));
+    for _ in 0..2 {
+        gate.outliers.observe(&rules, &endpoints, 1, Failure::Server, 1000);
+    }
+    gate.outliers.observe(&rules, &endpoints, 0, Failure::Server, 1000);
+    next_gate.take_over(&gate.tell(), NOW);
+    for (next, endpoint) in next.iter().zip(&endpoints) {
+        next.take_over(&endpoint.tell(), NOW);
+    }
+    assert_eq!(next[1].ejection.until_ms(), Some(31_000));
+    assert_eq!((next[0].ejection.until_ms(), next[1].ejection.total()), (None, 1));
+    assert!(!next_gate.outliers.is_due(30_999) && next_gate.outliers.is_due(31_000));
+    next_gate.outliers.revive(&next, 31_000);
+    assert!(!next[1].ejection.is_ejected());
+    // One failure was seen before: with the next one they are two in a row.
+    assert!(next_gate.outliers.observe(&rules, &next, 0, Failure::Server, 31_000).is_some());
+    next[1].take_over(&json!("another version's"), NOW);
+    assert_eq!(next[1].ejection.total(), 1);
 }

@@ -103,6 +103,29 @@ impl Ejection {
         self.total.load(Relaxed)
     }
 
+    /// All that is known of it, but for what is counted in the running interval: whether it is out, until when, how
+    /// often it was, and its failures in a row.
+    pub(crate) fn told(&self) -> [u64; 6] {
+        let [times, failures_5xx, failures_gateway] =
+            [&self.times, &self.failures_5xx, &self.failures_gateway].map(|count| count.load(Relaxed).into());
+        let until_ms = self.until_ms().unwrap_or(0);
+        [self.is_ejected().into(), until_ms, times, self.total(), failures_5xx, failures_gateway]
+    }
+
+    /// Goes on from what [`Self::told`] gave.
+    pub(crate) fn go_on_from(&self, told: [u64; 6]) {
+        let [is_ejected, until_ms, times, total, failures_5xx, failures_gateway] = told;
+        self.until_ms.store(until_ms, Relaxed);
+        self.total.store(total, Relaxed);
+        let counts = [
+            (&self.times, times),
+            (&self.failures_5xx, failures_5xx),
+            (&self.failures_gateway, failures_gateway),
+        ];
+        counts.into_iter().for_each(|(count, told)| count.store(told.try_into().unwrap_or(0), Relaxed));
+        self.is_ejected.store(is_ejected != 0, Relaxed);
+    }
+
     fn count(&self, rules: &OutlierRules, failure: Failure) -> Option<&'static str> {
         self.requests.fetch_add(1, Relaxed);
         let add = |count: &AtomicU32| count.fetch_add(1, Relaxed) + 1;
@@ -177,6 +200,16 @@ impl OutlierState {
             }
         }
         self.note_due(all);
+    }
+
+    /// When the next endpoint comes back, in milliseconds of the monotonic clock; 0 is never.
+    pub(crate) fn due_ms(&self) -> u64 {
+        self.due_ms.load(Relaxed)
+    }
+
+    /// Looks at endpoints at this time, which others have set.
+    pub(crate) fn look_at(&self, due_ms: u64) {
+        self.due_ms.store(due_ms, Relaxed);
     }
 
     fn note_due(&self, all: &[Arc<Tally>]) {

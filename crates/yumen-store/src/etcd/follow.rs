@@ -18,6 +18,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         let Err(error) = follow(&shared, &mut backoff).await;
         shared.note_cut(&error);
+        // A member that is cut off from the others still answers, and never anything of use: the next one is asked.
+        shared.client.drop_connection(&error.to_string()).await;
         sleep(backoff.pause()).await;
     }
 }

@@ -3,7 +3,6 @@
 mod cluster;
 mod faults;
 mod history;
-mod net;
 mod partitions;
 mod proxy;
 mod secure;

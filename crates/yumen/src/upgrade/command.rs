@@ -2,31 +2,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Args;
 
 use super::door::{Answer, Asked};
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, UpgradeArgs};
 use crate::node;
-
-#[derive(Debug, Args)]
-pub(crate) struct UpgradeArgs {
-    /// The binary that takes over [default: the path the running one was started from]
-    #[arg(long, value_name = "FILE")]
-    binary: Option<PathBuf>,
-    /// Yes, even if objects break that work now
-    #[arg(long)]
-    force: bool,
-    /// The node configuration
-    #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
-    config: Option<PathBuf>,
-    /// Where the gateway keeps its own files [default: data]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-}
 
 /// Exit status 1 where the old process serves on.
 pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {

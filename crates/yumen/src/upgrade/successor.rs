@@ -141,6 +141,7 @@ impl Successor {
             while let Ok(told) = self.next_counted() {
                 carry.take_over(&told, clock::exact());
             }
+            carry.go_on_alone();
             tracing::info!("the process before has ended");
         })?;
         Ok(())

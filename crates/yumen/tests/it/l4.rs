@@ -509,6 +509,53 @@ fn datagrams_go_both_ways_in_sessions_that_end() {
 }
 
 #[test]
+fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
+    let (before, after) = (udp_echo("a"), udp_echo("b"));
+    let to = |on_change: &Value, endpoint: SocketAddr| {
+        let mut upstream = nodes(&[endpoint]);
+        upstream["scheme"] = json!("udp");
+        upstream["on_change"] = on_change.clone();
+        json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] })
+    };
+    let nothing = json!({ "stream_routes": [] });
+    // What is said, what comes after it, who answers in the end, and whether the session began before ended.
+    for (on_change, then, answers, ended) in [
+        (json!("keep"), to(&json!("keep"), after), b'a', 0.0),
+        (json!("keep"), nothing.clone(), b'a', 0.0),
+        (json!("close"), to(&json!("close"), after), b'b', 1.0),
+        (json!({ "drain": 0.2 }), to(&json!("keep"), after), b'b', 1.0),
+    ] {
+        let (gateway, at) = start("[{address: '127.0.0.1:0', protocol: udp}]", &to(&on_change, before));
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");
+        gateway.apply(&then);
+        if ended == 0.0 {
+            // Longer than it takes to notice.
+            for _ in 0..15 {
+                std::thread::sleep(Duration::from_millis(100));
+                assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");
+            }
+        } else {
+            eventually("it is somebody else who answers", 10, || ask(&client, at[0], b"x")[0] == answers);
+        }
+        assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"changed\"}"), ended, "{on_change}");
+        let open = gateway.metric("yumen_streams{protocol=\"udp\"}");
+        assert_eq!(open, 1.0, "{on_change}: one session, or the one after it");
+    }
+    // Whoever is drained has its time first.
+    let slow = json!({ "drain": 3600 });
+    let (gateway, at) = start("[{address: '127.0.0.1:0', protocol: udp}]", &to(&slow, before));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert_eq!(ask(&client, at[0], b"x"), b"ax");
+    gateway.apply(&nothing);
+    eventually("it is to end", 10, || {
+        assert_eq!(ask(&client, at[0], b"x"), b"ax");
+        gateway.metric("yumen_tunnels_ended_total") == 1.0
+    });
+    assert_eq!(ask(&client, at[0], b"x"), b"ax");
+}
+
+#[test]
 fn sessions_of_datagrams_are_bounded() {
     let node =
         "stream_listen: [{address: '127.0.0.1:0', protocol: udp}]\nlimits: {udp_sessions_per_worker: 1}\n";

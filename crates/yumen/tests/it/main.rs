@@ -1,6 +1,7 @@
 //! The real binary on real sockets: every promise that can be seen from outside, one test each.
 //!
-//! Needs nginx, curl and openssl (`scripts/deps.sh test`); knows no crate of the gateway, but the load generator.
+//! Needs nginx, curl and openssl (`scripts/deps.sh test`); knows no crate of the gateway, but the load
+//! generator, and what tests stand on.
 
 // A helper that cannot go on says where by its panic.
 #![allow(clippy::unwrap_used)]
@@ -34,11 +35,13 @@ mod http2;
 mod http2_abuse;
 mod http3;
 mod import;
+mod killed;
 mod l4;
 mod limits;
 mod node;
 mod observe;
 mod operators;
+mod partitions;
 mod plugins;
 mod protection;
 mod protection_node;

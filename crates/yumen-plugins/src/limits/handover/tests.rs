@@ -57,6 +57,51 @@ fn what_is_left_of_a_limit_is_left_in_the_next_process() {
 }
 
 #[test]
+fn exchanges_under_way_in_the_process_before_count_until_they_end() {
+    let settings = json!({"conn": 3, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr"});
+    let (old, new) = (Bench::new(), Bench::new());
+    let (of_old, of_new) =
+        (old.plugin("limit-conn", settings.clone()), new.plugin("limit-conn", settings.clone()));
+    let request = "GET / HTTP/1.1";
+    let begin = |bench: &'static Bench, plugin: &Arc<dyn Plugin>| {
+        let mut ex = bench.exchange(request);
+        bench.admit(std::slice::from_ref(plugin), &mut ex, request).is_none().then_some(ex)
+    };
+    // Exchanges borrow their bench.
+    let (old, new): (&Bench, &Bench) = (Box::leak(Box::new(old)), Box::leak(Box::new(new)));
+    let first = begin(old, &of_old);
+    let second = begin(old, &of_old);
+    assert!(first.is_some() && second.is_some());
+    let mut told = old.carry.tell();
+    new.carry.take_over(&told, new.host.now());
+    let mut tell = || {
+        let (since, now) = old.carry.tell_since(&told);
+        told = now;
+        new.carry.take_over(&since, new.host.now());
+        since.len()
+    };
+    let third = begin(new, &of_new);
+    assert!(third.is_some() && begin(new, &of_new).is_none(), "two there and one here");
+    assert_eq!(tell(), 0, "nothing has changed");
+    drop(first);
+    assert_eq!(tell(), 1);
+    let fourth = begin(new, &of_new);
+    assert!(fourth.is_some() && begin(new, &of_new).is_none(), "one there and two here");
+    drop(second);
+    assert_eq!((tell(), tell()), (1, 0), "the last one's end is told, once");
+    let fifth = begin(new, &of_new);
+    assert!(fifth.is_some() && begin(new, &of_new).is_none(), "all three here");
+    drop((third, fourth, fifth));
+    // One that is killed can tell nothing any more.
+    let sixth = begin(old, &of_old);
+    assert_eq!((sixth.is_some(), tell()), (true, 1));
+    let here = [begin(new, &of_new), begin(new, &of_new), begin(new, &of_new)];
+    assert_eq!(here.iter().flatten().count(), 2);
+    new.carry.go_on_alone();
+    assert!(begin(new, &of_new).is_some());
+}
+
+#[test]
 fn what_another_version_tells_otherwise_is_passed_over() {
     let bench = Bench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use yumen_test::Net;
+
 use crate::etcd::{EtcdOpened, EtcdSettings, EtcdStore};
 use crate::test_kit::{TestDir, WAIT, until};
 
@@ -53,6 +55,18 @@ impl Places {
             scheme: "http",
             more: Vec::new(),
             ctl: vec!["etcdctl".into()],
+        }
+    }
+
+    /// In the first places of a network. `etcdctl` asks from the last one's side, which is never cut off from itself.
+    pub(super) fn in_net(net: &Net, count: u8) -> Places {
+        let mut ctl = net.within(count - 1);
+        ctl.push("etcdctl".into());
+        Places {
+            members: (0..count).map(|i| (net.address(i).to_string(), 2379, 2380)).collect(),
+            within: (0..count).map(|i| net.within(i)).collect(),
+            ctl,
+            ..Places::here(0)
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use yumen_config::Kind;
+use yumen_test::Net;
 
-use super::cluster::{Cluster, Node};
-use super::net::Net;
+use super::cluster::{Cluster, Node, Places};
 use crate::store::{Store, StoreError};
 use crate::test_kit::{TestDir, put, until};
 
@@ -16,7 +16,7 @@ fn has(node: &Node, id: &str) -> bool {
 #[test]
 fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     let Some(net) = Net::new(3) else { return };
-    let mut cluster = Cluster::start_in(TestDir::new(), net.places());
+    let mut cluster = Cluster::start_in(TestDir::new(), Places::in_net(&net, 3));
     cluster.wait();
     let node = cluster.node("one");
     put(node.store(), "a", "{}").unwrap();
@@ -24,10 +24,10 @@ fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     // the member in use is cut off from everybody: another one is asked
     let url = node.store().status().endpoint.unwrap();
     let used = cluster.index_of(&url);
-    net.cut(used, true);
+    net.cut(used as u8, true);
     until("another one is used", || node.store().status().endpoint.is_some_and(|endpoint| endpoint != url));
     put(node.store(), "b", "{}").unwrap();
-    net.cut(used, false);
+    net.cut(used as u8, false);
 
     // this node is cut off from all: what it knows is served, and what happens beyond is learnt afterwards
     net.cut_here(true);
@@ -46,12 +46,12 @@ fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     let node = cluster.node_with("one", settings);
     let kept = cluster.index_of(&node.store().status().endpoint.unwrap());
     let others: Vec<usize> = (0..3).filter(|member| *member != kept).collect();
-    others.iter().for_each(|member| net.cut(*member, true));
+    others.iter().for_each(|member| net.cut(*member as u8, true));
     until("the leader is missed", || node.store().status().error.is_some());
     let refused = put(node.store(), "d", "{}").unwrap_err();
     assert!(matches!(refused, StoreError::Unreachable(_)), "{refused}");
     assert!(has(&node, "b") && has(&node, "c"));
-    others.iter().for_each(|member| net.cut(*member, false));
+    others.iter().for_each(|member| net.cut(*member as u8, false));
     until("it is followed again", || node.store().status().error.is_none());
     until("it is written again", || put(node.store(), "e", "{}").is_ok());
     assert!(has(&node, "e"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Client, Gateway, Options, Reply, Scratch, eventually};
+use super::{Client, Gateway, Options, Place, Reply, Scratch, eventually};
 use crate::etcd::free_port;
 
 /// Longer than anything takes on a machine that works at all.
@@ -18,6 +18,7 @@ pub(crate) const WAIT_S: u64 = 60;
 pub(crate) const KEY: &str = "7c1f0a9d5e3b48268f6a1d4c92e0b357";
 
 struct Member {
+    place: Place,
     client: SocketAddr,
     peer: SocketAddr,
     process: Option<Child>,
@@ -27,13 +28,33 @@ struct Member {
 pub(crate) struct Etcd {
     members: Vec<Member>,
     scratch: Scratch,
+    /// How long members wait for a leader before they vote: a busy machine must not have them vote all the time.
+    election_ms: u32,
 }
 
 impl Etcd {
     /// So many members, which answer.
     pub(crate) fn start(count: usize) -> Etcd {
-        let member = |_| Member { client: free_port(), peer: free_port(), process: None };
-        let mut etcd = Etcd { members: (0..count).map(member).collect(), scratch: Scratch::new() };
+        let member =
+            |_| Member { place: Place::default(), client: free_port(), peer: free_port(), process: None };
+        Etcd::of((0..count).map(member).collect(), 2000)
+    }
+
+    /// A member in each of these places, which answer, and find out soon that one of them has gone.
+    pub(crate) fn at(places: &[Place]) -> Etcd {
+        let at = |place: &Place, port| SocketAddr::new(place.host, port);
+        let member = |place: &Place| Member {
+            place: place.clone(),
+            client: at(place, 2379),
+            peer: at(place, 2380),
+            process: None,
+        };
+        Etcd::of(places.iter().map(member).collect(), 1000)
+    }
+
+    fn of(members: Vec<Member>, election_ms: u32) -> Etcd {
+        let count = members.len();
+        let mut etcd = Etcd { members, scratch: Scratch::new(), election_ms };
         (0..count).for_each(|i| etcd.launch(i));
         etcd.wait();
         etcd
@@ -43,18 +64,19 @@ impl Etcd {
     pub(crate) fn launch(&mut self, i: usize) {
         let peers: Vec<String> =
             self.members.iter().enumerate().map(|(i, one)| format!("m{i}=http://{}", one.peer)).collect();
-        let Member { client, peer, process } = &mut self.members[i];
+        let Member { place, client, peer, process } = &mut self.members[i];
         let (url, peer) = (format!("http://{client}"), format!("http://{peer}"));
         let log = self.scratch.file(&format!("m{i}.log"));
         let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
-        let started = Command::new("etcd")
+        let started = place
+            .command("etcd")
             .args(["--name", &format!("m{i}")])
             .args(["--data-dir", &self.scratch.file(&format!("m{i}")).display().to_string()])
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &peers.join(","), "--log-level", "error"])
-            // A busy machine must not have members vote all the time.
-            .args(["--heartbeat-interval", "200", "--election-timeout", "2000"])
+            .args(["--heartbeat-interval", &(self.election_ms / 10).to_string()])
+            .args(["--election-timeout", &self.election_ms.to_string()])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
@@ -81,10 +103,32 @@ impl Etcd {
 
     /// What `etcdctl` prints; `None` where it fails.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> Option<String> {
+        let output = self.ctl_command(arguments).output();
+        let output = output.expect("etcdctl is installed: scripts/deps.sh test");
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// An `etcdctl` that will ask all members.
+    pub(crate) fn ctl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls().join(",")]).args(arguments);
-        let output = command.output().expect("etcdctl is installed: scripts/deps.sh test");
-        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        command
+    }
+
+    /// The member that leads.
+    pub(crate) fn leader(&self) -> usize {
+        let mut leader = None;
+        eventually("somebody leads", WAIT_S, || {
+            let told = self.ctl(&["endpoint", "status", "-w", "json"]).unwrap_or_default();
+            let told: Value = serde_json::from_str(&told).unwrap_or_default();
+            let leads = |status: &Value| {
+                let status = &status["Status"];
+                !status["leader"].is_null() && status["leader"] == status["header"]["member_id"]
+            };
+            leader = told.as_array().and_then(|all| all.iter().position(leads));
+            leader.is_some()
+        });
+        leader.expect("just seen")
     }
 
     /// Where the members are.
@@ -103,12 +147,21 @@ impl Etcd {
 
     /// The same, which finds the members elsewhere.
     pub(crate) fn gateway_by(&self, urls: &[String], name: &str, more: &str) -> Gateway {
+        self.gateway_in(Place::default(), urls, name, more)
+    }
+
+    /// The same, in another place.
+    pub(crate) fn gateway_at(&self, place: Place, name: &str, more: &str) -> Gateway {
+        self.gateway_in(place, &self.urls(), name, more)
+    }
+
+    fn gateway_in(&self, place: Place, urls: &[String], name: &str, more: &str) -> Gateway {
         let node = format!(
             "admin: {{keys: [{{name: ann, key: {KEY}}}]}}\nstore:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: {:?}, start_wait_ms: 60000, node_name: {name}{more}}}\n",
             self.scratch.file(name).display(),
             urls,
         );
-        Gateway::launch(Scratch::new(), &Options { node: &node, ..Options::default() }, &[])
+        Gateway::launch(Scratch::new(), &Options { node: &node, place, ..Options::default() }, &[])
     }
 }
 
@@ -127,6 +180,11 @@ pub(crate) struct Cable {
 impl Cable {
     /// A cable to this address; it ends with the test.
     pub(crate) fn to(member: SocketAddr) -> Cable {
+        Cable::from(Place::default(), member)
+    }
+
+    /// A cable to what this address means in a place.
+    pub(crate) fn from(place: Place, member: SocketAddr) -> Cable {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let held = Arc::<[AtomicBool; 2]>::default();
@@ -134,7 +192,7 @@ impl Cable {
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 // A member that is dead is met as a connection that ends.
-                let Ok(far) = TcpStream::connect(member) else { continue };
+                let Ok(far) = place.connect(member) else { continue };
                 let (near_in, far_in) = (near.try_clone().unwrap(), far.try_clone().unwrap());
                 let (there, back) = (used.clone(), used.clone());
                 std::thread::spawn(move || carry(near_in, far, &there[0]));
@@ -145,6 +203,11 @@ impl Cable {
     }
 
     /// Where it begins.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same, as a URL.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

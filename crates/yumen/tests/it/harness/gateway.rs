@@ -2,14 +2,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Client, Reply, Scratch, eventually};
+use super::etcd::Cable;
+use super::{Client, Place, Reply, Scratch, eventually};
 
 /// The binary under test.
 pub(crate) const YUMEN: &str = env!("CARGO_BIN_EXE_yumen");
@@ -29,6 +30,8 @@ pub(crate) struct Options<'a> {
     pub(crate) own_listeners: bool,
     /// Whether `yumen.yaml` says how many workers there are.
     pub(crate) own_workers: bool,
+    /// Where it runs.
+    pub(crate) place: Place,
 }
 
 /// A running gateway; told to end when dropped.
@@ -72,17 +75,21 @@ impl Gateway {
     pub(crate) fn launch(scratch: Scratch, options: &Options<'_>, more: &[&str]) -> Gateway {
         let config = scratch.write("yumen.yaml", options.node);
         let log = std::fs::File::create(scratch.file("stderr")).expect("a log file");
-        let any = "127.0.0.1:0";
-        let clients = ["--listen", any, "--listen-tls", any];
+        let any = SocketAddr::new(options.place.host, 0).to_string();
+        // Keys do not cross a network in the clear.
+        let own = "127.0.0.1:0";
+        let clients = ["--listen", &any, "--listen-tls", &any];
         let workers = if options.workers == 0 { 2 } else { options.workers }.to_string();
         let of_workers = ["--workers", &workers];
-        let mut child = Command::new(YUMEN)
+        let mut child = options
+            .place
+            .command(YUMEN)
             .current_dir(scratch.path())
             .envs(options.env.iter().copied())
             .args(["run", "--config", &config])
             .args(if options.own_workers { &[] } else { &of_workers[..] })
             .args(if options.own_listeners { &[] } else { &clients[..] })
-            .args(["--admin", any, "--status", any])
+            .args(["--admin", own, "--status", &any])
             .args(options.args)
             .args(more)
             .stdout(Stdio::piped())
@@ -107,7 +114,10 @@ impl Gateway {
                 }
             }
         }
-        let [http, https, status, admin] = address.map(|one| one.expect("every listener is announced"));
+        let [http, https, status, mut admin] = address.map(|one| one.expect("every listener is announced"));
+        if !options.place.is_here() {
+            admin = Cable::from(options.place.clone(), admin).address();
+        }
         Gateway { http, https, status, admin, scratch, lines, child }
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod gateway;
 pub(crate) mod http2;
 pub(crate) mod http3;
 pub(crate) mod nginx;
+pub(crate) mod place;
 pub(crate) mod redis;
 pub(crate) mod registry;
 pub(crate) mod scratch;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::{Client, Reply};
 pub(crate) use gateway::{Gateway, Options};
+pub(crate) use place::Place;
 pub(crate) use scratch::Scratch;
 pub(crate) use upstream::Upstream;
 

@@ -1,17 +1,18 @@
 //! Redis servers as processes: alone, in a cluster, watched by sentinels. Asked through `redis-cli`.
 
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::certs::Pair;
-use super::{Scratch, eventually, run};
+use super::{Place, Scratch, eventually, run};
 
 /// A server, ended with the test.
 pub(crate) struct Redis {
     pub(crate) port: u16,
+    place: Place,
     /// What `redis-cli` must be told beside the port.
     cli: Vec<String>,
     config: String,
@@ -71,32 +72,50 @@ impl Redis {
         Redis::launch("redis-sentinel", free_port(), &lines, &[])
     }
 
+    /// In another place, where anybody may come in.
+    pub(crate) fn at(place: &Place) -> Redis {
+        let lines = "port 6379\nprotected-mode no".to_owned();
+        Redis::spawn_at(place.clone(), "redis-server", 6379, lines, &[], Scratch::new())
+    }
+
     fn launch(program: &'static str, port: u16, lines: &str, cli: &[&str]) -> Redis {
         let lines = format!("port {port}\n{lines}");
         Redis::spawn(program, port, lines, cli, Scratch::new())
     }
 
     fn spawn(program: &'static str, port: u16, lines: String, cli: &[&str], scratch: Scratch) -> Redis {
+        Redis::spawn_at(Place::default(), program, port, lines, cli, scratch)
+    }
+
+    fn spawn_at(
+        place: Place,
+        program: &'static str,
+        port: u16,
+        lines: String,
+        cli: &[&str],
+        scratch: Scratch,
+    ) -> Redis {
+        let host = place.host;
         let dir = scratch.path().display();
         let keeping = if program == "redis-server" { "save \"\"\nappendonly no\n" } else { "" };
-        let config = format!("bind 127.0.0.1\ndir {dir}\n{keeping}{lines}\n");
+        let config = format!("bind {host}\ndir {dir}\n{keeping}{lines}\n");
         let config = scratch.write("redis.conf", config);
-        let child = serve(program, &config);
+        let child = serve(&place, program, &config);
         let cli = cli.iter().map(ToString::to_string).collect();
-        let redis = Redis { port, cli, config, program, _scratch: scratch, child };
+        let redis = Redis { port, place, cli, config, program, _scratch: scratch, child };
         redis.wait_until_up();
         redis
     }
 
     fn wait_until_up(&self) {
-        eventually("redis listens", 20, || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+        eventually("redis listens", 20, || TcpStream::connect(self.address()).is_ok());
         eventually("redis answers", 20, || self.cli(&["PING"]).trim() == "PONG");
     }
 
     /// What a command gives, as text.
     pub(crate) fn cli(&self, command: &[&str]) -> String {
-        let port = self.port.to_string();
-        let mut args: Vec<&str> = vec!["-h", "127.0.0.1", "-p", &port];
+        let (host, port) = (self.place.host.to_string(), self.port.to_string());
+        let mut args: Vec<&str> = vec!["-h", &host, "-p", &port];
         args.extend(self.cli.iter().map(String::as_str));
         args.extend(command);
         run("redis-cli", &args).1
@@ -119,7 +138,7 @@ impl Redis {
     /// Starts it again where it was, with nothing in it.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.child = serve(self.program, &self.config);
+        self.child = serve(&self.place, self.program, &self.config);
         self.wait_until_up();
     }
 
@@ -131,7 +150,7 @@ impl Redis {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        SocketAddr::new(self.place.host, self.port)
     }
 }
 
@@ -157,8 +176,9 @@ pub(crate) fn join(nodes: &[Redis], replicas: usize) {
     }
 }
 
-fn serve(program: &str, config: &str) -> Child {
-    Command::new(program)
+fn serve(place: &Place, program: &str, config: &str) -> Child {
+    place
+        .command(program)
         .arg(config)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

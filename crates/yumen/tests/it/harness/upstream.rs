@@ -1,7 +1,7 @@
 //! A scripted upstream: a thread per connection, a closure per request.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -61,7 +61,15 @@ impl Upstream {
     pub(crate) fn start(
         script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Upstream::at(Ipv4Addr::LOCALHOST.into(), script)
+    }
+
+    /// The same, where other namespaces reach it.
+    pub(crate) fn at(
+        host: IpAddr,
+        script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Upstream {
+        let listener = TcpListener::bind((host, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let counts = Arc::<Counts>::default();
         let (script, kept): (Arc<Script>, _) = (Arc::new(script), counts.clone());

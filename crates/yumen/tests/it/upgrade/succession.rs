@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use super::{Line, start, start_with};
-use crate::harness::upstream::respond;
+use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Options, Upstream, eventually, run};
 use crate::l4;
 
@@ -64,6 +64,106 @@ fn what_was_counted_counts_on() {
     });
     let statuses: Vec<u16> = (0..4).map(|_| line.gateway.get("/").status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
+}
+
+#[test]
+fn requests_under_way_in_the_old_process_count_in_the_new_one() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        if request.target == "/held" {
+            held.pass();
+        }
+        respond(stream, 200, "", b"done")
+    });
+    let limit =
+        json!({"conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "rejected_code": 429});
+    let route =
+        json!({"id": "1", "uri": "/*", "plugins": {"limit-conn": limit}, "upstream": upstream.alone()});
+    let mut line = start(&json!({"routes": [route]}), "");
+    let mut waiting: Vec<Client> = (0..2).map(|_| Client::connect(line.gateway.http)).collect();
+    for client in &mut waiting {
+        client.send("GET /held HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    eventually("both are under way", 10, || upstream.requests() == 2);
+    let first = line.serving();
+    line.upgrade();
+    for _ in 0..8 {
+        assert_eq!(line.gateway.get("/").status, 429, "two are under way");
+    }
+    gate.open();
+    for client in &mut waiting {
+        assert_eq!(client.reply().status, 200);
+    }
+    eventually("the new process hears that they have ended", 10, || line.gateway.get("/").status == 200);
+    drop(waiting);
+    line.wait_for_end_of(first);
+    assert_eq!(line.gateway.get("/").status, 200);
+}
+
+#[test]
+fn an_outlier_and_a_broken_circuit_stay_so() {
+    let ill = Upstream::start(|_, stream| respond(stream, 500, "", b"ill"));
+    let well = Upstream::start(|_, stream| respond(stream, 200, "", b"well"));
+    let nodes = json!({ill.address.to_string(): 1, well.address.to_string(): 1});
+    let outliers = json!({"consecutive_5xx": 2, "base_ejection_time": 600, "max_ejection_time": 600});
+    let breaker = json!({"break_response_code": 599, "max_breaker_sec": 300,
+        "unhealthy": {"http_statuses": [500], "failures": 3}, "healthy": {"successes": 3}});
+    let resources = json!({"routes": [
+        {"id": "1", "uri": "/*", "upstream": {"nodes": nodes, "outlier_detection": outliers}},
+        {"id": "2", "uri": "/broken", "plugins": {"api-breaker": breaker}, "upstream": ill.alone()},
+    ]});
+    let mut line = start(&resources, "");
+    eventually("it is out", 10, || (0..8).all(|_| line.gateway.get("/").text() == "well"));
+    eventually("the circuit is open", 10, || line.gateway.get("/broken").status == 599);
+    let (asked, first) = (ill.requests(), line.serving());
+    line.upgrade();
+    line.wait_for_end_of(first);
+    for _ in 0..20 {
+        assert_eq!(line.gateway.get("/").text(), "well");
+    }
+    assert_eq!(ill.requests(), asked, "nobody asks the outlier");
+}
+
+#[test]
+fn balancers_go_on_where_they_were() {
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let all = names.map(Upstream::text);
+    let nodes: serde_json::Map<String, serde_json::Value> =
+        all.iter().map(|one| (one.address.to_string(), json!(1))).collect();
+    let route = |slow_ms: u64, nodes: &serde_json::Map<String, serde_json::Value>| {
+        let mut upstream = json!({"nodes": nodes});
+        if slow_ms > 0 {
+            upstream["slow_start_ms"] = json!(slow_ms);
+        }
+        json!({"routes": [{"id": "1", "uri": "/*", "upstream": upstream}]})
+    };
+    let one_worker = Options { workers: 1, ..Options::default() };
+    let mut line = start_with(&route(0, &nodes), &one_worker);
+    let turn: Vec<String> = (0..names.len()).map(|_| line.gateway.get("/").text()).collect();
+    for _ in 0..3 {
+        assert_eq!(line.gateway.get("/").text(), turn[0]);
+        line.upgrade();
+        // Whose turn it is, the new process knows.
+        for expected in &turn[1..] {
+            assert_eq!(&line.gateway.get("/").text(), expected);
+        }
+    }
+
+    // One that has just come starts slowly, in the new process too.
+    let (late, others) = (&all[0], all[1..2].iter());
+    let mut nodes: serde_json::Map<String, serde_json::Value> =
+        others.map(|one| (one.address.to_string(), json!(1))).collect();
+    let mut line = start_with(&route(3_600_000, &nodes), &one_worker);
+    (0..4).for_each(|_| assert_eq!(line.gateway.get("/").status, 200));
+    nodes.insert(late.address.to_string(), json!(1));
+    line.gateway.apply(&route(3_600_000, &nodes));
+    assert_eq!(line.gateway.get("/").status, 200);
+    line.upgrade();
+    let before = late.requests();
+    (0..400).for_each(|_| assert_eq!(line.gateway.get("/").status, 200));
+    // A tenth of the other's share, by lot: some 36; without it, 200.
+    assert!(late.requests() - before < 120, "{}", late.requests() - before);
 }
 
 #[test]

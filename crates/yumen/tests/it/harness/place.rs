@@ -1,0 +1,63 @@
+//! Where a process runs: on this machine, or in a network namespace of its own.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use yumen_test::Net;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Where it listens.
+    pub(crate) host: IpAddr,
+    /// What is put before its command.
+    within: Vec<String>,
+    namespace: Option<String>,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place { host: Ipv4Addr::LOCALHOST.into(), within: Vec::new(), namespace: None }
+    }
+}
+
+impl Place {
+    /// A place of a network.
+    pub(crate) fn of(net: &Net, number: u8) -> Place {
+        Place {
+            host: net.address(number).into(),
+            within: net.within(number),
+            namespace: Some(net.namespace(number)),
+        }
+    }
+
+    /// Connects from there to an address that may mean something there alone.
+    pub(crate) fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let Some(namespace) = self.namespace.clone() else { return TcpStream::connect(address) };
+        // A thread that has gone elsewhere does not come back.
+        let connecting = std::thread::spawn(move || {
+            let namespace = File::open(Path::new("/var/run/netns").join(namespace))?;
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            TcpStream::connect(address)
+        });
+        connecting.join().expect("it does not panic")
+    }
+
+    /// Whether it is where the test is.
+    pub(crate) fn is_here(&self) -> bool {
+        self.namespace.is_none()
+    }
+
+    /// A program that will run there.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let Some((first, rest)) = self.within.split_first() else { return Command::new(program) };
+        let mut command = Command::new(first);
+        command.args(rest).arg(program);
+        command
+    }
+}

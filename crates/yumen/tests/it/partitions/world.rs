@@ -1,0 +1,349 @@
+//! The gateways, etcd and Redis with a network between them, what breaks it, and the clients that never stop.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use yumen_test::Net;
+
+use super::limits::Limits;
+use crate::harness::etcd::{Etcd, KEY, WAIT_S, ask, cluster};
+use crate::harness::redis::Redis;
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Gateway, Place, Reply, Upstream, eventually};
+
+pub(super) const NODES: usize = 3;
+const NAMES: [&str; NODES] = ["a", "b", "c"];
+/// Routes that change all the time.
+const ROUTES: usize = 3;
+/// Places in the network: nodes from 0 on, then members, then Redis.
+const FIRST_MEMBER: u8 = 3;
+const REDIS: u8 = 6;
+/// Between two writes through one node: what happened must be few enough to be looked through.
+const PAUSE: Duration = Duration::from_millis(20);
+/// A cable that flaps is cut for so long, and whole for so long.
+const FLAP: Duration = Duration::from_millis(100);
+
+/// Somebody in the network.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Spot {
+    Node(usize),
+    Nodes,
+    Members,
+    Leader,
+    /// One who does not lead.
+    Follower,
+    Followers,
+    Redis,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fault {
+    /// Cables are down.
+    Cable(Spot),
+    /// Cables go down and up again, one after another.
+    Flapping(Spot),
+    /// Nothing gets from one to the other; the other way all is well.
+    Lost(Spot, Spot),
+    /// Nothing gets from one to the other, either way.
+    Cut(Spot, Spot),
+}
+
+/// What clients saw.
+#[derive(Default)]
+pub(super) struct Traffic {
+    /// Routes and their values, by node, in the order they were served.
+    pub(super) served: [Vec<(usize, u64)>; NODES],
+    /// Values whose writing was acknowledged.
+    pub(super) acknowledged: Vec<u64>,
+    /// By node, how many writes were, and how many were tried.
+    writes: [(usize, usize); NODES],
+    pub(super) failures: Vec<String>,
+}
+
+pub(super) struct World {
+    pub(super) nodes: [Gateway; NODES],
+    pub(super) etcd: Etcd,
+    pub(super) traffic: Mutex<Traffic>,
+    pub(super) limits: Limits,
+    next_id: AtomicU64,
+    /// Held by whoever writes; taken from all to have a silence.
+    writing: RwLock<()>,
+    is_over: AtomicBool,
+    _upstream: Upstream,
+    net: Arc<Net>,
+}
+
+impl World {
+    /// `None` where namespaces cannot be made.
+    pub(super) fn start() -> Option<World> {
+        let net = Net::new(REDIS + 1)?;
+        let members: Vec<Place> = (FIRST_MEMBER..REDIS).map(|number| Place::of(&net, number)).collect();
+        let etcd = Etcd::at(&members);
+        let redis = Redis::at(&Place::of(&net, REDIS));
+        let upstream = Upstream::at(net.here().into(), |_, stream| respond(stream, 200, "", b"x"));
+        let settings = ", silence_ms: 1000, write_ms: 3000, connect_ms: 1000, retry_ms_max: 250, lease_s: 600, drift_s: 1";
+        let nodes =
+            [0, 1, 2].map(|node| etcd.gateway_at(Place::of(&net, node), NAMES[node as usize], settings));
+        let world = World {
+            nodes,
+            etcd,
+            traffic: Mutex::default(),
+            limits: Limits::new(redis),
+            next_id: AtomicU64::new(1),
+            writing: RwLock::new(()),
+            is_over: AtomicBool::new(false),
+            _upstream: upstream,
+            net: Arc::new(net),
+        };
+        let upstream = world._upstream.alone();
+        let mut routes = world.limits.routes(&upstream);
+        routes.push(("plain".into(), json!({ "uri": "/plain", "upstream": upstream })));
+        routes.extend((0..ROUTES).map(|route| (format!("k{route}"), changing(route, world.id()))));
+        for (id, route) in routes {
+            let path = format!("/apisix/admin/routes/{id}?wait=applied&nodes=all&timeout=60");
+            let reply = ask(&world.nodes[0], "PUT", &path, "", &route.to_string());
+            assert_eq!((reply.status, reply.field("x-yumen-nodes")), (201, Some("3/3")), "{}", reply.text());
+        }
+        Some(world)
+    }
+
+    fn id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs `run` while clients read from every node and write through every node.
+    pub(super) fn under_traffic(&self, run: impl FnOnce()) {
+        std::thread::scope(|scope| {
+            for node in 0..NODES {
+                scope.spawn(move || self.read_on(node));
+                scope.spawn(move || self.write_on(node));
+            }
+            // Whoever waits for the threads must have told them that it is over, also where a wait has failed.
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            self.is_over.store(true, Ordering::Relaxed);
+            if let Err(panic) = ended {
+                std::panic::resume_unwind(panic);
+            }
+        });
+    }
+
+    fn read_on(&self, node: usize) {
+        let mut kept: Option<Client> = None;
+        while !self.is_over.load(Ordering::Relaxed) {
+            for route in 0..=ROUTES {
+                let path = if route < ROUTES { format!("/k{route}") } else { "/plain".to_owned() };
+                let client = kept.get_or_insert_with(|| Client::connect(self.nodes[node].http));
+                let reply = client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).try_reply(false);
+                if reply.as_ref().map_or(true, |reply| reply.field("connection") == Some("close")) {
+                    kept = None;
+                }
+                let mut traffic = self.traffic.lock().unwrap();
+                match reply {
+                    Ok(reply) if reply.status == 200 && route == ROUTES => {}
+                    Ok(reply) if reply.status == 200 => {
+                        traffic.served[node].push((route, reply.text().parse().unwrap()));
+                    }
+                    other => traffic.failures.push(format!("{path} at {node}: {other:?}")),
+                }
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn write_on(&self, node: usize) {
+        for turn in node.. {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let writing = self.writing.read().unwrap();
+            let (id, route) = (self.id(), turn % ROUTES);
+            let path = format!("/apisix/admin/routes/k{route}");
+            let reply = put(self.nodes[node].admin, &path, &changing(route, id).to_string());
+            drop(writing);
+            let mut traffic = self.traffic.lock().unwrap();
+            traffic.writes[node].1 += 1;
+            match reply.status {
+                200 => {
+                    traffic.acknowledged.push(id);
+                    traffic.writes[node].0 += 1;
+                }
+                // The store is out of reach; it may have been written.
+                503 => {}
+                _ => traffic.failures.push(format!("write at {node}: {reply:?}")),
+            }
+            drop(traffic);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Nobody writes while this is held.
+    pub(super) fn pause_writes(&self) -> RwLockWriteGuard<'_, ()> {
+        self.writing.write().unwrap()
+    }
+
+    /// Waits for something, unless a request has failed.
+    pub(super) fn wait(&self, case: &str, what: &str, is_so: impl Fn() -> bool) {
+        eventually(&format!("{case}: {what}"), WAIT_S, || {
+            let failures = self.traffic.lock().unwrap().failures.clone();
+            assert_eq!(failures, Vec::<String>::new(), "{case}");
+            is_so()
+        });
+    }
+
+    /// Writes go through each of these nodes; where there are none, through none at all.
+    pub(super) fn wait_for_writes(&self, case: &str, nodes: &[usize]) {
+        let writes = || self.traffic.lock().unwrap().writes;
+        let before = writes();
+        if nodes.is_empty() {
+            let were_tried = || (0..NODES).all(|node| writes()[node].1 > before[node].1 + 1);
+            self.wait(case, "writes are tried", were_tried);
+            assert_eq!(writes().map(|(done, _)| done), before.map(|(done, _)| done), "{case}");
+        }
+        let go_on = || nodes.iter().all(|node| writes()[*node].0 > before[*node].0 + 4);
+        self.wait(case, "writes are acknowledged", go_on);
+    }
+
+    pub(super) fn wait_for_reads(&self, case: &str) {
+        let served = || self.traffic.lock().unwrap().served.each_ref().map(Vec::len);
+        let before = served();
+        self.wait(case, "everybody is served", || (0..NODES).all(|node| served()[node] > before[node] + 50));
+    }
+
+    /// Whether the blind nodes, and no others, say that they are: as status, as metric, and of the cluster.
+    pub(super) fn tells(&self, blind: &[usize]) -> bool {
+        (0..NODES).all(|node| {
+            let (gateway, sees) = (&self.nodes[node], !blind.contains(&node));
+            let view = cluster(gateway);
+            let known = view["nodes"].as_array().map_or(0, Vec::len);
+            let store = &gateway.status_json("/status")["store"];
+            let is_stale = view["age_ms"].as_u64().unwrap() >= 1000
+                && gateway.metric("yumen_store_staleness_seconds") >= 1.0;
+            (&view["connected"], &store["connected"]) == (&json!(sees), &json!(sees))
+                && gateway.metric("yumen_store_connected") == f64::from(u8::from(sees))
+                && known == NODES
+                && is_stale != sees
+        })
+    }
+
+    /// Whoever is blind does not take it back while the network is broken.
+    pub(super) fn check_blind(&self, case: &str, blind: &[usize]) {
+        for node in blind {
+            assert_eq!(cluster(&self.nodes[*node])["connected"], false, "{case}");
+        }
+    }
+
+    /// Whether every node that sees the store knows which ones have been behind for a while, and rings the alarm.
+    pub(super) fn knows_who_drifts(&self, blind: &[usize]) -> bool {
+        let drifting: Vec<&str> = blind.iter().map(|node| NAMES[*node]).collect();
+        (0..NODES).filter(|node| !blind.contains(node)).all(|node| {
+            let view = cluster(&self.nodes[node]);
+            let nodes = view["nodes"].as_array().unwrap().iter();
+            let drifts = nodes.filter(|one| one["lag_ms"].as_u64() > Some(1000));
+            let told: Vec<&str> = drifts.filter_map(|one| one["name"].as_str()).collect();
+            let alarm = self.nodes[node].metric("yumen_cluster_drift");
+            told == drifting && alarm == f64::from(u8::from(!drifting.is_empty()))
+        })
+    }
+
+    /// Whether every node says that nobody is behind, while nobody writes.
+    pub(super) fn nobody_is_behind(&self) -> bool {
+        self.nodes.iter().all(|node| {
+            let view = cluster(node);
+            view["behind"] == 0 && view["nodes"].as_array().unwrap().iter().all(|one| one["lag_ms"] == 0)
+        })
+    }
+
+    /// Whether every node serves what is in the store, while nobody writes.
+    pub(super) fn is_in_step(&self) -> bool {
+        (0..ROUTES).all(|route| {
+            let key = format!("/apisix/routes/k{route}");
+            let Some(text) = self.etcd.ctl(&["get", &key, "--print-value-only"]) else { return false };
+            let stored: Value = serde_json::from_str(&text).unwrap();
+            let id = stored["desc"].as_str().unwrap();
+            self.nodes.iter().all(|node| node.get(&format!("/k{route}")).text() == id)
+        })
+    }
+
+    fn places(&self, spot: Spot, leader: u8) -> Vec<u8> {
+        let followers = (FIRST_MEMBER..REDIS).filter(|member| *member != leader);
+        match spot {
+            Spot::Node(node) => vec![node as u8],
+            Spot::Nodes => (0..NODES as u8).collect(),
+            Spot::Members => (FIRST_MEMBER..REDIS).collect(),
+            Spot::Leader => vec![leader],
+            Spot::Follower => followers.take(1).collect(),
+            Spot::Followers => followers.collect(),
+            Spot::Redis => vec![REDIS],
+        }
+    }
+
+    /// Breaks the network; what comes back mends it.
+    pub(super) fn break_by(&self, faults: &[Fault]) -> impl FnOnce() {
+        let leader = FIRST_MEMBER + self.etcd.leader() as u8;
+        let mut mends: Vec<Box<dyn FnOnce()>> = Vec::new();
+        for fault in faults {
+            let (net, places) = (self.net.clone(), |spot| self.places(spot, leader));
+            match *fault {
+                Fault::Cable(spot) => {
+                    let cables = places(spot);
+                    cables.iter().for_each(|cable| net.cut(*cable, true));
+                    mends.push(Box::new(move || cables.iter().for_each(|cable| net.cut(*cable, false))));
+                }
+                Fault::Flapping(spot) => mends.push(flap(net, places(spot))),
+                Fault::Lost(from, to) => mends.push(lose(net, pairs(&places(from), &places(to)))),
+                Fault::Cut(one, other) => {
+                    let (one, other) = (places(one), places(other));
+                    mends.push(lose(net.clone(), pairs(&one, &other)));
+                    mends.push(lose(net, pairs(&other, &one)));
+                }
+            }
+        }
+        move || mends.into_iter().for_each(|mend| mend())
+    }
+}
+
+fn pairs(from: &[u8], to: &[u8]) -> Vec<(u8, u8)> {
+    from.iter().flat_map(|from| to.iter().map(|to| (*from, *to))).collect()
+}
+
+fn lose(net: Arc<Net>, pairs: Vec<(u8, u8)>) -> Box<dyn FnOnce()> {
+    pairs.iter().for_each(|(from, to)| net.lose(*from, *to, true));
+    Box::new(move || pairs.iter().for_each(|(from, to)| net.lose(*from, *to, false)))
+}
+
+fn flap(net: Arc<Net>, cables: Vec<u8>) -> Box<dyn FnOnce()> {
+    let is_over = Arc::<AtomicBool>::default();
+    let seen = is_over.clone();
+    let flapping = std::thread::spawn(move || {
+        for cable in cables.iter().cycle() {
+            net.cut(*cable, true);
+            std::thread::sleep(FLAP);
+            net.cut(*cable, false);
+            std::thread::sleep(FLAP);
+            if seen.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    });
+    Box::new(move || {
+        is_over.store(true, Ordering::Relaxed);
+        flapping.join().unwrap();
+    })
+}
+
+/// A route that answers its value.
+fn changing(route: usize, id: u64) -> Value {
+    let plugins = json!({ "mocking": { "response_example": id.to_string(), "content_type": "text/plain" } });
+    json!({ "uri": format!("/k{route}"), "desc": id.to_string(), "plugins": plugins })
+}
+
+fn put(admin: SocketAddr, path: &str, body: &str) -> Reply {
+    let length = body.len();
+    let request = format!(
+        "PUT {path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {KEY}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    Client::of(TcpStream::connect(admin).unwrap()).send(request).reply()
+}
