@@ -145,6 +145,8 @@ pub struct Compiler {
     duplicates: BTreeMap<(Name, &'static str), Problem>,
     ssls: Table<SslHeld>,
     sni_claims: HashMap<Box<str>, BTreeSet<Arc<str>>, RandomState>,
+    /// Server names that more than one certificate claims.
+    contested_snis: BTreeSet<Box<str>>,
     /// How many certificates ask clients for theirs.
     client_policies: usize,
     slots: HashMap<Name, u32, RandomState>,
@@ -164,6 +166,10 @@ pub struct Compiler {
     touched: SetOfNames,
     /// Changes since unused names of carried state were forgotten.
     unswept: usize,
+    /// Counts changes of anything but endpoints.
+    chains: u64,
+    /// Counts changes of what is asked for.
+    wants: u64,
     empty_chain: Arc<Chain>,
     plain_tls: Arc<UpstreamTls>,
     no_turns: Arc<UpstreamState>,
@@ -205,6 +211,7 @@ impl Compiler {
             duplicates: BTreeMap::new(),
             ssls: Table::default(),
             sni_claims: HashMap::default(),
+            contested_snis: BTreeSet::new(),
             client_policies: 0,
             slots: HashMap::default(),
             free_slots: Vec::new(),
@@ -219,6 +226,8 @@ impl Compiler {
             linked_problems: BTreeMap::new(),
             touched: BTreeSet::new(),
             unswept: 0,
+            chains: 0,
+            wants: 0,
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),
@@ -255,6 +264,8 @@ impl Compiler {
             }
         }
         let mut link: BTreeSet<Ranked> = BTreeSet::new();
+        let is_endpoints = |ranked: &Ranked| ranked.name.kind == Kind::Upstreams;
+        let mut is_more = !staging.keys().all(is_endpoints);
         for (ranked, json) in staging {
             self.stage_one(ranked.name, json, &mut link);
         }
@@ -267,8 +278,10 @@ impl Compiler {
         }
         // Linking may make more objects due, but only of kinds that come later.
         while let Some(ranked) = link.pop_first() {
+            is_more |= !is_endpoints(&ranked);
             self.link(ranked.name, &mut link);
         }
+        self.chains += u64::from(is_more);
         self.sweep(amount);
         let touched = std::mem::take(&mut self.touched);
         let problems = touched.iter().flat_map(|name| self.problems_of(name)).collect();
@@ -304,7 +317,8 @@ impl Compiler {
         let mut names: SetOfNames = self.staged_problems.keys().cloned().collect();
         names.extend(self.linked_problems.keys().cloned());
         names.extend(self.duplicates.keys().map(|(name, _)| name.clone()));
-        names.extend(self.ssls.keys().map(|id| Name::new(Kind::Ssls, id.clone())));
+        let rivals = self.contested_snis.iter().filter_map(|sni| self.sni_claims.get(sni)).flatten();
+        names.extend(rivals.map(|id| Name::new(Kind::Ssls, id.clone())));
         names.extend(self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flatten().cloned());
         names.extend(self.discovered.troubled().cloned());
         names.iter().flat_map(|name| self.problems_of(name)).collect()
@@ -318,6 +332,11 @@ impl Compiler {
     /// The services whose nodes are wanted.
     pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.discovered.wanted()
+    }
+
+    /// Grows with every change of [`Compiler::hosts`] or [`Compiler::services`].
+    pub fn wants(&self) -> u64 {
+        self.wants
     }
 
     fn problems_of(&self, name: &Name) -> Vec<Problem> {
@@ -359,6 +378,7 @@ impl Compiler {
             upstreams: self.upstreams.clone(),
             certificates: self.certificates.clone(),
             asks_clients: self.client_policies > 0,
+            chains: self.chains,
         }
     }
 
