@@ -320,8 +320,7 @@ impl Thread {
             false => tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
         }
         log(&compiled.problems);
-        let pause = (started.elapsed() * PAUSE_PER_WORK).clamp(PAUSE_MIN, PAUSE_MAX);
-        self.rests_until = Instant::now() + pause;
+        self.rests_until = Instant::now() + pause_after(started.elapsed());
     }
 
     /// Says which names and services are wanted now.
@@ -346,6 +345,11 @@ impl Thread {
         all.extend(self.told.values().flatten().cloned());
         *self.shown.problems.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
+}
+
+/// How long what comes next is gathered, after a publication that took so long.
+fn pause_after(work: Duration) -> Duration {
+    (work * PAUSE_PER_WORK).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
 /// Tells those who follow only where something differs.

@@ -101,7 +101,7 @@ pub(super) fn guard(
 }
 
 /// Whether an object differs in nothing but where requests go in the end: no request then goes another way.
-fn moves_endpoints(now: &StoreState, put: &Resource) -> bool {
+pub(super) fn moves_endpoints(now: &StoreState, put: &Resource) -> bool {
     if put.kind != Kind::Upstreams {
         return false;
     }
