@@ -98,3 +98,13 @@ fn monotonic() -> libc::timespec {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn whoever_asks_for_short_turns_may_and_stays_in_its_class() {
+        for _ in 0..2 {
+            super::take_short_turns().expect("every thread may ask that of itself");
+        }
+    }
+}

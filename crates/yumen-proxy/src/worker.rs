@@ -346,3 +346,6 @@ impl Host for Worker {
         Some(self.redis.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;
