@@ -102,9 +102,12 @@ fn monotonic() -> libc::timespec {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn whoever_asks_for_short_turns_may_and_stays_in_its_class() {
+    fn short_turns_are_asked_for_as_the_kernel_understands_it() {
         for _ in 0..2 {
-            super::take_short_turns().expect("every thread may ask that of itself");
+            let asked = super::take_short_turns();
+            // A sandbox may forbid it; what is asked must be understood.
+            let is_forbidden = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+            assert!(asked.is_ok() || asked.as_ref().is_err_and(is_forbidden), "{asked:?}");
         }
     }
 }
