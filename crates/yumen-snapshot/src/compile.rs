@@ -7,6 +7,7 @@
 mod certificate;
 mod consumer;
 mod discovered;
+mod findings;
 mod judge;
 mod names;
 mod objects;
@@ -40,6 +41,7 @@ use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
 use certificate::SslHeld;
 use consumer::{Claims, ConsumerHeld, CredentialHeld};
 use discovered::Discovered;
+use findings::set_problems;
 use names::{Dependents, Name, Ranked};
 use objects::Bindings;
 use plugins::PluginSet;
@@ -312,18 +314,6 @@ impl Compiler {
         changes
     }
 
-    /// All findings in force, by object.
-    pub fn problems(&self) -> Vec<Problem> {
-        let mut names: SetOfNames = self.staged_problems.keys().cloned().collect();
-        names.extend(self.linked_problems.keys().cloned());
-        names.extend(self.duplicates.keys().map(|(name, _)| name.clone()));
-        let rivals = self.contested_snis.iter().filter_map(|sni| self.sni_claims.get(sni)).flatten();
-        names.extend(rivals.map(|id| Name::new(Kind::Ssls, id.clone())));
-        names.extend(self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flatten().cloned());
-        names.extend(self.discovered.troubled().cloned());
-        names.iter().flat_map(|name| self.problems_of(name)).collect()
-    }
-
     /// The host names whose addresses are wanted.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.hosts.keys().map(|host| &**host)
@@ -337,25 +327,6 @@ impl Compiler {
     /// Grows with every change of [`Compiler::hosts`] or [`Compiler::services`].
     pub fn wants(&self) -> u64 {
         self.wants
-    }
-
-    fn problems_of(&self, name: &Name) -> Vec<Problem> {
-        let known = [&self.staged_problems, &self.linked_problems];
-        let mut problems: Vec<Problem> =
-            known.iter().filter_map(|of| of.get(name)).flatten().cloned().collect();
-        let duplicates = self.duplicates.range((name.clone(), "")..).take_while(|((of, _), _)| of == name);
-        problems.extend(duplicates.map(|(_, problem)| problem.clone()));
-        if name.kind == Kind::Ssls {
-            problems.extend(self.sni_problems(name));
-        }
-        let Some(links) = self.upstream_links.get(name) else { return problems };
-        for host in links.hosts.iter().filter(|host| self.unresolved.contains(*host)) {
-            let message = format!("{host} has no address");
-            problems.push(Problem::warning(name.to_string(), "nodes", message));
-        }
-        let service = links.service.as_ref();
-        problems.extend(service.and_then(|service| self.discovered.problem(service, name)));
-        problems
     }
 
     /// Forgets unused names of carried state once in so many changes, so that a change does not cost
@@ -599,13 +570,5 @@ impl Compiler {
         if matches!(name.kind, Kind::Services | Kind::Consumers) {
             link.extend(self.dependents.of(&name).cloned().map(Ranked::from));
         }
-    }
-}
-
-fn set_problems(of: &mut BTreeMap<Name, Vec<Problem>>, name: &Name, problems: Vec<Problem>) {
-    if problems.is_empty() {
-        of.remove(name);
-    } else {
-        of.insert(name.clone(), problems);
     }
 }
