@@ -36,6 +36,9 @@ const SPREAD_MAX: Duration = Duration::from_secs(1);
 /// A checker looks this often whether traffic has changed the state, and with it the interval.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// After a change, so long is waited for more of them.
+const SETTLE: Duration = Duration::from_millis(20);
+
 /// The shortest pause between probes, whatever the settings say.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
@@ -122,6 +125,8 @@ impl Supervisor {
             if snapshots.changed().await.is_err() {
                 return;
             }
+            // All upstreams are looked at: not for each of a thousand changes a second.
+            sleep(SETTLE).await;
         }
     }
 

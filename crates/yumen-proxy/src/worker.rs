@@ -37,7 +37,7 @@ const HEADS_KEPT: usize = 64;
 /// So long a draining worker looks closely whether it is done, in milliseconds.
 const DRAIN_BRISK_MS: u64 = 2000;
 
-/// Merged chains of one snapshot a worker remembers.
+/// Merged chains a worker remembers.
 const MERGED_MAX: usize = 65_536;
 
 /// Boxed, so that handing a head on moves a pointer.
@@ -49,7 +49,7 @@ type MergedChains = HashMap<(*const Route, *const Consumer), Rc<Chain>, foldhash
 pub(crate) struct Pinned {
     snapshot: Arc<Snapshot>,
     version: u64,
-    merged: RefCell<MergedChains>,
+    merged: Rc<RefCell<MergedChains>>,
 }
 
 impl Deref for Pinned {
@@ -61,7 +61,7 @@ impl Deref for Pinned {
 }
 
 impl Pinned {
-    /// A route's chain with a consumer's plugins merged in, remembered as long as the snapshot.
+    /// A route's chain with a consumer's plugins merged in, remembered until a route or a consumer changes.
     pub(crate) fn merged(&self, route: &Route, consumer: &Consumer) -> Rc<Chain> {
         let key: (*const Route, *const Consumer) = (route, consumer);
         if let Some(chain) = self.merged.borrow().get(&key) {
@@ -152,7 +152,7 @@ impl Worker {
             mirrors: Mirrors::default(),
             sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
-            pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: RefCell::default() })),
+            pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: Rc::default() })),
             publisher: parts.publisher,
             applied: parts.applied,
             requests: RefCell::default(),
@@ -168,8 +168,13 @@ impl Worker {
         let version = self.publisher.version();
         if version != self.pinned.borrow().version {
             let snapshot = self.publisher.load();
-            let pinned = Pinned { snapshot, version, merged: RefCell::default() };
-            *self.pinned.borrow_mut() = Rc::new(pinned);
+            let before = self.pinned.borrow().clone();
+            // The same routes and consumers lie at the same addresses: endpoints that come and go change no chain.
+            let merged = match snapshot.chains() == before.chains() {
+                true => before.merged.clone(),
+                false => Rc::default(),
+            };
+            *self.pinned.borrow_mut() = Rc::new(Pinned { snapshot, version, merged });
             self.applied.store(version, Ordering::Release);
         }
         self.pinned.borrow().clone()
@@ -341,3 +346,6 @@ impl Host for Worker {
         Some(self.redis.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

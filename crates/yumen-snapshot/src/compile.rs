@@ -7,6 +7,7 @@
 mod certificate;
 mod consumer;
 mod discovered;
+mod findings;
 mod judge;
 mod names;
 mod objects;
@@ -40,6 +41,7 @@ use crate::upstream::{Keepalive, Timeouts, UpstreamTls};
 use certificate::SslHeld;
 use consumer::{Claims, ConsumerHeld, CredentialHeld};
 use discovered::Discovered;
+use findings::set_problems;
 use names::{Dependents, Name, Ranked};
 use objects::Bindings;
 use plugins::PluginSet;
@@ -145,6 +147,8 @@ pub struct Compiler {
     duplicates: BTreeMap<(Name, &'static str), Problem>,
     ssls: Table<SslHeld>,
     sni_claims: HashMap<Box<str>, BTreeSet<Arc<str>>, RandomState>,
+    /// Server names that more than one certificate claims.
+    contested_snis: BTreeSet<Box<str>>,
     /// How many certificates ask clients for theirs.
     client_policies: usize,
     slots: HashMap<Name, u32, RandomState>,
@@ -164,6 +168,10 @@ pub struct Compiler {
     touched: SetOfNames,
     /// Changes since unused names of carried state were forgotten.
     unswept: usize,
+    /// Counts changes of anything but endpoints.
+    chains: u64,
+    /// Counts changes of what is asked for.
+    wants: u64,
     empty_chain: Arc<Chain>,
     plain_tls: Arc<UpstreamTls>,
     no_turns: Arc<UpstreamState>,
@@ -205,6 +213,7 @@ impl Compiler {
             duplicates: BTreeMap::new(),
             ssls: Table::default(),
             sni_claims: HashMap::default(),
+            contested_snis: BTreeSet::new(),
             client_policies: 0,
             slots: HashMap::default(),
             free_slots: Vec::new(),
@@ -219,6 +228,8 @@ impl Compiler {
             linked_problems: BTreeMap::new(),
             touched: BTreeSet::new(),
             unswept: 0,
+            chains: 0,
+            wants: 0,
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),
@@ -255,6 +266,8 @@ impl Compiler {
             }
         }
         let mut link: BTreeSet<Ranked> = BTreeSet::new();
+        let is_endpoints = |ranked: &Ranked| ranked.name.kind == Kind::Upstreams;
+        let mut is_more = !staging.keys().all(is_endpoints);
         for (ranked, json) in staging {
             self.stage_one(ranked.name, json, &mut link);
         }
@@ -267,8 +280,10 @@ impl Compiler {
         }
         // Linking may make more objects due, but only of kinds that come later.
         while let Some(ranked) = link.pop_first() {
+            is_more |= !is_endpoints(&ranked);
             self.link(ranked.name, &mut link);
         }
+        self.chains += u64::from(is_more);
         self.sweep(amount);
         let touched = std::mem::take(&mut self.touched);
         let problems = touched.iter().flat_map(|name| self.problems_of(name)).collect();
@@ -299,17 +314,6 @@ impl Compiler {
         changes
     }
 
-    /// All findings in force, by object.
-    pub fn problems(&self) -> Vec<Problem> {
-        let mut names: SetOfNames = self.staged_problems.keys().cloned().collect();
-        names.extend(self.linked_problems.keys().cloned());
-        names.extend(self.duplicates.keys().map(|(name, _)| name.clone()));
-        names.extend(self.ssls.keys().map(|id| Name::new(Kind::Ssls, id.clone())));
-        names.extend(self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flatten().cloned());
-        names.extend(self.discovered.troubled().cloned());
-        names.iter().flat_map(|name| self.problems_of(name)).collect()
-    }
-
     /// The host names whose addresses are wanted.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.hosts.keys().map(|host| &**host)
@@ -320,23 +324,9 @@ impl Compiler {
         self.discovered.wanted()
     }
 
-    fn problems_of(&self, name: &Name) -> Vec<Problem> {
-        let known = [&self.staged_problems, &self.linked_problems];
-        let mut problems: Vec<Problem> =
-            known.iter().filter_map(|of| of.get(name)).flatten().cloned().collect();
-        let duplicates = self.duplicates.range((name.clone(), "")..).take_while(|((of, _), _)| of == name);
-        problems.extend(duplicates.map(|(_, problem)| problem.clone()));
-        if name.kind == Kind::Ssls {
-            problems.extend(self.sni_problems(name));
-        }
-        let Some(links) = self.upstream_links.get(name) else { return problems };
-        for host in links.hosts.iter().filter(|host| self.unresolved.contains(*host)) {
-            let message = format!("{host} has no address");
-            problems.push(Problem::warning(name.to_string(), "nodes", message));
-        }
-        let service = links.service.as_ref();
-        problems.extend(service.and_then(|service| self.discovered.problem(service, name)));
-        problems
+    /// Grows with every change of [`Compiler::hosts`] or [`Compiler::services`].
+    pub fn wants(&self) -> u64 {
+        self.wants
     }
 
     /// Forgets unused names of carried state once in so many changes, so that a change does not cost
@@ -359,6 +349,7 @@ impl Compiler {
             upstreams: self.upstreams.clone(),
             certificates: self.certificates.clone(),
             asks_clients: self.client_policies > 0,
+            chains: self.chains,
         }
     }
 
@@ -579,13 +570,5 @@ impl Compiler {
         if matches!(name.kind, Kind::Services | Kind::Consumers) {
             link.extend(self.dependents.of(&name).cloned().map(Ranked::from));
         }
-    }
-}
-
-fn set_problems(of: &mut BTreeMap<Name, Vec<Problem>>, name: &Name, problems: Vec<Problem>) {
-    if problems.is_empty() {
-        of.remove(name);
-    } else {
-        of.insert(name.clone(), problems);
     }
 }

@@ -175,9 +175,16 @@ pub struct Snapshot {
     pub(crate) upstreams: Upstreams,
     pub(crate) certificates: Certificates,
     pub(crate) asks_clients: bool,
+    pub(crate) chains: u64,
 }
 
 impl Snapshot {
+    /// Snapshots of one process with the same number have the same routes and consumers, which the later one keeps where
+    /// they were.
+    pub fn chains(&self) -> u64 {
+        self.chains
+    }
+
     /// The route for a request; see [`Router::find`].
     #[inline]
     pub fn find<'s>(&'s self, ex: &mut yumen_plugin::Exchange<'s>) -> Option<&'s Route> {

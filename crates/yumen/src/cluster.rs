@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use yumen_admin::{ClusterView, NodeView};
 use yumen_base::Problem;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
@@ -21,6 +21,8 @@ use crate::origin::ConfigSource;
 
 /// How often it is looked who is behind, if nothing moves.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Between two looks, however much moves.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// Moments at which the newest revision is remembered are this far apart, and so many.
 const MOMENT_EVERY: Duration = Duration::from_millis(100);
 const MOMENTS_MAX: usize = 4096;
@@ -131,6 +133,8 @@ impl Cluster {
                 let _ = self.control.messages.send(Message::Told(Teller::Cluster, problems.clone()));
                 told = problems;
             }
+            // Revisions may follow each other by the millisecond.
+            sleep(LOOK_PAUSE).await;
         }
     }
 

@@ -57,6 +57,13 @@ pub(crate) enum Teller {
 /// Fewer changes at once are everyday: the history has them, the log need not.
 const FEW_CHANGES: usize = 10;
 
+/// Between two publications passes at least this: changes that come by the millisecond go in force together.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+/// And so many times what the last one took, so that this thread leaves the processors to traffic.
+const PAUSE_PER_WORK: u32 = 4;
+/// But no more than this: a change is not kept waiting for long.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
 /// Upper bounds of compile times, in microseconds.
 static COMPILE_BOUNDS_US: &[u64] =
     &[100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000];
@@ -144,6 +151,10 @@ struct Thread {
     looked_up: BTreeSet<Box<str>>,
     /// The same of services.
     asked_for: BTreeSet<Arc<Service>>,
+    /// As of which count of the compiler everybody knows what is wanted.
+    wants: Option<u64>,
+    /// Nothing is compiled before.
+    rests_until: Instant,
 }
 
 /// Starts the control thread.
@@ -174,6 +185,8 @@ pub(crate) fn start(
         retired: Vec::new(),
         looked_up: BTreeSet::new(),
         asked_for: BTreeSet::new(),
+        wants: None,
+        rests_until: Instant::now(),
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
     Ok(Control { messages, shown, snapshots, hosts, services, applied })
@@ -184,6 +197,7 @@ impl Thread {
         loop {
             match inbox.recv_timeout(Duration::from_secs(1)) {
                 Ok(message) => {
+                    std::thread::sleep(self.rests_until.saturating_duration_since(Instant::now()));
                     let mut batch = vec![message];
                     batch.extend(inbox.try_iter());
                     self.handle(batch);
@@ -208,11 +222,15 @@ impl Thread {
                 Message::Own(changes, done) => self.take_own(changes, done),
                 Message::Told(teller, problems) => self.take_told(teller, problems),
                 Message::Resolved(host, addrs) => {
-                    self.looked_up.insert(host.clone());
+                    if self.hosts.borrow().contains(&host) {
+                        self.looked_up.insert(host.clone());
+                    }
                     resolved.push(Change::Resolved { host, addrs });
                 }
                 Message::Discovered(service, found) => {
-                    self.asked_for.insert(service.clone());
+                    if self.services.borrow().contains(&service) {
+                        self.asked_for.insert(service.clone());
+                    }
                     resolved.push(Change::Discovered(service, found));
                 }
             }
@@ -236,6 +254,8 @@ impl Thread {
         let own = self.own.values().cloned();
         let changes = self.compiler.diff(state.resources().into_iter().chain(own).collect());
         self.compile("configuration applied", changes, state.revision);
+        // A process that begins is in a hurry.
+        self.rests_until = Instant::now();
         let later = self.early.drain(..).filter(|one| one.revision > state.revision);
         let later: Vec<Message> = later.map(Message::Committed).collect();
         if !later.is_empty() {
@@ -300,19 +320,23 @@ impl Thread {
             false => tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
         }
         log(&compiled.problems);
+        self.rests_until = Instant::now() + pause_after(started.elapsed());
     }
 
     /// Says which names and services are wanted now.
     fn ask_for_endpoints(&mut self) {
-        let hosts: BTreeSet<Box<str>> = self.compiler.hosts().map(Box::from).collect();
-        let services: BTreeSet<Arc<Service>> = self.compiler.services().cloned().collect();
-        self.looked_up.retain(|host| hosts.contains(host));
-        self.asked_for.retain(|service| services.contains(service));
-        let known = self.looked_up.len() + self.asked_for.len();
-        let unknown = (hosts.len() + services.len()).saturating_sub(known);
+        if self.wants != Some(self.compiler.wants()) {
+            self.wants = Some(self.compiler.wants());
+            let hosts: BTreeSet<Box<str>> = self.compiler.hosts().map(Box::from).collect();
+            let services: BTreeSet<Arc<Service>> = self.compiler.services().cloned().collect();
+            self.looked_up.retain(|host| hosts.contains(host));
+            self.asked_for.retain(|service| services.contains(service));
+            renew(&self.hosts, hosts);
+            renew(&self.services, services);
+        }
+        let wanted = self.hosts.borrow().len() + self.services.borrow().len();
+        let unknown = wanted.saturating_sub(self.looked_up.len() + self.asked_for.len());
         self.shown.unresolved.store(unknown as u64, Ordering::Release);
-        renew(&self.hosts, hosts);
-        renew(&self.services, services);
     }
 
     fn show(&self) {
@@ -321,6 +345,11 @@ impl Thread {
         all.extend(self.told.values().flatten().cloned());
         *self.shown.problems.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
+}
+
+/// How long what comes next is gathered, after a publication that took so long.
+fn pause_after(work: Duration) -> Duration {
+    (work * PAUSE_PER_WORK).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
 /// Tells those who follow only where something differs.

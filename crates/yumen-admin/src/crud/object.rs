@@ -58,12 +58,16 @@ pub(crate) fn post(state: &AdminState, target: &Target, body: Option<Value>) -> 
     Ok(Written { key: None, object })
 }
 
-/// Judges what a PATCH made of an object. Its times may be written, if they are times.
-pub(crate) fn patched(state: &AdminState, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+/// Judges what a PATCH made of an object. Its times may be written, if they are times. One that other tools wrote
+/// may lack its id, and gets it here.
+pub(crate) fn patched(state: &AdminState, key: &Key, object: &mut Map<String, Value>) -> Result<(), Refusal> {
     let called = match key.kind {
         Kind::Credentials => key.id.rsplit('/').next().unwrap_or_default(),
         _ => &*key.id,
     };
+    if !object.contains_key("id") {
+        object.insert("id".to_owned(), called.into());
+    }
     if id_in(object, "id").as_deref() != Some(called) {
         return Err(Refusal::invalid(format!("wrong {} id", word(key.kind))));
     }

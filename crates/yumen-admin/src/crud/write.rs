@@ -142,7 +142,7 @@ impl Change {
             value => merge::replace(&mut object, within, value)
                 .map_err(|path| Refusal::invalid(format!("invalid sub-path: {path}")))?,
         }
-        object::patched(state, key, &object)?;
+        object::patched(state, key, &mut object)?;
         Ok(Change { object, on: before.modified, keeps_update_time })
     }
 

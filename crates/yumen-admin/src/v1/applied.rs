@@ -140,8 +140,13 @@ impl Wait {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
         };
-        if value("wait") != Some("applied") {
-            return Ok(None);
+        match value("wait") {
+            None => return Ok(None),
+            Some("applied") => {}
+            Some(other) => {
+                let message = format!("wait: \"{other}\" is nothing to wait for; \"applied\" is");
+                return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+            }
         }
         let nodes = match value("nodes") {
             None | Some("self") => Nodes::Own,

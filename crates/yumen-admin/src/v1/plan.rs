@@ -7,14 +7,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use yumen_config::Resource;
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, Resource};
 use yumen_snapshot::plan::Limits;
 use yumen_store::{Key, State as StoreState};
 
 use super::V1State;
 use super::arguments::Arguments;
-use super::transaction::{Mode, read_document};
+use super::transaction::{Mode, TIMES, read_document};
 use crate::api::Refusal;
 use crate::reply;
 
@@ -69,7 +69,7 @@ pub(super) async fn plan(
 
 /// What a state becomes with these objects, and without the others where they replace it.
 fn after(now: &StoreState, puts: &[Resource], replaces: bool) -> Vec<Resource> {
-    let named: BTreeSet<(yumen_config::Kind, &str)> = puts.iter().map(|one| (one.kind, &*one.id)).collect();
+    let named: BTreeSet<(Kind, &str)> = puts.iter().map(|one| (one.kind, &*one.id)).collect();
     let mut after = if replaces { Vec::new() } else { now.resources() };
     after.retain(|one| !named.contains(&(one.kind, &*one.id)));
     after.extend(puts.iter().cloned());
@@ -85,7 +85,7 @@ pub(super) fn guard(
     puts: &[Resource],
     doomed: &[Key],
 ) -> Result<(), Refusal> {
-    if doomed.is_empty() && puts.len() <= FEW {
+    if doomed.is_empty() && (puts.len() <= FEW || puts.iter().all(|one| moves_endpoints(now, one))) {
         return Ok(());
     }
     let doomed: BTreeSet<&Key> = doomed.iter().collect();
@@ -98,6 +98,34 @@ pub(super) fn guard(
         "impact": serde_json::to_value(&plan.impact).unwrap_or(Value::Null),
     });
     Err(Refusal { status: StatusCode::CONFLICT, body })
+}
+
+/// Whether an object differs in nothing but where requests go in the end: no request then goes another way.
+pub(super) fn moves_endpoints(now: &StoreState, put: &Resource) -> bool {
+    if put.kind != Kind::Upstreams {
+        return false;
+    }
+    let Some(before) = now.get(put.kind, &put.id) else { return false };
+    let (mut before, mut after) = (object(&before.json), object(&put.json));
+    let nodes = after.shift_remove("nodes").unwrap_or_default();
+    before.shift_remove("nodes");
+    let not_compared = TIMES.into_iter().chain(["id"]);
+    not_compared.for_each(|field| drop((before.shift_remove(field), after.shift_remove(field))));
+    before == after && has_endpoint(&nodes)
+}
+
+fn object(json: &str) -> Map<String, Value> {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+/// Whether nodes, in either form, have one that gets requests.
+fn has_endpoint(nodes: &Value) -> bool {
+    let counts = |weight: &Value| weight.as_u64().is_some_and(|weight| weight > 0);
+    match nodes {
+        Value::Object(weights) => weights.values().any(counts),
+        Value::Array(nodes) => nodes.iter().any(|node| node.get("weight").is_some_and(counts)),
+        _ => false,
+    }
 }
 
 /// How strictly to look.

@@ -244,7 +244,35 @@ async fn an_answer_waits_for_the_nodes_asked_for_and_names_those_behind() {
         let there = headers.get("x-yumen-nodes").map(|name| name.to_str().unwrap());
         assert_eq!(there, behind.map(|_| "2/3"), "{nodes}");
     }
-    let (status, body, _) = fixture.ask("POST", &format!("{rollback}&nodes=most")).await;
-    assert_eq!(status, 400);
-    assert!(body["error_msg"].as_str().unwrap().contains("\"most\""), "{body}");
+    for (query, named) in [("?wait=applied&nodes=most", "\"most\""), ("?wait=aplied", "\"aplied\"")] {
+        let asked = format!("/yumen/v1/revisions/1/rollback{query}");
+        let (status, body, _) = fixture.ask("POST", &asked).await;
+        assert_eq!(status, 400, "{query}");
+        assert!(body["error_msg"].as_str().unwrap().contains(named), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_only_moves_endpoints_sends_no_request_another_way() {
+    let fixture = Fixture::new();
+    let known = json!({ "id": "1", "nodes": { "a:1": 1 }, "retries": 1, "create_time": 1, "update_time": 2 });
+    fixture.put(Kind::Upstreams, "1", known).await;
+    let now = fixture.store.state();
+    for (kind, id, text, expected) in [
+        (Kind::Upstreams, "1", json!({ "id": "1", "nodes": { "b:1": 2 }, "retries": 1 }), true),
+        (
+            Kind::Upstreams,
+            "1",
+            json!({ "nodes": [{ "host": "b", "port": 1, "weight": 1 }], "retries": 1 }),
+            true,
+        ),
+        (Kind::Upstreams, "1", json!({ "nodes": { "b:1": 0 }, "retries": 1 }), false),
+        (Kind::Upstreams, "1", json!({ "nodes": [], "retries": 1 }), false),
+        (Kind::Upstreams, "1", json!({ "nodes": { "b:1": 1 }, "retries": 2 }), false),
+        (Kind::Upstreams, "2", json!({ "nodes": { "b:1": 1 }, "retries": 1 }), false),
+        (Kind::Services, "1", json!({ "nodes": { "b:1": 1 }, "retries": 1 }), false),
+    ] {
+        let put = Resource { kind, id: id.into(), json: text.to_string().into() };
+        assert_eq!(super::plan::moves_endpoints(&now, &put), expected, "{kind:?} {id} {text}");
+    }
 }

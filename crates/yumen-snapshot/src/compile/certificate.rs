@@ -201,7 +201,11 @@ impl Compiler {
         let Parts { keys, rules, client } = parts;
         let certificate = Arc::new(Certificate { id: Box::from(&*name.id), keys, rules, client });
         for sni in &snis {
-            self.sni_claims.entry(sni.clone()).or_default().insert(name.id.clone());
+            let claims = self.sni_claims.entry(sni.clone()).or_default();
+            claims.insert(name.id.clone());
+            if claims.len() > 1 {
+                self.contested_snis.insert(sni.clone());
+            }
         }
         self.client_policies += usize::from(certificate.client.is_some());
         self.ssls.insert(name.id.clone(), SslHeld { certificate, snis });
@@ -213,6 +217,9 @@ impl Compiler {
         for sni in held.snis.clone() {
             if let Some(claims) = self.sni_claims.get_mut(&sni) {
                 claims.remove(&name.id);
+                if claims.len() < 2 {
+                    self.contested_snis.remove(&sni);
+                }
             }
         }
         self.settle_snis(name);

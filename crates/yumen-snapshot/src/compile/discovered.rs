@@ -62,6 +62,11 @@ impl Discovered {
         self.held.keys()
     }
 
+    /// How many services are wanted.
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+
     pub(super) fn nodes(&self, service: &Service) -> &[config::Node] {
         self.held.get(service).and_then(|held| held.found.nodes.as_deref()).unwrap_or_default()
     }

@@ -409,6 +409,7 @@ fn certificates_are_found_by_exact_name_then_one_label_then_default() {
     assert_eq!(found(&compiler.problems()), ["warning ssls/1 at snis", "error ssls/4 at cert"]);
     let compiled = compiler.apply(vec![Change::Delete(Kind::Ssls, "2".into())], 2);
     assert_eq!(id(&compiled, "b.x.com").as_deref(), Some("1"));
+    assert_eq!(found(&compiler.problems()), ["error ssls/4 at cert"]);
 }
 
 #[test]
@@ -452,6 +453,52 @@ fn a_change_of_an_upstream_touches_no_route() {
     };
     assert_eq!(at(&old), at(&new));
     assert_eq!(get(&new, "/a"), "a 10.0.0.6:80");
+}
+
+#[test]
+fn chains_are_new_only_where_something_else_than_endpoints_changes() {
+    let mut compiler = compiler();
+    let upstream = |address: &str| put(Kind::Upstreams, "u", nodes(address));
+    let service = json!({ "service_name": "s", "discovery_type": "dns" });
+    let mut before = compiler.apply(vec![upstream("a.test"), route("a", json!({ "upstream_id": "u" }))], 1);
+    let address: IpAddr = "10.0.0.9".parse().unwrap();
+    for (change, is_new) in [
+        (upstream("10.0.0.6"), false),
+        (upstream("a.test"), false),
+        (Change::Resolved { host: "a.test".into(), addrs: vec![address] }, false),
+        (route("a", json!({ "upstream_id": "u", "name": "other" })), true),
+        (put(Kind::Upstreams, "u", service), false),
+        (Change::Delete(Kind::Upstreams, "u".into()), true),
+        (put(Kind::Consumers, "c", json!({ "username": "c" })), true),
+    ] {
+        let what = format!("{change:?}");
+        let after = compiler.apply(vec![change], 2);
+        assert_eq!(after.snapshot.chains() != before.snapshot.chains(), is_new, "{what}");
+        before = after;
+    }
+}
+
+#[test]
+fn who_asks_for_addresses_is_told_when_other_names_are_wanted() {
+    let mut compiler = compiler();
+    let upstream = |id: &str, value| put(Kind::Upstreams, id, value);
+    let service = json!({ "service_name": "s", "discovery_type": "dns" });
+    for (change, hosts, services, is_news) in [
+        (upstream("1", nodes("10.0.0.1")), 0, 0, false),
+        (upstream("1", nodes("a.test")), 1, 0, true),
+        (upstream("2", nodes("a.test")), 1, 0, false),
+        (upstream("1", nodes("b.test")), 2, 0, true),
+        (upstream("1", nodes("c.test")), 2, 0, true),
+        (upstream("1", service.clone()), 1, 1, true),
+        (upstream("3", service), 1, 1, false),
+        (Change::Delete(Kind::Upstreams, "3".into()), 1, 1, false),
+        (Change::Delete(Kind::Upstreams, "1".into()), 1, 0, true),
+    ] {
+        let (what, before) = (format!("{change:?}"), compiler.wants());
+        compiler.apply(vec![change], 1);
+        assert_eq!((compiler.hosts().count(), compiler.services().count()), (hosts, services), "{what}");
+        assert_eq!(compiler.wants() != before, is_news, "{what}");
+    }
 }
 
 /// A random resource of a small world in which ids meet.

@@ -192,12 +192,15 @@ impl Compiler {
     /// Notes what an upstream depends on now. What it depended on before too stays wanted, with what is known
     /// of it.
     fn link_upstream(&mut self, owner: &Name, links: Links) {
+        let wanted_before = (self.hosts.len(), self.discovered.len());
         for host in &links.hosts {
             self.hosts.entry(host.clone()).or_default().insert(owner.clone());
         }
         if let Some(service) = &links.service {
             self.discovered.want(service.clone(), owner);
         }
+        let mut is_news = wanted_before != (self.hosts.len(), self.discovered.len());
+        let wanted_between = (self.hosts.len(), self.discovered.len());
         let before = self.upstream_links.remove(owner).unwrap_or_default();
         for host in before.hosts.into_iter().filter(|host| !links.hosts.contains(host)) {
             if let Some(owners) = self.hosts.get_mut(&host) {
@@ -212,6 +215,8 @@ impl Compiler {
         if let Some(service) = before.service.filter(|service| links.service.as_ref() != Some(service)) {
             self.discovered.release(&service, owner);
         }
+        is_news |= wanted_between != (self.hosts.len(), self.discovered.len());
+        self.wants += u64::from(is_news);
         if let Some(id) = before.certificate {
             self.dependents.remove(Name::new(Kind::Ssls, id), owner);
         }

@@ -265,9 +265,14 @@ impl Client {
         };
         if let Some((name, password)) = &self.0.settings.user {
             let question = AuthenticateRequest { name: name.clone(), password: password.clone() };
-            let answer: AuthenticateResponse =
-                connection.call("/etcdserverpb.Auth/Authenticate", &question).await?;
-            connection.authorize(&answer.token)?;
+            let answer: Result<AuthenticateResponse, RpcError> =
+                connection.call("/etcdserverpb.Auth/Authenticate", &question).await;
+            match answer {
+                Ok(answer) => connection.authorize(&answer.token)?,
+                // So nodes can be given a user before etcd demands one.
+                Err(RpcError::Status { message, .. }) if message.contains(NO_USERS) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.head_by(&connection).await?;
         Ok(connection)
@@ -281,9 +286,15 @@ impl Client {
     }
 }
 
-/// etcd tells both cases by their text, the second one with a code that means many things.
+/// What a member says that takes everybody.
+const NO_USERS: &str = "authentication is not enabled";
+/// What one says that does so no longer.
+const NOBODY: &str = "user name is empty";
+
+/// etcd tells most cases by their text, with codes that mean many things.
 fn is_stale_token(code: Code, message: &str) -> bool {
     code == Code::Unauthenticated
+        || message.contains(NOBODY)
         || (code == Code::InvalidArgument && message.contains("revision of auth"))
         || message.contains("auth: revision in header is old")
 }

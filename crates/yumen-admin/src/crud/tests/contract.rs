@@ -264,6 +264,23 @@ async fn patches_merge_replace_and_delete() {
 }
 
 #[tokio::test]
+async fn an_object_that_another_tool_wrote_without_its_id_gets_it_by_a_patch() {
+    let api = Api::new();
+    let by = yumen_store::Authorship::by("etcd");
+    let write = |draft: &mut yumen_store::Draft| -> Result<(), ()> {
+        draft.put(yumen_store::Key::new(yumen_config::Kind::Routes, "7"), r#"{"uri":"/a"}"#.into(), None);
+        Ok(())
+    };
+    yumen_store::commit(&*api.state.store, by, write).await.unwrap().unwrap();
+    for (body, expected) in [
+        (r#"{"desc":"d"}"#, r#"{"value":{"id":"7","uri":"/a","desc":"d"}}"#),
+        (r#"{"id":null}"#, r#"{"value":{"id":"7"}}"#),
+    ] {
+        api.run(&[("PATCH /routes/7", body, 200, expected)]).await;
+    }
+}
+
+#[tokio::test]
 async fn lists_have_filters_and_pages() {
     let api = Api::new();
     api.ask("PUT /services/s1", "{}").await;

@@ -218,9 +218,8 @@ fn an_empty_cluster_in_place_of_a_full_one_takes_nothing_away() {
     assert_eq!((node.store().state().len(), node.store().status().held), (12, 12));
 }
 
-#[test]
-fn passwords_are_asked_for_and_tokens_renewed() {
-    let mut cluster = Cluster::start_with(1, &["--auth-token-ttl", "1"]);
+/// From now on `yumen` with the password `secret` may write, and nobody without one.
+fn demand_passwords(cluster: &Cluster) {
     for command in [
         &["user", "add", "root:top"][..],
         &["user", "add", "yumen:secret"],
@@ -232,6 +231,26 @@ fn passwords_are_asked_for_and_tokens_renewed() {
     ] {
         cluster.must(command);
     }
+}
+
+#[test]
+fn nodes_have_their_password_before_etcd_demands_one_and_after_it_no_longer_does() {
+    let cluster = Cluster::start(1);
+    let mut settings = cluster.settings();
+    settings.client.user = Some(("yumen".into(), "secret".into()));
+    let node = cluster.node_with("one", settings);
+    put(node.store(), "a", "{}").unwrap();
+    demand_passwords(&cluster);
+    put(node.store(), "b", "{}").unwrap();
+    cluster.must(&["--user", "root:top", "auth", "disable"]);
+    put(node.store(), "c", "{}").unwrap();
+    assert_eq!(node.store().state().len(), 3);
+}
+
+#[test]
+fn passwords_are_asked_for_and_tokens_renewed() {
+    let mut cluster = Cluster::start_with(1, &["--auth-token-ttl", "1"]);
+    demand_passwords(&cluster);
     let mut settings = cluster.settings();
     settings.start_timeout = Duration::from_millis(500);
     settings.client.user = Some(("yumen".into(), "wrong".into()));

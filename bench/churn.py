@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""What clients notice of endpoints that change a thousand times a second, by each door that carries such rates.
+
+Two equal gateways of one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One of
+them serves a constant open-loop load. Rounds of four arms in random order: `idle` (nobody writes), `again` (the same, for the
+noise), `beside` (the other gateway takes the changes) and `into` (the loaded one does). What `into` has over `beside` the
+gateway does to itself; what `beside` has over `idle` is the sharing of the machine: the writer, the store and the work of taking
+changes in. Load and upstream have core 1; the writer and etcd run there too, but only where nobody else wants to.
+Usage: bench/churn.py [--doors etcd,...] [--changes 1000] [--rounds 4] [--seconds 8] [--rate 3000] [--routes 10000]
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import subprocess
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import admin as single
+import cluster
+from churn_doors import DOORS, PORTS
+from gateways import LOAD_CORE, free_port, nginx
+
+ARMS = ("idle", "again", "beside", "into")
+POINTS = (0.5, 0.99, 0.999)
+
+
+def start_upstream(folder):
+    """One NGINX on many ports: endpoints that all answer, so that nothing but the change is seen."""
+    ports = [free_port() for _ in range(PORTS)]
+    listens = " ".join(f"listen 127.0.0.1:{port} backlog=16384;" for port in ports)
+    upstream = nginx(folder, "upstream", f'server {{ {listens} location / {{ return 200 "hello\\n"; }} }}', LOAD_CORE)
+    for port in ports:
+        upstream.wait_listening(port)
+    upstream.ports = ports
+    return upstream
+
+
+def threads(process):
+    """CPU nanoseconds by thread name."""
+    found = {}
+    for task in os.listdir(f"/proc/{process.child.pid}/task"):
+        place = Path(f"/proc/{process.child.pid}/task/{task}")
+        with contextlib.suppress(OSError):
+            name = place.joinpath("comm").read_text().strip()
+            found[name] = found.get(name, 0) + int(place.joinpath("schedstat").read_text().split()[0])
+    return found
+
+
+def load(folder, gateway, options):
+    """A span of constant load: its histogram and what failed."""
+    out = folder / "load.json"
+    args = ["taskset", "-c", LOAD_CORE, cluster.BENCH, "load", "--urls-file", gateway.urls, "-c", 64, "-q",
+            "-d", f"{options.seconds}s", "-R", options.rate, "--warmup", "1s", "--json", out]
+    subprocess.run([str(arg) for arg in args], check=True, stdout=subprocess.DEVNULL)
+    span = json.loads(out.read_text())
+    failed = sum(count for kind, count in span["errors"].items() if kind != "examples")
+    return cluster.counts(span["latency"]["histogram"]), failed
+
+
+def one_arm(folder, arm, door, pair, options):
+    """One span with its writer, if any."""
+    taker = {"beside": pair[1], "into": pair[0]}.get(arm)
+    before = threads(pair[0])
+    writer = door.write(taker, options) if taker else None
+    span, failed = load(folder, pair[0], options)
+    written = writer.end() if writer else 0
+    spent = {name: (ns - before.get(name, 0)) / 1e9 / (options.seconds + 1) for name, ns in threads(pair[0]).items()}
+    return span, failed, written, spent
+
+
+def merged(spans):
+    """Several histograms as one."""
+    total = {}
+    for span in spans:
+        for value, count in span:
+            total[value] = total.get(value, 0) + count
+    return sorted(total.items())
+
+
+def report(door, results, options):
+    """Percentiles of each arm over all rounds, the median of the ratios within rounds, and the rank test."""
+    print(f"\n{door}: {options.changes} changes of endpoints a second, {options.routes} routes, "
+          f"{options.rate} requests a second, {options.rounds} rounds of {options.seconds} s", flush=True)
+    idle = merged(one[0] for one in results["idle"])
+    for arm in ARMS:
+        runs = results[arm]
+        whole = merged(one[0] for one in runs)
+        points = [cluster.quantile(whole, share) for share in POINTS]
+        shares = [median(cluster.quantile(one[0], share) / cluster.quantile(base[0], share)
+                         for one, base in zip(runs, results["idle"])) for share in POINTS]
+        rate = sum(one[2] for one in runs) / len(runs) / (options.seconds + 1)
+        spent = {}
+        for one in runs:
+            for name, share in one[3].items():
+                spent[name] = spent.get(name, 0) + share / len(runs)
+        busy = " ".join(f"{name.removeprefix('yumen-')} {share * 100:.1f}%"
+                        for name, share in sorted(spent.items(), key=lambda one: -one[1]) if share > 0.0015)
+        print(f"  {arm:<7} p50 {points[0]:6.1f}  p99 {points[1]:7.1f}  p99.9 {points[2]:7.1f} us   of idle "
+              f"{' '.join(f'{share:.3f}' for share in shares)}   longer than idle {cluster.superiority(whole, idle):.3f}   "
+              f"failed {sum(one[1] for one in runs)}   {rate:.0f} changes/s   core 0: {busy}", flush=True)
+
+
+def run(folder, name, options):
+    door = DOORS[name](folder)
+    upstream = start_upstream(folder)
+    door.start(upstream.ports)
+    pair = []
+    try:
+        for which in ("loaded", "other"):
+            own = folder / which
+            own.mkdir()
+            gateway = door.gateway(own, options.routes)
+            pair.append(gateway)
+            gateway.urls = own / "urls"
+            asked = random.sample(range(options.routes), min(1000, options.routes))
+            gateway.urls.write_text("".join(f"http://127.0.0.1:{gateway.http}/r/{at}\n" for at in asked))
+        results = {arm: [] for arm in ARMS}
+        load(folder, pair[0], options)
+        for _ in range(options.rounds):
+            for arm in random.sample(ARMS, len(ARMS)):
+                results[arm].append(one_arm(folder, arm, door, pair, options))
+        report(name, results, options)
+    finally:
+        door.stop()
+        for process in (*pair, upstream):
+            process.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--doors", default=",".join(DOORS))
+    parser.add_argument("--changes", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--rate", type=int, default=3000)
+    parser.add_argument("--routes", type=int, default=10000)
+    options = parser.parse_args()
+    for name in options.doors.split(","):
+        with tempfile.TemporaryDirectory(prefix="yumen-churn-", dir=single.ROOT / "target") as made:
+            run(Path(made), name, options)
+
+
+if __name__ == "__main__":
+    main()

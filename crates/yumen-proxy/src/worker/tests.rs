@@ -1,0 +1,74 @@
+//! What a worker keeps when the configuration changes.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use yumen_config::{Kind, Resource};
+use yumen_plugin::kind::NodeFacts;
+use yumen_plugin::{Chain, Registry};
+use yumen_snapshot::compile::Change;
+use yumen_snapshot::{Compiler, Defaults, Env, Publisher};
+
+use super::{Worker, WorkerParts};
+use crate::counters::Counters;
+use crate::duty::Duty;
+use crate::settings::Settings;
+
+fn compiler() -> Compiler {
+    let env = Env {
+        node: NodeFacts::default(),
+        defaults: Defaults::default(),
+        path_parameters: true,
+        workers: 1,
+        known_inactive_plugins: &[],
+        load_certificate: Arc::new(|_: &str, _: &str| -> Result<yumen_snapshot::compile::Loaded, String> {
+            Err("there is no TLS here".into())
+        }),
+    };
+    Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::default(), env)
+}
+
+fn put(kind: Kind, id: &str, value: &Value) -> Change {
+    Change::Put(Resource { kind, id: id.into(), json: value.to_string().into() })
+}
+
+/// The chain that the worker has for the one route and the one consumer now.
+fn merged(worker: &Worker) -> Rc<Chain> {
+    let pinned = worker.pinned();
+    let routes = pinned.router.routes();
+    pinned.merged(routes["a"], pinned.consumers.named("ada").expect("it was written"))
+}
+
+#[test]
+fn chains_of_consumers_are_merged_anew_only_where_something_else_than_endpoints_changes() {
+    let (mut compiler, publisher) = (compiler(), Arc::new(Publisher::default()));
+    let upstream =
+        |port: u16| put(Kind::Upstreams, "u", &json!({ "nodes": { format!("127.0.0.1:{port}"): 1 } }));
+    let consumer = |text: &str| {
+        let plugins = json!({ "response-rewrite": { "body": text } });
+        put(Kind::Consumers, "ada", &json!({ "username": "ada", "plugins": plugins }))
+    };
+    let route = put(Kind::Routes, "a", &json!({ "uri": "/a", "upstream_id": "u" }));
+    let mut publish = |changes| drop(publisher.publish(compiler.apply(changes, 1).snapshot));
+    publish(vec![upstream(1), consumer("one"), route]);
+    let worker = Worker::new(WorkerParts {
+        id: 0,
+        settings: Arc::<Settings>::default(),
+        publisher: publisher.clone(),
+        counters: Arc::<Counters>::default(),
+        applied: Arc::default(),
+        log: None,
+        duty: watch::channel(Duty::Serve).1,
+        seed: 1,
+    });
+    let mut before = merged(&worker);
+    for (change, is_new) in [(upstream(2), false), (consumer("two"), true), (upstream(3), false)] {
+        let what = format!("{change:?}");
+        publish(vec![change]);
+        let after = merged(&worker);
+        assert_eq!(!Rc::ptr_eq(&before, &after), is_new, "{what}");
+        before = after;
+    }
+}
