@@ -1,6 +1,7 @@
 //! One request and its response, as plugins see it.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,6 +156,8 @@ pub struct Exchange<'s> {
     pub status: u16,
     /// Status the endpoint gave, once known; 0 before.
     pub upstream_status: u16,
+    /// What `$request_id` is where no field tells it; drawn when first asked for.
+    own_id: OnceCell<u128>,
     notes: Vec<Box<dyn Any>>,
     /// Verdicts of `_meta.filter`, reached once per plugin.
     filtered: Vec<(*const Instance, bool)>,
@@ -197,6 +200,7 @@ impl<'s> Exchange<'s> {
             codings: None,
             status: 0,
             upstream_status: 0,
+            own_id: OnceCell::new(),
             notes: Vec::new(),
             filtered: Vec::new(),
         }
@@ -222,6 +226,11 @@ impl<'s> Exchange<'s> {
     /// [`Exchange::identify`] with what a key led to.
     pub fn identify_as(&mut self, identity: &'s Identity) {
         self.identify(&identity.consumer, identity.credential_id.as_deref());
+    }
+
+    /// A number no other exchange is likely to have, the same whenever it is asked for.
+    pub(crate) fn own_id(&self) -> u128 {
+        *self.own_id.get_or_init(|| u128::from(self.host.random()) << 64 | u128::from(self.host.random()))
     }
 
     /// Leaves a value for a later phase of the same plugin; it is dropped with the exchange, however

@@ -17,6 +17,7 @@ mod health;
 mod http2;
 mod http3;
 mod l4;
+mod max_forwards;
 mod mirror;
 mod observe;
 mod overload;

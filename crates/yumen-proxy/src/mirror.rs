@@ -19,6 +19,7 @@ use crate::buffer::Inbox;
 use crate::clock;
 use crate::connection::Connection;
 use crate::http2::{self, Duplex, Way};
+use crate::pool::PoolKey;
 use crate::stream::{Stream, Tcp};
 use crate::timers::until;
 use crate::tls;
@@ -93,7 +94,8 @@ pub(crate) fn send(
         worker.mirrors.next.set(worker.mirrors.next.get().wrapping_add(1));
         let place = Place::take(worker, ex.body.as_ref().map_or(0, Vec::len))?;
         let tls = upstream.scheme.is_tls();
-        let pool_key = upstream.endpoints[index].state.id * 2 + u64::from(tls);
+        let endpoint = upstream.endpoints[index].state.id * 2 + u64::from(tls);
+        let pool_key = PoolKey { endpoint, tls_name: 0 };
         let head = head(ex, main, mirror);
         let body = ex.body.clone().unwrap_or_default();
         Some(Copy { place, upstream, index, tls, pool_key, method: ex.request.method(), head, body })
@@ -153,7 +155,7 @@ struct Copy {
     upstream: Arc<Upstream>,
     index: usize,
     tls: bool,
-    pool_key: u64,
+    pool_key: PoolKey,
     method: Method,
     head: Vec<u8>,
     body: Vec<u8>,
@@ -222,7 +224,7 @@ impl Copy {
     async fn open_on_lane(&mut self, worker: &Rc<Worker>) -> Result<Stream, Lost> {
         let keep = self.upstream.keepalive;
         let occupied = loop {
-            match worker.lanes.way(self.pool_key, &keep) {
+            match worker.lanes.way(self.pool_key.endpoint, &keep) {
                 Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => connected.notified().await,
                 Way::Connect(connecting) => {

@@ -12,6 +12,7 @@ use super::Attempt;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
 use crate::http2::{self, Duplex, Way};
+use crate::pool::PoolKey;
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::timers::until;
@@ -23,11 +24,11 @@ impl Attempt<'_, '_> {
 
     /// Takes a place on a connection to the endpoint, which is established if there is none with room; says
     /// whether it carried requests before.
-    pub(super) async fn take_place(&mut self, tls: bool, pool_key: u64) -> Result<bool, Fault> {
+    pub(super) async fn take_place(&mut self, tls: bool, pool_key: PoolKey) -> Result<bool, Fault> {
         let worker = self.conn.worker.clone();
         let keep = self.upstream.keepalive;
         let occupied = loop {
-            match worker.lanes.way(pool_key, &keep) {
+            match worker.lanes.way(pool_key.endpoint, &keep) {
                 Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => {
                     self.conn.timer.set(self.timeouts().connect_ms);
