@@ -232,6 +232,15 @@ impl Attempt<'_, '_> {
         is_tls(self.ex, self.upstream)
     }
 
+    /// Whether the client asks for another protocol, and the route lets it.
+    #[inline]
+    fn wants_upgrade(&self) -> bool {
+        self.route.enable_websocket
+            && self.ex.request.options.upgrade
+            && self.ex.request.fields.known(Known::Upgrade).is_some()
+            && self.ex.request.framing == Framing::None
+    }
+
     fn timeouts(&self) -> Timeouts {
         self.route.timeouts.unwrap_or(self.upstream.timeouts)
     }
@@ -283,18 +292,16 @@ impl Attempt<'_, '_> {
     fn tls_name(&self) -> String {
         match (requested_tls_name(self.ex, self.upstream, self.endpoint), &self.upstream.pass_host) {
             (Some(name), _) => String::from_utf8_lossy(name).into_owned(),
-            (None, PassHost::Rewrite(host)) => String::from_utf8_lossy(host_only(host.as_bytes())).into_owned(),
+            (None, PassHost::Rewrite(host)) => {
+                String::from_utf8_lossy(host_only(host.as_bytes())).into_owned()
+            }
             (None, PassHost::Node | PassHost::Pass) => self.endpoint.host.to_string(),
         }
     }
 
     /// Sends the request and reads the head of the answer.
     async fn ask(&mut self) -> Result<(), Fault> {
-        self.relay.upgrade = self.route.enable_websocket
-            && self.relay.place.is_none()
-            && self.ex.request.options.upgrade
-            && self.ex.request.fields.known(Known::Upgrade).is_some()
-            && self.ex.request.framing == Framing::None;
+        self.relay.upgrade = self.relay.place.is_none() && self.wants_upgrade();
         let mark = self.conn.inbox.mark();
         let mut text = self.conn.worker.buffers.take_text();
         self.write_head(&mut text);

@@ -75,7 +75,8 @@ fn users_and_hops_are_told_as_nginx_tells_them() {
     };
     check("Authorization: Basic amFjazpwdw==", "remote_user", Some("jack"));
     check("Authorization: basic  amFjazo=", "remote_user", Some("jack"));
-    for none in ["Authorization: Basic amFjaw==", "Authorization: Basic !", "Authorization: Bearer x", "X: y"] {
+    for none in ["Authorization: Basic amFjaw==", "Authorization: Basic !", "Authorization: Bearer x", "X: y"]
+    {
         check(none, "remote_user", None);
     }
     check("X: y", "proxy_add_x_forwarded_for", Some("192.0.2.7"));

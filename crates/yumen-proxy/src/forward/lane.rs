@@ -18,8 +18,12 @@ use crate::stream::Stream;
 use crate::timers::until;
 
 impl Attempt<'_, '_> {
+    /// A WebSocket goes over HTTP/1.1: few servers take one over HTTP/2 (RFC 8441), and those that speak both
+    /// take it there. Services of gRPC speak nothing else.
     pub(super) fn speaks_http2(&self) -> bool {
-        self.upstream.http2 && self.ex.upstream.scheme.is_none()
+        self.upstream.http2
+            && self.ex.upstream.scheme.is_none()
+            && (matches!(self.upstream.scheme, Scheme::Grpc | Scheme::Grpcs) || !self.wants_upgrade())
     }
 
     /// Takes a place on a connection to the endpoint, which is established if there is none with room; says
