@@ -11,7 +11,8 @@ use yumen_http::{Fields, RequestHead};
 
 use crate::plugin::LocalFuture;
 use crate::{
-    Codings, Consumer, Consumers, Identity, Instance, SharedOutbound, TlsInfo, Translate, UpstreamSlot,
+    Answer, AskFault, Codings, Consumer, Consumers, Identity, Instance, Question, SharedOutbound, TlsInfo,
+    Translate, UpstreamSlot,
 };
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
@@ -26,6 +27,10 @@ pub trait Host {
     fn clock(&self) -> Now;
     /// The way out to others, where the worker has one: one that only thinks requests through has none.
     fn outbound(&self) -> Option<SharedOutbound> {
+        None
+    }
+    /// Asks an upstream; `None` where the worker has no way to, as one that only thinks requests through.
+    fn ask(&self, _question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
         None
     }
 }

@@ -3,6 +3,7 @@
 //! Knows the snapshot it serves from, and neither stores, nor the admin API, nor any concrete plugin.
 
 mod apart;
+mod ask;
 mod buffer;
 mod chains;
 mod connection;

@@ -280,7 +280,10 @@ fn nodes_in(address: &str) -> Value {
 fn a_broken_route_says_what_becomes_of_its_requests() {
     let broken = vec![
         route("new", json!({ "plugins": { "nobody": {} } })),
-        route("lua", json!({ "filter_func": "function(vars) return true end", "upstream": nodes("10.0.0.2") })),
+        route(
+            "lua",
+            json!({ "filter_func": "function(vars) return true end", "upstream": nodes("10.0.0.2") }),
+        ),
     ];
     let compiled = compiler().apply(broken, 1);
     for (path, answer, part) in [("new", "new 503", "answered 503"), ("lua", "-", "go to other routes")] {
