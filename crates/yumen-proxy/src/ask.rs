@@ -125,6 +125,9 @@ impl Errand {
             if done.is_ok() || !self.method.is_idempotent() {
                 return done;
             }
+            if let Some(answer) = &mut wanted {
+                **answer = Answer::default();
+            }
         }
         let stream = self.connect().await?;
         self.exchange(worker, (stream, 0, None), &text, &mut wanted).await
