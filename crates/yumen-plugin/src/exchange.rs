@@ -162,7 +162,7 @@ pub struct Exchange<'s> {
     /// Status the endpoint gave, once known; 0 before.
     pub upstream_status: u16,
     /// What `$request_id` is where no field tells it; drawn when first asked for.
-    own_id: OnceCell<u128>,
+    own_id: OnceCell<[u64; 2]>,
     notes: Vec<Box<dyn Any>>,
     /// Verdicts of `_meta.filter`, reached once per plugin.
     filtered: Vec<(*const Instance, bool)>,
@@ -234,8 +234,8 @@ impl<'s> Exchange<'s> {
     }
 
     /// A number no other exchange is likely to have, the same whenever it is asked for.
-    pub(crate) fn own_id(&self) -> u128 {
-        *self.own_id.get_or_init(|| u128::from(self.host.random()) << 64 | u128::from(self.host.random()))
+    pub(crate) fn own_id(&self) -> [u64; 2] {
+        *self.own_id.get_or_init(|| [self.host.random(), self.host.random()])
     }
 
     /// Leaves a value for a later phase of the same plugin; it is dropped with the exchange, however

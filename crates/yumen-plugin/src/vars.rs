@@ -304,7 +304,8 @@ impl Fixed {
             }
             // Where no field tells one, it has one of its own, as NGINX's requests do.
             Fixed::RequestId if ex.request.fields.known(yumen_http::Known::XRequestId).is_none() => {
-                text(out, format_args!("{:032x}", ex.own_id()));
+                let [high, low] = ex.own_id();
+                text(out, format_args!("{high:016x}{low:016x}"));
             }
             Fixed::RemoteUser => return remote_user(ex, out),
             Fixed::AddedForwardedFor => {
