@@ -35,7 +35,7 @@ fn check(line: &str, escape: Escape, expected: &str) {
     };
     let consumers = Consumers::default();
     let mut head = RequestHead::default();
-    let text = b"GET /a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\t\r\n\r\n";
+    let text = b"GET /a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\ty\r\n\r\n";
     parse::request(text, 0, &HeadLimits::default(), &mut head).unwrap();
     let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     let outcome = Outcome {
@@ -64,11 +64,11 @@ fn a_line_is_what_was_written_with_values_in_it() {
 
 #[test]
 fn values_are_escaped_and_missing_ones_told_as_asked() {
-    check("$http_user_agent|$http_none", Escape::Default, "x \\x22\\x5C\\x09|-");
-    check("{\"a\":\"$http_user_agent\"}", Escape::Json, "{\"a\":\"x \\\"\\\\\\t\"}");
+    check("$http_user_agent|$http_none", Escape::Default, "x \\x22\\x5C\\x09y|-");
+    check("{\"a\":\"$http_user_agent\"}", Escape::Json, "{\"a\":\"x \\\"\\\\\\ty\"}");
     check("$upstream_response_time,$upstream_status,$route_id", Escape::Default, "-,-,-");
     check("[$upstream_response_time$http_none]", Escape::Json, "[]");
-    check("$http_user_agent$http_none", Escape::None, "x \"\\\t");
+    check("$http_user_agent$http_none", Escape::None, "x \"\\\ty");
 }
 
 #[test]
