@@ -30,7 +30,7 @@ pub use etcd::{Etcd, EtcdTls};
 pub use reference::reference;
 pub use sections::{
     AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
-    Hidden, Listen, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, StreamListen,
+    Hidden, Listen, LogEscape, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, StreamListen,
     StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};

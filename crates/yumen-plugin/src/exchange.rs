@@ -1,6 +1,7 @@
 //! One request and its response, as plugins see it.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use yumen_http::{Fields, RequestHead};
 
 use crate::plugin::LocalFuture;
 use crate::{
-    Codings, Consumer, Consumers, Identity, Instance, SharedOutbound, TlsInfo, Translate, UpstreamSlot,
+    Answer, AskFault, Codings, Consumer, Consumers, Identity, Instance, Question, SharedOutbound, TlsInfo,
+    Translate, UpstreamSlot,
 };
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
@@ -25,6 +27,10 @@ pub trait Host {
     fn clock(&self) -> Now;
     /// The way out to others, where the worker has one: one that only thinks requests through has none.
     fn outbound(&self) -> Option<SharedOutbound> {
+        None
+    }
+    /// Asks an upstream; `None` where the worker has no way to, as one that only thinks requests through.
+    fn ask(&self, _question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
         None
     }
 }
@@ -155,6 +161,8 @@ pub struct Exchange<'s> {
     pub status: u16,
     /// Status the endpoint gave, once known; 0 before.
     pub upstream_status: u16,
+    /// What `$request_id` is where no field tells it; drawn when first asked for.
+    own_id: OnceCell<[u64; 2]>,
     notes: Vec<Box<dyn Any>>,
     /// Verdicts of `_meta.filter`, reached once per plugin.
     filtered: Vec<(*const Instance, bool)>,
@@ -197,6 +205,7 @@ impl<'s> Exchange<'s> {
             codings: None,
             status: 0,
             upstream_status: 0,
+            own_id: OnceCell::new(),
             notes: Vec::new(),
             filtered: Vec::new(),
         }
@@ -222,6 +231,11 @@ impl<'s> Exchange<'s> {
     /// [`Exchange::identify`] with what a key led to.
     pub fn identify_as(&mut self, identity: &'s Identity) {
         self.identify(&identity.consumer, identity.credential_id.as_deref());
+    }
+
+    /// A number no other exchange is likely to have, the same whenever it is asked for.
+    pub(crate) fn own_id(&self) -> [u64; 2] {
+        *self.own_id.get_or_init(|| [self.host.random(), self.host.random()])
     }
 
     /// Leaves a value for a later phase of the same plugin; it is dropped with the exchange, however

@@ -3,6 +3,7 @@
 //! Knows no concrete plugin, no socket, no store. Time, randomness and delays come in with the
 //! exchange.
 
+pub mod ask;
 pub mod carry;
 pub mod chain;
 pub mod coding;
@@ -23,6 +24,7 @@ pub mod tls;
 pub mod translate;
 pub mod vars;
 
+pub use ask::{Answer, AskFault, Question};
 pub use carry::{Carry, Portable, Told};
 pub use chain::{Chain, Instance, Meta, Origin, Phase, Verdict};
 pub use coding::{Coder, Coding, Codings};

@@ -111,6 +111,14 @@ impl Protos {
         named.ok_or_else(|| Unknown::Method(found.methods().map(|one| one.name().to_owned()).collect()))
     }
 
+    /// All methods of a service; the names of those there are where there is no such one.
+    pub fn methods(&self, service: &str) -> Result<Vec<MethodDescriptor>, Vec<String>> {
+        match self.pool.get_service_by_name(service) {
+            Some(service) => Ok(service.methods().collect()),
+            None => Err(self.pool.services().map(|one| one.full_name().to_owned()).collect()),
+        }
+    }
+
     /// All types there are.
     pub fn pool(&self) -> &DescriptorPool {
         &self.pool

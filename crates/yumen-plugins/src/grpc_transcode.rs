@@ -4,10 +4,12 @@
 
 mod request;
 mod response;
+mod rules;
 
 use std::sync::Arc;
 
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
+use rules::{Rule, Segments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::resource::Id;
@@ -28,8 +30,9 @@ pub(crate) struct Config {
     proto_id: Id,
     /// the grpc service name
     service: String,
-    /// the method name in the grpc service.
-    method: String,
+    /// the method name in the grpc service. Without it, the `google.api.http` options of the service's methods
+    /// say which request calls which. Beyond APISIX.
+    method: Option<String>,
     /// deadline for grpc, millisecond
     #[serde(default)]
     deadline: f64,
@@ -117,8 +120,19 @@ impl Form {
 
 /// Transcodes calls of one method.
 pub(crate) struct GrpcTranscode {
-    /// `None` where the settings were only judged.
-    call: Option<Arc<Call>>,
+    calls: Calls,
+}
+
+/// What requests may call.
+enum Calls {
+    /// Nothing: the settings were only judged.
+    Unknown,
+    One(Arc<Call>),
+    /// What rules say, those of narrower paths first.
+    Ruled {
+        service: String,
+        calls: Vec<(Rule, Arc<Call>)>,
+    },
 }
 
 /// The method and how it is called.
@@ -132,6 +146,8 @@ struct Call {
     show_status: bool,
     detail: Option<MessageDescriptor>,
     body_bytes_max: usize,
+    /// The field of the answer that is the whole of what the client gets.
+    response_body: Option<String>,
 }
 
 impl Configure for GrpcTranscode {
@@ -140,41 +156,85 @@ impl Configure for GrpcTranscode {
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
-        let Some(objects) = setup.objects else { return Ok(GrpcTranscode { call: None }) };
+        let Some(objects) = setup.objects else { return Ok(GrpcTranscode { calls: Calls::Unknown }) };
         let id = config.proto_id.as_str();
         let missing = || Invalid::at("proto_id", format!("there is no proto {id} in force"));
         let protos = objects.proto(id).ok_or_else(missing)?;
-        Ok(GrpcTranscode { call: Some(Arc::new(Call::new(&config, &protos)?)) })
+        let calls = match &config.method {
+            Some(name) => Calls::One(Arc::new(Call::named(&config, &protos, name)?)),
+            None => Calls::ruled(&config, &protos)?,
+        };
+        Ok(GrpcTranscode { calls })
     }
 }
 
+impl Calls {
+    /// All methods of the service that have rules, those of narrower paths first.
+    fn ruled(config: &Config, protos: &Protos) -> Result<Calls, Invalid> {
+        let service = &config.service;
+        let methods = protos.methods(service).map_err(|known| no_service(config, &known))?;
+        let mut calls = Vec::new();
+        for method in methods {
+            let refused =
+                |why| Invalid::at("service", format!("method {} of {service}: {why}", method.name()));
+            let rules = rules::of(&method, protos).map_err(refused)?;
+            if method.is_client_streaming() || method.is_server_streaming() {
+                continue;
+            }
+            for rule in rules {
+                let call = Call::new(config, protos, &method, rule.response_body.clone())?;
+                calls.push((rule, Arc::new(call)));
+            }
+        }
+        if calls.is_empty() {
+            let message = format!(
+                "property \"method\" is required: no unary method of {service} has a google.api.http option"
+            );
+            return Err(Invalid::at("method", message));
+        }
+        calls.sort_by(|a, b| a.0.path.order(&b.0.path));
+        Ok(Calls::Ruled { service: service.clone(), calls })
+    }
+}
+
+fn no_service(config: &Config, known: &[String]) -> Invalid {
+    let (service, id) = (&config.service, config.proto_id.as_str());
+    Invalid::at("service", format!("proto {id} has no service \"{service}\"; it has: {}", list(known)))
+}
+
 impl Call {
-    fn new(config: &Config, protos: &Protos) -> Result<Call, Invalid> {
-        let (service, id) = (&config.service, config.proto_id.as_str());
-        let method = protos.method(service, &config.method).map_err(|unknown| match unknown {
-            Unknown::Service(known) => Invalid::at(
-                "service",
-                format!("proto {id} has no service \"{service}\"; it has: {}", list(&known)),
-            ),
+    fn named(config: &Config, protos: &Protos, name: &str) -> Result<Call, Invalid> {
+        let service = &config.service;
+        let method = protos.method(service, name).map_err(|unknown| match unknown {
+            Unknown::Service(known) => no_service(config, &known),
             Unknown::Method(known) => Invalid::at(
                 "method",
-                format!("service {service} has no method \"{}\"; it has: {}", config.method, list(&known)),
+                format!("service {service} has no method \"{name}\"; it has: {}", list(&known)),
             ),
         })?;
         if method.is_client_streaming() || method.is_server_streaming() {
-            let message =
-                format!("{} is a stream; only calls of one message each way are JSON", config.method);
+            let message = format!("{name} is a stream; only calls of one message each way are JSON");
             return Err(Invalid::at("method", message));
         }
+        Call::new(config, protos, &method, None)
+    }
+
+    fn new(
+        config: &Config,
+        protos: &Protos,
+        method: &MethodDescriptor,
+        response_body: Option<String>,
+    ) -> Result<Call, Invalid> {
         let detail = config.status_detail_type.as_deref().map(|name| {
             let found = protos.pool().get_message_by_name(name);
+            let id = config.proto_id.as_str();
             let missing =
                 || Invalid::at("status_detail_type", format!("proto {id} has no message type \"{name}\""));
             found.ok_or_else(missing)
         });
         let is_proto3 = method.output().parent_file().syntax() == prost_reflect::Syntax::Proto3;
         Ok(Call {
-            target: format!("/{service}/{}", method.name()),
+            target: format!("/{}/{}", config.service, method.name()),
             // At most eight digits (see the protocol's documents).
             timeout: (config.deadline >= 1.0)
                 .then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
@@ -182,7 +242,8 @@ impl Call {
             show_status: config.show_status_in_body,
             detail: detail.transpose()?,
             body_bytes_max: config.max_resp_body_size,
-            method,
+            method: method.clone(),
+            response_body,
         })
     }
 }
@@ -210,12 +271,22 @@ impl Plugin for GrpcTranscode {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let Some(call) = &self.call else { return Step::Continue };
+        if matches!(self.calls, Calls::Unknown) {
+            return Step::Continue;
+        }
         // Also where it is not looked at: what is sent instead must not leave it behind.
         if ex.body.is_none() && ex.request.framing != Framing::None {
             return Step::NeedBody { bytes_max: BODY_BYTES_MAX };
         }
-        let message = match request::message(call, ex) {
+        let (call, message) = match &self.calls {
+            Calls::Unknown => return Step::Continue,
+            Calls::One(call) => (call, request::message(call, ex)),
+            Calls::Ruled { service, calls } => match ruled(service, calls, ex) {
+                Ok((rule, call, told)) => (call, request::ruled_message(call, rule, told, ex)),
+                Err(response) => return Step::Respond(response),
+            },
+        };
+        let message = match message {
             Ok(message) => message,
             Err(problem) => {
                 let message = format!("the request is no {}: {problem}", call.method.input().name());
@@ -240,6 +311,33 @@ impl Plugin for GrpcTranscode {
     fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
         Foreseen::by_running(self, phase, ex)
     }
+}
+
+type Ruled<'a> = (&'a Rule, &'a Arc<Call>, Vec<(&'a str, String)>);
+
+/// The first call whose rule the request fits, with what its path tells; or who else might call it so.
+fn ruled<'a>(
+    service: &str,
+    calls: &'a [(Rule, Arc<Call>)],
+    ex: &Exchange<'_>,
+) -> Result<Ruled<'a>, Response> {
+    let verb = ex.request.method_name();
+    let mut others: Vec<&str> = Vec::new();
+    if let Some(path) = Segments::of(ex.request.upstream_target()) {
+        for (rule, call) in calls {
+            let Some(told) = rule.path.matches(&path) else { continue };
+            if rule.verb == "*" || rule.verb.as_bytes() == verb {
+                return Ok((rule, call, told));
+            }
+            others.push(&rule.verb);
+        }
+    }
+    if others.is_empty() {
+        return Err(Response::error_msg(404, &format!("no method of {service} is called by this path")));
+    }
+    others.dedup();
+    let response = Response::error_msg(405, &format!("no method of {service} is called by this method"));
+    Err(response.field("Allow", others.join(", ")))
 }
 
 #[cfg(test)]

@@ -45,7 +45,6 @@ pub const WITH_PRIORITY: &[(&str, i32)] = &[
     ("ext-plugin-pre-req", 12000),
     ("feishu-auth", 2420),
     ("file-logger", 399),
-    ("forward-auth", 2002),
     ("gm", -43),
     ("google-cloud-logging", 407),
     ("graphql-limit-count", 1004),

@@ -17,6 +17,7 @@ mod csrf;
 mod deadline;
 mod degraphql;
 mod fault_injection;
+mod forward_auth;
 mod grpc_transcode;
 mod grpc_web;
 mod gzip;
@@ -72,6 +73,7 @@ pub const BUILTIN: &[Kind] = &[
     Kind::of::<deadline::Deadline>(),
     Kind::of::<degraphql::Degraphql>(),
     Kind::of::<fault_injection::FaultInjection>(),
+    Kind::of::<forward_auth::ForwardAuth>(),
     Kind::of::<grpc_transcode::GrpcTranscode>(),
     Kind::of::<grpc_web::GrpcWeb>(),
     Kind::of::<gzip::Gzip>(),

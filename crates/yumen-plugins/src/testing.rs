@@ -14,8 +14,9 @@ use yumen_http::{HeadLimits, Method, Parsed, parse};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now, Objects, Outcome,
-    Phases, Plugin, Registry, RequestHead, Response, ResponseHead, RouteInfo, Setup, SharedOutbound, Step,
+    Answer, AskFault, Carry, Chunk, Client, Consumer, Consumers, Exchange, Fields, Host, Identity, Now,
+    Objects, Outcome, Phases, Plugin, Question, Registry, RequestHead, Response, ResponseHead, RouteInfo,
+    Setup, SharedOutbound, Step,
 };
 
 /// A worker whose clock stands still until the test or a sleep moves it.
@@ -26,6 +27,9 @@ pub(crate) struct ManualHost {
     slept: RefCell<Vec<Duration>>,
     /// The way out, where the test gives one.
     pub(crate) outbound: Option<SharedOutbound>,
+    /// What questions are answered, and what was asked.
+    pub(crate) answer: Option<Result<Answer, AskFault>>,
+    pub(crate) asked: RefCell<Vec<Question>>,
 }
 
 impl ManualHost {
@@ -82,6 +86,12 @@ impl Host for ManualHost {
 
     fn outbound(&self) -> Option<SharedOutbound> {
         self.outbound.clone()
+    }
+
+    fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
+        self.asked.borrow_mut().push(question);
+        let answer = self.answer.clone()?;
+        Some(Box::pin(async { answer }))
     }
 }
 

@@ -191,6 +191,10 @@ fn what_is_left_to_chance_is_said() {
     let mut ex = bench.exchange("GET /a HTTP/1.1");
     let Foreseen::Says(says) = plugin.foresee(Phases::REWRITE, &mut ex) else { panic!("nothing is said") };
     assert_eq!(says, "delays 100 % of such requests by 0.5 s; answers 30 % of such requests with 418");
+    let plugin = bench.plugin("forward-auth", json!({"uri": "http://auth.test/x"}));
+    let Foreseen::Says(says) = plugin.foresee(Phases::ACCESS, &mut ex) else { panic!("nothing is said") };
+    assert_eq!(says, "asks http://auth.test/x, which is not asked now");
+    assert!(bench.host.asked.borrow().is_empty());
 }
 
 /// A plugin with a phase of the request says what it does there.
@@ -230,6 +234,7 @@ fn no_plugin_is_silent() {
         "gzip",
         "zstd",
         "fault-injection",
+        "forward-auth",
         "degraphql",
         "grpc-transcode",
         "grpc-web",

@@ -7,13 +7,21 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use yumen_plugin::{Exchange, Outcome, StreamFacts, Var};
 
+mod line;
+#[cfg(test)]
+mod tests;
+
+pub use line::{Escape, Line};
+
 /// How a line is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum LogFormat {
     /// One JSON object a line.
     Json,
     /// NGINX's and Apache's combined format.
     Combined,
+    /// As somebody wrote it.
+    Line(Line),
 }
 
 /// A worker's lines on their way to the writer.
@@ -36,7 +44,8 @@ impl LogBuffer {
 
     /// Adds the line of one exchange; says how many lines had to be dropped.
     pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) -> u64 {
-        match (self.format, &ex.stream) {
+        match (&self.format, &ex.stream) {
+            (LogFormat::Line(line), _) => line.write(ex, outcome, &mut self.text),
             (LogFormat::Json, None) => self.json(ex, outcome),
             (LogFormat::Combined, None) => self.combined(ex, outcome),
             (LogFormat::Json, Some(stream)) => self.stream_json(ex, stream, outcome),

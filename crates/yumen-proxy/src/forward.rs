@@ -5,6 +5,7 @@ mod head_wait;
 mod lane;
 
 use std::future::poll_fn;
+use std::hash::Hasher;
 
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, encode};
@@ -24,6 +25,7 @@ use crate::forwarded;
 use crate::grpc;
 use crate::health;
 use crate::pace::Pace;
+use crate::pool::PoolKey;
 use crate::relay::{Link, Relay};
 use crate::stream::{Stream, Tcp};
 use crate::timers::until;
@@ -195,7 +197,7 @@ impl Attempt<'_, '_> {
     }
 
     /// Takes a connection that idles, if there is one.
-    fn take_kept(&mut self, pool_key: u64) -> bool {
+    fn take_kept(&mut self, pool_key: PoolKey) -> bool {
         self.chains.explaining().inspect(|watch| watch.lap());
         let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
         let Some((stream, requests, permit)) = kept else { return false };
@@ -207,7 +209,7 @@ impl Attempt<'_, '_> {
         true
     }
 
-    async fn link_anew(&mut self, tls: bool, pool_key: u64) -> Result<(), Fault> {
+    async fn link_anew(&mut self, tls: bool, pool_key: PoolKey) -> Result<(), Fault> {
         let stream = self.connect_watched(tls).await?;
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
         Ok(())
@@ -222,12 +224,21 @@ impl Attempt<'_, '_> {
         connected
     }
 
-    fn pool_key(&self, tls: bool) -> u64 {
-        pool_key(self.endpoint, tls)
+    fn pool_key(&self, tls: bool) -> PoolKey {
+        pool_key(self.ex, self.upstream, self.endpoint, tls)
     }
 
     fn is_tls(&self) -> bool {
         is_tls(self.ex, self.upstream)
+    }
+
+    /// Whether the client asks for another protocol, and the route lets it.
+    #[inline]
+    fn wants_upgrade(&self) -> bool {
+        self.route.enable_websocket
+            && self.ex.request.options.upgrade
+            && self.ex.request.fields.known(Known::Upgrade).is_some()
+            && self.ex.request.framing == Framing::None
     }
 
     fn timeouts(&self) -> Timeouts {
@@ -245,7 +256,7 @@ impl Attempt<'_, '_> {
             self.relay.permit = leave.map_err(|Full| failed(Kind::UpstreamFull))?;
         }
         self.conn.worker.counters.connects.add(1);
-        self.conn.worker.departures.connected(self.pool_key(tls), &self.endpoint.state);
+        self.conn.worker.departures.connected(endpoint_key(self.endpoint, tls), &self.endpoint.state);
         self.conn.timer.set(self.timeouts().connect_ms);
         let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
         let tcp = match until(&self.conn.timer, connecting).await {
@@ -279,28 +290,18 @@ impl Attempt<'_, '_> {
     /// The name to ask the endpoint's certificate for: the `Host` it will see, as APISIX does; a node
     /// that is a name and not an address goes first when that is passed on from the client.
     fn tls_name(&self) -> String {
-        match &self.upstream.pass_host {
-            PassHost::Rewrite(host) => host_only(host).to_owned(),
-            PassHost::Node => self.endpoint.host.to_string(),
-            PassHost::Pass => {
-                let is_address = self.endpoint.host.parse::<std::net::IpAddr>().is_ok();
-                let client_host = String::from_utf8_lossy(self.ex.request.host());
-                if is_address && !client_host.is_empty() {
-                    client_host.into_owned()
-                } else {
-                    self.endpoint.host.to_string()
-                }
+        match (requested_tls_name(self.ex, self.upstream, self.endpoint), &self.upstream.pass_host) {
+            (Some(name), _) => String::from_utf8_lossy(name).into_owned(),
+            (None, PassHost::Rewrite(host)) => {
+                String::from_utf8_lossy(host_only(host.as_bytes())).into_owned()
             }
+            (None, PassHost::Node | PassHost::Pass) => self.endpoint.host.to_string(),
         }
     }
 
     /// Sends the request and reads the head of the answer.
     async fn ask(&mut self) -> Result<(), Fault> {
-        self.relay.upgrade = self.route.enable_websocket
-            && self.relay.place.is_none()
-            && self.ex.request.options.upgrade
-            && self.ex.request.fields.known(Known::Upgrade).is_some()
-            && self.ex.request.framing == Framing::None;
+        self.relay.upgrade = self.relay.place.is_none() && self.wants_upgrade();
         let mark = self.conn.inbox.mark();
         let mut text = self.conn.worker.buffers.take_text();
         self.write_head(&mut text);
@@ -459,8 +460,34 @@ impl Attempt<'_, '_> {
     }
 }
 
-fn pool_key(endpoint: &Endpoint, tls: bool) -> u64 {
+/// Whose connections may be used.
+fn pool_key(ex: &Exchange<'_>, upstream: &Upstream, endpoint: &Endpoint, tls: bool) -> PoolKey {
+    let name = if tls { requested_tls_name(ex, upstream, endpoint) } else { None };
+    let hash = |name: &[u8]| {
+        let mut hasher = std::hash::DefaultHasher::new();
+        hasher.write(name);
+        // 0 is for those that have no name of their own.
+        hasher.finish() | 1
+    };
+    PoolKey { endpoint: endpoint_key(endpoint, tls), tls_name: name.map_or(0, hash) }
+}
+
+fn endpoint_key(endpoint: &Endpoint, tls: bool) -> u64 {
     endpoint.state.id * 2 + u64::from(tls)
+}
+
+/// The name for TLS where the request tells it, so that it is not the same for all of an endpoint.
+fn requested_tls_name<'a>(
+    ex: &'a Exchange<'_>,
+    upstream: &Upstream,
+    endpoint: &Endpoint,
+) -> Option<&'a [u8]> {
+    let host = match (&ex.upstream.host, &upstream.pass_host) {
+        (Some(host), _) => host_only(host),
+        (None, PassHost::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => ex.request.host(),
+        _ => return None,
+    };
+    Some(host).filter(|host| !host.is_empty())
 }
 
 fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
@@ -470,9 +497,9 @@ fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
     }
 }
 
-fn host_only(authority: &str) -> &str {
-    match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+fn host_only(authority: &[u8]) -> &[u8] {
+    match authority.iter().rposition(|byte| *byte == b':') {
+        Some(colon) if authority[colon + 1..].iter().all(u8::is_ascii_digit) => &authority[..colon],
         _ => authority,
     }
 }

@@ -3,6 +3,7 @@
 //! Knows the snapshot it serves from, and neither stores, nor the admin API, nor any concrete plugin.
 
 mod apart;
+mod ask;
 mod buffer;
 mod chains;
 mod connection;
@@ -17,6 +18,7 @@ mod health;
 mod http2;
 mod http3;
 mod l4;
+mod max_forwards;
 mod mirror;
 mod observe;
 mod overload;

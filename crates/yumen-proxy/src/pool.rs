@@ -8,8 +8,19 @@ use yumen_snapshot::upstream::Keepalive;
 
 use crate::stream::Stream;
 
+/// What connections can stand in for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PoolKey {
+    /// The endpoint, and whether TLS is spoken to it.
+    pub(crate) endpoint: u64,
+    /// The name TLS was begun with, where requests for one endpoint differ in it; else 0. A server may refuse
+    /// requests for another name than that (RFC 9110 §15.5.20).
+    pub(crate) tls_name: u64,
+}
+
 /// A connection that waits for its next request.
 struct Idle {
+    tls_name: u64,
     stream: Stream,
     permit: Option<Permit>,
     since_ms: u64,
@@ -26,9 +37,15 @@ pub(crate) struct Pool {
 impl Pool {
     /// The connection used last, with the number of requests it has carried. Those whose peer has
     /// closed or spoken out of turn are dropped on the way.
-    pub(crate) fn take(&mut self, endpoint: u64, now_ms: u64) -> Option<(Stream, u64, Option<Permit>)> {
-        let idle = self.by_endpoint.get_mut(&endpoint)?;
-        while let Some(candidate) = idle.pop() {
+    pub(crate) fn take(&mut self, key: PoolKey, now_ms: u64) -> Option<(Stream, u64, Option<Permit>)> {
+        let idle = self.by_endpoint.get_mut(&key.endpoint)?;
+        let mut at = idle.len();
+        while let Some(before) = at.checked_sub(1) {
+            at = before;
+            if idle[at].tls_name != key.tls_name {
+                continue;
+            }
+            let candidate = idle.remove(at);
             let is_fresh = now_ms.saturating_sub(candidate.since_ms) < candidate.timeout_ms;
             if is_fresh && candidate.stream.is_quiet() {
                 return Some((candidate.stream, candidate.requests, candidate.permit));
@@ -38,20 +55,21 @@ impl Pool {
     }
 
     /// Whether [`Pool::take`] would give one.
-    pub(crate) fn has(&mut self, endpoint: u64, now_ms: u64) -> bool {
-        let Some(idle) = self.by_endpoint.get_mut(&endpoint) else { return false };
+    pub(crate) fn has(&mut self, key: PoolKey, now_ms: u64) -> bool {
+        let Some(idle) = self.by_endpoint.get_mut(&key.endpoint) else { return false };
         let is_good =
             |one: &Idle| now_ms.saturating_sub(one.since_ms) < one.timeout_ms && one.stream.is_quiet();
-        idle.last().is_some_and(is_good) || {
+        let is_named = |one: &Idle| one.tls_name == key.tls_name;
+        idle.last().is_some_and(|one| is_named(one) && is_good(one)) || {
             idle.retain(is_good);
-            !idle.is_empty()
+            idle.iter().any(is_named)
         }
     }
 
     /// Keeps a connection for later, unless it has served its time or the pool is full.
     pub(crate) fn give(
         &mut self,
-        endpoint: u64,
+        key: PoolKey,
         (stream, permit): (Stream, Option<Permit>),
         requests: u64,
         keep: &Keepalive,
@@ -60,12 +78,13 @@ impl Pool {
         if requests >= keep.requests || keep.size == 0 {
             return;
         }
-        let idle = self.by_endpoint.entry(endpoint).or_default();
+        let idle = self.by_endpoint.entry(key.endpoint).or_default();
         if idle.len() >= keep.size as usize {
             // The one idle longest goes.
             idle.remove(0);
         }
-        idle.push(Idle { stream, permit, since_ms: now_ms, requests, timeout_ms: keep.idle_timeout_ms });
+        let (tls_name, timeout_ms) = (key.tls_name, keep.idle_timeout_ms);
+        idle.push(Idle { tls_name, stream, permit, since_ms: now_ms, requests, timeout_ms });
     }
 
     /// Drops one connection to any endpoint of an upstream that may have no more of them.

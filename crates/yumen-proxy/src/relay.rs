@@ -5,6 +5,7 @@ use yumen_snapshot::protection::{Permit, Place};
 
 use crate::buffer::Inbox;
 use crate::http2::Occupied;
+use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::transfer::{Ending, Transfer};
 use crate::worker::Worker;
@@ -16,7 +17,7 @@ pub(crate) struct Link {
     /// Requests it carried before this one.
     pub(crate) requests: u64,
     /// Under which the pool knows it.
-    pub(crate) pool_key: u64,
+    pub(crate) pool_key: PoolKey,
 }
 
 /// An exchange with an endpoint: filled in here, drained in `reply`. It stays in one place, since all

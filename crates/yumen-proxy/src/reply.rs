@@ -47,6 +47,10 @@ pub(crate) async fn answer(
     for (name, value) in &response.fields {
         head.fields.add(name, value);
     }
+    // What has no type is guessed at by browsers, and may hold what the client sent.
+    if !response.body.is_empty() && head.fields.known(Known::ContentType).is_none() {
+        head.fields.add("Content-Type", b"text/plain; charset=utf-8");
+    }
     respond_head(ex, chains, &mut head);
     let whole = |body: &[u8]| Chunk { data: body.to_vec(), last: true, ..Chunk::default() };
     let edited = ex.edits_body.then(|| chains.edit(ex, whole(&response.body)).data);

@@ -19,6 +19,7 @@ use crate::debug::{self, DebugKey};
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
+use crate::max_forwards;
 use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
@@ -169,8 +170,14 @@ async fn decide<'s>(
         let running = overload.admit(ex.request.path(), conn.worker.random())?;
         ex.leave(running);
     }
-    if ex.request.method() == Method::Connect {
-        return Err(Kind::ConnectRefused.into());
+    match ex.request.method() {
+        Method::Connect => return Err(Kind::ConnectRefused.into()),
+        Method::Options | Method::Trace => {
+            if let Some(answer) = max_forwards::step(ex) {
+                return Err(Stop::Respond(answer));
+            }
+        }
+        _ => {}
     }
     if pinned.asks_clients()
         && let Some(answer) = crate::tls::refusal(pinned, ex)

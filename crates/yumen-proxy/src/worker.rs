@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,10 +12,11 @@ use tokio::sync::watch;
 use yumen_base::Now;
 use yumen_http::{Fields, RequestHead, ResponseHead};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Consumer, Host, SharedOutbound};
+use yumen_plugin::{Answer, AskFault, Chain, Consumer, Host, Question, SharedOutbound};
 use yumen_snapshot::{Publisher, Route, Snapshot};
 
 use crate::access_log::LogBuffer;
+use crate::ask;
 use crate::buffer::Buffers;
 use crate::clock;
 use crate::counters::Counters;
@@ -79,6 +80,8 @@ impl Pinned {
 
 /// What all connections of a worker share.
 pub(crate) struct Worker {
+    /// Itself, for what outlives a call.
+    me: Weak<Worker>,
     pub(crate) id: usize,
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
@@ -134,7 +137,8 @@ impl Worker {
         let version = parts.publisher.version();
         let snapshot = parts.publisher.load();
         let timers = Rc::<Timers>::default();
-        Rc::new(Worker {
+        Rc::new_cyclic(|me| Worker {
+            me: me.clone(),
             id: parts.id,
             overload: Overload::new(&parts.settings.overload),
             redis: redis_clients(&timers, &parts.counters),
@@ -344,6 +348,10 @@ impl Host for Worker {
 
     fn outbound(&self) -> Option<SharedOutbound> {
         Some(self.redis.clone())
+    }
+
+    fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
+        Some(Box::pin(ask::ask(self.me.upgrade()?, question)))
     }
 }
 

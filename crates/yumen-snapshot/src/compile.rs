@@ -428,8 +428,21 @@ impl Compiler {
             }
             Err(mut problems) => {
                 self.note_hopes(name, &json);
+                if let Some(before) = before.filter(|_| was_good) {
+                    self.good.insert(name.clone(), before);
+                } else if name.kind == Kind::Routes {
+                    self.salvage_route(name, &json);
+                } else if name.kind == Kind::Ssls {
+                    self.salvage_ssl(name, &json);
+                } else if name.kind == Kind::StreamRoutes {
+                    self.salvage_stream(name, &json);
+                }
                 let hint = match (was_good, name.kind) {
                     (true, _) => "its last good version stays in force until it is mended",
+                    // What it matches may be the very thing that cannot be understood.
+                    (false, Kind::Routes) if !self.routes.contains_key(&name.id) => {
+                        "requests it would match go to other routes until it is mended"
+                    }
                     (false, Kind::Routes) => "requests it would match are answered 503 until it is mended",
                     (false, Kind::Ssls) if certificate::asks_clients(&json) => {
                         "requests for its names are answered 400 until it is mended"
@@ -441,15 +454,6 @@ impl Compiler {
                     problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one)))
                 {
                     first.hint.get_or_insert_with(|| hint.to_owned());
-                }
-                if let Some(before) = before.filter(|_| was_good) {
-                    self.good.insert(name.clone(), before);
-                } else if name.kind == Kind::Routes {
-                    self.salvage_route(name, &json);
-                } else if name.kind == Kind::Ssls {
-                    self.salvage_ssl(name, &json);
-                } else if name.kind == Kind::StreamRoutes {
-                    self.salvage_stream(name, &json);
                 }
                 problems
             }

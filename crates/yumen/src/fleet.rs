@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tokio::sync::watch;
 use yumen_config::NodeConfig;
-use yumen_config::node::AccessLogFormat;
-use yumen_proxy::access_log::{self, LogBuffer, LogFormat};
+use yumen_config::node::{AccessLogFormat, LogEscape};
+use yumen_proxy::access_log::{self, Escape, Line, LogBuffer, LogFormat};
 use yumen_proxy::tls::Acceptor;
 use yumen_proxy::{Counters, Datagrams, Duty, Http3Listener, Listener, Settings, WorkerParts};
 use yumen_snapshot::Publisher;
 
 use crate::listeners::Listeners;
+use crate::log_file::LogFile;
 use crate::operators::FleetView;
 use crate::process::{self, Placement};
 
@@ -42,6 +43,7 @@ impl Fleet {
         duty: &watch::Receiver<Duty>,
     ) -> anyhow::Result<Fleet> {
         let (log_queue, log_writer) = start_access_log(node)?;
+        let log_format = log_format(node)?;
         let mut fleet = Fleet { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
         for (id, sockets) in sockets.into_iter().enumerate() {
             let (counters, applied) = (Arc::<Counters>::default(), Arc::<AtomicU64>::default());
@@ -51,7 +53,7 @@ impl Fleet {
                 publisher: publisher.clone(),
                 counters: counters.clone(),
                 applied: applied.clone(),
-                log: log_queue.as_ref().map(|queue| LogBuffer::new(log_format(node), queue.clone())),
+                log: log_queue.as_ref().map(|queue| LogBuffer::new(log_format.clone(), queue.clone())),
                 duty: duty.clone(),
                 seed: seed()?,
             };
@@ -119,11 +121,21 @@ fn seed() -> anyhow::Result<u64> {
     Ok(getrandom::u64()?)
 }
 
-fn log_format(node: &NodeConfig) -> LogFormat {
-    match node.logs.access.format {
+fn log_format(node: &NodeConfig) -> anyhow::Result<LogFormat> {
+    let access = &node.logs.access;
+    if !access.line.is_empty() {
+        let escape = match access.escape {
+            LogEscape::Default => Escape::Default,
+            LogEscape::Json => Escape::Json,
+            LogEscape::None => Escape::None,
+        };
+        let line = Line::parse(&access.line, escape);
+        return line.map(LogFormat::Line).map_err(|why| anyhow!("yumen.yaml: logs.access.line: {why}"));
+    }
+    Ok(match access.format {
         AccessLogFormat::Json => LogFormat::Json,
         AccessLogFormat::Combined => LogFormat::Combined,
-    }
+    })
 }
 
 type LogQueue = std::sync::mpsc::SyncSender<Vec<u8>>;
@@ -136,7 +148,7 @@ fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Opti
     let sink: Box<dyn std::io::Write + Send> = match access.path.as_str() {
         "-" => Box::new(std::io::stdout()),
         path => {
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            let file = LogFile::open(path.as_ref());
             Box::new(file.with_context(|| format!("cannot write the access log {path}"))?)
         }
     };

@@ -17,6 +17,7 @@ mod guard;
 mod import;
 mod lint;
 mod listeners;
+mod log_file;
 mod memory;
 mod node;
 mod offline;

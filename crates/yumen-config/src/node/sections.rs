@@ -386,6 +386,12 @@ pub struct AccessLog {
     pub path: String,
     /// How a line looks.
     pub format: AccessLogFormat,
+    /// A line of one's own, instead of `format`: text with variables in it, as NGINX's `log_format` has
+    /// them. Empty means `format`.
+    pub line: String,
+    /// How values in such a line are escaped: `default` as NGINX does, for programs that split lines;
+    /// `json` for texts in quotes; or not at all.
+    pub escape: LogEscape,
     /// How many lines may wait for the disk; beyond that they are dropped and counted.
     #[schemars(range(min = 1))]
     pub queue_lines: u32,
@@ -393,7 +399,14 @@ pub struct AccessLog {
 
 impl Default for AccessLog {
     fn default() -> Self {
-        AccessLog { enabled: false, path: "-".into(), format: AccessLogFormat::Json, queue_lines: 65536 }
+        AccessLog {
+            enabled: false,
+            path: "-".into(),
+            format: AccessLogFormat::Json,
+            line: String::new(),
+            escape: LogEscape::Default,
+            queue_lines: 65536,
+        }
     }
 }
 
@@ -405,4 +418,17 @@ pub enum AccessLogFormat {
     Json,
     /// The combined format of web servers.
     Combined,
+}
+
+/// How values in a line of one's own are escaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogEscape {
+    /// Quotes, backslashes and what is not printable as `\\xHH`; `-` where there is no value.
+    #[default]
+    Default,
+    /// As texts of JSON; nothing where there is no value.
+    Json,
+    /// Not at all, but for ends of lines.
+    None,
 }

@@ -12,7 +12,7 @@ use super::VarValue;
 use crate::Exchange;
 
 /// The form field or JSON place called `name`. A JSON path is dotted; a number in it, plain or in
-/// brackets, is an array index from 0.
+/// brackets, is an array index from 0, and a `*` all there are: such a path gives a list.
 pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<'a>> {
     let body = ex.body.as_deref()?;
     let content_type = ex.request.fields.known(Known::ContentType)?;
@@ -23,7 +23,7 @@ pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<
         multipart_field(body, content_type, name.as_bytes()).map(|value| VarValue::Text(Cow::Borrowed(value)))
     } else if is_json(media_type) {
         let document: Value = serde_json::from_slice(body).ok()?;
-        typed(json_at(&document, name)?)
+        if name.contains('*') { all_at(&document, name) } else { typed(json_at(&document, name)?) }
     } else {
         None
     }
@@ -103,12 +103,41 @@ fn parameter<'a>(value: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
+fn steps(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '[']).map(|step| step.trim_end_matches(']'))
+}
+
 fn json_at<'v>(document: &'v Value, path: &str) -> Option<&'v Value> {
-    path.split(['.', '[']).map(|step| step.trim_end_matches(']')).try_fold(document, |at, step| match at {
+    steps(path).try_fold(document, step_into)
+}
+
+fn step_into<'v>(at: &'v Value, step: &str) -> Option<&'v Value> {
+    match at {
         Value::Object(members) => members.get(step),
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
         _ => None,
-    })
+    }
+}
+
+/// All that a path with stars in it leads to; no value where that is nothing.
+fn all_at(document: &Value, path: &str) -> Option<VarValue<'static>> {
+    let mut reached = vec![document];
+    for step in steps(path) {
+        reached = match step {
+            "*" => reached.into_iter().flat_map(inside).collect(),
+            step => reached.into_iter().filter_map(|at| step_into(at, step)).collect(),
+        };
+    }
+    let values: Vec<_> = reached.into_iter().filter_map(typed).collect();
+    (!values.is_empty()).then_some(VarValue::List(values))
+}
+
+fn inside(at: &Value) -> Vec<&Value> {
+    match at {
+        Value::Object(members) => members.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn typed(value: &Value) -> Option<VarValue<'static>> {

@@ -59,6 +59,33 @@ fn variables_of_the_request_have_the_values_nginx_gives() {
 }
 
 #[test]
+fn a_request_without_an_id_has_one_of_its_own() {
+    with_exchange(false, "GET / HTTP/1.1\nHost: a", |ex| {
+        let id = value("request_id", ex).expect("an id");
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        assert_eq!(value("apisix_request_id", ex), Some(id));
+    });
+}
+
+#[test]
+fn users_and_hops_are_told_as_nginx_tells_them() {
+    let check = |fields: &str, name: &str, expected: Option<&str>| {
+        let found = with_exchange(false, &format!("GET / HTTP/1.1\nHost: a\n{fields}"), |ex| value(name, ex));
+        assert_eq!(found.as_deref(), expected, "{fields}");
+    };
+    check("Authorization: Basic amFjazpwdw==", "remote_user", Some("jack"));
+    check("Authorization: basic  amFjazo=", "remote_user", Some("jack"));
+    for none in ["Authorization: Basic amFjaw==", "Authorization: Basic !", "Authorization: Bearer x", "X: y"]
+    {
+        check(none, "remote_user", None);
+    }
+    check("X: y", "proxy_add_x_forwarded_for", Some("192.0.2.7"));
+    check("X-Forwarded-For: 10.0.0.1", "proxy_add_x_forwarded_for", Some("10.0.0.1, 192.0.2.7"));
+    check("X: y", "request_time", Some("0.000"));
+    check("X: y", "upstream_uri", Some("/"));
+}
+
+#[test]
 fn arguments_are_the_first_of_their_name_decoded() {
     let check = |query: &str, expected: Option<&str>| {
         let found =
@@ -295,6 +322,9 @@ fn json_places_are_found_by_their_path() {
     check_body(json, body, "post_arg.l[0].v", Some("first"));
     check_body(json, body, "post_arg.l.1", Some("s"));
     check_body(json, body, "post_arg.l.9", None);
+    check_body(json, body, "post_arg.l[*].v", Some("first"));
+    check_body(json, body, "post_arg.a.*.k", Some("1"));
+    check_body(json, body, "post_arg.l[*].none", None);
     check_body(json, "{", "post_arg.a", None);
     check_body("application/vnd.x+json", body, "post_arg.a.b", Some("x"));
 }

@@ -7,6 +7,7 @@ use yumen_http::{Known, Method};
 use yumen_plugin::Exchange;
 
 use super::Call;
+use super::rules::{Body, Rule};
 use crate::query::pairs;
 
 /// Messages inside messages are gone into so deep.
@@ -20,6 +21,50 @@ pub(super) fn message(call: &Call, ex: &Exchange<'_>) -> Result<Vec<u8>, String>
         let value = &ex.request.path()[range.clone()];
         put(&input, &mut fields, name, &String::from_utf8_lossy(value), true);
     }
+    framed(input, fields)
+}
+
+/// The message of a call that a rule led to, in its frame; `told` is what the path says.
+pub(super) fn ruled_message(
+    call: &Call,
+    rule: &Rule,
+    told: Vec<(&str, String)>,
+    ex: &Exchange<'_>,
+) -> Result<Vec<u8>, String> {
+    let input = call.method.input();
+    let body = ex.body.as_deref().unwrap_or_default();
+    let body = || match body.trim_ascii() {
+        b"" => Ok(Value::Object(Map::new())),
+        body => serde_json::from_slice(body).map_err(|error| format!("its body is no JSON: {error}")),
+    };
+    let mut fields = Map::new();
+    match &rule.body {
+        Body::All => match body()? {
+            Value::Object(members) => fields = members,
+            _ => return Err("its body is no JSON object".to_owned()),
+        },
+        Body::Field(name) if ex.body.as_ref().is_some_and(|body| !body.is_empty()) => {
+            fields.insert(name.clone(), body()?);
+        }
+        Body::Field(_) | Body::Nothing => {}
+    }
+    // A body that is all leaves nothing for the query to say; one field is not the query's to add to.
+    if rule.body != Body::All {
+        for (name, value) in pairs(ex.request.query().unwrap_or_default()) {
+            let name = String::from_utf8_lossy(&name);
+            let is_body = |field: &str| name.split('.').next() == Some(field);
+            if !matches!(&rule.body, Body::Field(field) if is_body(field)) {
+                put(&input, &mut fields, &name, &String::from_utf8_lossy(&value), false);
+            }
+        }
+    }
+    for (name, value) in told {
+        put(&input, &mut fields, name, &value, true);
+    }
+    framed(input, fields)
+}
+
+fn framed(input: MessageDescriptor, fields: Map<String, Value>) -> Result<Vec<u8>, String> {
     let mut json = Value::Object(fields);
     settle(&input, &mut json, 0);
     let lenient = DeserializeOptions::new().deny_unknown_fields(false);

@@ -67,7 +67,11 @@ fn decoded(call: &Call, body: &[u8]) -> Result<Value, String> {
         found if found > length => return Err("it has more than one message".to_owned()),
         _ => return Err("its message breaks off".to_owned()),
     };
-    to_json(call.form, call.method.output(), message)
+    let mut json = to_json(call.form, call.method.output(), message)?;
+    match &call.response_body {
+        None => Ok(json),
+        Some(field) => Ok(json.get_mut(field).map(Value::take).unwrap_or_default()),
+    }
 }
 
 fn to_json(form: Form, of: MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {

@@ -309,6 +309,133 @@ fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
     assert!(Bench::new().build("grpc-transcode", settings(json!({ "proto_id": 2 }))).is_ok(), "judged alone");
 }
 
+/// A shop whose methods say how they are called.
+const RULED: &str = r#"syntax = "proto3";
+package shop;
+import "google/api/annotations.proto";
+message Price { int64 units = 1; string currency = 2; }
+message Order { string id = 1; int32 count = 2; Price price = 3; repeated Price more = 4; }
+service Shop {
+  rpc Get (Order) returns (Order) {
+    option (google.api.http) = {
+      get: "/v1/orders/{id}"
+      additional_bindings { get: "/v1/{id=old/*}" }
+    };
+  }
+  rpc Buy (Order) returns (Order) { option (google.api.http) = { post: "/v1/orders" body: "*" }; }
+  rpc Reprice (Order) returns (Order) {
+    option (google.api.http) = { put: "/v1/orders/{id}/price" body: "price" response_body: "price" };
+  }
+  rpc Any (Order) returns (Order) { option (google.api.http) = { custom { kind: "*" path: "/v1/orders/{id}:any" } }; }
+  rpc Watch (Order) returns (stream Order) { option (google.api.http) = { get: "/v1/watch" }; }
+  rpc Hidden (Order) returns (Order);
+}
+"#;
+
+fn ruled(content: &str) -> (Bench, Value) {
+    let mut bench = Bench::new();
+    bench.objects = Some(Box::new(Shop(Arc::new(Protos::compile(content).expect("it compiles")))));
+    (bench, json!({ "proto_id": "1", "service": "shop.Shop" }))
+}
+
+/// The call a request comes to, with its message; or the refusal.
+fn check_ruled(request: &str, expected: Result<(&str, Value), (u16, &str)>) {
+    let (bench, settings) = ruled(RULED);
+    let plugin = bench.plugin("grpc-transcode", settings);
+    let mut ex = bench.exchange(request);
+    let answer = bench.admit(&[plugin], &mut ex, request);
+    let (method, expected) = match expected {
+        Ok(expected) => expected,
+        Err((status, part)) => {
+            let answer = answer.expect("it is refused");
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(answer.status == status && body.contains(part), "{request}: {} {body}", answer.status);
+            return;
+        }
+    };
+    assert!(answer.is_none(), "{request}: {answer:?}");
+    assert_eq!(String::from_utf8_lossy(ex.request.upstream_target()), format!("/shop.Shop/{method}"));
+    let of =
+        Protos::compile(RULED).unwrap().pool().get_message_by_name("shop.Order").expect("the type is there");
+    let sent =
+        DynamicMessage::decode(of.clone(), &ex.body.expect("a message is sent")[5..]).expect("an order");
+    assert_eq!(sent, of.deserialize(expected).expect("an order"), "{request}");
+}
+
+#[test]
+fn methods_are_called_as_their_options_say() {
+    check_ruled(
+        "GET /v1/orders/a%20b?count=2&id=no HTTP/1.1",
+        Ok(("Get", json!({ "id": "a b", "count": 2 }))),
+    );
+    check_ruled("GET /v1/old/7 HTTP/1.1", Ok(("Get", json!({ "id": "old/7" }))));
+    check_ruled(
+        "POST /v1/orders?count=9 HTTP/1.1\n\n{\"id\":\"x\",\"count\":1}",
+        Ok(("Buy", json!({ "id": "x", "count": 1 }))),
+    );
+    check_ruled("POST /v1/orders HTTP/1.1", Ok(("Buy", json!({}))));
+    check_ruled(
+        "PUT /v1/orders/7/price?count=3&price.units=5 HTTP/1.1\n\n{\"currency\":\"EUR\"}",
+        Ok(("Reprice", json!({ "id": "7", "count": 3, "price": { "currency": "EUR" } }))),
+    );
+    check_ruled("PURGE /v1/orders/7:any HTTP/1.1", Ok(("Any", json!({ "id": "7" }))));
+    check_ruled("POST /v1/orders HTTP/1.1\n\n[1]", Err((400, "its body is no JSON object")));
+    check_ruled("POST /v1/orders HTTP/1.1\n\n{", Err((400, "its body is no JSON: EOF")));
+    check_ruled("GET /v1/none HTTP/1.1", Err((404, "no method of shop.Shop is called by this path")));
+    check_ruled("GET /v1/watch HTTP/1.1", Err((404, "no method of shop.Shop")));
+    check_ruled("PATCH /v1/orders HTTP/1.1", Err((405, "called by this method")));
+}
+
+#[test]
+fn one_field_may_be_all_of_an_answer() {
+    let (bench, settings) = ruled(RULED);
+    let plugin = bench.plugin("grpc-transcode", settings);
+    let request = "PUT /v1/orders/7/price HTTP/1.1\n\n{}";
+    let mut ex = bench.exchange(request);
+    assert!(bench.admit(&[plugin], &mut ex, request).is_none());
+    let of =
+        Protos::compile(RULED).unwrap().pool().get_message_by_name("shop.Order").expect("the type is there");
+    let order = json!({ "id": "7", "price": { "units": 5, "currency": "EUR" } });
+    let sent = frame(&of.deserialize(order).expect("an order").encode_to_vec());
+    let mut head = ResponseHead::default();
+    head.set_status(200);
+    let answer = WholeAnswer { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" };
+    let answer = ex.translate.expect("the answer is translated").translate(answer);
+    assert_eq!(body(&answer), json!({ "units": 5, "currency": "EUR" }));
+}
+
+#[test]
+fn options_that_cannot_be_followed_are_refused() {
+    let check = |option: &str, path: &str, message: &str| {
+        let content = format!(
+            "syntax = \"proto3\"; package shop; import \"google/api/annotations.proto\";\n\
+             message Order {{ string id = 1; }}\n\
+             service Shop {{ rpc Get (Order) returns (Order) {{ {option} }} }}"
+        );
+        let (bench, settings) = ruled(&content);
+        let refused = bench.build("grpc-transcode", settings).err().expect("it is refused");
+        assert_eq!((refused.path.as_str(), refused.message.as_str()), (path, message));
+    };
+    let http = |rule: &str| format!("option (google.api.http) = {{ {rule} }};");
+    let none = "property \"method\" is required: no unary method of shop.Shop has a google.api.http option";
+    check("", "method", none);
+    check(
+        &http("get: \"/v1/{no}\""),
+        "service",
+        "method Get of shop.Shop: its path names \"no\", which Order has not",
+    );
+    check(
+        &http("post: \"/v1\" body: \"no\""),
+        "service",
+        "method Get of shop.Shop: its body is \"no\", which Order has not",
+    );
+    check(
+        &http("get: \"v1\""),
+        "service",
+        "method Get of shop.Shop: its path \"v1\" does not begin with a slash",
+    );
+}
+
 #[test]
 fn whatever_a_service_sends_is_answered() {
     let valid = frame(&order(json!({ "itemName": "tea", "price": { "units": 7 }, "tags": ["a"] })));

@@ -77,7 +77,7 @@ impl Asking<'_, '_> {
         let tls = is_tls(ex, upstream);
         let pool = &self.conn.worker.pool;
         let idles = |index: usize| {
-            let key = pool_key(&upstream.endpoints[index], tls);
+            let key = pool_key(ex, upstream, &upstream.endpoints[index], tls);
             pool.borrow_mut().has(key, clock::now().mono_ms())
         };
         let mut admitted = upstream.admit(self.protection, ex, self.tried, &mut self.relay.turn, idles);

@@ -12,22 +12,27 @@ use super::Attempt;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
 use crate::http2::{self, Duplex, Way};
+use crate::pool::PoolKey;
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::timers::until;
 
 impl Attempt<'_, '_> {
+    /// A WebSocket goes over HTTP/1.1: few servers take one over HTTP/2 (RFC 8441), and those that speak both
+    /// take it there. Services of gRPC speak nothing else.
     pub(super) fn speaks_http2(&self) -> bool {
-        self.upstream.http2 && self.ex.upstream.scheme.is_none()
+        self.upstream.http2
+            && self.ex.upstream.scheme.is_none()
+            && (matches!(self.upstream.scheme, Scheme::Grpc | Scheme::Grpcs) || !self.wants_upgrade())
     }
 
     /// Takes a place on a connection to the endpoint, which is established if there is none with room; says
     /// whether it carried requests before.
-    pub(super) async fn take_place(&mut self, tls: bool, pool_key: u64) -> Result<bool, Fault> {
+    pub(super) async fn take_place(&mut self, tls: bool, pool_key: PoolKey) -> Result<bool, Fault> {
         let worker = self.conn.worker.clone();
         let keep = self.upstream.keepalive;
         let occupied = loop {
-            match worker.lanes.way(pool_key, &keep) {
+            match worker.lanes.way(pool_key.endpoint, &keep) {
                 Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => {
                     self.conn.timer.set(self.timeouts().connect_ms);

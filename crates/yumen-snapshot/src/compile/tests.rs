@@ -277,6 +277,23 @@ fn nodes_in(address: &str) -> Value {
 }
 
 #[test]
+fn a_broken_route_says_what_becomes_of_its_requests() {
+    let broken = vec![
+        route("new", json!({ "plugins": { "nobody": {} } })),
+        route(
+            "lua",
+            json!({ "filter_func": "function(vars) return true end", "upstream": nodes("10.0.0.2") }),
+        ),
+    ];
+    let compiled = compiler().apply(broken, 1);
+    for (path, answer, part) in [("new", "new 503", "answered 503"), ("lua", "-", "go to other routes")] {
+        assert_eq!(get(&compiled, &format!("/{path}")), answer);
+        let problem = compiled.problems.iter().find(|one| one.object == format!("routes/{path}")).unwrap();
+        assert!(problem.hint.as_deref().is_some_and(|hint| hint.contains(part)), "{problem:?}");
+    }
+}
+
+#[test]
 fn a_broken_object_keeps_its_last_good_version_and_a_new_one_refuses() {
     let mut compiler = compiler();
     compiler.apply(vec![route("a", nodes_in("10.0.0.1")), put(Kind::Upstreams, "u", nodes("10.0.0.5"))], 1);

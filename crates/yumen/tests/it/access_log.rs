@@ -86,3 +86,22 @@ fn the_log_can_go_to_standard_output() {
     gateway.get("/seen");
     eventually("the line is printed", 5, || gateway.lines().iter().any(|line| line.contains("\"/seen\"")));
 }
+
+#[test]
+fn a_line_of_ones_own_follows_the_file_that_is_moved_away() {
+    let upstream = Upstream::text("x");
+    let scratch = Scratch::new();
+    let (log, moved) = (scratch.file("access.log"), scratch.file("access.log.1"));
+    let line = "$request_method $uri $status $http_none ${upstream_status}";
+    let node = format!("logs: {{access: {{enabled: true, path: \"{}\", line: \"{line}\"}}}}", log.display());
+    let routes = scratch.write("routes.yaml", upstream.everything().to_string());
+    let options = Options { node: &node, ..Options::default() };
+    let gateway = Gateway::launch(scratch, &options, &["--file", &routes]);
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+    gateway.get("/one");
+    eventually("the first line is written", 10, || read(&log) == "GET /one 200 - 200\n");
+    std::fs::rename(&log, &moved).unwrap();
+    gateway.get("/two");
+    eventually("the second line is in a new file", 10, || read(&log) == "GET /two 200 - 200\n");
+    assert_eq!(read(&moved), "GET /one 200 - 200\n");
+}

@@ -26,6 +26,7 @@ mod embedded;
 mod endpoints;
 mod etcd;
 mod explain;
+mod forward_auth;
 mod grpc;
 mod grpc_transcode;
 mod grpc_web;

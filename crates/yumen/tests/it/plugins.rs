@@ -297,3 +297,18 @@ fn a_plugin_nobody_knows_is_an_error_with_a_hint() {
     assert_eq!((&problem["level"], &problem["object"]), (&json!("error"), &json!("routes/r1")));
     assert!(problem["hint"].as_str().unwrap().contains("key-auth"), "{problem}");
 }
+
+#[test]
+fn texts_say_that_they_are_text_unless_somebody_says_otherwise() {
+    let upstream = Upstream::echo("a");
+    for (more, expected) in [
+        (json!({}), "text/plain; charset=utf-8"),
+        (json!({ "headers": { "content-type": "text/x" } }), "text/x"),
+    ] {
+        let mut abort = json!({ "http_status": 503, "body": "<b>" });
+        abort.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let gateway = with_plugins(&upstream, &json!({ "fault-injection": { "abort": abort } }));
+        let reply = gateway.get("/");
+        assert_eq!((reply.text().as_str(), reply.field("content-type")), ("<b>", Some(expected)));
+    }
+}

@@ -252,3 +252,23 @@ fn a_body_cut_by_the_upstream_is_seen_as_cut() {
     let reply = Client::connect(gateway.http).send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
     assert!(reply.is_err(), "{reply:?}");
 }
+
+#[test]
+fn hops_are_counted_down_and_the_last_one_answers() {
+    let upstream = Upstream::echo("a");
+    let gateway = Gateway::start(&upstream.everything());
+    let ask = |method: &str, hops: &str| {
+        gateway.send(format!("{method} / HTTP/1.1\r\nHost: x\r\nMax-Forwards: {hops}\r\n\r\n"))
+    };
+    for (method, hops, told) in
+        [("OPTIONS", "3", "2"), ("TRACE", "1", "0"), ("GET", "0", "0"), ("OPTIONS", "x", "x")]
+    {
+        assert_eq!(ask(method, hops).json()["fields"]["max-forwards"], told, "{method} {hops}");
+    }
+    for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
+        let reply = ask(method, "0");
+        assert_eq!((reply.status, reply.text().as_str()), (status, ""), "{method}");
+        assert!(reply.field("allow").is_some_and(|allowed| !allowed.contains("TRACE")), "{method}");
+    }
+    assert_eq!(upstream.requests(), 4);
+}

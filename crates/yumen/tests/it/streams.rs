@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::harness::http2::Http2Upstream;
 use crate::harness::{Client, Gateway, Upstream};
 
 /// Answers an upgrade, then gives back every byte it gets.
@@ -47,6 +48,30 @@ fn websocket_frames_go_both_ways_where_the_route_allows_it() {
     }
     client.finish_sending();
     assert!(client.is_closed_within(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_websocket_to_an_upstream_of_http2_goes_over_http1() {
+    let upstream = tunnel_echo();
+    let to = json!({ "http_version": "2", "nodes": upstream.nodes() });
+    let route = json!({ "id": "1", "uri": "/ws", "enable_websocket": true, "upstream": to });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    let mut client = Client::connect(gateway.http);
+    assert_eq!(client.send(UPGRADE).reply().status, 101);
+    client.send("through");
+    assert_eq!(client.bytes(7), b"through");
+}
+
+#[test]
+fn a_websocket_to_an_endpoint_that_speaks_http2_alone_is_answered_502() {
+    let upstream = Http2Upstream::start(|_, mut respond| async move {
+        respond.send_response(http::Response::new(()), true).map(drop)
+    });
+    let to = json!({ "http_version": "2", "nodes": { upstream.address.to_string(): 1 } });
+    let route = json!({ "id": "1", "uri": "/ws", "enable_websocket": true, "upstream": to });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    assert_eq!(gateway.send("GET /ws HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
+    assert_eq!(gateway.send(UPGRADE).status, 502);
 }
 
 #[test]

@@ -53,6 +53,31 @@ fn connections_of_https_upstreams_are_kept() {
 }
 
 #[test]
+fn tls_is_begun_with_the_name_that_is_asked_for_and_kept_for_it() {
+    let pair = Authority::new("known").sign("shop", &["shop.test"], ecdsa());
+    let nginx = Nginx::tls(&pair.cert, &pair.key);
+    let upstream = json!({ "id": "1", "scheme": "https", "nodes": { nginx.address.to_string(): 1 } });
+    let rewrite = json!({ "proxy-rewrite": { "host": "c.test:443", "uri": "/host" } });
+    let options = crate::harness::Options { workers: 1, ..Default::default() };
+    let routes = json!([
+        { "id": "1", "uri": "/host", "upstream_id": "1" },
+        { "id": "2", "uri": "/rewritten", "upstream_id": "1", "plugins": rewrite },
+    ]);
+    let gateway = Gateway::with(&json!({ "routes": routes, "upstreams": [upstream] }), &options);
+    for _ in 0..3 {
+        for (path, host, expected) in [
+            ("/host", "a.test", "a.test a.test"),
+            ("/host", "b.test", "b.test b.test"),
+            ("/rewritten", "a.test", "c.test:443 c.test"),
+        ] {
+            let reply = gateway.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert_eq!(reply.text(), expected);
+        }
+    }
+    assert_eq!(gateway.metric("yumen_upstream_connects_total"), 3.0);
+}
+
+#[test]
 fn a_certificate_is_shown_to_upstreams_that_ask() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
     let pair = servers.sign("shop", &["shop.test"], ecdsa());

@@ -1,0 +1,58 @@
+//! A request of a plugin's own: what it asks an upstream, and what can come of it.
+//!
+//! Plugins own no sockets: the worker that runs them asks, through [`crate::Host::ask`].
+
+use yumen_http::{Fields, Method};
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// The slot of the upstream.
+    pub upstream: u32,
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub target: String,
+    /// The host as the endpoint sees it.
+    pub authority: String,
+    /// Further fields; those that say where the body ends are written by whoever sends it.
+    pub fields: Fields,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Whether the connection may be kept for the next question.
+    pub keeps: bool,
+    /// How long all of it may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// What was answered.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The fields, those about the connection included.
+    pub fields: Fields,
+    /// The body, at most as long as a worker keeps one.
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskFault {
+    /// There is nobody to ask: no such upstream, or none of its names is resolved.
+    Nobody,
+    /// Nobody could be reached, or the answer broke off or could not be read.
+    Lost,
+    /// It took too long.
+    Timeout,
+}
+
+impl std::fmt::Display for AskFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AskFault::Nobody => "there is nobody to ask",
+            AskFault::Lost => "no answer",
+            AskFault::Timeout => "no answer in time",
+        })
+    }
+}

@@ -1,0 +1,329 @@
+//! `forward-auth`: has another service say whether a request may pass.
+//!
+//! Says what that service is asked and what becomes of its answer; the worker asks.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde_json::json;
+use yumen_config::resource::{Upstream, decode_value};
+use yumen_config::schema::Invalid;
+use yumen_http::Framing;
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{
+    Answer, AskFault, Configure, Exchange, Fields, Foreseen, Method, Phases, Plugin, Question, Response,
+    Setup, Step, UpstreamSlot,
+};
+
+use crate::text::{HeaderMap, Text, is_field_name};
+
+/// Settings of `forward-auth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Config {
+    /// Who is asked: an URL of http or https.
+    uri: String,
+    /// Whether requests pass where nobody answers.
+    #[serde(default)]
+    allow_degradation: bool,
+    /// Status of the refusal where nobody answers.
+    #[serde(default = "forbidden")]
+    #[schemars(range(min = 200, max = 599))]
+    status_on_error: u16,
+    /// Whether the certificate of the service is verified.
+    #[serde(default = "yes")]
+    ssl_verify: bool,
+    /// the method for client to request the authorization service
+    #[serde(default)]
+    #[schemars(schema_with = "method_schema")]
+    request_method: AskMethod,
+    /// Fields of the request that the service gets.
+    #[serde(default)]
+    request_headers: Vec<String>,
+    /// Further fields for the service; variables are filled in.
+    #[serde(default)]
+    #[schemars(schema_with = "extra_schema")]
+    extra_headers: Option<HeaderMap>,
+    /// Fields of its answer that the upstream gets, instead of what the client says under these names.
+    #[serde(default)]
+    upstream_headers: Vec<String>,
+    /// Fields of its answer that a refused client gets.
+    #[serde(default)]
+    client_headers: Vec<String>,
+    /// How long it may take to answer, in milliseconds.
+    #[serde(default = "timeout_ms")]
+    #[schemars(range(min = 1, max = 60000))]
+    timeout: u64,
+    /// Whether connections to the service are kept.
+    #[serde(default = "yes")]
+    keepalive: bool,
+    /// How long an idle one is kept, in milliseconds.
+    #[serde(default = "keepalive_ms")]
+    #[schemars(range(min = 1000))]
+    keepalive_timeout: u64,
+    /// How many idle ones a worker keeps.
+    #[serde(default = "keepalive_pool")]
+    #[schemars(range(min = 1))]
+    keepalive_pool: u64,
+    /// The longest request body that goes to the service, in bytes, where it is asked by POST.
+    #[serde(default = "body_bytes_max")]
+    #[schemars(range(min = 1))]
+    max_req_body_size: usize,
+}
+
+fn forbidden() -> u16 {
+    403
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn timeout_ms() -> u64 {
+    3000
+}
+
+fn keepalive_ms() -> u64 {
+    60_000
+}
+
+fn keepalive_pool() -> u64 {
+    5
+}
+
+fn body_bytes_max() -> usize {
+    64 << 20
+}
+
+/// How the service is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum AskMethod {
+    #[default]
+    Get,
+    Post,
+}
+
+fn method_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": ["GET", "POST"], "default": "GET"})
+}
+
+fn extra_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "minProperties": 1,
+        "patternProperties": {"^[^:]+$": {"type": "string"}},
+    })
+}
+
+/// Asks before a request passes.
+pub(crate) struct ForwardAuth {
+    upstream: UpstreamSlot,
+    uri: String,
+    authority: String,
+    target: String,
+    extra: Vec<(String, Text)>,
+    config: Config,
+}
+
+impl Configure for ForwardAuth {
+    const NAME: &'static str = "forward-auth";
+    const PRIORITY: i32 = 2002;
+    type Config = Config;
+
+    fn build(mut config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
+        let url = Url::parse(&config.uri)?;
+        let written = upstream(&url, &config)?;
+        let upstream = match setup.objects {
+            None => UpstreamSlot::default(),
+            Some(objects) => objects
+                .inline_upstream("uri", written)
+                .map_err(|refused| Invalid::at("uri", refused.message))?,
+        };
+        let extra = config.extra_headers.take().unwrap_or_default().0;
+        let lists = [
+            ("request_headers", &config.request_headers),
+            ("upstream_headers", &config.upstream_headers),
+            ("client_headers", &config.client_headers),
+        ];
+        let names = lists.into_iter().flat_map(|(path, names)| names.iter().map(move |name| (path, name)));
+        let extra_names = extra.iter().map(|(name, _)| ("extra_headers", name));
+        if let Some((path, name)) = names.chain(extra_names).find(|(_, name)| !is_field_name(name)) {
+            return Err(Invalid::at(path, format!("\"{name}\" is no name of a field")));
+        }
+        let text = |(name, values): (String, Vec<String>)| (name, Text::parse(&values.concat()));
+        Ok(ForwardAuth {
+            upstream,
+            authority: url.authority.to_owned(),
+            target: url.target,
+            uri: config.uri.clone(),
+            extra: extra.into_iter().map(text).collect(),
+            config,
+        })
+    }
+}
+
+/// The parts of an URL.
+struct Url<'a> {
+    is_https: bool,
+    authority: &'a str,
+    host: &'a str,
+    port: u16,
+    target: String,
+}
+
+impl Url<'_> {
+    fn parse(uri: &str) -> Result<Url<'_>, Invalid> {
+        let refused = || Invalid::at("uri", format!("\"{uri}\" is no URL of http or https"));
+        let (scheme, rest) = uri.split_once("://").ok_or_else(refused)?;
+        let is_https = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(refused()),
+        };
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !authority.ends_with(']') => (host, port.parse().map_err(|_| refused())?),
+            _ => (authority, if is_https { 443 } else { 80 }),
+        };
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+        if host.is_empty() || host.contains('@') || port == 0 || !is_plain(uri) {
+            return Err(refused());
+        }
+        let slash = if target.starts_with('/') { "" } else { "/" };
+        Ok(Url { is_https, authority, host, port, target: format!("{slash}{target}") })
+    }
+}
+
+/// The upstream that an URL stands for.
+fn upstream(url: &Url<'_>, config: &Config) -> Result<Upstream, Invalid> {
+    let mut written = json!({
+        "nodes": [{ "host": url.host, "port": url.port, "weight": 1 }],
+        "scheme": if url.is_https { "https" } else { "http" },
+        "keepalive_pool": {
+            "size": config.keepalive_pool,
+            "idle_timeout": config.keepalive_timeout as f64 / 1000.0,
+            "requests": 1000,
+        },
+    });
+    if url.is_https {
+        written["tls"] = json!({ "verify": config.ssl_verify });
+    }
+    decode_value(written).map_err(|refused| Invalid::at("uri", refused.message))
+}
+
+impl ForwardAuth {
+    fn question(&self, slot: u32, ex: &Exchange<'_>) -> Question {
+        let is_post = self.config.request_method == AskMethod::Post;
+        Question {
+            upstream: slot,
+            method: if is_post { Method::Post } else { Method::Get },
+            target: self.target.clone(),
+            authority: self.authority.clone(),
+            fields: self.fields(is_post, ex),
+            body: if is_post { ex.body.clone().unwrap_or_default() } else { Vec::new() },
+            keeps: self.config.keepalive,
+            timeout_ms: self.config.timeout,
+        }
+    }
+
+    /// What the service gets. What the gateway knows of the request goes before what the client says.
+    fn fields(&self, is_post: bool, ex: &Exchange<'_>) -> Fields {
+        let (request, mut fields) = (&ex.request, Fields::default());
+        fields.add("X-Forwarded-Proto", ex.client.scheme().as_bytes());
+        fields.add("X-Forwarded-Method", request.method_name());
+        fields.add("X-Forwarded-Host", request.host());
+        fields.add("X-Forwarded-Uri", request.target());
+        fields.add("X-Forwarded-For", ex.remote_ip.to_string().as_bytes());
+        if is_post && let Some(coding) = request.fields.get("content-encoding") {
+            fields.add("Content-Encoding", coding);
+        }
+        let mut value = Vec::new();
+        for (name, text) in &self.extra {
+            value.clear();
+            text.render(ex, &mut value);
+            fields.set(name, &value);
+        }
+        for name in self.config.request_headers.iter().filter(|name| !is_of_connection(name)) {
+            if fields.get(name).is_none() {
+                for value in request.fields.all(name) {
+                    fields.add(name, value);
+                }
+            }
+        }
+        fields
+    }
+
+    /// What the answer comes to.
+    fn judge<'a>(&self, ex: &mut Exchange<'_>, answer: Result<Answer, AskFault>) -> Step<'a> {
+        match answer {
+            Err(_) if self.config.allow_degradation => Step::Continue,
+            Err(_) => Step::Respond(Response::status(self.config.status_on_error)),
+            Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
+            Ok(answer) => {
+                for name in &self.config.upstream_headers {
+                    // Also where it says nothing: nobody else may speak in its name.
+                    ex.request.fields.remove(name);
+                    for value in answer.fields.all(name) {
+                        ex.request.fields.add(name, value);
+                    }
+                }
+                Step::Continue
+            }
+        }
+    }
+
+    fn refusal(&self, answer: Answer) -> Response {
+        let mut response = Response::status(answer.status);
+        let mut copy = |name: &str| {
+            for value in answer.fields.all(name) {
+                response.fields.push((name.to_owned().into(), value.to_vec().into()));
+            }
+        };
+        self.config.client_headers.iter().filter(|name| !is_of_connection(name)).for_each(|name| copy(name));
+        // A body without its type would be guessed at.
+        if !self.config.client_headers.iter().any(|name| name.eq_ignore_ascii_case("content-type")) {
+            copy("Content-Type");
+        }
+        response.body(answer.body)
+    }
+
+    async fn wait<'a>(
+        &self,
+        ex: &mut Exchange<'_>,
+        asked: LocalFuture<'static, Result<Answer, AskFault>>,
+    ) -> Step<'a> {
+        let answer = asked.await;
+        self.judge(ex, answer)
+    }
+}
+
+/// Whether a field is about the connection or the end of the body, which are others' to tell.
+fn is_of_connection(name: &str) -> bool {
+    let of_connection =
+        ["host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "expect"];
+    of_connection.iter().any(|one| name.eq_ignore_ascii_case(one))
+}
+
+impl Plugin for ForwardAuth {
+    fn phases(&self) -> Phases {
+        Phases::ACCESS
+    }
+
+    fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        let is_post = self.config.request_method == AskMethod::Post;
+        if is_post && ex.body.is_none() && ex.request.framing != Framing::None {
+            return Step::NeedBody { bytes_max: self.config.max_req_body_size };
+        }
+        let asked = self.upstream.get().and_then(|slot| ex.host.ask(self.question(slot, ex)));
+        match asked {
+            Some(asked) => Step::Wait(Box::pin(self.wait(ex, asked))),
+            None => self.judge(ex, Err(AskFault::Nobody)),
+        }
+    }
+
+    fn foresee(&self, _: Phases, _: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::Says(format!("asks {}, which is not asked now", self.uri).into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yumen_config::resource::Upstream;
+use yumen_config::schema::Invalid;
+use yumen_plugin::proto::Protos;
+use yumen_plugin::{Answer, AskFault, Fields, Method, Objects, Question, UpstreamSlot};
+
+use crate::testing::{Bench, Reply};
+
+/// Slot 7 for whatever upstream is written.
+struct One;
+
+impl Objects for One {
+    fn proto(&self, _: &str) -> Option<Arc<Protos>> {
+        None
+    }
+
+    fn upstream(&self, _: &str) -> Option<UpstreamSlot> {
+        None
+    }
+
+    fn inline_upstream(&self, _: &str, _: Upstream) -> Result<UpstreamSlot, Invalid> {
+        Ok(UpstreamSlot::known(7))
+    }
+}
+
+fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<Answer, AskFault> {
+    let mut told = Fields::default();
+    fields.iter().for_each(|(name, value)| told.add(name, value.as_bytes()));
+    Ok(Answer { status, fields: told, body: body.into() })
+}
+
+/// What a request comes to, and what was asked because of it.
+fn run(more: Value, answer: Result<Answer, AskFault>, request: &str) -> (Reply, Vec<Question>) {
+    let mut bench = Bench::new();
+    bench.objects = Some(Box::new(One));
+    bench.host.answer = Some(answer);
+    let mut settings = json!({ "uri": "http://auth.test:81/check?a=b" });
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let reply = bench.run(&bench.plugin("forward-auth", settings), request);
+    let asked = bench.host.asked.take();
+    (reply, asked)
+}
+
+fn told(question: &Question, name: &str) -> Option<String> {
+    question.fields.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
+#[test]
+fn the_service_is_told_of_the_request() {
+    let settings = json!({
+        "request_headers": ["authorization", "X-Forwarded-Method", "connection", "none"],
+        "extra_headers": { "X-Who": "$remote_addr $arg_q" },
+    });
+    let request = "PUT /orders?q=1%0d%0a2 HTTP/1.1\nHost: shop.test\nAuthorization: t\nX-Forwarded-Method: GET\nConnection: close\nX-Other: no";
+    let (reply, asked) = run(settings, answer(200, &[], ""), request);
+    assert_eq!(reply.upstream_line(), "PUT /orders?q=1%0d%0a2");
+    let [question] = &asked[..] else { panic!("asked {} times", asked.len()) };
+    assert_eq!((question.upstream, question.method), (7, Method::Get));
+    assert_eq!((&*question.authority, &*question.target), ("auth.test:81", "/check?a=b"));
+    for (name, expected) in [
+        ("X-Forwarded-Proto", Some("http")),
+        ("X-Forwarded-Method", Some("PUT")),
+        ("X-Forwarded-Host", Some("shop.test")),
+        ("X-Forwarded-Uri", Some("/orders?q=1%0d%0a2")),
+        ("X-Forwarded-For", Some("127.0.0.1")),
+        ("Authorization", Some("t")),
+        ("Connection", None),
+        ("X-Other", None),
+    ] {
+        assert_eq!(told(question, name).as_deref(), expected, "{name}");
+    }
+    // An end of line in a variable ends no field.
+    assert!(told(question, "X-Who").is_some_and(|who| !who.contains(['\r', '\n'])));
+    assert!(question.keeps && question.timeout_ms == 3000 && question.body.is_empty());
+}
+
+#[test]
+fn a_service_asked_by_post_gets_the_body() {
+    let settings = json!({ "request_method": "POST", "keepalive": false, "timeout": 7 });
+    let (reply, asked) = run(settings, answer(204, &[], ""), "POST / HTTP/1.1\nHost: a\n\nhello");
+    assert_eq!(reply.upstream_line(), "POST /");
+    assert_eq!((asked[0].method, &asked[0].body[..]), (Method::Post, &b"hello"[..]));
+    assert!(!asked[0].keeps && asked[0].timeout_ms == 7);
+}
+
+#[test]
+fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
+    let settings = json!({ "upstream_headers": ["X-User", "X-Roles"] });
+    let request = "GET / HTTP/1.1\nHost: a\nX-User: forged\nX-Roles: forged";
+    let (reply, _) = run(settings, answer(200, &[("X-User", "jack"), ("X-New", "no")], ""), request);
+    assert_eq!(reply.upstream_field("X-User").as_deref(), Some("jack"));
+    assert_eq!((reply.upstream_field("X-Roles"), reply.upstream_field("X-New")), (None, None));
+}
+
+#[test]
+fn a_refused_client_gets_the_services_answer() {
+    let settings = json!({ "client_headers": ["Location", "Set-Cookie", "Content-Length"] });
+    let fields = [
+        ("Location", "/login"),
+        ("Set-Cookie", "a=1"),
+        ("Set-Cookie", "b=2"),
+        ("Content-Length", "5"),
+        ("Content-Type", "text/x"),
+        ("X-Secret", "no"),
+    ];
+    let (reply, _) = run(settings, answer(302, &fields, "login"), "GET / HTTP/1.1\nHost: a");
+    assert_eq!((reply.status, reply.body.as_str(), reply.upstream.is_none()), (302, "login", true));
+    for (name, expected) in [
+        ("Location", Some("/login")),
+        ("Set-Cookie", Some("a=1|b=2")),
+        ("Content-Type", Some("text/x")),
+        ("X-Secret", None),
+    ] {
+        assert_eq!(reply.field(name).as_deref(), expected, "{name}");
+    }
+}
+
+#[test]
+fn silence_is_a_refusal_unless_degradation_is_allowed() {
+    for (settings, status) in [
+        (json!({}), 403),
+        (json!({ "status_on_error": 503 }), 503),
+        (json!({ "allow_degradation": true }), 200),
+    ] {
+        for fault in [AskFault::Nobody, AskFault::Lost, AskFault::Timeout] {
+            let (reply, _) = run(settings.clone(), Err(fault), "GET / HTTP/1.1\nHost: a");
+            assert_eq!(
+                (reply.status, reply.upstream.is_some()),
+                (status, status == 200),
+                "{settings} {fault}"
+            );
+        }
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    for (settings, path) in [
+        (json!({ "uri": "auth.test/x" }), "uri"),
+        (json!({ "uri": "ftp://auth.test" }), "uri"),
+        (json!({ "uri": "http://auth.test:99999/" }), "uri"),
+        (json!({ "uri": "http://user@auth.test/" }), "uri"),
+        (json!({ "uri": "http://auth.test/a b" }), "uri"),
+        (json!({ "uri": "http://" }), "uri"),
+        (json!({ "uri": "http://auth.test", "request_headers": ["a b"] }), "request_headers"),
+        (json!({ "uri": "http://auth.test", "extra_headers": { "a b": "c" } }), "extra_headers"),
+    ] {
+        let refused = Bench::new().build("forward-auth", settings.clone()).err();
+        assert_eq!(refused.map(|refused| refused.path).as_deref(), Some(path), "{settings}");
+    }
+    for uri in ["https://auth.test", "http://[::1]:80/x", "HTTP://auth.test?x=y"] {
+        assert!(Bench::new().build("forward-auth", json!({ "uri": uri })).is_ok(), "{uri}");
+    }
+}

@@ -1,0 +1,242 @@
+//! Which request calls which method, as the `google.api.http` options of a proto say it.
+//!
+//! Knows rules and the templates of their paths; what becomes of a message is told elsewhere.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use percent_encoding::percent_decode;
+use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
+use yumen_plugin::proto::Protos;
+
+/// Rules inside rules are gone into so deep; the language allows one level.
+const DEPTH_MAX: usize = 2;
+
+/// One way to call a method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// The method of HTTP; `*` is any.
+    pub(super) verb: String,
+    pub(super) path: Path,
+    pub(super) body: Body,
+    /// The field of the answer that is the whole of what the client gets.
+    pub(super) response_body: Option<String>,
+}
+
+/// What of the message the body is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Body {
+    Nothing,
+    /// All that the path does not tell.
+    All,
+    /// One field.
+    Field(String),
+}
+
+/// The template of a path, cut once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Path {
+    segments: Vec<Segment>,
+    /// What the last segment ends with, behind a colon.
+    suffix: Option<String>,
+    /// Fields, and the segments they are made of.
+    variables: Vec<Variable>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Segment {
+    Literal(String),
+    One,
+    /// Any number, also none; only the last.
+    Rest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Variable {
+    field: String,
+    from: usize,
+    until: usize,
+}
+
+/// All rules of a method; none where it has no such option.
+pub(super) fn of(method: &MethodDescriptor, protos: &Protos) -> Result<Vec<Rule>, String> {
+    let Some(option) = protos.pool().get_extension_by_name("google.api.http") else { return Ok(Vec::new()) };
+    let options = method.options();
+    if !options.has_extension(&option) {
+        return Ok(Vec::new());
+    }
+    let mut rules = Vec::new();
+    if let Value::Message(rule) = &*options.get_extension(&option) {
+        collect(rule, method, &mut rules, 0)?;
+    }
+    Ok(rules)
+}
+
+fn collect(
+    rule: &DynamicMessage,
+    method: &MethodDescriptor,
+    rules: &mut Vec<Rule>,
+    depth: usize,
+) -> Result<(), String> {
+    let (input, output) = (method.input(), method.output());
+    if let Some((verb, path)) = pattern(rule) {
+        let path = Path::parse(&path)?;
+        let told = path.variables.iter().map(|variable| &variable.field);
+        if let Some(unknown) = told.into_iter().find(|field| !has_place(&input, field)) {
+            return Err(format!("its path names \"{unknown}\", which {} has not", input.name()));
+        }
+        let known = |of: &MessageDescriptor, field: String| match of.get_field_by_name(&field) {
+            Some(_) => Ok(field),
+            None => Err(format!("its body is \"{field}\", which {} has not", of.name())),
+        };
+        let body = match text(rule, "body") {
+            body if body.is_empty() => Body::Nothing,
+            body if body == "*" => Body::All,
+            field => Body::Field(known(&input, field)?),
+        };
+        let response_body = Some(text(rule, "response_body")).filter(|field| !field.is_empty());
+        let response_body = response_body.map(|field| known(&output, field)).transpose()?;
+        rules.push(Rule { verb, path, body, response_body });
+    }
+    let more = rule.get_field_by_name("additional_bindings");
+    for one in more.as_deref().and_then(Value::as_list).into_iter().flatten() {
+        if let Value::Message(one) = one
+            && depth < DEPTH_MAX
+        {
+            collect(one, method, rules, depth + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// The method of HTTP and the path of a rule.
+fn pattern(rule: &DynamicMessage) -> Option<(String, String)> {
+    for verb in ["get", "put", "post", "delete", "patch"] {
+        if rule.has_field_by_name(verb) {
+            return Some((verb.to_ascii_uppercase(), text(rule, verb)));
+        }
+    }
+    let custom = rule.get_field_by_name("custom").filter(|_| rule.has_field_by_name("custom"))?;
+    let custom = custom.as_message()?;
+    Some((text(custom, "kind"), text(custom, "path")))
+}
+
+fn text(of: &DynamicMessage, field: &str) -> String {
+    of.get_field_by_name(field).and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Whether `a.b` is a field inside the message.
+fn has_place(of: &MessageDescriptor, path: &str) -> bool {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let Some(field) = of.get_field_by_name(first) else { return false };
+    match (rest, field.kind()) {
+        (None, _) => !field.is_map(),
+        (Some(rest), prost_reflect::Kind::Message(inner)) => !field.is_list() && has_place(&inner, rest),
+        (Some(_), _) => false,
+    }
+}
+
+impl Path {
+    /// Reads a template: `/v1/{name=shelves/*}/books/{book.id}:read`.
+    pub(super) fn parse(template: &str) -> Result<Path, String> {
+        let refused = |why: &str| format!("its path \"{template}\" {why}");
+        let mut rest = template.strip_prefix('/').ok_or_else(|| refused("does not begin with a slash"))?;
+        let mut path = Path { segments: Vec::new(), suffix: None, variables: Vec::new() };
+        loop {
+            rest = match rest.strip_prefix('{') {
+                Some(inside) => {
+                    let (variable, after) =
+                        inside.split_once('}').ok_or_else(|| refused("has an open brace"))?;
+                    let (field, pattern) = variable.split_once('=').unwrap_or((variable, "*"));
+                    let from = path.segments.len();
+                    path.segments.extend(pattern.split('/').map(Segment::of));
+                    let (field, until) = (field.trim().to_owned(), path.segments.len());
+                    path.variables.push(Variable { field, from, until });
+                    after
+                }
+                None => {
+                    let end = rest.find(['/', ':']).unwrap_or(rest.len());
+                    path.segments.push(Segment::of(&rest[..end]));
+                    &rest[end..]
+                }
+            };
+            match rest.split_at_checked(1) {
+                None => break,
+                Some((":", suffix)) if !suffix.contains('/') => {
+                    path.suffix = Some(suffix.to_owned());
+                    break;
+                }
+                Some(("/", after)) => rest = after,
+                Some(_) => return Err(refused("has something behind a variable that is no slash")),
+            }
+        }
+        let last = path.segments.len() - 1;
+        if path.segments[..last].contains(&Segment::Rest) {
+            return Err(refused("has `**` before its end"));
+        }
+        Ok(path)
+    }
+
+    /// The fields a path tells; `None` where it is not one of these.
+    pub(super) fn matches(&self, path: &Segments<'_>) -> Option<Vec<(&str, String)>> {
+        let mut raw = Cow::Borrowed(path.0.as_slice());
+        if let Some(suffix) = &self.suffix {
+            let last = raw.last()?.strip_suffix(suffix.as_bytes())?.strip_suffix(b":")?;
+            *raw.to_mut().last_mut()? = last;
+        }
+        let is_open = self.segments.last() == Some(&Segment::Rest);
+        let fixed = self.segments.len() - usize::from(is_open);
+        if raw.len() < fixed || !is_open && raw.len() > fixed {
+            return None;
+        }
+        for (segment, found) in self.segments[..fixed].iter().zip(raw.iter()) {
+            match segment {
+                Segment::Literal(literal) if *decoded(found) != *literal.as_bytes() => return None,
+                Segment::One if found.is_empty() => return None,
+                _ => {}
+            }
+        }
+        let value = |variable: &Variable| {
+            let until = if variable.until > fixed { raw.len() } else { variable.until };
+            let parts: Vec<Cow<'_, [u8]>> =
+                raw[variable.from..until].iter().map(|one| decoded(one)).collect();
+            String::from_utf8_lossy(&parts.join(&b'/')).into_owned()
+        };
+        Some(self.variables.iter().map(|variable| (variable.field.as_str(), value(variable))).collect())
+    }
+
+    /// Literals go before `*`, that before `**`; with a suffix before without.
+    pub(super) fn order(&self, other: &Path) -> Ordering {
+        self.segments.cmp(&other.segments).then(other.suffix.is_some().cmp(&self.suffix.is_some()))
+    }
+}
+
+impl Segment {
+    fn of(text: &str) -> Segment {
+        match text {
+            "*" => Segment::One,
+            "**" => Segment::Rest,
+            literal => Segment::Literal(literal.to_owned()),
+        }
+    }
+}
+
+/// A path between its slashes, as it goes upstream.
+pub(super) struct Segments<'a>(Vec<&'a [u8]>);
+
+impl<'a> Segments<'a> {
+    /// `None` where a segment is one of dots: what they lead to is not what rules before this one saw.
+    pub(super) fn of(target: &'a [u8]) -> Option<Segments<'a>> {
+        let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let segments: Vec<&[u8]> = path.strip_prefix(b"/")?.split(|byte| *byte == b'/').collect();
+        let is_dots = |segment: &&[u8]| matches!(&*decoded(segment), b"." | b"..");
+        (!segments.iter().any(is_dots)).then_some(Segments(segments))
+    }
+}
+
+fn decoded(segment: &[u8]) -> Cow<'_, [u8]> {
+    percent_decode(segment).into()
+}
+
+#[cfg(test)]
+mod tests;

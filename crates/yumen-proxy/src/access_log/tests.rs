@@ -1,0 +1,83 @@
+use std::time::Duration;
+
+use yumen_http::{HeadLimits, RequestHead, parse};
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Client, Consumers, Exchange, Host, Now, Outcome};
+
+use super::{Escape, Line};
+
+struct NoHost;
+
+impl Host for NoHost {
+    fn sleep(&self, _delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+
+    fn worker(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Now {
+        Now::default()
+    }
+}
+
+fn check(line: &str, escape: Escape, expected: &str) {
+    let client = Client {
+        peer: "192.0.2.7:4711".parse().unwrap(),
+        local: "127.0.0.1:80".parse().unwrap(),
+        tls: None,
+        connection: 1,
+    };
+    let consumers = Consumers::default();
+    let mut head = RequestHead::default();
+    let text = b"GET /a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\ty\r\n\r\n";
+    parse::request(text, 0, &HeadLimits::default(), &mut head).unwrap();
+    let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
+    let outcome = Outcome {
+        status: 502,
+        sent_bytes: 10,
+        received_bytes: 20,
+        duration_us: 1_234_567,
+        fault: "connect",
+        attempts: 2,
+        ..Outcome::default()
+    };
+    let mut out = Vec::new();
+    Line::parse(line, escape).unwrap().write(&ex, &outcome, &mut out);
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn a_line_is_what_was_written_with_values_in_it() {
+    check(
+        "$remote_addr \"$request\" ${status}s $body_bytes_sent $request_length $request_time $attempts",
+        Escape::Default,
+        "192.0.2.7 \"GET /a\\x22b?q HTTP/1.1\" 502s 10 20 1.234 2",
+    );
+    check("$response_source:$fault", Escape::Default, "gateway:connect");
+}
+
+#[test]
+fn values_are_escaped_and_missing_ones_told_as_asked() {
+    check("$http_user_agent|$http_none", Escape::Default, "x \\x22\\x5C\\x09y|-");
+    check("{\"a\":\"$http_user_agent\"}", Escape::Json, "{\"a\":\"x \\\"\\\\\\ty\"}");
+    check("$upstream_response_time,$upstream_status,$route_id", Escape::Default, "-,-,-");
+    check("[$upstream_response_time$http_none]", Escape::Json, "[]");
+    check("$http_user_agent$http_none", Escape::None, "x \"\\\ty");
+}
+
+#[test]
+fn what_is_no_variable_is_refused() {
+    for (line, why) in [
+        ("a $remote_adr", "there is no variable $remote_adr"),
+        ("a $ b", "a dollar sign without a name behind it: \"$ b\""),
+        ("${}", "a dollar sign without a name behind it: \"${}\""),
+    ] {
+        assert_eq!(Line::parse(line, Escape::Default).unwrap_err(), why);
+    }
+}

@@ -1,0 +1,309 @@
+//! Requests of our own to upstreams: questions of plugins, and copies for mirrors.
+//!
+//! Knows how one is sent and its answer read, on connections shared with exchanges; not who asks.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use yumen_http::fields::write_line;
+use yumen_http::parse::{self, Parsed};
+use yumen_http::{Framing, Method, encode};
+use yumen_plugin::{Answer, AskFault, Host, Question};
+use yumen_snapshot::protection::Permit;
+use yumen_snapshot::{Slot, Upstream};
+
+use crate::buffer::Inbox;
+use crate::clock;
+use crate::http2::{self, Duplex, Way};
+use crate::pool::PoolKey;
+use crate::stream::{Stream, Tcp};
+use crate::timers::until;
+use crate::tls;
+use crate::transfer::{Ending, Source, Transfer};
+use crate::worker::Worker;
+
+/// An answer is read up to this many bytes, so that its connection can be used again.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Endpoints that are tried for one question.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Asks an upstream of the newest snapshot.
+pub(crate) async fn ask(worker: Rc<Worker>, question: Question) -> Result<Answer, AskFault> {
+    let pinned = worker.pinned();
+    let upstream = pinned.shared_upstream(Slot(question.upstream)).ok_or(AskFault::Nobody)?.clone();
+    drop(pinned);
+    let endpoints = upstream.endpoints.len();
+    let first = (worker.random() as usize).checked_rem(endpoints).ok_or(AskFault::Nobody)?;
+    let head = head(&question);
+    let mut errand = Errand { upstream, index: first, method: question.method, head, body: question.body };
+    let timer = worker.timers.timer();
+    timer.set(question.timeout_ms);
+    let asking = pin!(async {
+        for at in 0..endpoints.min(ATTEMPTS_MAX) {
+            errand.index = (first + at) % endpoints;
+            let mut answer = Answer::default();
+            match errand.deliver(&worker, Some(&mut answer)).await {
+                Ok(()) => return Ok(answer),
+                // Whoever could not be reached has not been asked.
+                Err(Lost::Connect) => {}
+                Err(Lost::Underway) => break,
+            }
+        }
+        Err(AskFault::Lost)
+    });
+    until(&timer, asking).await.unwrap_or(Err(AskFault::Timeout))
+}
+
+fn head(question: &Question) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(question.method.name().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(question.target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    write_line(&mut out, b"Host", question.authority.as_bytes());
+    for (name, value) in question.fields.iter() {
+        write_line(&mut out, name, value);
+    }
+    if !question.keeps {
+        write_line(&mut out, b"Connection", b"close");
+    }
+    if !question.body.is_empty() || question.method == Method::Post {
+        encode::framing(&mut out, Framing::Length(question.body.len() as u64));
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// A request on its way to an endpoint.
+pub(crate) struct Errand {
+    pub(crate) upstream: Arc<Upstream>,
+    /// Which of its endpoints.
+    pub(crate) index: usize,
+    pub(crate) method: Method,
+    /// The head as HTTP/1 has it.
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Why an errand was in vain.
+pub(crate) enum Lost {
+    /// Nobody could be reached.
+    Connect,
+    /// What was sent was not answered, or not so that it could be read.
+    Underway,
+}
+
+impl Errand {
+    fn tls(&self) -> bool {
+        self.upstream.scheme.is_tls()
+    }
+
+    fn pool_key(&self) -> PoolKey {
+        let id = self.upstream.endpoints[self.index].state.id;
+        PoolKey { endpoint: id * 2 + u64::from(self.tls()), tls_name: 0 }
+    }
+
+    /// Sends it and reads the answer, which is kept where somebody wants it.
+    pub(crate) async fn deliver(
+        &self,
+        worker: &Rc<Worker>,
+        mut wanted: Option<&mut Answer>,
+    ) -> Result<(), Lost> {
+        if self.upstream.http2 {
+            let stream = self.open_on_lane(worker).await?;
+            return self.exchange(worker, (stream, 0, None), &self.body, &mut wanted).await;
+        }
+        let text = [&self.head[..], &self.body].concat();
+        let kept = worker.pool.borrow_mut().take(self.pool_key(), clock::now().mono_ms());
+        if let Some(kept) = kept {
+            let done = self.exchange(worker, kept, &text, &mut wanted).await;
+            // It may have been closed for its idleness.
+            if done.is_ok() || !self.method.is_idempotent() {
+                return done;
+            }
+            if let Some(answer) = &mut wanted {
+                **answer = Answer::default();
+            }
+        }
+        let stream = self.connect().await?;
+        self.exchange(worker, (stream, 0, None), &text, &mut wanted).await
+    }
+
+    async fn exchange(
+        &self,
+        worker: &Rc<Worker>,
+        (mut stream, requests, permit): (Stream, u64, Option<Permit>),
+        text: &[u8],
+        wanted: &mut Option<&mut Answer>,
+    ) -> Result<(), Lost> {
+        let lost = |_| Lost::Underway;
+        let ending = stream.ending(false);
+        let mut sent = Transfer::new(Framing::None, ending, text.to_vec(), 0);
+        let mut inbox = Inbox::default();
+        poll_fn(|cx| sent.poll_flush(cx, &mut inbox, &mut stream)).await.map_err(|_| Lost::Underway)?;
+        poll_fn(|cx| stream.poll_flush(cx)).await.map_err(lost)?;
+        if ending == Ending::Stream {
+            stream.finish(b"").map_err(|_| Lost::Underway)?;
+        }
+        let may_reuse = self.read_answer(worker, &mut stream, &mut inbox, wanted).await?;
+        inbox.release(&worker.buffers);
+        if may_reuse && inbox.is_empty() && !stream.is_shared() {
+            let now_ms = clock::now().mono_ms();
+            let keep = &self.upstream.keepalive;
+            worker.pool.borrow_mut().give(self.pool_key(), (stream, permit), requests + 1, keep, now_ms);
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<Stream, Lost> {
+        let endpoint = &self.upstream.endpoints[self.index];
+        let tcp = Tcp::connect(endpoint.addr).await.map_err(|_| Lost::Connect)?;
+        if !self.tls() {
+            return Ok(Stream::Tcp(tcp));
+        }
+        let config = tls::client_config(&self.upstream, self.upstream.http2).map_err(|_| Lost::Connect)?;
+        let name = tls::server_name(&endpoint.host).map_err(|_| Lost::Connect)?;
+        let connected = tokio_rustls::TlsConnector::from(config).connect(name, tcp).await;
+        Ok(Stream::Connected(Box::new(connected.map_err(|_| Lost::Connect)?)))
+    }
+
+    /// A stream of HTTP/2 whose head was sent.
+    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<Stream, Lost> {
+        let keep = self.upstream.keepalive;
+        let occupied = loop {
+            match worker.lanes.way(self.pool_key().endpoint, &keep) {
+                Way::Lane(occupied) => break occupied,
+                Way::Wait(connected) => connected.notified().await,
+                Way::Connect(connecting) => {
+                    let stream = self.connect().await?;
+                    break connecting.establish(worker, stream, keep).await.map_err(|_| Lost::Connect)?;
+                }
+            }
+        };
+        let authority = &self.upstream.endpoints[self.index].authority;
+        let mut request = http2::request(&self.head, self.tls(), authority).ok_or(Lost::Underway)?;
+        request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
+        let is_whole = self.body.is_empty();
+        let mut sender = occupied.sender();
+        poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|_| Lost::Underway)?;
+        let (answer, outgoing) = sender.send_request(request, is_whole).map_err(|_| Lost::Underway)?;
+        Ok(Stream::Http2(Box::new(Duplex::asked(answer, outgoing, is_whole, occupied))))
+    }
+
+    /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again.
+    async fn read_answer(
+        &self,
+        worker: &Rc<Worker>,
+        stream: &mut Stream,
+        inbox: &mut Inbox,
+        wanted: &mut Option<&mut Answer>,
+    ) -> Result<bool, Lost> {
+        let mut head = worker.take_response();
+        loop {
+            head.clear();
+            self.read_head(worker, stream, inbox, &mut head).await?;
+            if head.status >= 200 {
+                break;
+            }
+        }
+        let mut source = Source::from(stream.incoming(head.framing));
+        let persists = head.persistent();
+        if let Some(answer) = wanted {
+            answer.status = head.status;
+            answer.fields = std::mem::take(&mut head.fields);
+        }
+        worker.give_response(head);
+        let mut read = 0;
+        while !source.is_done() && read <= ANSWER_BYTES_MAX {
+            let count = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut source, wanted))
+                .await
+                .map_err(|()| Lost::Underway)?;
+            read += count;
+        }
+        match source.is_done() {
+            false if wanted.is_some() => Err(Lost::Underway),
+            is_whole => Ok(persists && is_whole),
+        }
+    }
+
+    /// Decodes what is there, or reads more; gives how much that was.
+    fn poll_more(
+        &self,
+        cx: &mut std::task::Context<'_>,
+        worker: &Rc<Worker>,
+        (stream, inbox): (&mut Stream, &mut Inbox),
+        source: &mut Source,
+        wanted: &mut Option<&mut Answer>,
+    ) -> Poll<Result<usize, ()>> {
+        let piece = source.decode(inbox).map_err(drop)?;
+        if let Some(answer) = wanted {
+            answer.body.extend_from_slice(&inbox.bytes()[..piece.data]);
+        }
+        inbox.consume(piece.data + piece.skip);
+        if piece.data > 0 || source.is_done() {
+            return Poll::Ready(Ok(piece.data));
+        }
+        match stream.poll_fill(cx, inbox, &worker.buffers) {
+            Poll::Pending => {
+                inbox.park(&worker.buffers);
+                Poll::Pending
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(Err(())),
+            Poll::Ready(Ok(count)) => {
+                match source {
+                    Source::UntilClose => {
+                        if let Some(ended) = stream.end(count, inbox.len()) {
+                            *source = ended;
+                        }
+                    }
+                    _ if count == 0 => return Poll::Ready(Err(())),
+                    _ => {}
+                }
+                Poll::Ready(Ok(0))
+            }
+        }
+    }
+
+    async fn read_head(
+        &self,
+        worker: &Rc<Worker>,
+        stream: &mut Stream,
+        inbox: &mut Inbox,
+        head: &mut yumen_http::ResponseHead,
+    ) -> Result<(), Lost> {
+        let limits = &worker.settings.response_head;
+        let asked = self.method;
+        if let Stream::Http2(duplex) = stream {
+            let read = poll_fn(|cx| duplex.poll_head(cx, &worker.buffers, (limits, asked, head))).await;
+            return read.map_err(|_| Lost::Underway);
+        }
+        let mut scanned = 0;
+        poll_fn(|cx| {
+            loop {
+                if inbox.len() > scanned {
+                    match parse::response(inbox.bytes(), scanned, limits, asked, head) {
+                        Ok(Parsed::Head(used)) => {
+                            inbox.consume(used);
+                            return Poll::Ready(Ok(()));
+                        }
+                        Ok(Parsed::Partial) => scanned = inbox.len(),
+                        Err(_) => return Poll::Ready(Err(Lost::Underway)),
+                    }
+                }
+                match stream.poll_fill(cx, inbox, &worker.buffers) {
+                    Poll::Ready(Ok(1..)) => {}
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Lost::Underway)),
+                    Poll::Pending => {
+                        inbox.park(&worker.buffers);
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,103 @@
+//! Another service that says who may pass: real connections to it, kept, broken, silent and over TLS.
+
+use serde_json::{Value, json};
+
+use crate::harness::certs::{Authority, ecdsa};
+use crate::harness::nginx::Nginx;
+use crate::harness::upstream::{closed_port, respond};
+use crate::harness::{Gateway, Options, Upstream};
+
+/// Lets in who says `open sesame`, by name; drops the connection of who says `drop`.
+fn doorkeeper() -> Upstream {
+    Upstream::start(|request, stream| match request.field("authorization") {
+        Some("open sesame") => respond(stream, 200, "X-User: jack\r\n", b""),
+        Some("drop") => false,
+        _ => {
+            let told =
+                ["x-forwarded-method", "x-forwarded-uri"].map(|name| request.field(name).unwrap_or("-"));
+            respond(stream, 401, "WWW-Authenticate: Basic\r\n", told.join(" ").as_bytes())
+        }
+    })
+}
+
+fn gateway(uri: &str, more: &Value, to: &Upstream) -> Gateway {
+    let mut settings = json!({
+        "uri": uri,
+        "request_headers": ["Authorization"],
+        "upstream_headers": ["X-User"],
+        "client_headers": ["WWW-Authenticate"],
+    });
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let plugins = json!({ "forward-auth": settings });
+    let route = json!({ "id": "1", "uri": "/*", "plugins": plugins, "upstream": to.alone() });
+    let options = Options { workers: 1, ..Options::default() };
+    Gateway::with(&json!({ "routes": [route] }), &options)
+}
+
+#[test]
+fn whoever_the_service_lets_in_passes() {
+    let (doorkeeper, upstream) = (doorkeeper(), Upstream::echo("a"));
+    let gateway = gateway(&format!("http://{}/check", doorkeeper.address), &json!({}), &upstream);
+    let refused = gateway.get("/orders?a=b");
+    assert_eq!((refused.status, refused.text().as_str()), (401, "GET /orders?a=b"));
+    assert_eq!(refused.field("www-authenticate"), Some("Basic"));
+    assert_eq!(upstream.requests(), 0);
+    for _ in 0..5 {
+        let seen = gateway.get_with("/", "Authorization: open sesame\r\nX-User: root\r\n").json();
+        assert_eq!(seen["fields"]["x-user"], "jack");
+    }
+    // One connection to the service, one to the upstream.
+    assert_eq!((doorkeeper.connections(), doorkeeper.requests()), (1, 6));
+    // An answer that breaks off is none.
+    assert_eq!(gateway.get_with("/", "Authorization: drop\r\n").status, 403);
+    assert_eq!(gateway.get_with("/", "Authorization: open sesame\r\n").status, 200);
+}
+
+#[test]
+fn a_body_goes_to_the_service_and_still_to_the_upstream() {
+    let upstream = Upstream::echo("a");
+    let service = Upstream::start(|request, stream| {
+        let status = if request.body == b"good" { 200 } else { 400 };
+        respond(stream, status, "", b"judged")
+    });
+    let more = json!({ "request_method": "POST" });
+    let gateway = gateway(&format!("http://{}", service.address), &more, &upstream);
+    let post = |body: &str| {
+        let length = body.len();
+        gateway.send(format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"))
+    };
+    assert_eq!(post("good").json()["body"], "good");
+    let refused = post("bad");
+    assert_eq!((refused.status, refused.text().as_str()), (400, "judged"));
+    assert_eq!(upstream.requests(), 1);
+}
+
+#[test]
+fn a_service_that_cannot_be_asked_refuses_unless_that_is_let_pass() {
+    let upstream = Upstream::echo("a");
+    let nobody = format!("http://{}", closed_port());
+    let silent = Upstream::start(|_, stream| {
+        let _ = std::io::Read::read(stream, &mut [0; 1]);
+        false
+    });
+    let silent = format!("http://{}", silent.address);
+    for (uri, more, status) in [
+        (&nobody, json!({}), 403),
+        (&nobody, json!({ "status_on_error": 502 }), 502),
+        (&nobody, json!({ "allow_degradation": true }), 200),
+        (&silent, json!({ "timeout": 50 }), 403),
+        (&silent, json!({ "timeout": 50, "allow_degradation": true }), 200),
+    ] {
+        let gateway = gateway(uri, &more, &upstream);
+        assert_eq!(gateway.get("/").status, status, "{uri} {more}");
+    }
+}
+
+#[test]
+fn a_service_behind_tls_must_be_who_it_says_unless_nobody_cares() {
+    let pair = Authority::new("unknown").sign("shop", &["shop.test"], ecdsa());
+    let (nginx, upstream) = (Nginx::tls(&pair.cert, &pair.key), Upstream::echo("a"));
+    let uri = format!("https://{}/host", nginx.address);
+    assert_eq!(gateway(&uri, &json!({}), &upstream).get("/").status, 403);
+    assert_eq!(gateway(&uri, &json!({ "ssl_verify": false }), &upstream).get("/").status, 200);
+}
