@@ -66,7 +66,7 @@ impl Access {
         let holder = keys::holder_of(&key, self.keys.iter().chain(&stored));
         let holder = holder.ok_or_else(|| unauthorized("wrong apikey"))?;
         match holder.role {
-            AdminRole::Viewer if request.method() != Method::GET => {
+            AdminRole::Viewer if !matches!(*request.method(), Method::GET | Method::HEAD) => {
                 Err(unauthorized("invalid method for role viewer"))
             }
             _ => Ok(holder),

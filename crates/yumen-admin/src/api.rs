@@ -11,7 +11,7 @@ use yumen_snapshot::compile::LoadCertificate;
 use yumen_store::{Store, StoreError};
 
 use crate::access::Access;
-use crate::crud::Index;
+use crate::crud::{Index, Lists};
 use crate::reply;
 
 /// Where the Admin API finds what it serves.
@@ -33,6 +33,8 @@ pub struct AdminState {
     pub stream_routes: bool,
     /// What refers to what, as of the newest state anybody decided on.
     pub(crate) index: Arc<Index>,
+    /// Whole lists somebody asked for, as they are sent.
+    pub(crate) lists: Arc<Lists>,
 }
 
 impl AdminState {
@@ -55,6 +57,7 @@ impl AdminState {
             api_version: AdminApiVersion::V3,
             stream_routes: false,
             index,
+            lists: Arc::default(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Envelopes: how objects and lists are shown.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_config::node::AdminApiVersion;
@@ -47,30 +48,65 @@ fn shown<'a>(kind: Kind, json: &'a str) -> Cow<'a, str> {
 }
 
 /// Writes `{"key": ..., "value": ...}`, with the revisions where they are asked for.
-fn node(out: &mut String, key: &Key, entry: &Entry, with_revisions: bool) {
+fn node(out: &mut String, kind: Kind, id: &str, entry: &Entry, with_revisions: bool) {
     out.push_str(r#"{"key":"#);
-    quote(out, "/apisix/", key);
+    quote(out, kind, id);
     out.push_str(r#","value":"#);
-    out.push_str(&shown(key.kind, &entry.json));
+    out.push_str(&shown(kind, &entry.json));
     if with_revisions {
-        let (created, modified) = (entry.created.0, entry.modified.0);
-        write!(out, r#","createdIndex":{created},"modifiedIndex":{modified}"#)
-            .expect("writing to a string cannot fail");
+        out.push_str(r#","createdIndex":"#);
+        digits(out, entry.created.0);
+        out.push_str(r#","modifiedIndex":"#);
+        digits(out, entry.modified.0);
     }
     out.push('}');
 }
 
 /// Writes the name of an object as a JSON string. Ids hold nothing that needs escaping, nearly always.
-fn quote(out: &mut String, before: &str, key: &Key) {
-    if key.id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
-        out.push_str(&Value::String(format!("{before}{key}")).to_string());
+fn quote(out: &mut String, kind: Kind, id: &str) {
+    // Credentials stand below their consumers.
+    let place = if kind == Kind::Credentials { "consumers" } else { kind.name() };
+    if id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        out.push_str(&Value::String(format!("/apisix/{place}/{id}")).to_string());
         return;
     }
-    write!(out, "\"{before}{key}\"").expect("writing to a string cannot fail");
+    for part in ["\"/apisix/", place, "/", id, "\""] {
+        out.push_str(part);
+    }
+}
+
+/// Writes a number. A long list has many, and formatting is several times as dear.
+fn digits(out: &mut String, mut number: u64) {
+    let mut text = [0; 20];
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend(text[at..].iter().map(|digit| char::from(*digit)));
 }
 
 /// What stands around an object, at most.
 const NODE_BYTES: usize = 128;
+
+/// How much a row takes, at most.
+pub(crate) fn row_bytes(id: &str, entry: &Entry) -> usize {
+    entry.json.len() + id.len() + NODE_BYTES
+}
+
+/// Writes the rows of a list, a comma between them.
+pub(crate) fn rows<'a>(out: &mut String, kind: Kind, rows: impl Iterator<Item = (&'a Arc<str>, &'a Entry)>) {
+    for (i, (id, entry)) in rows.enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        node(out, kind, id, entry, true);
+    }
+}
 
 /// One object.
 pub(crate) fn one(
@@ -81,28 +117,23 @@ pub(crate) fn one(
     revision: Revision,
 ) -> Response {
     let mut text = String::with_capacity(entry.json.len() + 160);
-    node(&mut text, key, entry, action == Action::Get);
+    node(&mut text, key.kind, &key.id, entry, action == Action::Get);
     if version == AdminApiVersion::Default {
         text = format!(r#"{{"action":"{}","count":1,"node":{text}}}"#, action.name());
     }
     text.push('\n');
-    let tag = HeaderValue::from_str(&format!("\"{}\"", entry.modified.0));
-    let mut response = at(reply::text(status, text), revision);
-    response.headers_mut().insert(header::ETAG, tag.expect("digits are visible"));
-    response
+    tagged(at(reply::text(status, text), revision), entry.modified)
 }
 
-/// A list; `total` counts what was left by the filters, on whichever page.
-pub(crate) fn list<'a>(
+/// A list; `total` counts what was left by the filters, on whichever page. The pieces of its rows come
+/// without what goes between them.
+pub(crate) fn list(
     version: AdminApiVersion,
     place: &str,
     total: usize,
-    rows: impl Iterator<Item = (Key, &'a Entry)> + Clone,
+    pieces: Vec<Bytes>,
     revision: Revision,
 ) -> Response {
-    // In one piece: a long list grown by doubling is copied as often as it is written.
-    let bytes = rows.clone().map(|(key, entry)| entry.json.len() + key.id.len() + NODE_BYTES).sum::<usize>();
-    let mut text = String::with_capacity(bytes + NODE_BYTES);
     let opening = match version {
         AdminApiVersion::V3 => format!(r#"{{"total":{total},"list":["#),
         AdminApiVersion::Default => {
@@ -110,15 +141,33 @@ pub(crate) fn list<'a>(
             format!(r#"{{"action":"get","count":{total},"node":{{"key":{place},"dir":true,"nodes":["#)
         }
     };
-    text.push_str(&opening);
-    for (i, (key, entry)) in rows.enumerate() {
+    let closing = if version == AdminApiVersion::V3 { "]}\n" } else { "]}}\n" };
+    let mut body = vec![Bytes::from(opening)];
+    for (i, piece) in pieces.into_iter().enumerate() {
         if i > 0 {
-            text.push(',');
+            body.push(Bytes::from_static(b","));
         }
-        node(&mut text, &key, entry, true);
+        body.push(piece);
     }
-    text.push_str(if version == AdminApiVersion::V3 { "]}\n" } else { "]}}\n" });
-    at(reply::text(StatusCode::OK, text), revision)
+    body.push(Bytes::from_static(closing.as_bytes()));
+    at(reply::pieces(StatusCode::OK, body), revision)
+}
+
+/// What a client is told that has the newest already, as its tag says.
+pub(crate) fn unchanged(revision: Revision) -> Response {
+    at(StatusCode::NOT_MODIFIED.into_response(), revision)
+}
+
+/// Marks an answer with the revision its content is of.
+pub(crate) fn tagged(mut response: Response, of: Revision) -> Response {
+    let tag = HeaderValue::from_str(&tag(of)).expect("digits are visible");
+    response.headers_mut().insert(header::ETAG, tag);
+    response
+}
+
+/// The entity tag of what was changed last at a revision.
+pub(crate) fn tag(of: Revision) -> String {
+    format!("\"{}\"", of.0)
 }
 
 /// What a deletion says.
