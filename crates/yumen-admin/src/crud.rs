@@ -4,13 +4,9 @@
 
 mod answer;
 mod body;
-mod facts;
-mod index;
 mod list;
-mod lists;
 mod merge;
 pub(crate) mod object;
-mod query;
 pub(crate) mod references;
 mod target;
 #[cfg(test)]
@@ -25,12 +21,10 @@ use axum::routing::any;
 use yumen_config::Kind;
 use yumen_store::Authorship;
 
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::query::Query;
+use crate::refusal::Refusal;
 use target::Target;
-
-pub(crate) use index::Index;
-pub(crate) use lists::Lists;
-pub(crate) use query::Query;
 
 /// The routes of all resources, below what others serve under more definite paths.
 pub(crate) fn router() -> Router<AdminState> {

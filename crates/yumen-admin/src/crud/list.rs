@@ -13,10 +13,12 @@ use yumen_config::Kind;
 use yumen_store::{Entry, Revision};
 
 use super::answer::{self, Action};
-use super::lists::Written;
-use super::query::Query;
 use super::target::Target;
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::lists::Written;
+use crate::query::Query;
+use crate::refusal::Refusal;
+use crate::rows;
 
 /// Answers a GET.
 pub(crate) async fn get(
@@ -64,23 +66,23 @@ fn list(
         return Ok(answer::tagged(answer::list(state.api_version, name, total, pieces, at.revision), as_of));
     }
     let prefix = target.parent.as_deref().map(|_| target.stored_id(""));
-    let rows = at.under(target.kind, prefix.as_deref().unwrap_or_default());
-    let mut rows: Vec<(&Arc<str>, &Entry)> = rows.filter(|(_, entry)| filters.admit(&entry.json)).collect();
-    if target.kind == Kind::Credentials && rows.is_empty() {
+    let under = at.under(target.kind, prefix.as_deref().unwrap_or_default());
+    let mut found: Vec<(&Arc<str>, &Entry)> = under.filter(|(_, entry)| filters.admit(&entry.json)).collect();
+    if target.kind == Kind::Credentials && found.is_empty() {
         return Err(Refusal::key_not_found());
     }
-    let total = rows.len();
+    let total = found.len();
     if let Some(page) = page {
-        rows.sort_by_key(|(id, entry)| (entry.created, *id));
-        rows = rows.into_iter().skip(page.skipped()).take(page.size).collect();
+        found.sort_by_key(|(id, entry)| (entry.created, *id));
+        found = found.into_iter().skip(page.skipped()).take(page.size).collect();
     }
     let place = match (&target.parent, target.kind) {
         (Some(consumer), Kind::Credentials) => format!("consumers/{consumer}/credentials"),
         _ => target.kind.name().to_owned(),
     };
     // In one piece: a long list grown by doubling is copied as often as it is written.
-    let mut text = String::with_capacity(rows.iter().map(|(id, entry)| answer::row_bytes(id, entry)).sum());
-    answer::rows(&mut text, target.kind, rows.into_iter());
+    let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
+    rows::rows(&mut text, target.kind, found.into_iter());
     Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
 }
 

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use yumen_config::Kind;
 use yumen_store::{Entry, Revision, State};
 
-use super::answer;
+use crate::rows;
 
 /// A piece is written as often as one of its objects changes, and is one write to a client.
 const ROWS_PER_PIECE: usize = 128;
@@ -99,14 +99,14 @@ impl List {
     /// Writes the objects from one id to before another as so many pieces as they need.
     fn write(&mut self, state: &State, kind: Kind, from: &str, until: Option<Arc<str>>) {
         let is_inside = |id: &Arc<str>| until.as_ref().is_none_or(|until| id < until);
-        let rows: Vec<(&Arc<str>, &Entry)> =
+        let inside: Vec<(&Arc<str>, &Entry)> =
             state.starting_at(kind, from).take_while(|(id, _)| is_inside(id)).collect();
         // Even pieces: of two halves neither is full again at once.
-        let pieces = rows.len().div_ceil(ROWS_PER_PIECE).max(1);
-        for some in rows.chunks(rows.len().div_ceil(pieces).max(1)) {
-            let bytes = some.iter().map(|(id, entry)| answer::row_bytes(id, entry)).sum();
+        let pieces = inside.len().div_ceil(ROWS_PER_PIECE).max(1);
+        for some in inside.chunks(inside.len().div_ceil(pieces).max(1)) {
+            let bytes = some.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum();
             let mut text = String::with_capacity(bytes);
-            answer::rows(&mut text, kind, some.iter().copied());
+            rows::rows(&mut text, kind, some.iter().copied());
             self.pieces.insert(some[0].0.clone(), Piece { rows: some.len(), text: Bytes::from(text) });
         }
     }
