@@ -45,9 +45,23 @@ fn condition(node: &Node) -> Result<Value, String> {
     match node {
         Node::All(nodes) => grouped("AND", nodes),
         Node::Any(nodes) => grouped("OR", nodes),
-        Node::Not(node) => Ok(json!(["!AND", condition(node)?])),
+        Node::Not(node) => condition(node).map(negated),
         Node::Call(call) => compare(call),
     }
+}
+
+/// The opposite of a condition.
+fn negated(condition: Value) -> Value {
+    let Value::Array(mut items) = condition else { return condition };
+    match items[0].as_str() {
+        Some(word @ ("AND" | "OR")) => items[0] = json!(format!("!{word}")),
+        Some("!AND" | "!OR") => {
+            items[0] = json!(items[0].as_str().unwrap_or_default().trim_start_matches('!'))
+        }
+        _ if items[1] == "!" => drop(items.remove(1)),
+        _ => items.insert(1, json!("!")),
+    }
+    Value::Array(items)
 }
 
 /// The variable that stands for a field.

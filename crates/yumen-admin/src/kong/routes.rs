@@ -132,6 +132,8 @@ fn read(
         let line = dropped(&label, "protocols", format!("{other} is left out"));
         report.add(line.why("a route is either of requests or of streams"));
     }
+    let protocols: Vec<String> =
+        protocols.into_iter().filter(|one| !STREAM_PROTOCOLS.contains(&one.as_str())).collect();
     let is_grpc = protocols.iter().any(|one| matches!(one.as_str(), "grpc" | "grpcs"));
     let is_encrypted = |one: &String| matches!(one.as_str(), "https" | "grpcs" | "wss");
     let only_https = !protocols.is_empty() && protocols.iter().all(is_encrypted);
