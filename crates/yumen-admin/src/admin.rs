@@ -12,14 +12,14 @@ use axum::routing::get;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::access;
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
 use crate::contract::contract_router;
-use crate::crud;
+use crate::refusal::Refusal;
 use crate::reply;
 use crate::serve::{BOUNDS, serve_with};
 use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
+use crate::{crud, door};
 
 /// Serves the Admin API, and what `/yumen/v1` adds to it, until `shutdown` is done and requests under way
 /// had five seconds to end.
@@ -39,7 +39,7 @@ pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
     let with_a_key = crud::router()
         .merge(more)
         .method_not_allowed_fallback(not_found)
-        .route_layer(from_fn_with_state(state.clone(), access::with_a_key));
+        .route_layer(from_fn_with_state(state.clone(), door::with_a_key));
     Router::new()
         .route("/apisix/admin", get(alive))
         .route("/apisix/admin/", get(alive))
@@ -47,7 +47,7 @@ pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
         .merge(with_a_key)
         .fallback(absent)
         .method_not_allowed_fallback(absent)
-        .layer(from_fn_with_state(state.clone(), access::at_the_door))
+        .layer(from_fn_with_state(state.clone(), door::at_the_door))
         .with_state(state)
 }
 

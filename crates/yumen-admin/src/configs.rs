@@ -17,8 +17,9 @@ use tokio::task::spawn_blocking;
 use yumen_config::node::AdminRole;
 use yumen_store::{Authorship, Draft, Key, commit};
 
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
 use crate::keys::Holder;
+use crate::refusal::Refusal;
 use crate::reply;
 
 mod items;

@@ -5,7 +5,8 @@
 use axum::Router;
 use axum::http::StatusCode;
 
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::refusal::Refusal;
 use crate::{configs, openapi, plugins, schema};
 
 /// Schemas, plugins, whole configurations, and the description of all of it.

@@ -16,7 +16,8 @@ use tokio::net::TcpListener;
 use yumen_config::Kind;
 use yumen_store::Entry;
 
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::refusal::Refusal;
 use crate::serve::{BOUNDS, serve};
 use crate::status::Document;
 use crate::{plugins, reply, schema};

@@ -4,12 +4,9 @@
 
 mod answer;
 mod body;
-mod facts;
-mod index;
 mod list;
 mod merge;
 pub(crate) mod object;
-mod query;
 pub(crate) mod references;
 mod target;
 #[cfg(test)]
@@ -24,11 +21,10 @@ use axum::routing::any;
 use yumen_config::Kind;
 use yumen_store::Authorship;
 
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::query::Query;
+use crate::refusal::Refusal;
 use target::Target;
-
-pub(crate) use index::Index;
-pub(crate) use query::Query;
 
 /// The routes of all resources, below what others serve under more definite paths.
 pub(crate) fn router() -> Router<AdminState> {
@@ -85,7 +81,8 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
     }
     let asked = Asked { by, query: Query::of(&head.uri), condition: Condition::of(&head.headers) };
     if verb == Verb::Get {
-        return list::get(state, target, asked.query).await;
+        let known = head.headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+        return list::get(state, target, asked.query, known.map(str::to_owned)).await;
     }
     if verb == Verb::Delete {
         return write::delete(state, target, asked).await;
@@ -110,7 +107,8 @@ enum Verb {
 impl Verb {
     fn of(method: &Method, kind: Kind) -> Result<Verb, Refusal> {
         let verb = match method.as_str() {
-            "GET" => Verb::Get,
+            // The same without the body, which the connection leaves out.
+            "GET" | "HEAD" => Verb::Get,
             "PUT" => Verb::Put,
             "POST" => Verb::Post,
             "PATCH" => Verb::Patch,

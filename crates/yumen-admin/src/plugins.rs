@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 use yumen_plugin::Serves;
 use yumen_snapshot::compile::meta_schema;
 
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::refusal::Refusal;
 use crate::reply;
 
 pub(crate) fn router() -> Router<AdminState> {

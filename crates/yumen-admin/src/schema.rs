@@ -11,8 +11,9 @@ use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, resource};
 
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
 use crate::plugins::{self, query};
+use crate::refusal::Refusal;
 use crate::{reply, validate};
 
 pub(crate) fn router() -> Router<AdminState> {

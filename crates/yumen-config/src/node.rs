@@ -29,9 +29,9 @@ pub use discovery::{
 pub use etcd::{Etcd, EtcdTls};
 pub use reference::reference;
 pub use sections::{
-    AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, CpuAffinity, CpuMode,
-    Hidden, Listen, LogEscape, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind, StreamListen,
-    StreamProtocol, Workers,
+    AccessLog, AccessLogFormat, Admin, AdminApiVersion, AdminKey, AdminRole, AdminTls, Control, CpuAffinity,
+    CpuMode, Hidden, Listen, LogEscape, LogFormat, LogLevel, Logs, Observe, Status, Store, StoreKind,
+    StreamListen, StreamProtocol, Workers,
 };
 pub use tls::{Acme, AcmeCertificate, AcmeChallenge, ExternalAccount, Tls, TlsVersion};
 pub use traffic::{Dns, Http2, Http3, Limits, Overload, RealIp, Router, Timeouts, UpstreamKeepalive};
@@ -53,6 +53,8 @@ pub struct NodeConfig {
     pub admin: Admin,
     /// Health, metrics and other things to read.
     pub status: Status,
+    /// What is in force, for tools on the same machine.
+    pub control: Control,
     /// Where resources live.
     pub store: Store,
     /// What is written about the node and its traffic.
@@ -105,6 +107,7 @@ impl Default for NodeConfig {
             workers: Workers::default(),
             admin: Admin::default(),
             status: Status::default(),
+            control: Control::default(),
             store: Store::default(),
             logs: Logs::default(),
             observe: Observe::default(),
@@ -161,7 +164,11 @@ impl NodeConfig {
             self.listen.iter().enumerate().map(|(i, l)| (format!("listen[{i}].address"), &l.address));
         let streams = self.stream_listen.iter().enumerate();
         let streams = streams.map(|(i, l)| (format!("stream_listen[{i}].address"), &l.address));
-        let doors = [("admin.listen", &self.admin.listen), ("status.listen", &self.status.listen)];
+        let doors = [
+            ("admin.listen", &self.admin.listen),
+            ("status.listen", &self.status.listen),
+            ("control.listen", &self.control.listen),
+        ];
         let doors = doors.into_iter().filter(|(_, address)| !address.is_empty());
         for (path, address) in
             listeners.chain(streams).chain(doors.map(|(path, address)| (path.to_owned(), address)))

@@ -10,6 +10,7 @@ mod plugins;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod vars;
 
 use std::collections::HashMap;
 
@@ -42,6 +43,7 @@ pub fn lint(input: &Lint<'_>) -> Vec<Problem> {
     let mut problems = routes::check(input.snapshot);
     problems.extend(plugins::check(input, &texts));
     problems.extend(objects::check(input, &texts));
+    problems.extend(vars::check(&texts));
     problems.extend(certificates::check(input, &texts));
     problems.sort_by(|a, b| (&a.object, &a.path).cmp(&(&b.object, &b.path)));
     problems

@@ -77,7 +77,12 @@ impl State {
 
     /// The entries of a kind, ascending by id.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
-        let from = Key::new(kind, "");
+        self.starting_at(kind, "")
+    }
+
+    /// The entries of a kind from an id on, ascending by id.
+    pub fn starting_at(&self, kind: Kind, id: &str) -> impl Iterator<Item = (&Arc<str>, &Entry)> + use<'_> {
+        let from = Key::new(kind, id);
         let of_kind = self.entries.range(from..).take_while(move |(key, _)| key.kind == kind);
         of_kind.map(|(key, entry)| (&key.id, entry))
     }

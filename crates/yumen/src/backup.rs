@@ -18,9 +18,9 @@ use crate::remote::Remote;
 
 /// `yumen backup`.
 pub(crate) fn backup(remote: &Remote, file: &Path) -> anyhow::Result<ExitCode> {
-    let bytes = remote.client()?.get("/yumen/v1/backup")?.bytes()?;
-    write_whole(file, &bytes).with_context(|| format!("cannot write {}", file.display()))?;
-    say(&format!("{}: {} bytes; the keyring is not in it, keep that apart\n", file.display(), bytes.len()))
+    let client = remote.client()?;
+    let bytes = write_whole(file, |draft| client.download("/yumen/v1/backup", draft))?;
+    say(&format!("{}: {bytes} bytes; the keyring is not in it, keep that apart\n", file.display()))
 }
 
 /// `yumen restore`.
@@ -45,22 +45,27 @@ pub(crate) fn restore(
     ))
 }
 
-/// Writes a file beside its place, for its owner alone, and moves it there when it is safe on disk.
-fn write_whole(place: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Fills a file beside its place, for its owner alone, and moves it there when it is safe on disk.
+fn write_whole<T>(place: &Path, fill: impl FnOnce(&mut File) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let failed = || format!("cannot write {}", place.display());
     let mut name = place.as_os_str().to_owned();
     name.push(".partial");
     let draft = PathBuf::from(name);
     let _ = fs::remove_file(&draft);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let written =
-        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, place));
-    if written.is_err() {
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).with_context(failed)?;
+    let filled = fill(&mut file).and_then(|filled| {
+        file.sync_all().and_then(|()| fs::rename(&draft, place)).with_context(failed)?;
+        Ok(filled)
+    });
+    if filled.is_err() {
         // The first error is the one worth telling.
         let _ = fs::remove_file(&draft);
     }
-    written?;
     let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    let parent = File::open(parent.unwrap_or(Path::new("."))).with_context(failed)?;
+    parent.sync_all().with_context(failed)?;
+    filled
 }
 
 fn say(text: &str) -> anyhow::Result<ExitCode> {

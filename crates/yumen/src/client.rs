@@ -2,12 +2,15 @@
 //!
 //! Knows no endpoint's meaning.
 
+use std::future::Future;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
@@ -20,6 +23,8 @@ use tokio::runtime::Runtime;
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// For all of a download; the admin listener ends connections sooner.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A running gateway's listener.
 pub(crate) struct Client {
@@ -52,6 +57,16 @@ impl Client {
         self.send(&Method::GET, path, &[], None)
     }
 
+    /// Writes what `path` holds into `sink` as it comes, and counts the bytes. What is no success is an error,
+    /// and so is a gateway that says nothing for a minute.
+    pub(crate) fn download(&self, path: &str, sink: &mut dyn Write) -> anyhow::Result<u64> {
+        let mut counted = Counted { sink, bytes: 0 };
+        let request = self.request(&Method::GET, path, &[], None)?;
+        let answer = self.runtime.block_on(self.exchange(request, Some(&mut counted)));
+        let answer = answer.with_context(|| format!("GET {}", self.url(path)))?;
+        answer.text().map(|_| counted.bytes)
+    }
+
     /// Sends a request and reads the whole answer, whatever its status. `path` begins with a slash.
     pub(crate) fn send(
         &self,
@@ -60,6 +75,18 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<Bytes>,
     ) -> anyhow::Result<Answer> {
+        let request = self.request(method, path, headers, body)?;
+        let answer = self.runtime.block_on(self.exchange(request, None));
+        answer.with_context(|| format!("{method} {}", self.url(path)))
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Bytes>,
+    ) -> anyhow::Result<Request<Full<Bytes>>> {
         let base = self.base.path().trim_end_matches('/');
         let mut request = Request::new(Full::new(body.unwrap_or_default()));
         *request.method_mut() = method.clone();
@@ -75,14 +102,19 @@ impl Client {
             let name: HeaderName = name.parse().with_context(|| format!("header {name}"))?;
             fields.append(name, HeaderValue::from_str(value)?);
         }
-        self.runtime.block_on(self.exchange(request)).with_context(|| format!("{method} {}", self.url(path)))
+        Ok(request)
     }
 
     fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base.to_string().trim_end_matches('/'))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        sink: Option<&mut Counted<'_>>,
+    ) -> anyhow::Result<Answer> {
+        let limit = if sink.is_some() { DOWNLOAD_TIMEOUT } else { ANSWER_TIMEOUT };
         let is_tls = self.base.scheme_str() == Some("https");
         let host = self.base.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.base.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
@@ -96,31 +128,61 @@ impl Client {
         let answer = async {
             if is_tls {
                 let stream = handshake(host, tcp).await.with_context(|| format!("TLS with {host}:{port}"))?;
-                ask(stream, request).await
+                ask(stream, request, sink).await
             } else {
-                ask(tcp, request).await
+                ask(tcp, request, sink).await
             }
         };
-        match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
-            Ok(answer) => answer,
-            Err(_) => bail!("no answer within 60 s"),
-        }
+        within(limit, answer).await?
     }
 }
 
-async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Answer>
+/// Where a download goes, and how much of it there was.
+struct Counted<'s> {
+    sink: &'s mut dyn Write,
+    bytes: u64,
+}
+
+async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> anyhow::Result<T> {
+    let answer = tokio::time::timeout(limit, answer).await;
+    answer.map_err(|_| anyhow::anyhow!("no answer within {} s", limit.as_secs()))
+}
+
+async fn ask<S>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+    sink: Option<&mut Counted<'_>>,
+) -> anyhow::Result<Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
-    let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => bail!("the answer cannot be read: {error}"),
+    let (head, body) = within(ANSWER_TIMEOUT, sender.send_request(request)).await??.into_parts();
+    let body = match sink {
+        Some(sink) if head.status.is_success() => {
+            pour(body, sink).await?;
+            Bytes::new()
+        }
+        _ => match Limited::new(body, BODY_BYTES_MAX).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => bail!("the answer cannot be read: {error}"),
+        },
     };
     driver.abort();
     Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+/// Copies a body piece by piece.
+async fn pour(mut body: Incoming, into: &mut Counted<'_>) -> anyhow::Result<()> {
+    while let Some(frame) = within(ANSWER_TIMEOUT, body.frame()).await? {
+        let frame = frame.context("the answer ends early")?;
+        if let Ok(piece) = frame.into_data() {
+            into.bytes += piece.len() as u64;
+            into.sink.write_all(&piece).context("cannot write what was answered")?;
+        }
+    }
+    Ok(())
 }
 
 async fn handshake(host: &str, tcp: TcpStream) -> anyhow::Result<tokio_rustls::client::TlsStream<TcpStream>> {
@@ -140,14 +202,6 @@ impl Answer {
     pub(crate) fn text(&self) -> anyhow::Result<String> {
         match (200..300).contains(&self.status) {
             true => Ok(String::from_utf8_lossy(&self.body).into_owned()),
-            false => Err(self.failure()),
-        }
-    }
-
-    /// The bytes of an answer that is a success; what the gateway said, where it is none.
-    pub(crate) fn bytes(self) -> anyhow::Result<Bytes> {
-        match (200..300).contains(&self.status) {
-            true => Ok(self.body),
             false => Err(self.failure()),
         }
     }

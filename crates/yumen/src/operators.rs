@@ -77,6 +77,7 @@ impl FleetView {
 pub(crate) struct Operators {
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) status: Option<SocketAddr>,
+    pub(crate) control: Option<SocketAddr>,
     /// Keys made at the first start.
     pub(crate) new_keys: Option<NewKeys>,
     /// Turns true when they shall accept no more.
@@ -88,6 +89,7 @@ pub(crate) struct Operators {
 pub(crate) struct Doorway {
     admin: Option<TcpListener>,
     status: Option<TcpListener>,
+    control: Option<TcpListener>,
 }
 
 impl Doorway {
@@ -99,16 +101,19 @@ impl Doorway {
     ) -> anyhow::Result<Doorway> {
         let admin = bind(runtime, &node.admin.listen, Door::Admin, outside);
         let status = bind(runtime, &node.status.listen, Door::Status, outside);
+        let control = bind(runtime, &node.control.listen, Door::Control, outside);
         Ok(Doorway {
             admin: admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?,
             status: status.with_context(|| format!("cannot listen on {} (status)", node.status.listen))?,
+            control: control
+                .with_context(|| format!("cannot listen on {} (control)", node.control.listen))?,
         })
     }
 
     /// Where operators will be answered, by the listener's name.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let of = |listener: &Option<TcpListener>| listener.as_ref()?.local_addr().ok();
-        [("admin", of(&self.admin)), ("status", of(&self.status))]
+        [("admin", of(&self.admin)), ("status", of(&self.status)), ("control", of(&self.control))]
             .into_iter()
             .filter_map(|(name, address)| Some((name, address?)))
     }
@@ -122,16 +127,21 @@ impl Operators {
         house: &House,
         doorway: Doorway,
     ) -> anyhow::Result<Operators> {
-        let Doorway { admin, status } = doorway;
+        let Doorway { admin, status, control } = doorway;
         let (stop, stopped) = watch::channel(false);
         let address =
             |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
-        let (admin_address, status_address) = (address(&admin), address(&status));
+        let addresses = [address(&admin), address(&status), address(&control)];
         let (mut new, mut serving) = (None, Vec::new());
         if let Some(status) = status {
             let state = status_state(node, house, admin_state(node, house)?);
             let stopped = until_true(stopped.clone());
             serving.push(runtime.spawn(yumen_admin::serve_status(status, state, stopped)));
+        }
+        if let Some(control) = control {
+            let state = control_state(node, house, admin_state(node, house)?);
+            let stopped = until_true(stopped.clone());
+            serving.push(runtime.spawn(yumen_admin::serve_control(control, state, stopped)));
         }
         if let Some(admin) = admin {
             new = new_keys(runtime, node, house)?;
@@ -141,7 +151,8 @@ impl Operators {
             let stopped = until_true(stopped);
             serving.push(runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, stopped)));
         }
-        Ok(Operators { admin: admin_address, status: status_address, new_keys: new, stop, serving })
+        let [admin, status, control] = addresses;
+        Ok(Operators { admin, status, control, new_keys: new, stop, serving })
     }
 
     /// Accepts no more: another process does.
@@ -333,13 +344,9 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
     let counters = Arc::new(AllCounters(house.fleet.counters.clone()));
     let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
-    let (ready, described, health) = (shown.clone(), shown.clone(), snapshots.clone());
+    let (ready, described) = (shown.clone(), shown.clone());
     let current = snapshots.clone();
     let (problems, fleet, source) = (shown.clone(), house.fleet.clone(), house.source.clone());
-    let health: Document = Arc::new(move || {
-        let snapshot = health.borrow().clone();
-        serde_json::to_value(yumen_proxy::probe::report(&snapshot)).unwrap_or_default()
-    });
     StatusState {
         ready: Arc::new(move || match ready.publisher.version() {
             0 => Err("no configuration has been compiled yet".into()),
@@ -373,14 +380,23 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             members.insert("ejected".into(), serde_json::to_value(ejected).unwrap_or_default());
             members.into()
         }),
-        more: yumen_admin::control_routes(ControlState {
-            admin,
-            health: health.clone(),
-            discovery: discovery(node, house),
-        }),
-        health,
+        more: yumen_admin::control_routes(control_state(node, house, admin)),
+        health: health(house),
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
     }
+}
+
+fn control_state(node: &NodeConfig, house: &House, admin: AdminState) -> ControlState {
+    ControlState { admin, health: health(house), discovery: discovery(node, house) }
+}
+
+/// What active checks and requests say of endpoints.
+fn health(house: &House) -> Document {
+    let snapshots = house.control.snapshots.clone();
+    Arc::new(move || {
+        let snapshot = snapshots.borrow().clone();
+        serde_json::to_value(yumen_proxy::probe::report(&snapshot)).unwrap_or_default()
+    })
 }
 
 /// All services, or those of a type in APISIX's form.

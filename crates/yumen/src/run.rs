@@ -455,6 +455,9 @@ fn announce(
     if let Some(status) = operators.status {
         lines.push(format!("  status   http://{status}/status   http://{status}/metrics"));
     }
+    if let Some(control) = operators.control {
+        lines.push(format!("  control  http://{control}/v1/schema"));
+    }
     let path = match node.store.kind {
         StoreKind::File => {
             lines.push(format!("  routes   {} (edit it: changes apply at once)", node.store.file));

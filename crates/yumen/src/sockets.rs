@@ -30,6 +30,8 @@ pub(crate) enum Door {
     Admin,
     /// The status listener.
     Status,
+    /// The Control API.
+    Control,
 }
 
 impl Door {
@@ -37,7 +39,7 @@ impl Door {
         match self {
             Door::Datagrams | Door::Http3 => Type::DGRAM,
             Door::Http3Before => Type::SEQPACKET,
-            Door::Http | Door::Stream | Door::Admin | Door::Status => Type::STREAM,
+            Door::Http | Door::Stream | Door::Admin | Door::Status | Door::Control => Type::STREAM,
         }
     }
 }
@@ -112,7 +114,7 @@ impl Sockets {
                 let address = passed.address().map_or_else(|| "no address".into(), |one| one.to_string());
                 bail!(
                     "the service manager passes the socket `{}` at {address}, and nothing in the configuration \
-                     listens there: name it admin or status, or give a listener this address",
+                     listens there: name it admin, status or control, or give a listener this address",
                     passed.name
                 )
             }
@@ -156,7 +158,10 @@ impl Passed {
     }
 
     fn is_bound_for(&self, door: Door, asked: SocketAddr) -> bool {
-        let named = matches!((&*self.name, door), ("admin", Door::Admin) | ("status", Door::Status));
+        let named = matches!(
+            (&*self.name, door),
+            ("admin", Door::Admin) | ("status", Door::Status) | ("control", Door::Control)
+        );
         let is_kind = self.socket.r#type().is_ok_and(|kind| kind == door.kind());
         is_kind && (named || self.address() == Some(asked))
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use yumen_store::{Draft, Revision, State};
 
 use super::items::Section;
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 
 const SETTING: &str = "standalone_document";
 

@@ -1,16 +1,13 @@
 //! Envelopes: how objects and lists are shown.
 
-use std::borrow::Cow;
-use std::fmt::Write;
-
+use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
-use serde_json::{Map, Value};
-use yumen_config::Kind;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 use yumen_config::node::AdminApiVersion;
 use yumen_store::{Entry, Key, Revision};
 
-use crate::reply;
+use crate::{reply, rows};
 
 const REVISION: &str = "x-yumen-revision";
 
@@ -34,44 +31,6 @@ impl Action {
     }
 }
 
-/// An object as a client may see it: private keys never leave.
-fn shown<'a>(kind: Kind, json: &'a str) -> Cow<'a, str> {
-    if kind != Kind::Ssls {
-        return Cow::Borrowed(json);
-    }
-    // What cannot be read is not shown at all rather than with its key.
-    let mut object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
-    object.shift_remove("key");
-    object.shift_remove("keys");
-    Cow::Owned(Value::Object(object).to_string())
-}
-
-/// Writes `{"key": ..., "value": ...}`, with the revisions where they are asked for.
-fn node(out: &mut String, key: &Key, entry: &Entry, with_revisions: bool) {
-    out.push_str(r#"{"key":"#);
-    quote(out, "/apisix/", key);
-    out.push_str(r#","value":"#);
-    out.push_str(&shown(key.kind, &entry.json));
-    if with_revisions {
-        let (created, modified) = (entry.created.0, entry.modified.0);
-        write!(out, r#","createdIndex":{created},"modifiedIndex":{modified}"#)
-            .expect("writing to a string cannot fail");
-    }
-    out.push('}');
-}
-
-/// Writes the name of an object as a JSON string. Ids hold nothing that needs escaping, nearly always.
-fn quote(out: &mut String, before: &str, key: &Key) {
-    if key.id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
-        out.push_str(&Value::String(format!("{before}{key}")).to_string());
-        return;
-    }
-    write!(out, "\"{before}{key}\"").expect("writing to a string cannot fail");
-}
-
-/// What stands around an object, at most.
-const NODE_BYTES: usize = 128;
-
 /// One object.
 pub(crate) fn one(
     version: AdminApiVersion,
@@ -81,28 +40,23 @@ pub(crate) fn one(
     revision: Revision,
 ) -> Response {
     let mut text = String::with_capacity(entry.json.len() + 160);
-    node(&mut text, key, entry, action == Action::Get);
+    rows::object(&mut text, key.kind, &key.id, entry, action == Action::Get);
     if version == AdminApiVersion::Default {
         text = format!(r#"{{"action":"{}","count":1,"node":{text}}}"#, action.name());
     }
     text.push('\n');
-    let tag = HeaderValue::from_str(&format!("\"{}\"", entry.modified.0));
-    let mut response = at(reply::text(status, text), revision);
-    response.headers_mut().insert(header::ETAG, tag.expect("digits are visible"));
-    response
+    tagged(at(reply::text(status, text), revision), entry.modified)
 }
 
-/// A list; `total` counts what was left by the filters, on whichever page.
-pub(crate) fn list<'a>(
+/// A list; `total` counts what was left by the filters, on whichever page. The pieces of its rows come
+/// without what goes between them.
+pub(crate) fn list(
     version: AdminApiVersion,
     place: &str,
     total: usize,
-    rows: impl Iterator<Item = (Key, &'a Entry)> + Clone,
+    pieces: Vec<Bytes>,
     revision: Revision,
 ) -> Response {
-    // In one piece: a long list grown by doubling is copied as often as it is written.
-    let bytes = rows.clone().map(|(key, entry)| entry.json.len() + key.id.len() + NODE_BYTES).sum::<usize>();
-    let mut text = String::with_capacity(bytes + NODE_BYTES);
     let opening = match version {
         AdminApiVersion::V3 => format!(r#"{{"total":{total},"list":["#),
         AdminApiVersion::Default => {
@@ -110,15 +64,33 @@ pub(crate) fn list<'a>(
             format!(r#"{{"action":"get","count":{total},"node":{{"key":{place},"dir":true,"nodes":["#)
         }
     };
-    text.push_str(&opening);
-    for (i, (key, entry)) in rows.enumerate() {
+    let closing = if version == AdminApiVersion::V3 { "]}\n" } else { "]}}\n" };
+    let mut body = vec![Bytes::from(opening)];
+    for (i, piece) in pieces.into_iter().enumerate() {
         if i > 0 {
-            text.push(',');
+            body.push(Bytes::from_static(b","));
         }
-        node(&mut text, &key, entry, true);
+        body.push(piece);
     }
-    text.push_str(if version == AdminApiVersion::V3 { "]}\n" } else { "]}}\n" });
-    at(reply::text(StatusCode::OK, text), revision)
+    body.push(Bytes::from_static(closing.as_bytes()));
+    at(reply::pieces(StatusCode::OK, body), revision)
+}
+
+/// What a client is told that has the newest already, as its tag says.
+pub(crate) fn unchanged(revision: Revision) -> Response {
+    at(StatusCode::NOT_MODIFIED.into_response(), revision)
+}
+
+/// Marks an answer with the revision its content is of.
+pub(crate) fn tagged(mut response: Response, of: Revision) -> Response {
+    let tag = HeaderValue::from_str(&tag(of)).expect("digits are visible");
+    response.headers_mut().insert(header::ETAG, tag);
+    response
+}
+
+/// The entity tag of what was changed last at a revision.
+pub(crate) fn tag(of: Revision) -> String {
+    format!("\"{}\"", of.0)
 }
 
 /// What a deletion says.

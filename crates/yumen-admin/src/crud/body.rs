@@ -4,7 +4,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 
 const BODY_BYTES_MAX: usize = 1_572_864;
 

@@ -1,5 +1,6 @@
 //! Reading: one object, or a list with filters and pages.
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
 use regex::Regex;
@@ -9,51 +10,80 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use yumen_config::Kind;
-use yumen_store::{Entry, Key, Revision, State};
+use yumen_store::{Entry, Revision};
 
 use super::answer::{self, Action};
-use super::query::Query;
 use super::target::Target;
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::lists::Written;
+use crate::query::Query;
+use crate::refusal::Refusal;
+use crate::rows;
 
 /// Answers a GET.
-pub(crate) async fn get(state: AdminState, target: Target, query: Query) -> Result<Response, Refusal> {
+pub(crate) async fn get(
+    state: AdminState,
+    target: Target,
+    query: Query,
+    known: Option<String>,
+) -> Result<Response, Refusal> {
     if target.id.is_some() {
         let key = target.key()?;
         let at = state.store.state();
         let entry = at.get(key.kind, &key.id).ok_or_else(Refusal::key_not_found)?;
+        if is_known(known.as_deref(), entry.modified) {
+            return Ok(answer::tagged(answer::unchanged(at.revision), entry.modified));
+        }
         return Ok(answer::one(state.api_version, StatusCode::OK, Action::Get, (&key, entry), at.revision));
     }
     // A list of everything may take a while to filter and to write.
-    let listed = tokio::task::spawn_blocking(move || list(&state, &target, &query)).await;
+    let listed = tokio::task::spawn_blocking(move || list(&state, &target, &query, known.as_deref())).await;
     listed.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }
 
-fn list(state: &AdminState, target: &Target, query: &Query) -> Result<Response, Refusal> {
+/// Whether the tags a client has of earlier answers name this revision.
+fn is_known(known: Option<&str>, of: Revision) -> bool {
+    let tag = answer::tag(of);
+    let bare = |one: &str| one.trim().trim_start_matches("W/") == tag;
+    known.is_some_and(|known| known.trim() == "*" || known.split(',').any(bare))
+}
+
+fn list(
+    state: &AdminState,
+    target: &Target,
+    query: &Query,
+    known: Option<&str>,
+) -> Result<Response, Refusal> {
     let page = Page::of(query)?;
     let filters = Filters::of(target.kind, query)?;
     let at = state.store.state();
+    if page.is_none() && filters.is_empty() && target.parent.is_none() {
+        let Written { total, pieces, as_of } = state.lists.written(&at, target.kind);
+        if is_known(known, as_of) {
+            return Ok(answer::tagged(answer::unchanged(at.revision), as_of));
+        }
+        let name = target.kind.name();
+        return Ok(answer::tagged(answer::list(state.api_version, name, total, pieces, at.revision), as_of));
+    }
     let prefix = target.parent.as_deref().map(|_| target.stored_id(""));
-    let rows = at.under(target.kind, prefix.as_deref().unwrap_or_default());
-    let mut rows: Vec<(&Arc<str>, &Entry)> = rows.filter(|(_, entry)| filters.admit(&entry.json)).collect();
-    if target.kind == Kind::Credentials && rows.is_empty() {
+    let under = at.under(target.kind, prefix.as_deref().unwrap_or_default());
+    let mut found: Vec<(&Arc<str>, &Entry)> = under.filter(|(_, entry)| filters.admit(&entry.json)).collect();
+    if target.kind == Kind::Credentials && found.is_empty() {
         return Err(Refusal::key_not_found());
     }
-    let total = rows.len();
+    let total = found.len();
     if let Some(page) = page {
-        rows.sort_by_key(|(id, entry)| (entry.created, *id));
-        rows = rows.into_iter().skip(page.skipped()).take(page.size).collect();
+        found.sort_by_key(|(id, entry)| (entry.created, *id));
+        found = found.into_iter().skip(page.skipped()).take(page.size).collect();
     }
     let place = match (&target.parent, target.kind) {
         (Some(consumer), Kind::Credentials) => format!("consumers/{consumer}/credentials"),
         _ => target.kind.name().to_owned(),
     };
-    let keyed = rows.iter().map(|(id, entry)| (Key::new(target.kind, Arc::clone(id)), *entry));
-    Ok(answer::list(state.api_version, &place, total, keyed, revision(&at)))
-}
-
-fn revision(state: &State) -> Revision {
-    state.revision
+    // In one piece: a long list grown by doubling is copied as often as it is written.
+    let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
+    rows::rows(&mut text, target.kind, found.into_iter());
+    Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_store::Key;
 
-use super::facts::id_in;
 use super::target::{Target, is_id, word};
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::index::facts::id_in;
+use crate::refusal::Refusal;
 use crate::validate;
 
 const TIMES: [&str; 2] = ["create_time", "update_time"];

@@ -8,10 +8,10 @@ use yumen_config::Kind;
 use yumen_plugin::Registry;
 use yumen_store::{Key, State};
 
-use super::facts::{self, Fact, id_in};
-use super::index::Known;
 use super::target::word;
-use crate::api::Refusal;
+use crate::index::Known;
+use crate::index::facts::{self, Fact, id_in};
+use crate::refusal::Refusal;
 
 /// Refuses an object that refers to what is not there.
 pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use yumen_config::Kind;
 use yumen_store::Key;
 
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 
 const PREFIX: &str = "/apisix/admin/";
 

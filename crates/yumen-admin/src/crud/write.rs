@@ -10,7 +10,8 @@ use super::answer::{self, Action};
 use super::object::{self, Written};
 use super::target::{Target, word};
 use super::{Asked, Condition, merge, references};
-use crate::api::{AdminState, Refusal};
+use crate::api::AdminState;
+use crate::refusal::Refusal;
 
 /// How often a PATCH starts over because somebody else wrote in between.
 const PATCH_ATTEMPTS: usize = 16;

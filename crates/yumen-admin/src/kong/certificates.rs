@@ -46,7 +46,7 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Certifi
                 pairs.push((cert, key));
             }
         }
-        let labels = super::services::labels(certificate, report);
+        let labels = super::labels::labels(certificate, report);
         let Some(((cert, key), more)) = pairs.split_first() else {
             let line =
                 dropped(&certificate.label, "cert", "left out").why("there is no certificate with its key");
@@ -83,7 +83,7 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Certifi
     for authority in &mut authorities {
         // Its digest follows from it.
         authority.take("cert_digest");
-        super::services::no_labels(authority, report);
+        super::labels::no_labels(authority, report);
         let mut rest = authority.clone();
         rest.take("cert");
         rest.finish(report);
@@ -98,7 +98,7 @@ fn names(document: &mut Document, index: &Index, report: &mut Report) -> BTreeMa
     let mut names: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
     for sni in &mut document.snis {
         let name = sni.text("name", report).unwrap_or_default();
-        super::services::no_labels(sni, report);
+        super::labels::no_labels(sni, report);
         match index.take(sni, "certificate") {
             Ok(Some(at)) if name.ends_with(".*") => {
                 let line = different(&sni.label, "name", "left out of the certificate's names");

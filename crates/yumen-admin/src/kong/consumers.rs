@@ -8,60 +8,13 @@ use yumen_config::{Kind, Resource};
 use super::document::{Document, Index};
 use super::entity::Entity;
 use super::ids::Ids;
+use super::people::{Credential, People, Person};
 use super::plugins::Translator;
 use super::report::{Report, different, dropped};
 use super::scopes::{Use, Uses};
 
 /// Would take the place of what a route needs to reach its upstream.
 const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
-
-#[derive(Debug, Default)]
-struct Person {
-    username: String,
-    labels: Map<String, Value>,
-    /// Names of the groups it is in, for access lists.
-    groups: BTreeSet<String>,
-    /// Places of the groups whose plugins it shares.
-    consumer_groups: Vec<usize>,
-    label: String,
-}
-
-/// All consumers, in the order of the file.
-#[derive(Debug, Default)]
-pub(super) struct People {
-    all: Vec<Person>,
-    index: Index,
-    groups: Vec<(String, String)>,
-    credentials: Vec<Credential>,
-}
-
-/// How somebody proves who he is.
-#[derive(Debug)]
-struct Credential {
-    label: String,
-    owner: usize,
-    id: String,
-    plugin: &'static str,
-    settings: Value,
-    labels: Option<Value>,
-}
-
-impl People {
-    /// What a consumer is called here; `reference` is a name or an id.
-    pub(super) fn username(&self, reference: &Value) -> Option<&str> {
-        Some(self.all[self.index.find(reference)?].username.as_str())
-    }
-
-    /// Who is in one of these groups.
-    pub(super) fn members(&self, groups: &[String], by_consumer_group: bool) -> Vec<String> {
-        let is_member = |person: &&Person| {
-            let in_group = |at: &usize| groups.contains(&self.groups[*at].1);
-            groups.iter().any(|group| person.groups.contains(group))
-                || (by_consumer_group && person.consumer_groups.iter().any(in_group))
-        };
-        self.all.iter().filter(is_member).map(|person| person.username.clone()).collect()
-    }
-}
 
 pub(super) fn translate(document: &mut Document, report: &mut Report) -> People {
     let index = Index::of(&document.consumers);
@@ -71,7 +24,7 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> People 
     let mut usernames = Ids::default();
     for group in &mut document.groups {
         group.take("name");
-        super::services::labels(group, report);
+        super::labels::labels(group, report);
         people.groups.push((ids.give(&group.name), group.name.clone()));
     }
     for consumer in &mut document.consumers {
@@ -93,7 +46,7 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> People 
     }
     for acl in &mut document.acls {
         let group = acl.text("group", report).unwrap_or_default();
-        super::services::no_labels(acl, report);
+        super::labels::no_labels(acl, report);
         match index.take(acl, "consumer") {
             Ok(Some(at)) => drop(people.all[at].groups.insert(group)),
             _ => report.add(dropped(&acl.label, "consumer", "left out").why("there is no such consumer")),
@@ -113,7 +66,7 @@ fn person(consumer: &mut Entity, groups: &Index, usernames: &mut Ids, report: &m
         let line = different(&consumer.label, "username", format!("it is called {username}"));
         report.add(line.why("letters, digits, - and _ are allowed in names of consumers"));
     }
-    let mut labels = match super::services::labels(consumer, report) {
+    let mut labels = match super::labels::labels(consumer, report) {
         Some(Value::Object(labels)) => labels,
         _ => Map::new(),
     };
@@ -156,7 +109,7 @@ fn credentials(
                 continue;
             }
         };
-        let labels = super::services::labels(entity, report);
+        let labels = super::labels::labels(entity, report);
         entity.skip("ttl", &Value::Null, "credentials do not expire here", report);
         let Some((plugin, settings)) = credential(kind, entity, document.is_hashed, report) else { continue };
         let number = numbers.entry((owner, plugin)).or_default();
@@ -262,16 +215,6 @@ pub(super) fn resources(
         resources.push(Resource::new(Kind::Consumers, &person.username, &value));
     }
     resources
-}
-
-impl Credential {
-    fn resource(&self) -> Resource {
-        let mut value = json!({ "plugins": { self.plugin: self.settings } });
-        if let Some(labels) = &self.labels {
-            value["labels"] = labels.clone();
-        }
-        Resource::new(Kind::Credentials, &self.id, &value)
-    }
 }
 
 /// A credential for a plugin that does not run would be refused; with the consumer it waits.

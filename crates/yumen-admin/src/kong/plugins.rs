@@ -9,8 +9,8 @@ mod transform;
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::consumers::People;
 use super::entity::Entity;
+use super::people::People;
 use super::report::{Report, dropped};
 use super::scopes::Use;
 pub(super) use respond::message;

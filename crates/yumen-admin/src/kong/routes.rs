@@ -9,13 +9,15 @@ use yumen_config::{Kind, Resource};
 
 use super::document::Document;
 use super::entity::Entity;
+use super::expression;
 use super::ids::Ids;
 use super::order::{self, Candidate, Place};
 use super::paths::{Joint, Path};
 use super::plugins::{self, Translator};
 use super::report::{Report, dropped};
 use super::scopes::Uses;
-use super::services::{Service, Services};
+use super::services::{STREAM_PROTOCOLS, Service, Services};
+use super::streams;
 use matching::Asked;
 
 /// A route on its way: one of Kong's, which may become several of ours.
@@ -49,7 +51,7 @@ pub(super) fn translate(
 ) -> Vec<Resource> {
     let marks_patterns = document.marks_patterns;
     let mut routes: BTreeMap<usize, Route> = BTreeMap::new();
-    for (at, entity) in document.routes.iter_mut().enumerate() {
+    for (at, entity) in document.routes.iter_mut().enumerate().filter(|(_, one)| !streams::is_stream(one)) {
         match read(entity, services, marks_patterns, report) {
             Some(route) => drop(routes.insert(at, route)),
             // What is inside a route that is left out needs no lines of its own.
@@ -119,37 +121,55 @@ fn read(
             return None;
         }
     };
-    if entity.take("expression").is_some() {
-        let hint = "write it with paths, hosts, methods and headers";
-        let line = dropped(&label, "expression", "the route is left out");
-        report.add(line.why("expressions are not translated").hint(hint));
+    if service.is_some_and(|at| services.all[at].is_of_streams) {
+        let line = dropped(&label, "service", "the route is left out");
+        report.add(line.why("its service is of streams, and the route of requests"));
         return None;
     }
     entity.take("name");
     let protocols = entity.texts("protocols", report);
-    let is_http = |one: &String| matches!(one.as_str(), "http" | "https" | "grpc" | "grpcs" | "ws" | "wss");
-    if !protocols.is_empty() && !protocols.iter().any(is_http) {
-        let line = dropped(&label, "protocols", "the route is left out");
-        report.add(line.why(format!("{} is not served here", protocols.join(", "))));
-        return None;
+    for other in protocols.iter().filter(|one| STREAM_PROTOCOLS.contains(&one.as_str())) {
+        let line = dropped(&label, "protocols", format!("{other} is left out"));
+        report.add(line.why("a route is either of requests or of streams"));
     }
+    let protocols: Vec<String> =
+        protocols.into_iter().filter(|one| !STREAM_PROTOCOLS.contains(&one.as_str())).collect();
+    let is_grpc = protocols.iter().any(|one| matches!(one.as_str(), "grpc" | "grpcs"));
     let is_encrypted = |one: &String| matches!(one.as_str(), "https" | "grpcs" | "wss");
     let only_https = !protocols.is_empty() && protocols.iter().all(is_encrypted);
     let redirect = entity.count("https_redirect_status_code", report).unwrap_or(426) as u16;
     let only_http = !protocols.is_empty() && !protocols.iter().any(is_encrypted);
-    let asked = Asked::read(entity, only_http, marks_patterns, report)?;
+    let asked = match entity.text("expression", report) {
+        Some(text) => expressed(&text, entity, only_http, report)?,
+        None => Asked::read(entity, only_http, marks_patterns, report)?,
+    };
     entity.skip("request_buffering", &json!(true), "bodies are passed on as they come", report);
     entity.skip("response_buffering", &json!(true), "bodies are passed on as they come", report);
     Some(Route {
         name: entity.name.clone(),
         service,
-        labels: super::services::labels(entity, report),
+        labels: super::labels::labels(entity, report),
         asked,
-        strips: entity.flag("strip_path", report).unwrap_or(true),
+        // The path of a call names the method, so Kong leaves it alone.
+        strips: entity.flag("strip_path", report).unwrap_or(true) && !is_grpc,
         preserves_host: entity.flag("preserve_host", report).unwrap_or(false),
         joins_plainly: entity.text("path_handling", report).as_deref() == Some("v1"),
         https_status: only_https.then_some(redirect),
     })
+}
+
+/// What a route of the router of expressions asks for.
+fn expressed(text: &str, entity: &mut Entity, only_http: bool, report: &mut Report) -> Option<Asked> {
+    let priority = entity.count("priority", report).unwrap_or(0);
+    match expression::translate(text) {
+        Ok(asked) => Some(Asked::expressed(asked, priority, only_http)),
+        Err(why) => {
+            let hint = "write it with paths, hosts, methods and headers";
+            let line = dropped(&entity.label, "expression", "the route is left out");
+            report.add(line.why(why).hint(hint));
+            None
+        }
+    }
 }
 
 /// The paths of a route by where they are placed. Those that stand alone share one resource.
@@ -242,10 +262,6 @@ fn own_plugins(
     shared: &Map<String, Value>,
 ) -> Map<String, Value> {
     let mut all = plugins.clone();
-    if let Some(protocol) = service.and_then(|service| service.unsupported.as_ref()) {
-        let body = format!("{{\"message\":\"{protocol} is not supported\"}}");
-        all.entry("fault-injection").or_insert_with(|| plugins::refusal(503, &body, None));
-    }
     if let Some(status) = route.https_status {
         all.entry("fault-injection").or_insert_with(|| https_only(status));
     }
@@ -268,7 +284,7 @@ fn own_plugins(
 fn rewrites(route: &Route, service: Option<&Service>, group: &Group) -> Vec<String> {
     let Some(service) = service else { return Vec::new() };
     let joint = Joint { base: &service.path, strips: route.strips, plain: route.joins_plainly };
-    let mut paths: Vec<&Path> = group.paths.iter().collect();
+    let mut paths: Vec<&Path> = group.paths.iter().chain(&route.asked.expressed_path).collect();
     paths.sort_by_key(|path| match path {
         Path::Pattern(_) => 0,
         Path::Prefix(prefix) => usize::MAX - prefix.len(),

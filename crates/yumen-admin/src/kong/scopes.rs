@@ -2,11 +2,9 @@
 //! global ones included; a global rule here would run beside them. So global plugins go to the services.
 
 use serde_json::{Map, Value, json};
-use yumen_config::{Kind, Resource};
 
 use super::document::{Document, Index};
 use super::entity::Entity;
-use super::plugins::Translator;
 use super::report::{Report, different, dropped};
 
 /// Plugins that only watch: as global rules they also see requests that no route matches.
@@ -89,6 +87,11 @@ impl Uses {
             }
         }
         kept
+    }
+
+    /// Those that may stand as global rules.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &Use> {
+        self.0.iter().filter(|one| self.is_rule(one))
     }
 
     /// Whether it may stand as a global rule: it only watches, and nothing replaces it anywhere.
@@ -231,21 +234,4 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
         report.add(different(&one.label, "", "it belongs to the consumer and asks which route it is on"));
         true
     });
-}
-
-/// Global plugins that may be global rules.
-pub(super) fn global_rules(
-    uses: &Uses,
-    translator: &mut Translator<'_>,
-    report: &mut Report,
-) -> Vec<Resource> {
-    let mut resources = Vec::new();
-    for one in uses.0.iter().filter(|one| uses.is_rule(one)) {
-        let plugins = translator.all(&[one], report);
-        if !plugins.is_empty() {
-            let id = super::ids::Ids::default().give(&one.name);
-            resources.push(Resource::new(Kind::GlobalRules, &id, &json!({ "plugins": plugins })));
-        }
-    }
-    resources
 }

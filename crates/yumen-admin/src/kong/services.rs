@@ -9,6 +9,7 @@ use super::certificates::Certificates;
 use super::document::{Document, Index};
 use super::entity::Entity;
 use super::ids::Ids;
+use super::labels::labels;
 use super::plugins::Translator;
 use super::report::{Report, different, dropped};
 use super::scopes::Uses;
@@ -21,8 +22,8 @@ pub(super) struct Service {
     pub(super) is_enabled: bool,
     /// What the upstream's paths begin with; `/` adds nothing.
     pub(super) path: String,
-    /// The protocol, where requests cannot be forwarded in it.
-    pub(super) unsupported: Option<String>,
+    /// Whether it takes connections or datagrams, not requests.
+    pub(super) is_of_streams: bool,
     /// The upstream that passes the client's host on, where only some routes want that.
     pub(super) preserving: Option<String>,
     name: String,
@@ -40,17 +41,8 @@ pub(super) struct Services {
     pub(super) index: Index,
 }
 
-/// Tags as labels: the tag is the name, the value says nothing.
-pub(super) fn labels(entity: &mut Entity, report: &mut Report) -> Option<Value> {
-    let tags = entity.texts("tags", report);
-    let labels: Map<String, Value> = tags.into_iter().map(|tag| (tag, json!("true"))).collect();
-    (!labels.is_empty()).then_some(Value::Object(labels))
-}
-
-/// Takes tags off what has no labels here.
-pub(super) fn no_labels(entity: &mut Entity, report: &mut Report) {
-    entity.skip("tags", &Value::Null, "there are no labels here", report);
-}
+/// Protocols that carry no requests.
+pub(super) const STREAM_PROTOCOLS: [&str; 4] = ["tcp", "tls", "tls_passthrough", "udp"];
 
 pub(super) fn translate(
     document: &mut Document,
@@ -74,7 +66,7 @@ pub(super) fn translate(
             name: entity.name.clone(),
             is_enabled: entity.flag("enabled", report).unwrap_or(true),
             path: entity.text("path", report).unwrap_or_else(|| "/".into()),
-            unsupported: None,
+            is_of_streams: STREAM_PROTOCOLS.contains(&protocol.as_str()),
             labels: labels(entity, report),
             upstream: Map::new(),
             own_host: None,
@@ -83,15 +75,19 @@ pub(super) fn translate(
         match protocol.as_str() {
             "http" | "ws" => {}
             "https" | "wss" => drop(service.upstream.insert("scheme".into(), "https".into())),
-            other => service.unsupported = Some(other.to_owned()),
+            "grpc" | "grpcs" | "tcp" | "tls" | "udp" => {
+                service.upstream.insert("scheme".into(), protocol.as_str().into());
+            }
+            // Encrypted by the client, and passed on as it comes.
+            "tls_passthrough" => drop(service.upstream.insert("scheme".into(), "tcp".into())),
+            other => {
+                let line = different(&entity.label, "protocol", "http is spoken");
+                report.add(line.why(format!("there is no protocol {other}")));
+            }
         }
         let shown = endpoints(entity, upstreams, &mut service, report);
         timing(entity, &mut service.upstream, report);
         tls(entity, shown, certificates, &mut service.upstream, report);
-        if let Some(protocol) = &service.unsupported {
-            let line = dropped(&entity.label, "protocol", "its routes answer 503");
-            report.add(line.why(format!("requests are not forwarded over {protocol} here")));
-        }
         all.push(service);
     }
     Services { all, index }
@@ -231,7 +227,7 @@ impl Service {
     fn upstream(&self, passes_host: bool) -> Value {
         let mut upstream = self.upstream.clone();
         match &self.own_host {
-            _ if passes_host => {}
+            _ if passes_host || self.is_of_streams => {}
             Some(host) => {
                 upstream.insert("pass_host".into(), "rewrite".into());
                 upstream.insert("upstream_host".into(), host.as_str().into());
@@ -251,17 +247,22 @@ pub(super) fn resources(
 ) -> Vec<Resource> {
     let mut resources = Vec::new();
     for (at, service) in services.all.iter().enumerate() {
-        let mut value = json!({ "name": service.name, "enable_websocket": true });
+        let mut value = json!({ "name": service.name });
+        if !service.is_of_streams {
+            value["enable_websocket"] = true.into();
+        }
         if let Some(labels) = &service.labels {
             value["labels"] = labels.clone();
         }
-        if service.unsupported.is_none() {
-            value["upstream"] = service.upstream(service.passes_host);
-            if let Some(id) = &service.preserving {
-                resources.push(Resource::new(Kind::Upstreams, id, &service.upstream(true)));
-            }
+        value["upstream"] = service.upstream(service.passes_host);
+        if let Some(id) = &service.preserving {
+            resources.push(Resource::new(Kind::Upstreams, id, &service.upstream(true)));
         }
-        let plugins = translator.all(&uses.of_service(at), report);
+        // Plugins of streams stand on their routes, as what is for requests does not serve them.
+        let plugins = match service.is_of_streams {
+            true => Map::new(),
+            false => translator.all(&uses.of_service(at), report),
+        };
         if !plugins.is_empty() {
             value["plugins"] = Value::Object(plugins);
         }

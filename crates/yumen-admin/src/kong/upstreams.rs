@@ -54,7 +54,7 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Upstrea
         }
         upstream.skip("slots", &json!(10_000), "endpoints are chosen without slots", report);
         upstream.skip("use_srv_name", &json!(false), "SRV records are not asked for", report);
-        if let Some(labels) = super::services::labels(upstream, report) {
+        if let Some(labels) = super::labels::labels(upstream, report) {
             settings.insert("labels".into(), labels);
         }
         let balanced = Balanced {
@@ -79,7 +79,7 @@ fn nodes(
         let address = target.text("target", report).unwrap_or_default();
         let weight = target.count("weight", report).unwrap_or(100);
         let failover = target.flag("failover", report).unwrap_or(false);
-        super::services::no_labels(target, report);
+        super::labels::no_labels(target, report);
         let at = match index.take(target, "upstream") {
             Ok(Some(at)) => at,
             other => {

@@ -12,7 +12,7 @@ use yumen_base::Level;
 use yumen_store::Revision;
 
 use super::{ClusterView, Live, V1State};
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 use crate::reply;
 
 /// The revision an answer is as of.

@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 
 /// The query's arguments.
 pub(super) struct Arguments<T>(pub(super) T);

@@ -16,8 +16,8 @@ use yumen_store::StoreError;
 
 use super::V1State;
 use super::history::off_runtime;
-use crate::api::Refusal;
 use crate::keys::Holder;
+use crate::refusal::Refusal;
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Read ahead of a slow client.

@@ -14,7 +14,7 @@ use yumen_store::{
 use super::applied::REVISION;
 use super::arguments::{Arguments, InPath};
 use super::{V1State, difference};
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 use crate::reply;
 
 const PAGE: usize = 50;

@@ -14,7 +14,7 @@ use yumen_store::{Revision, State as StoreState};
 
 use super::V1State;
 use super::arguments::Arguments;
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 use crate::reply;
 
 /// Which configuration to ask, and how to answer.

@@ -15,7 +15,7 @@ use yumen_store::{Key, State as StoreState};
 use super::V1State;
 use super::arguments::Arguments;
 use super::transaction::{Mode, TIMES, read_document};
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 use crate::reply;
 
 /// So few objects are written without thinking it through first, unless one is deleted.

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use yumen_store::{Authorship, StoreError};
 
 use super::V1State;
-use crate::api::Refusal;
+use crate::refusal::Refusal;
 use crate::reply;
 
 /// `POST /yumen/v1/store/confirm`: deletions that were held back, as they were so many, pass on every node.

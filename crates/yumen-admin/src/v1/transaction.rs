@@ -18,9 +18,9 @@ use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
 use super::applied::REVISION;
 use super::arguments::Arguments;
 use super::{V1State, plan};
-use crate::api::Refusal;
 use crate::crud::{object, references};
 use crate::keys::Holder;
+use crate::refusal::Refusal;
 use crate::{reply, validate};
 
 /// The times a store writes into objects; they are no difference.

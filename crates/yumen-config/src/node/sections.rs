@@ -244,6 +244,15 @@ impl Default for Status {
     }
 }
 
+/// The Control API on a listener of its own; the status listener has it as well.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Control {
+    /// Address and port, such as `127.0.0.1:9090` where tools of APISIX look for it; empty has none.
+    /// Whoever reaches it reads what is configured, without secrets and without a key.
+    pub listen: String,
+}
+
 /// Where resources live.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -47,7 +47,9 @@ fn is_type(name: &str, instance: &Value) -> bool {
         ("string", Value::String(_)) | ("boolean", Value::Bool(_)) | ("null", Value::Null) => true,
         ("number", Value::Number(_)) => true,
         ("integer", Value::Number(number)) => {
-            !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+            // Beyond the exact ones a number is not what was written any more.
+            let is_whole = |float: f64| float.fract() == 0.0 && float.abs() < EXACT_MAX;
+            number.is_i64() || (number.is_f64() && number.as_f64().is_some_and(is_whole))
         }
         _ => false,
     }

@@ -19,6 +19,8 @@ fn messages_about_types_and_objects_are_exact() {
     let table = [
         (json!({"type": "string"}), json!(1), "", "wrong type: expected string, got number"),
         (json!({"type": "integer"}), json!(1.5), "", "wrong type: expected integer, got number"),
+        (json!({"type": "integer"}), json!(1e99), "", "wrong type: expected integer, got number"),
+        (json!({"type": "integer"}), json!(u64::MAX), "", "wrong type: expected integer, got number"),
         (json!({"type": "object"}), json!(null), "", "wrong type: expected object, got userdata"),
         (
             json!({"type": ["string", "integer"]}),

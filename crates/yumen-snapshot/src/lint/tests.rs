@@ -92,6 +92,51 @@ fn routes_that_only_look_alike_are_in_order() {
 }
 
 #[test]
+fn conditions_that_never_hold_are_told() {
+    let none = |variable: &str| format!("there is no value that {variable} could have");
+    for (vars, reason) in [
+        ("[[arg_a, '==', '1'], [arg_a, '==', '2']]", none("arg_a")),
+        ("[[arg_a, '==', '1'], [arg_a, in, ['2', '3']]]", none("arg_a")),
+        ("[[arg_a, '==', '1'], [arg_a, '~=', 1]]", none("arg_a")),
+        ("[[arg_a, '==', '1'], [arg_a, '!', '==', '1']]", none("arg_a")),
+        ("[[arg_a, in, []]]", none("arg_a")),
+        ("[[arg_a, '==', x], [arg_a, '>', 1]]", none("arg_a")),
+        ("[[scheme, '==', HTTPS]]", none("scheme")),
+        ("[AND, [scheme, '==', http], [scheme, '==', https]]", none("scheme")),
+        ("[[OR, [arg_a, in, []], [[arg_b, '==', 1], [arg_b, '==', 2]]]]", none("arg_a")),
+        ("[[arg_a, '>', 5], [arg_a, '<=', 5]]", "arg_a would have to be beyond 5 and 5 at once".into()),
+        (
+            "[[request_method, '==', get]]",
+            "request_method is \"get\" never: methods are written in capitals".into(),
+        ),
+    ] {
+        let route = format!("id: r, uri: /r, vars: {vars}");
+        let expected = format!(
+            "error: routes/r at vars: no request meets these conditions: {reason}; no request gets to this route"
+        );
+        check_routes(&[&route], &[&expected]);
+        let plugin = format!("id: r, uri: /r, plugins: {{cors: {{_meta: {{filter: {vars}}}}}}}");
+        let expected = format!(
+            "error: routes/r at plugins.cors._meta.filter: no request meets these conditions: {reason}; the \
+             plugin never runs"
+        );
+        check_routes(&[&plugin], &[&expected]);
+    }
+    for vars in [
+        "[[arg_a, '==', '1'], [arg_b, '==', '2']]",
+        "[[arg_a, '==', '1'], [arg_a, in, ['1', '3']]]",
+        "[[arg_a, '>=', 5], [arg_a, '<=', 5]]",
+        "[[OR, [arg_a, '==', 1], [arg_a, '==', 2]]]",
+        "[['!AND', [arg_a, '==', 1], [arg_a, '==', 2]]]",
+        "[[request_method, in, [get, GET]]]",
+        "[[arg_a, '~~', a], [arg_a, '~~', b]]",
+        "[[arg_a, '==', 1], [arg_a, '==', '1']]",
+    ] {
+        check_routes(&[&format!("id: r, uri: /r, vars: {vars}")], &[]);
+    }
+}
+
+#[test]
 fn plugins_that_contradict_each_other_are_told() {
     for (plugins, expected) in [
         (

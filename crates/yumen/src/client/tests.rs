@@ -48,6 +48,35 @@ fn a_request_leaves_as_asked_for() {
     );
 }
 
+#[test]
+fn a_download_is_written_as_it_comes_and_counted() {
+    let (address, serving) =
+        gateway("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    let mut file = Vec::new();
+    let client = Client::new(&format!("http://{address}"), None).unwrap();
+    assert_eq!(client.download("/backup", &mut file).unwrap(), 5);
+    assert_eq!(file, b"abcde");
+    serving.join().unwrap();
+}
+
+#[test]
+fn a_download_that_fails_or_ends_early_is_an_error() {
+    for (answer, expected) in [
+        (
+            "HTTP/1.1 403 Forbidden\r\nContent-Length: 19\r\n\r\n{\"error_msg\":\"no\"}\n",
+            "the gateway answered 403: no",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nabc", "the answer ends early"),
+    ] {
+        let (address, serving) = gateway(answer);
+        let client = Client::new(&format!("http://{address}"), None).unwrap();
+        let error = client.download("/backup", &mut Vec::new()).expect_err(expected);
+        serving.join().unwrap();
+        let told = format!("{error:#}");
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
 fn check_document(answer: &'static str, expected: &str) {
     let (address, serving) = gateway(answer);
     let client = Client::new(&format!("http://{address}"), None).unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::gateway::YUMEN;
-use crate::harness::{Client, Gateway, Reply, Upstream, run};
+use crate::harness::{Client, Gateway, Options, Reply, Upstream, run};
 
 /// The admin listener, opened by a key.
 struct Admin<'g> {
@@ -242,6 +242,38 @@ fn requests_are_explained_as_they_are_served() {
     assert_eq!(past["route"], Value::Null, "{past}");
     assert_eq!(admin.ask("POST", "/yumen/v1/explain?at=99", "{\"url\":\"/x\"}").status, 410);
     assert_eq!(admin.ask("POST", "/yumen/v1/explain", "{}").status, 400);
+}
+
+#[test]
+fn the_control_api_has_a_listener_of_its_own_where_one_is_configured() {
+    let resources = json!({
+        "upstreams": [
+            { "id": "u", "nodes": { "127.0.0.1:1": 1 }, "checks": { "active": { "type": "tcp" } } },
+        ],
+        "routes": [{ "id": "r", "uri": "/r", "upstream_id": "u" }],
+    });
+    let node = "control: { listen: \"127.0.0.1:0\" }";
+    let gateway = Gateway::with(&resources, &Options { node, ..Options::default() });
+    let control = gateway.lines().iter().find_map(|line| {
+        let address = line.trim().strip_prefix("control  http://")?.split('/').next()?;
+        address.parse::<std::net::SocketAddr>().ok()
+    });
+    let control = control.expect("the listener is announced");
+    for (line, status, word) in [
+        ("GET /v1/routes", 200, "/apisix/routes/r"),
+        ("GET /v1/upstream/u", 200, "\"key\":\"/apisix/upstreams/u\""),
+        ("GET /v1/upstream/none", 404, "upstream[none] not found"),
+        ("GET /v1/healthcheck", 200, "/apisix/upstreams/u"),
+        ("GET /v1/schema", 200, "stream_plugins"),
+        ("POST /v1/gc", 200, ""),
+        ("PUT /v1/plugins/reload", 200, "done"),
+        ("GET /metrics", 404, "not found"),
+    ] {
+        let head = format!("{line} HTTP/1.1\r\nHost: c\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        let reply = Client::connect(control).send(head).reply();
+        assert_eq!(reply.status, status, "{line}: {}", reply.text());
+        assert!(reply.text().contains(word), "{line}: {}", reply.text());
+    }
 }
 
 #[test]

@@ -88,8 +88,7 @@ async fn viewers_only_read() {
             let line = format!("{verb} /apisix/admin/{path}");
             let answer = api.send(&line, &[("x-api-key", VIEWER)], r#"{"uri":"/b","plugins":{}}"#).await;
             match verb {
-                "GET" => assert_ne!(answer.status, 401, "{line}"),
-                "HEAD" => assert_eq!(answer.status, 401, "{line}"),
+                "GET" | "HEAD" => assert_ne!(answer.status, 401, "{line}"),
                 _ => {
                     let description = &answer.json()["description"];
                     assert_eq!((answer.status, description), (401, &"invalid method for role viewer".into()));

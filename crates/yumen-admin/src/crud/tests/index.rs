@@ -11,8 +11,8 @@ use yumen_plugins::BUILTIN;
 use yumen_store::{Authorship, Draft, Key, Memory, State, Store, commit};
 
 use super::{ADMIN, Api};
-use crate::crud::facts::{self, Fact};
-use crate::crud::index::Index;
+use crate::index::Index;
+use crate::index::facts::{self, Fact};
 
 fn naive(registry: &Registry, state: &State) -> BTreeMap<Fact, BTreeSet<Key>> {
     let mut said_by: BTreeMap<Fact, BTreeSet<Key>> = BTreeMap::new();

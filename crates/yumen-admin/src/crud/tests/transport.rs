@@ -115,6 +115,33 @@ async fn conditions_are_judged_on_the_newest_object() {
 }
 
 #[tokio::test]
+async fn a_client_that_has_the_newest_is_told_so() {
+    let api = Api::new();
+    assert_eq!(api.ask("PUT /routes/1", ROUTE).await.status, 201);
+    for path in ["/apisix/admin/routes", "/apisix/admin/routes/1"] {
+        let line = format!("GET {path}");
+        let ask =
+            async |known: &str| api.send(&line, &[("x-api-key", ADMIN), ("if-none-match", known)], "").await;
+        let first = ask("\"none\"").await;
+        assert_eq!(first.status, 200, "{line}");
+        let tag = first.header("etag").to_owned();
+        for known in [tag.clone(), format!("W/{tag}"), format!("\"a\", {tag}"), "*".to_owned()] {
+            let again = ask(&known).await;
+            assert_eq!((again.status, again.text.as_str(), again.header("etag")), (304, "", tag.as_str()));
+        }
+        let head = api.send(&format!("HEAD {path}"), &[("x-api-key", ADMIN)], "").await;
+        assert_eq!((head.status, head.header("etag")), (200, tag.as_str()), "{path}");
+        assert_eq!(api.ask("PUT /upstreams/1", r#"{"nodes":{"127.0.0.1:1":1}}"#).await.status / 100, 2);
+        assert_eq!(ask(&tag).await.status, 304, "another kind was changed: {path}");
+        assert_eq!(api.ask("PATCH /routes/1", "{}").await.status, 200);
+        let newer = ask(&tag).await;
+        assert_eq!(newer.status, 200, "{path}");
+        assert_ne!(newer.header("etag"), tag, "{path}");
+    }
+    assert_eq!(api.ask("HEAD /routes/2", "").await.status, 404);
+}
+
+#[tokio::test]
 async fn an_object_with_a_lifetime_goes_by_itself() {
     let api = Api::new();
     assert_eq!(api.ask("PUT /routes/1?ttl=0.2", ROUTE).await.status, 201);

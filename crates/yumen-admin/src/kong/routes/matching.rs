@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::entity::Entity;
+use super::super::expression;
 use super::super::order::{Candidate, Rank};
 use super::super::paths::{Path, escape};
 use super::super::report::{Report, different, dropped};
@@ -60,9 +61,21 @@ pub(super) struct Asked {
     /// Without path.
     rank: Rank,
     regex_priority: u64,
+    /// The path that an expression asks for among its conditions.
+    pub(super) expressed_path: Option<Path>,
 }
 
 impl Asked {
+    /// What an expression asks for: routes of that router have a number to be sorted by.
+    pub(super) fn expressed(asked: expression::Asked, priority: u64, only_http: bool) -> Asked {
+        let mut conditions = asked.conditions;
+        if only_http {
+            conditions.push(json!(["scheme", "==", "http"]));
+        }
+        let rank = Rank { regex_priority: priority, ..Rank::default() };
+        Asked { conditions, rank, expressed_path: asked.path, ..Asked::default() }
+    }
+
     /// `None` where nothing is left that it could match.
     pub(super) fn read(
         entity: &mut Entity,

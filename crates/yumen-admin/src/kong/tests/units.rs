@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::environment::Environment;
+use super::super::expression;
 use super::super::ids::Ids;
 use super::super::paths::{Joint, Path};
 use super::super::report::Report;
@@ -122,4 +123,23 @@ fn references_that_lead_nowhere_become_null_and_are_told() {
         assert_eq!(report.lines().len(), usize::from(!why.is_empty()), "{text}");
         assert!(report.text().contains(why), "{text}: {}", report.text());
     }
+}
+
+#[test]
+fn expressions_that_mean_nothing_here_are_told_why() {
+    for (text, expected) in [
+        ("", "a field is missing before \"\""),
+        ("http.path", "an operator is missing before \"\""),
+        ("http.path == ", "\"\" is neither text nor number nor address"),
+        ("http.path == \"/a", "a text has no end"),
+        ("(http.path == \"/a\"", ") is missing before \"\""),
+        ("http.path == \"/a\" or http.path == \"/b\"", "\"or http.path == \"/b\"\" is not understood"),
+        ("http.path.segments.0 == \"a\"", "there is nothing like http.path.segments.0 here"),
+        ("http.path ~ \"a(?=b)\"", "the pattern a(?=b) cannot be used"),
+        ("net.src.ip > 10.0.0.1", "net.src.ip > means nothing here"),
+    ] {
+        assert_eq!(expression::translate(text), Err(expected.to_owned()), "{text}");
+    }
+    let deep = format!("{}http.path == \"/\"{}", "(".repeat(100), ")".repeat(100));
+    assert_eq!(expression::translate(&deep), Err("parentheses are deeper than 64".to_owned()));
 }

@@ -2,6 +2,8 @@
 //!
 //! It is asked only while a transaction is decided, about the very state the transaction sees.
 
+pub(crate) mod facts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +11,7 @@ use yumen_config::Kind;
 use yumen_plugin::Registry;
 use yumen_store::{Key, State};
 
-use super::facts::{self, Fact};
+use facts::Fact;
 
 /// The index: what it knows is of one state, and becomes that of another by their differences.
 ///

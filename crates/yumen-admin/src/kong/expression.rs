@@ -1,0 +1,137 @@
+//! Kong's router expressions as conditions of ours.
+//!
+//! Reads a text and gives conditions; knows nothing of routes.
+
+mod parse;
+
+use serde_json::{Value, json};
+
+use super::paths::{Path, escape};
+use parse::{Call, Literal, Node};
+
+/// What an expression asks for.
+#[derive(Debug, PartialEq)]
+pub(super) struct Asked {
+    /// All of them must hold.
+    pub(super) conditions: Vec<Value>,
+    /// What of the path it matched, where it names one path.
+    pub(super) path: Option<Path>,
+}
+
+/// Translates an expression.
+///
+/// # Errors
+/// What of it means nothing here, or cannot be read.
+pub(super) fn translate(text: &str) -> Result<Asked, String> {
+    let root = parse::parse(text)?;
+    let all = match root {
+        Node::All(nodes) => nodes,
+        one => vec![one],
+    };
+    let conditions = all.iter().map(condition).collect::<Result<Vec<_>, _>>()?;
+    let mut paths: Vec<Path> = all.iter().filter_map(path).collect();
+    let path = if paths.len() == 1 { paths.pop() } else { None };
+    Ok(Asked { conditions, path })
+}
+
+fn condition(node: &Node) -> Result<Value, String> {
+    let grouped = |word: &str, nodes: &[Node]| {
+        let mut group = vec![json!(word)];
+        for node in nodes {
+            group.push(condition(node)?);
+        }
+        Ok(Value::Array(group))
+    };
+    match node {
+        Node::All(nodes) => grouped("AND", nodes),
+        Node::Any(nodes) => grouped("OR", nodes),
+        Node::Not(node) => condition(node).map(negated),
+        Node::Call(call) => compare(call),
+    }
+}
+
+/// The opposite of a condition.
+fn negated(condition: Value) -> Value {
+    let Value::Array(mut items) = condition else { return condition };
+    match items[0].as_str() {
+        Some(word @ ("AND" | "OR")) => items[0] = json!(format!("!{word}")),
+        Some("!AND" | "!OR") => {
+            items[0] = json!(items[0].as_str().unwrap_or_default().trim_start_matches('!'))
+        }
+        _ if items[1] == "!" => drop(items.remove(1)),
+        _ => items.insert(1, json!("!")),
+    }
+    Value::Array(items)
+}
+
+/// The variable that stands for a field.
+fn variable(field: &str) -> Result<String, String> {
+    let name = match field {
+        "net.protocol" => "scheme",
+        "tls.sni" => "ssl_server_name",
+        "http.method" => "request_method",
+        "http.host" => "host",
+        "http.path" => "uri",
+        "net.src.ip" => "remote_addr",
+        "net.src.port" => "remote_port",
+        "net.dst.ip" => "server_addr",
+        "net.dst.port" => "server_port",
+        other => {
+            let named = [("http.headers.", "http_"), ("http.queries.", "arg_")];
+            let found =
+                named.iter().find_map(|(from, to)| Some(format!("{to}{}", other.strip_prefix(from)?)));
+            return found.ok_or_else(|| format!("there is nothing like {other} here"));
+        }
+    };
+    Ok(name.to_owned())
+}
+
+fn compare(call: &Call) -> Result<Value, String> {
+    let variable = variable(&call.field)?;
+    let unknown = || format!("{} {} means nothing here", call.field, call.operator);
+    match &call.literal {
+        Literal::Address(address) => match call.operator.as_str() {
+            "==" | "in" => Ok(json!([variable, "ipmatch", [address]])),
+            "!=" | "not in" => Ok(json!([variable, "!", "ipmatch", [address]])),
+            _ => Err(unknown()),
+        },
+        Literal::Number(number) => match call.operator.as_str() {
+            "!=" => Ok(json!([variable, "~=", number])),
+            operator @ ("==" | ">" | ">=" | "<" | "<=") => Ok(json!([variable, operator, number])),
+            _ => Err(unknown()),
+        },
+        Literal::Text(text) => {
+            let regex = match call.operator.as_str() {
+                "==" if !call.is_lowered => return Ok(json!([variable, "==", text])),
+                // A field that is absent is not compared at all in Kong.
+                "!=" if !call.is_lowered => {
+                    return Ok(json!(["AND", [variable, "~=", null], [variable, "~=", text]]));
+                }
+                "==" => format!("^{}$", escape(text)),
+                "^=" => format!("^{}", escape(text)),
+                "=^" => format!("{}$", escape(text)),
+                "contains" => escape(text),
+                "~" => text.clone(),
+                _ => return Err(unknown()),
+            };
+            let is_wrong = regex::bytes::RegexBuilder::new(&regex).unicode(false).build().is_err();
+            match is_wrong {
+                true => Err(format!("the pattern {regex} cannot be used")),
+                false => Ok(json!([variable, if call.is_lowered { "~*" } else { "~~" }, regex])),
+            }
+        }
+    }
+}
+
+/// The path a part of the expression asks for, as far as it may be taken off.
+fn path(node: &Node) -> Option<Path> {
+    let Node::Call(Call { field, is_lowered: false, operator, literal: Literal::Text(text) }) = node else {
+        return None;
+    };
+    match (field.as_str(), operator.as_str()) {
+        ("http.path", "^=") => Some(Path::Prefix(text.clone())),
+        ("http.path", "==") => Some(Path::Pattern(format!("{}$", escape(text)))),
+        ("http.path", "~") => Some(Path::Pattern(text.clone())),
+        _ => None,
+    }
+}

@@ -1,0 +1,172 @@
+//! Kong's routes of TCP, TLS and UDP as stream routes.
+//!
+//! Knows what a route asks of a connection; requests are the business of `routes`.
+
+use serde_json::{Map, Value, json};
+use yumen_config::{Kind, Resource};
+
+use super::document::Document;
+use super::entity::Entity;
+use super::ids::Ids;
+use super::plugins::Translator;
+use super::report::{Report, different, dropped};
+use super::scopes::Uses;
+use super::services::{STREAM_PROTOCOLS, Services};
+
+/// Plugins that serve streams here.
+const STREAM_PLUGINS: [&str; 2] = ["ip-restriction", "prometheus"];
+
+/// Whether a route is of streams.
+pub(super) fn is_stream(route: &Entity) -> bool {
+    let protocols = route.peek("protocols").and_then(Value::as_array);
+    let is_of_streams = |one: &Value| one.as_str().is_some_and(|one| STREAM_PROTOCOLS.contains(&one));
+    protocols.is_some_and(|all| !all.is_empty() && all.iter().all(is_of_streams))
+}
+
+pub(super) fn translate(
+    document: &mut Document,
+    services: &Services,
+    uses: &Uses,
+    translator: &mut Translator<'_>,
+    report: &mut Report,
+) -> Vec<Resource> {
+    let mut ids = Ids::default();
+    let mut resources = Vec::new();
+    for (at, route) in document.routes.iter_mut().enumerate().filter(|(_, route)| is_stream(route)) {
+        let Some((service, values)) = read(route, services, report) else {
+            // What is inside a route that is left out needs no lines of its own.
+            *route = Entity::default();
+            continue;
+        };
+        let plugins = plugins(&route.label, translator.all(&uses.of_route(at, service), report), report);
+        for mut value in values {
+            if !plugins.is_empty() {
+                value["plugins"] = Value::Object(plugins.clone());
+            }
+            resources.push(Resource::new(Kind::StreamRoutes, &ids.give(&route.name), &value));
+        }
+    }
+    resources
+}
+
+/// The service and one stream route per way to meet what the route asks for.
+fn read(route: &mut Entity, services: &Services, report: &mut Report) -> Option<(Option<usize>, Vec<Value>)> {
+    let label = route.label.clone();
+    let left_out = |why: String| dropped(&label, "", "the route is left out").why(why);
+    let service = match services.index.take(route, "service") {
+        Ok(Some(at)) if services.all[at].is_of_streams && services.all[at].is_enabled => at,
+        Ok(Some(_)) => {
+            report.add(left_out("its service is switched off, or not one of streams".into()));
+            return None;
+        }
+        Ok(None) => {
+            report.add(left_out("it has no service".into()));
+            return None;
+        }
+        Err(found) => {
+            report.add(left_out(format!("there is no service {found}")));
+            return None;
+        }
+    };
+    route.take("name");
+    let protocols = route.texts("protocols", report);
+    for (field, default) in [("strip_path", json!(true)), ("preserve_host", json!(false))] {
+        route.skip(field, &default, "streams have neither path nor host", report);
+    }
+    route.skip("https_redirect_status_code", &json!(426), "streams are not redirected", report);
+    let mut value = json!({ "name": route.name, "service_id": services.all[service].id });
+    if let Some(labels) = super::labels::labels(route, report) {
+        value["labels"] = labels;
+    }
+    let mut values = vec![value];
+    let sources = ends(route, "sources", ("remote_addr", None), report)?;
+    let destinations = ends(route, "destinations", ("server_addr", Some("server_port")), report)?;
+    let names = route.texts("snis", report);
+    let names = names.iter().map(|name| json!({ "sni": name.trim_end_matches('.') })).collect();
+    for choices in [sources, destinations, names] {
+        values = product(&values, &choices);
+    }
+    say_where(&label, &protocols, &values, report);
+    Some((Some(service), values))
+}
+
+/// The addresses and ports of one end of a connection; `None` where none of them can be asked for.
+fn ends(
+    route: &mut Entity,
+    field: &str,
+    (address, port): (&str, Option<&str>),
+    report: &mut Report,
+) -> Option<Vec<Value>> {
+    let label = route.label.clone();
+    let all = route.list(field, report);
+    let mut choices = Vec::new();
+    for one in &all {
+        let mut choice = Map::new();
+        if let Some(ip) = one["ip"].as_str() {
+            choice.insert(address.to_owned(), ip.into());
+        }
+        let number = one["port"].as_u64();
+        match (port, number) {
+            (Some(port), Some(number)) => drop(choice.insert(port.to_owned(), number.into())),
+            (None, Some(number)) => {
+                let line = dropped(&label, field, format!("port {number} is left out"));
+                report.add(line.why("a client's port cannot be asked for here"));
+                continue;
+            }
+            (_, None) => {}
+        }
+        if !choice.is_empty() {
+            choices.push(Value::Object(choice));
+        }
+    }
+    if !all.is_empty() && choices.is_empty() {
+        let line = dropped(&label, "", "the route is left out");
+        report.add(line.why(format!("none of its {field} can be asked for")));
+        return None;
+    }
+    Some(choices)
+}
+
+/// Every value with every choice; no choices ask for nothing.
+fn product(values: &[Value], choices: &[Value]) -> Vec<Value> {
+    if choices.is_empty() {
+        return values.to_vec();
+    }
+    let with = |value: &Value, choice: &Value| {
+        let mut both = value.clone();
+        for (name, asked) in choice.as_object().into_iter().flatten() {
+            both[name] = asked.clone();
+        }
+        both
+    };
+    values.iter().flat_map(|value| choices.iter().map(move |choice| with(value, choice))).collect()
+}
+
+/// Where clients connect is a setting of the node, not a resource.
+fn say_where(label: &str, protocols: &[String], values: &[Value], report: &mut Report) {
+    let mut ports: Vec<u64> = values.iter().filter_map(|value| value["server_port"].as_u64()).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    let listeners: Vec<String> = match ports.as_slice() {
+        [] => protocols.iter().map(|one| format!("{{address: \"0.0.0.0:PORT\", protocol: {one}}}")).collect(),
+        ports => ports
+            .iter()
+            .flat_map(|port| protocols.iter().map(move |one| (port, one)))
+            .map(|(port, one)| format!("{{address: \"0.0.0.0:{port}\", protocol: {one}}}"))
+            .collect(),
+    };
+    let line = different(label, "protocols", "it gets what arrives at stream listeners of the node");
+    let line = line.why("where clients connect stands in yumen.yaml");
+    report.add(line.hint(format!("stream_listen: [{}]", listeners.join(", "))));
+}
+
+/// Those of the plugins that serve streams.
+fn plugins(label: &str, all: Map<String, Value>, report: &mut Report) -> Map<String, Value> {
+    let (kept, left): (Map<_, _>, Map<_, _>) =
+        all.into_iter().partition(|(name, _)| STREAM_PLUGINS.contains(&name.as_str()));
+    for name in left.keys() {
+        let line = dropped(label, "plugins", format!("{name} is left out"));
+        report.add(line.why("it does not serve streams"));
+    }
+    kept
+}

@@ -1,0 +1,100 @@
+//! Lists kept by differences are those that would be written from nothing.
+
+use proptest::prelude::*;
+use serde_json::Value;
+use yumen_store::{Entry, Key};
+
+use super::*;
+
+/// What happens between two times somebody asks: ids that are put, or deleted where they are there.
+type Step = Vec<(u16, bool)>;
+
+fn state_of(objects: &BTreeMap<Arc<str>, Entry>, revision: u64) -> State {
+    let entries = objects.iter().map(|(id, entry)| (Key::new(Kind::Routes, id.clone()), entry.clone()));
+    let others = Entry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms: None };
+    let around = [Kind::Services, Kind::Upstreams].map(|kind| (Key::new(kind, "1"), others.clone()));
+    State::new(Revision(revision), entries.chain(around), [])
+}
+
+/// Ids and texts of a list as a client reads them.
+fn read(written: &Written) -> Vec<(String, String)> {
+    let pieces: Vec<&str> = written.pieces.iter().map(|piece| std::str::from_utf8(piece).unwrap()).collect();
+    let rows: Vec<Value> = serde_json::from_str(&format!("[{}]", pieces.join(","))).unwrap();
+    let text = |row: &Value, field: &str| row[field].to_string();
+    rows.iter().map(|row| (text(row, "key"), text(row, "modifiedIndex"))).collect()
+}
+
+fn check(steps: &[Step]) {
+    let lists = Lists::default();
+    let (mut objects, mut revision) = (BTreeMap::new(), 1);
+    let mut before = Vec::new();
+    let mut as_of = Revision(0);
+    for step in steps {
+        for (id, is_put) in step {
+            revision += 1;
+            let id: Arc<str> = format!("{id}").into();
+            let entry = Entry {
+                json: "{}".into(),
+                created: Revision(1),
+                modified: Revision(revision),
+                expires_ms: None,
+            };
+            if *is_put {
+                objects.insert(id, entry);
+            } else {
+                objects.remove(&id);
+            }
+        }
+        let state = state_of(&objects, revision);
+        let kept = lists.written(&state, Kind::Routes);
+        let expected: Vec<(String, String)> = objects
+            .iter()
+            .map(|(id, entry)| (format!("\"/apisix/routes/{id}\""), entry.modified.0.to_string()))
+            .collect();
+        assert_eq!(read(&kept), expected);
+        assert_eq!(kept.total, expected.len());
+        assert!(kept.pieces.iter().all(|piece| !piece.is_empty()));
+        assert!(before == expected || kept.as_of != as_of, "another list has another tag");
+        (before, as_of) = (expected, kept.as_of);
+    }
+}
+
+#[test]
+fn a_list_grows_splits_shrinks_and_is_emptied() {
+    let all = |is_put: bool, step: usize| (0..600).step_by(step).map(|id| (id, is_put)).collect::<Step>();
+    check(&[vec![], all(true, 1), all(false, 2), all(true, 3), all(false, 1), vec![(5, true)]]);
+}
+
+#[test]
+fn what_did_not_change_is_shared() {
+    let lists = Lists::default();
+    let entry = |revision| Entry {
+        json: "{}".into(),
+        created: Revision(1),
+        modified: Revision(revision),
+        expires_ms: None,
+    };
+    let mut objects: BTreeMap<Arc<str>, Entry> =
+        (0..1000).map(|id| (format!("{id:04}").into(), entry(1))).collect();
+    let before = State::new(
+        Revision(1),
+        objects.iter().map(|(id, entry)| (Key::new(Kind::Routes, id.clone()), entry.clone())),
+        [],
+    );
+    let first = lists.written(&before, Kind::Routes);
+    objects.insert("0500".into(), entry(2));
+    let second = lists.written(&state_of(&objects, 2), Kind::Routes);
+    let shared = first.pieces.iter().zip(&second.pieces).filter(|(a, b)| a.as_ptr() == b.as_ptr()).count();
+    assert_eq!((first.pieces.len(), shared), (8, 7));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_list_kept_by_differences_is_the_list(
+        steps in prop::collection::vec(prop::collection::vec((0..400_u16, any::<bool>()), 0..200), 1..8),
+    ) {
+        check(&steps);
+    }
+}

@@ -1,0 +1,81 @@
+//! Objects as text: an envelope around what the store holds, alone or in a list.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use yumen_config::Kind;
+use yumen_store::Entry;
+
+/// An object as a client may see it: private keys never leave.
+fn shown<'a>(kind: Kind, json: &'a str) -> Cow<'a, str> {
+    if kind != Kind::Ssls {
+        return Cow::Borrowed(json);
+    }
+    // What cannot be read is not shown at all rather than with its key.
+    let mut object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
+    object.shift_remove("key");
+    object.shift_remove("keys");
+    Cow::Owned(Value::Object(object).to_string())
+}
+
+/// Writes `{"key": ..., "value": ...}`, with the revisions where they are asked for.
+pub(crate) fn object(out: &mut String, kind: Kind, id: &str, entry: &Entry, with_revisions: bool) {
+    out.push_str(r#"{"key":"#);
+    quote(out, kind, id);
+    out.push_str(r#","value":"#);
+    out.push_str(&shown(kind, &entry.json));
+    if with_revisions {
+        out.push_str(r#","createdIndex":"#);
+        digits(out, entry.created.0);
+        out.push_str(r#","modifiedIndex":"#);
+        digits(out, entry.modified.0);
+    }
+    out.push('}');
+}
+
+/// Writes the name of an object as a JSON string. Ids hold nothing that needs escaping, nearly always.
+fn quote(out: &mut String, kind: Kind, id: &str) {
+    // Credentials stand below their consumers.
+    let place = if kind == Kind::Credentials { "consumers" } else { kind.name() };
+    if id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        out.push_str(&Value::String(format!("/apisix/{place}/{id}")).to_string());
+        return;
+    }
+    for part in ["\"/apisix/", place, "/", id, "\""] {
+        out.push_str(part);
+    }
+}
+
+/// Writes a number. A long list has many, and formatting is several times as dear.
+fn digits(out: &mut String, mut number: u64) {
+    let mut text = [0; 20];
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend(text[at..].iter().map(|digit| char::from(*digit)));
+}
+
+/// What stands around an object, at most.
+const NODE_BYTES: usize = 128;
+
+/// How much a row takes, at most.
+pub(crate) fn row_bytes(id: &str, entry: &Entry) -> usize {
+    entry.json.len() + id.len() + NODE_BYTES
+}
+
+/// Writes the rows of a list, a comma between them.
+pub(crate) fn rows<'a>(out: &mut String, kind: Kind, rows: impl Iterator<Item = (&'a Arc<str>, &'a Entry)>) {
+    for (i, (id, entry)) in rows.enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        object(out, kind, id, entry, true);
+    }
+}

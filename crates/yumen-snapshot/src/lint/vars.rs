@@ -1,0 +1,148 @@
+//! Conditions that no request can meet, as far as their text alone shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_config::Kind;
+
+use super::Texts;
+
+pub(super) fn check(texts: &Texts<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (resource, value) in texts.iter() {
+        let mut look = |path: String, conditions: Option<&Value>, what: &str| {
+            if let Some(reason) = conditions.and_then(never) {
+                let message = format!("no request meets these conditions: {reason}; {what}");
+                problems.push(Problem::error(resource.to_string(), path, message));
+            }
+        };
+        if resource.kind == Kind::Routes {
+            look("vars".into(), value.get("vars"), "no request gets to this route");
+        }
+        for (name, settings) in value.get("plugins").and_then(Value::as_object).into_iter().flatten() {
+            let path = format!("plugins.{name}._meta.filter");
+            look(path, settings.pointer("/_meta/filter"), "the plugin never runs");
+        }
+    }
+    problems
+}
+
+/// Why a condition never holds; `None` where it may, or where that cannot be told.
+fn never(condition: &Value) -> Option<String> {
+    let mut asked = BTreeMap::new();
+    let impossible = gather(condition, &mut asked);
+    impossible.or_else(|| asked.into_iter().find_map(|(variable, asked)| asked.contradiction(variable)))
+}
+
+/// Notes what all of which must hold asks of each variable; gives the reason where a part alone never holds.
+fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, Asked>) -> Option<String> {
+    let items = condition.as_array()?;
+    match items.first()? {
+        Value::String(word) if word == "AND" => items[1..].iter().find_map(|item| gather(item, asked)),
+        Value::String(word) if word == "OR" => {
+            // One that may hold is enough.
+            let reasons: Option<Vec<String>> = items[1..].iter().map(never).collect();
+            reasons?.into_iter().next()
+        }
+        Value::String(word) if word == "!AND" || word == "!OR" => None,
+        Value::Array(_) => items.iter().find_map(|item| gather(item, asked)),
+        Value::String(variable) => {
+            let asked = asked.entry(variable).or_insert_with(|| Asked::of(variable));
+            match &items[1..] {
+                [value] => asked.equals([text(value)].into()),
+                [operator, value] => asked.meets(operator.as_str()?, value),
+                [_, operator, value] if operator == "==" => drop(asked.not.insert(text(value))),
+                _ => {}
+            }
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Numbers and texts that look alike are alike in conditions.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// What is asked of one variable.
+struct Asked {
+    /// Any of these, where only some will do.
+    one_of: Option<BTreeSet<String>>,
+    not: BTreeSet<String>,
+    above: f64,
+    at_least: f64,
+    below: f64,
+    at_most: f64,
+}
+
+impl Asked {
+    /// Before anything is asked: what the variable may be at all.
+    fn of(variable: &str) -> Asked {
+        let schemes = || ["http", "https"].map(str::to_owned).into();
+        let infinite = (f64::NEG_INFINITY, f64::INFINITY);
+        Asked {
+            one_of: (variable == "scheme").then(schemes),
+            not: BTreeSet::new(),
+            above: infinite.0,
+            at_least: infinite.0,
+            below: infinite.1,
+            at_most: infinite.1,
+        }
+    }
+
+    fn meets(&mut self, operator: &str, value: &Value) {
+        let number = text(value).parse::<f64>().ok();
+        match (operator, number) {
+            ("==", _) => self.equals([text(value)].into()),
+            ("in", _) => {
+                if let Some(all) = value.as_array() {
+                    self.equals(all.iter().map(text).collect());
+                }
+            }
+            ("~=", _) => drop(self.not.insert(text(value))),
+            (">", Some(number)) => self.above = self.above.max(number),
+            (">=", Some(number)) => self.at_least = self.at_least.max(number),
+            ("<", Some(number)) => self.below = self.below.min(number),
+            ("<=", Some(number)) => self.at_most = self.at_most.min(number),
+            _ => {}
+        }
+    }
+
+    fn equals(&mut self, values: BTreeSet<String>) {
+        self.one_of = Some(match &self.one_of {
+            Some(before) => before.intersection(&values).cloned().collect(),
+            None => values,
+        });
+    }
+
+    fn is_bounded(&self) -> bool {
+        [self.above, self.at_least, self.below, self.at_most].into_iter().any(f64::is_finite)
+    }
+
+    /// Whether a value is between the bounds. What is no number is not, where there are any.
+    fn is_between(&self, value: &str) -> bool {
+        let is_inside = |number: f64| {
+            number > self.above && number >= self.at_least && number < self.below && number <= self.at_most
+        };
+        !self.is_bounded() || value.parse().is_ok_and(is_inside)
+    }
+
+    fn contradiction(self, variable: &str) -> Option<String> {
+        let (low, high) = (self.above.max(self.at_least), self.below.min(self.at_most));
+        if low > high || (low == high && (self.above == low || self.below == high)) {
+            return Some(format!("{variable} would have to be beyond {low} and {high} at once"));
+        }
+        let left = self.one_of.as_ref()?.iter().find(|one| !self.not.contains(*one) && self.is_between(one));
+        match left {
+            None => Some(format!("there is no value that {variable} could have")),
+            Some(method) if variable == "request_method" => {
+                let is_method = |one: &String| !one.bytes().any(|byte| byte.is_ascii_lowercase());
+                let wrong = !self.one_of.iter().flatten().any(is_method);
+                wrong.then(|| format!("{variable} is \"{method}\" never: methods are written in capitals"))
+            }
+            Some(_) => None,
+        }
+    }
+}
