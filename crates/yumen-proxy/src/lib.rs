@@ -34,6 +34,7 @@ mod ties;
 mod timers;
 mod transfer;
 mod tunnel;
+mod way;
 mod worker;
 
 pub mod access_log;
@@ -41,6 +42,7 @@ pub mod clock;
 pub mod counters;
 pub mod debug;
 mod departed;
+mod desk;
 pub mod fault;
 pub mod listener;
 pub mod probe;
