@@ -13,7 +13,7 @@ use yumen_plugin::{Client, Exchange, TlsInfo};
 
 use crate::apart::apart;
 use crate::buffer::Inbox;
-use crate::desk::{self, Job};
+use crate::desk::{Job, Seat};
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::http2;
@@ -159,8 +159,10 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, After) {
             Next::Refuse(kind) => Job::Refuse(kind),
             Next::Closed => return (conn, After::Close),
         };
+        let mut seat = Seat::take(conn, job);
         let after;
-        (conn, after) = desk::serve(conn, job).await;
+        (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
+        seat.leave(&conn.worker);
         if after != After::Next {
             return (conn, after);
         }
@@ -229,35 +231,35 @@ impl Connection {
 
     /// Waits for the next head. A connection that ends or idles between requests just ends.
     async fn next_request(&mut self) -> Next {
-        let worker = self.worker.clone();
-        let settings = &worker.settings;
         let mut scanned = 0;
         let mut grace = false;
         // Taken once there is something to put in it.
         let mut head = None;
         let is_waiting = !self.inbox.is_empty();
+        let settings = &self.worker.settings;
         self.timer.set(if is_waiting { settings.head_timeout_ms } else { settings.idle_timeout_ms });
         poll_fn(|cx| {
             loop {
                 if self.inbox.len() > scanned {
-                    let mut read = head.take().unwrap_or_else(|| worker.take_request());
-                    match parse::request(self.inbox.bytes(), scanned, &settings.request_head, &mut read) {
+                    let mut read = head.take().unwrap_or_else(|| self.worker.take_request());
+                    let limits = &self.worker.settings.request_head;
+                    match parse::request(self.inbox.bytes(), scanned, limits, &mut read) {
                         Ok(Parsed::Head(used)) => {
                             self.inbox.consume(used);
-                            self.inbox.release(&worker.buffers);
+                            self.inbox.release(&self.worker.buffers);
                             return Poll::Ready(Next::Request(read));
                         }
                         Ok(Parsed::Partial) => {
                             head = Some(read);
                             if scanned == 0 {
-                                self.timer.set(settings.head_timeout_ms);
+                                self.timer.set(self.worker.settings.head_timeout_ms);
                             }
                             scanned = self.inbox.len();
                         }
                         Err(error) => return Poll::Ready(Next::Refuse(Kind::Head(error))),
                     }
                 }
-                match self.stream.poll_fill(cx, &mut self.inbox, &worker.buffers) {
+                match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Next::Closed),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Pending => return self.wait_for_head(cx, &mut grace),

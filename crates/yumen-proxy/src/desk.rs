@@ -7,12 +7,14 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+
+use yumen_http::RequestHead;
 
 use crate::connection::{After, Connection};
 use crate::fault::Kind;
 use crate::serve;
-use yumen_http::RequestHead;
+use crate::worker::Worker;
 
 /// How many desks a worker keeps. One that is in use costs what an exchange costs, wherever it is.
 const KEPT: usize = 256;
@@ -45,10 +47,12 @@ pub(crate) struct Desks {
 }
 
 impl Desks {
+    #[inline(always)]
     fn take(&self) -> Desk {
         self.free.borrow_mut().pop().unwrap_or_else(Desk::new)
     }
 
+    #[inline(always)]
     fn give(&self, desk: Desk) {
         let mut free = self.free.borrow_mut();
         if free.len() < KEPT {
@@ -77,16 +81,37 @@ async fn attend(tray: Rc<Tray>) {
     }
 }
 
+/// An exchange that is being served.
+pub(crate) struct Seat(Desk);
+
+impl Seat {
+    /// Seats a connection at a desk of its worker.
+    #[inline(always)]
+    pub(crate) fn take(conn: Box<Connection>, job: Job) -> Seat {
+        let desk = conn.worker.desks.take();
+        desk.tray.asked.set(Some((conn, job)));
+        Seat(desk)
+    }
+
+    /// Gives the connection back when the exchange is over.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Box<Connection>, After)> {
+        // It has no end.
+        let _ = self.0.clerk.as_mut().poll(cx);
+        self.0.tray.done.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Gives the desk back.
+    #[inline(always)]
+    pub(crate) fn leave(self, worker: &Worker) {
+        worker.desks.give(self.0);
+    }
+}
+
 /// Serves one exchange, and gives the connection back.
 pub(crate) async fn serve(conn: Box<Connection>, job: Job) -> (Box<Connection>, After) {
-    let mut desk = conn.worker.desks.take();
-    desk.tray.asked.set(Some((conn, job)));
-    let (conn, after) = poll_fn(|cx| {
-        // It has no end.
-        let _ = desk.clerk.as_mut().poll(cx);
-        desk.tray.done.take().map_or(Poll::Pending, Poll::Ready)
-    })
-    .await;
-    conn.worker.desks.give(desk);
+    let mut seat = Seat::take(conn, job);
+    let (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
+    seat.leave(&conn.worker);
     (conn, after)
 }
