@@ -60,7 +60,7 @@ docs-check: build ## fail where docs/reference is not what the code says
 	    diff -u "docs/reference/$${part#*:}" <($(YUMEN) reference "$$(sed 's/[.:].*//' <<<"$$part")") \
 	        || { echo "docs/reference/$${part#*:} is stale: run make docs" >&2; exit 1; }; done
 
-instructions: build ## user-space instructions per request, against the ratchet
+instructions: build ## user-space instructions per request, connection and message, against the ratchets
 	@bench/instructions.py
 
 fuzz: ## fuzz every parser for FUZZ_SECONDS each

@@ -257,6 +257,9 @@ def start_nginx(folder, name, flavour, upstream, cert, under=()):
     if flavour == "grpc":
         location = f"location / {{ grpc_pass grpc://127.0.0.1:{upstream.grpc}; }}"
     routes = "".join(f"location = /r/{i} {{ {proxy} }}\n" for i in range(route_names(flavour)))
+    if flavour == "upgrade":
+        routes = ("location = /ws { proxy_pass http://up; proxy_http_version 1.1; "
+                  "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection \"upgrade\"; }")
     speaks = " http2" if flavour in ("h2", "grpc") else ""
     body = f"""
   upstream up {{ server 127.0.0.1:{upstream.http}; keepalive 256; keepalive_requests 1000000000; }}
@@ -373,6 +376,8 @@ def routes_file(flavour, upstream, cert, marker=0):
     lines.append("  - " + json.dumps({"id": "up", "type": "roundrobin", "nodes": {f"127.0.0.1:{port}": 1}, **how}))
     lines.append("routes:")
     lines.append("  - " + json.dumps({"id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins}))
+    if flavour == "upgrade":
+        lines.append("  - " + json.dumps({"id": "ws", "uri": "/ws", "upstream_id": "up", "enable_websocket": True}))
     lines += (f'  - {{"id": "r{i}", "uri": "/r/{i}", "upstream_id": "up"}}' for i in range(route_names(flavour)))
     if marker:
         lines.append("  - " + json.dumps({"id": "marker", "uri": f"/marker/{marker}", "plugins": {

@@ -88,6 +88,11 @@ impl Inbox {
         self.start += count;
     }
 
+    /// Drops bytes from the end, down to so many.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.end = self.end.min(self.start + count);
+    }
+
     /// Gives the buffer back if nothing is waiting in it.
     pub(crate) fn release(&mut self, buffers: &Buffers) {
         if self.is_empty()

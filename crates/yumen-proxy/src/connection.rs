@@ -13,11 +13,11 @@ use yumen_plugin::{Client, Exchange, TlsInfo};
 
 use crate::apart::apart;
 use crate::buffer::Inbox;
+use crate::desk::{Job, Seat};
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::http2;
 use crate::pace::{Pace, Rate};
-use crate::serve;
 use crate::settings::Settings;
 use crate::stream::{Stream, Tcp};
 use crate::timers::{Timer, until};
@@ -41,7 +41,7 @@ pub(crate) enum After {
 }
 
 enum Next {
-    Request,
+    Request(Box<RequestHead>),
     Closed,
     Refuse(Kind),
 }
@@ -129,49 +129,42 @@ async fn talk(
         },
     };
     let speaks_http2 = tls::speaks_http2(&stream);
-    let mut conn = Connection { worker, peer, stream, inbox: Inbox::default(), timer };
+    let conn = Box::new(Connection { worker, peer, stream, inbox: Inbox::default(), timer });
     if speaks_http2 {
-        return apart(http2::run(conn)).await;
+        return apart(http2::run(*conn)).await;
     }
-    match converse(&mut conn, None).await {
-        After::Next | After::Close => conn.close().await,
+    let (conn, after) = converse(conn).await;
+    match after {
+        // TLS says goodbye; for TCP the drop does.
+        After::Next | After::Close if matches!(conn.stream, Stream::Tcp(_)) => {}
+        After::Next | After::Close => apart(conn.close()).await,
         After::Linger => apart(conn.linger()).await,
         After::Reset => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
-        After::Http2 => apart(http2::run(conn)).await,
+        After::Http2 => apart(http2::run(*conn)).await,
     }
 }
 
-/// A request that came otherwise than by being read from the connection.
-pub(crate) enum Given {
-    Request(Box<RequestHead>),
-    Refuse(Kind),
-}
-
-/// Serves one request after another, or the one that was given. The only place that does: what is called
-/// once costs no call.
-pub(crate) async fn converse(conn: &mut Connection, mut given: Option<Given>) -> After {
+/// Serves one request after another. The only place that does: what is called once costs no call.
+async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, After) {
     let mut is_first = true;
     loop {
-        let (next, head) = match given.take() {
-            None => {
-                let mut head = conn.worker.take_request();
-                (conn.next_request(&mut head).await, head)
-            }
-            Some(Given::Request(head)) => (Next::Request, head),
-            Some(Given::Refuse(kind)) => (Next::Refuse(kind), conn.worker.take_request()),
-        };
+        let next = conn.next_request().await;
         let was_first = std::mem::replace(&mut is_first, false);
-        let after = match next {
-            Next::Request => serve::exchange(conn, head).await,
-            Next::Refuse(_) if was_first && conn.begins_http2() => After::Http2,
+        let job = match next {
+            Next::Request(head) => Job::Serve(head),
+            Next::Refuse(_) if was_first && conn.begins_http2() => return (conn, After::Http2),
             Next::Refuse(Kind::Head(HeadError::Malformed(_))) if was_first && !conn.begins_http() => {
-                After::Close
+                return (conn, After::Close);
             }
-            Next::Refuse(kind) => serve::refuse(conn, kind).await,
-            Next::Closed => After::Close,
+            Next::Refuse(kind) => Job::Refuse(kind),
+            Next::Closed => return (conn, After::Close),
         };
-        if after != After::Next || conn.stream.is_shared() {
-            return after;
+        let mut seat = Seat::take(conn, job);
+        let after;
+        (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
+        seat.leave(&conn.worker);
+        if after != After::Next {
+            return (conn, after);
         }
     }
 }
@@ -237,32 +230,36 @@ impl Connection {
     }
 
     /// Waits for the next head. A connection that ends or idles between requests just ends.
-    async fn next_request(&mut self, head: &mut RequestHead) -> Next {
-        let worker = self.worker.clone();
-        let settings = &worker.settings;
+    async fn next_request(&mut self) -> Next {
         let mut scanned = 0;
         let mut grace = false;
+        // Taken once there is something to put in it.
+        let mut head = None;
         let is_waiting = !self.inbox.is_empty();
+        let settings = &self.worker.settings;
         self.timer.set(if is_waiting { settings.head_timeout_ms } else { settings.idle_timeout_ms });
         poll_fn(|cx| {
             loop {
                 if self.inbox.len() > scanned {
-                    match parse::request(self.inbox.bytes(), scanned, &settings.request_head, head) {
+                    let mut read = head.take().unwrap_or_else(|| self.worker.take_request());
+                    let limits = &self.worker.settings.request_head;
+                    match parse::request(self.inbox.bytes(), scanned, limits, &mut read) {
                         Ok(Parsed::Head(used)) => {
                             self.inbox.consume(used);
-                            self.inbox.release(&worker.buffers);
-                            return Poll::Ready(Next::Request);
+                            self.inbox.release(&self.worker.buffers);
+                            return Poll::Ready(Next::Request(read));
                         }
                         Ok(Parsed::Partial) => {
+                            head = Some(read);
                             if scanned == 0 {
-                                self.timer.set(settings.head_timeout_ms);
+                                self.timer.set(self.worker.settings.head_timeout_ms);
                             }
                             scanned = self.inbox.len();
                         }
                         Err(error) => return Poll::Ready(Next::Refuse(Kind::Head(error))),
                     }
                 }
-                match self.stream.poll_fill(cx, &mut self.inbox, &worker.buffers) {
+                match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Next::Closed),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Pending => return self.wait_for_head(cx, &mut grace),
@@ -446,23 +443,21 @@ impl Connection {
         .await
     }
 
-    /// Ends a connection on which all was read. TLS says goodbye; for TCP the drop does.
-    async fn close(mut self) {
-        if !matches!(self.stream, Stream::Tcp(_)) {
-            self.timer.set(LINGER_MS);
-            let (stream, timer) = (&mut self.stream, &self.timer);
-            poll_fn(|cx| match stream.poll_shutdown(cx) {
-                Poll::Pending if !timer.is_over(cx) => Poll::Pending,
-                _ => Poll::Ready(()),
-            })
-            .await;
-        }
+    /// Ends a connection on which all was read.
+    async fn close(mut self: Box<Self>) {
+        self.timer.set(LINGER_MS);
+        let (stream, timer) = (&mut self.stream, &self.timer);
+        poll_fn(|cx| match stream.poll_shutdown(cx) {
+            Poll::Pending if !timer.is_over(cx) => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
     }
 
     /// Ends a connection whose client may still be sending: says that nothing more will come, then
     /// reads for a while, since closing with unread data would reset the connection and could destroy
     /// the answer on its way (RFC 9112 §9.6).
-    async fn linger(mut self) {
+    async fn linger(mut self: Box<Self>) {
         self.timer.set(LINGER_MS);
         self.inbox = Inbox::default();
         let mut read = 0;

@@ -48,8 +48,8 @@ pub(crate) async fn forward(
     let mut tried = Tried::default();
     let mut last = Fault::from(Kind::NoEndpoint);
     let body_mark = conn.inbox.mark();
-    let started_ms = clock::now().mono_ms();
-    flow.upstream_started_us = Some(clock::now().mono_us);
+    let started = clock::now();
+    flow.upstream_started_us = Some(started.mono_us);
     loop {
         let index = match &upstream.protection {
             None => upstream.pick(ex, &tried).ok_or(last)?,
@@ -97,7 +97,8 @@ pub(crate) async fn forward(
             health::observe_fault(upstream, index, fault.kind);
         }
         last = fault;
-        let late = upstream.retry_timeout_ms != 0 && now.mono_ms() - started_ms >= upstream.retry_timeout_ms;
+        let late =
+            upstream.retry_timeout_ms != 0 && now.mono_ms() - started.mono_ms() >= upstream.retry_timeout_ms;
         if late || !may_retry(conn, ex, upstream, relay, (fault, tried.count(), body_mark)) {
             return Err(last);
         }

@@ -7,7 +7,6 @@ pub(crate) mod arrival;
 mod dial;
 mod phases;
 mod relay;
-mod splice;
 pub(crate) mod udp;
 
 use std::net::SocketAddr;

@@ -36,6 +36,7 @@ mod ties;
 mod timers;
 mod transfer;
 mod tunnel;
+mod way;
 mod worker;
 
 pub mod access_log;
@@ -43,6 +44,7 @@ pub mod clock;
 pub mod counters;
 pub mod debug;
 mod departed;
+mod desk;
 pub mod fault;
 pub mod listener;
 pub mod probe;

@@ -1,9 +1,12 @@
 //! Sockets that clients reach: bound before workers start, accepted by each worker on its own.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -99,7 +102,7 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
 
 /// Accepts until the worker drains, then takes what is still queued, unless another process does: none of
 /// it shall be reset.
-pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut duty: watch::Receiver<Duty>) {
+pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::Receiver<Duty>) {
     let socket = match crate::sys::watch(listener.socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -111,16 +114,21 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, mut duty: wat
     let Listener { tls, proxy_from, streams, .. } = listener;
     let door = Rc::new(Door { local, tls: tls.map(Rc::new), proxy_from, streams });
     let mut was_failing = false;
+    // Waited for all the time, not anew for each connection.
+    let mut change = duty.clone();
+    let mut over = pin!(change.wait_for(|duty| duty.is_over()));
     loop {
-        let ready = tokio::select! {
-            ready = socket.readable() => ready.ok(),
-            _ = duty.wait_for(|duty| duty.is_over()) => None,
-        };
-        if matches!(*duty.borrow(), Duty::HandOver { .. }) {
+        let ready = poll_fn(|cx| match socket.poll_read_ready(cx) {
+            Poll::Ready(ready) => Poll::Ready(ready.ok()),
+            Poll::Pending => over.as_mut().poll(cx).map(|_| None),
+        });
+        let ready = ready.await;
+        let duty = *duty.borrow();
+        if matches!(duty, Duty::HandOver { .. }) {
             return;
         }
         let accepted = accept_all(&worker, socket.get_ref(), &door);
-        let Some(mut ready) = ready else { return };
+        let Some(mut ready) = ready.filter(|_| !duty.is_over()) else { return };
         match accepted {
             Ok(()) => ready.clear_ready(),
             Err(errno) => {
@@ -169,9 +177,7 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
         return;
     }
     let tls = door.tls.clone();
-    // Boxed, because a task is moved several times before it runs: a connection of one request spent a tenth
-    // of its instructions on that.
-    tokio::task::spawn_local(Box::pin(connection::run(worker, Tcp::Fresh(stream), client, tls, admitted)));
+    tokio::task::spawn_local(connection::run(worker, Tcp::Fresh(stream), client, tls, admitted));
 }
 
 /// A connection that is a stream, or that a proxy in front has something to say of first.

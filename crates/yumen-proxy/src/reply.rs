@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use yumen_base::Now;
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
@@ -131,7 +132,6 @@ pub(crate) async fn pass_on(
     upstream: &Upstream,
     flow: &mut Flow,
 ) -> After {
-    let worker = conn.worker.clone();
     let (index, upgrade) = (relay.index, relay.upgrade);
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
     let Some(link) = &mut relay.link else { return After::Close };
@@ -142,7 +142,7 @@ pub(crate) async fn pass_on(
     let Begun { mut download, outgoing, keeps, edits } = begun;
     let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
     if upgrade {
-        let bounds = tunnel_bounds(&worker, ex, route, (upstream, index), read_timeout_ms);
+        let bounds = tunnel_bounds(&conn.worker, ex, route, (upstream, index), read_timeout_ms);
         return apart(run_tunnel(conn, link, download, bounds, (upstream, index), flow)).await;
     }
     let (result, told) = if edits {
@@ -154,12 +154,12 @@ pub(crate) async fn pass_on(
     };
     flow.sent_bytes += download.sent_bytes;
     flow.received_bytes += upload.read_bytes;
-    end_attempt(upstream, index, flow);
+    let now = end_attempt(upstream, index, flow);
     let is_whole = result.is_ok() && upload.is_done();
-    link.inbox.release(&worker.buffers);
+    link.inbox.release(&conn.worker.buffers);
     let is_reusable = is_whole && link_persists && link.inbox.is_empty();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
-        keep_link(&worker, link, relay.permit.take(), upstream);
+        keep_link(&conn.worker, link, relay.permit.take(), upstream, now);
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
@@ -300,20 +300,29 @@ fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>
     grpc::status_of_lines(trailers.as_bytes())
 }
 
-fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) {
-    let now_us = clock::now().mono_us;
+/// Notes when an endpoint was done.
+fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) -> Now {
+    let now = clock::now();
+    let now_us = now.mono_us;
     let spent_us = now_us.saturating_sub(flow.upstream_started_us.unwrap_or(now_us));
     flow.upstream_us = Some(spent_us);
     upstream.finished(index, spent_us, now_us);
+    now
 }
 
 #[inline(always)]
-fn keep_link(worker: &crate::worker::Worker, link: Link, permit: Option<Permit>, upstream: &Upstream) {
+fn keep_link(
+    worker: &crate::worker::Worker,
+    link: Link,
+    permit: Option<Permit>,
+    upstream: &Upstream,
+    now: Now,
+) {
     if permit.as_ref().is_some_and(|permit| permit.is_wanted_elsewhere(worker.id)) {
         return;
     }
     let Link { stream, requests, pool_key, .. } = link;
-    let now_ms = clock::now().mono_ms();
+    let now_ms = now.mono_ms();
     worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, &upstream.keepalive, now_ms);
 }
 

@@ -384,6 +384,13 @@ impl Stream {
         }
     }
 
+    /// Whether a stream that had nothing to read when it was last asked has nothing still: the task it then had to
+    /// wake is known to it. Streams that may hold back something of their own never say so.
+    #[inline]
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self, Stream::Tcp(Tcp::Registered(tcp)) if has_nothing_to_read(tcp))
+    }
+
     /// Whether an idle connection is still good: nothing has arrived, not even an end. Costs no
     /// system call, since the reactor has heard of anything that has.
     pub(crate) fn is_quiet(&self) -> bool {

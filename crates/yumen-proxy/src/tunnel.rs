@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 use yumen_http::Framing;
 use yumen_http::websocket::{Frames, close_frame};
 use yumen_plugin::Host;
-use yumen_plugin::plugin::Chunk;
 
+use crate::buffer::Inbox;
 use crate::connection::Connection;
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::ties::Tie;
-use crate::transfer::{Edit, Ending, Transfer};
+use crate::transfer::{Ending, Transfer};
+use crate::way::{Watched, Way};
 
 /// A WebSocket that has to end gets so long for the frames under way, in milliseconds.
 const LEAVE_MS: u64 = 1000;
@@ -46,18 +47,18 @@ pub(crate) struct Bounds {
 pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfer, bounds: Bounds) -> Ended {
     let mut tunnel = Tunnel {
         opening,
-        up: Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0),
-        down: Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0),
-        up_shut: false,
-        down_shut: false,
+        is_open: false,
+        up: Way::new(std::mem::take(&mut conn.inbox)),
+        down: Way::new(std::mem::take(&mut link.inbox)),
         progress: u64::MAX,
         idle_timeout_ms: bounds.idle_timeout_ms,
         tied: bounds.tie.map(|tie| Tied::new(tie, bounds.is_websocket)),
     };
+    tunnel.watch_waiting();
     poll_fn(|cx| tunnel.poll(cx, conn, link)).await;
     Ended {
-        up_bytes: tunnel.up.read_bytes,
-        down_bytes: tunnel.down.sent_bytes + tunnel.opening.sent_bytes,
+        up_bytes: tunnel.up.bytes(),
+        down_bytes: tunnel.down.bytes() + tunnel.opening.sent_bytes,
         was_told: tunnel.tied.is_some_and(|tied| tied.leaving.is_some()),
     }
 }
@@ -87,30 +88,24 @@ impl Tied {
     }
 }
 
-/// What of a piece goes on: all of it, or once the tunnel ends only what completes a frame.
-fn let_pass(frames: &mut Frames, mut chunk: Chunk, is_leaving: bool) -> Chunk {
-    if !is_leaving {
-        frames.pass(&chunk.data);
-    } else if frames.is_between() {
-        chunk.data.clear();
-    } else {
-        let end = frames.pass_frame(&chunk.data);
-        chunk.data.truncate(end);
-    }
-    chunk
+/// The frames of both directions, where they must be known.
+fn watched(tied: &mut Option<Tied>) -> Option<(Watched<'_>, Watched<'_>)> {
+    let tied = tied.as_mut().filter(|tied| tied.is_websocket)?;
+    let is_leaving = tied.leaving.is_some();
+    Some((Watched { frames: &mut tied.up, is_leaving }, Watched { frames: &mut tied.down, is_leaving }))
 }
 
 /// Says the last words once the frame before them has gone; whether they are said.
 fn is_said(
     cx: &mut Context<'_>,
-    (frames, before): (&Frames, &Transfer),
+    (frames, before): (&Frames, &Way),
     words: &mut Transfer,
-    (sink, source): (&mut Stream, &mut crate::buffer::Inbox),
+    sink: &mut Stream,
 ) -> bool {
     if !frames.is_between() || before.waits_for_sink() {
         return false;
     }
-    match words.poll_flush(cx, source, sink) {
+    match words.poll_flush(cx, &mut Inbox::default(), sink) {
         Poll::Ready(Ok(())) => sink.poll_flush(cx).is_ready(),
         // Nobody is there to hear them.
         Poll::Ready(Err(_)) => true,
@@ -120,21 +115,31 @@ fn is_said(
 
 struct Tunnel {
     opening: Transfer,
-    up: Transfer,
-    down: Transfer,
-    up_shut: bool,
-    down_shut: bool,
+    /// Whether the client was told of the change.
+    is_open: bool,
+    up: Way,
+    down: Way,
     progress: u64,
     idle_timeout_ms: u64,
     tied: Option<Tied>,
 }
 
 impl Tunnel {
+    /// Follows the frames in what came right behind the heads.
+    fn watch_waiting(&mut self) {
+        if let Some((mut up, mut down)) = watched(&mut self.tied) {
+            self.up.watch_waiting(&mut up);
+            self.down.watch_waiting(&mut down);
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>, conn: &mut Connection, link: &mut Link) -> Poll<()> {
-        match self.opening.poll_flush(cx, &mut link.inbox, &mut conn.stream) {
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(_)) => return Poll::Ready(()),
-            Poll::Pending => return self.wait(cx, conn),
+        if !self.is_open {
+            match self.opening.poll_flush(cx, &mut Inbox::default(), &mut conn.stream) {
+                Poll::Ready(Ok(())) => self.is_open = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return self.wait(cx, conn),
+            }
         }
         if self.poll_bytes(cx, conn, link).is_ready() || self.poll_leave(cx, conn, link).is_ready() {
             return Poll::Ready(());
@@ -144,36 +149,17 @@ impl Tunnel {
 
     /// Moves bytes both ways; ready when there is nothing more to move.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, conn: &mut Connection, link: &mut Link) -> Poll<()> {
-        let buffers = &conn.worker.buffers;
-        let watched = self.tied.as_mut().filter(|tied| tied.is_websocket);
-        let (frames, is_leaving) = match watched {
-            Some(tied) => (Some((&mut tied.up, &mut tied.down)), tied.leaving.is_some()),
-            None => (None, false),
-        };
-        let (mut frames_up, mut frames_down) = frames.unzip();
-        if !self.up_shut {
-            let mut pass =
-                frames_up.as_mut().map(|frames| |chunk: Chunk| let_pass(frames, chunk, is_leaving));
-            let mut edit: Option<Edit<'_>> = pass.as_mut().map(|pass| pass as Edit<'_>);
-            let source = (&mut conn.stream, &mut conn.inbox);
-            match self.up.poll(cx, buffers, source, &mut link.stream, &mut edit) {
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Ready(Ok(())) => self.up_shut = link.stream.poll_shutdown(cx).is_ready(),
-                Poll::Pending => {}
-            }
+        let (mut watched_up, mut watched_down) = watched(&mut self.tied).unzip();
+        let worker = &conn.worker;
+        let up = self.up.poll(cx, worker, (&mut conn.stream, &mut link.stream), &mut watched_up);
+        if let Poll::Ready(Err(_)) = up {
+            return Poll::Ready(());
         }
-        if !self.down_shut {
-            let mut pass =
-                frames_down.as_mut().map(|frames| |chunk: Chunk| let_pass(frames, chunk, is_leaving));
-            let mut edit: Option<Edit<'_>> = pass.as_mut().map(|pass| pass as Edit<'_>);
-            let source = (&mut link.stream, &mut link.inbox);
-            match self.down.poll(cx, buffers, source, &mut conn.stream, &mut edit) {
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Ready(Ok(())) => self.down_shut = conn.stream.poll_shutdown(cx).is_ready(),
-                Poll::Pending => {}
-            }
+        let down = self.down.poll(cx, worker, (&mut link.stream, &mut conn.stream), &mut watched_down);
+        match (up, down) {
+            (Poll::Ready(_), Poll::Ready(_)) | (_, Poll::Ready(Err(_))) => Poll::Ready(()),
+            _ => Poll::Pending,
         }
-        if self.up_shut && self.down_shut { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Ends the tunnel when what it is tied to has changed: a WebSocket with a closing frame to both sides.
@@ -190,10 +176,10 @@ impl Tunnel {
             }
         }
         let Some([to_endpoint, to_client]) = &mut tied.leaving else { return Poll::Pending };
-        let up = (&mut link.stream, &mut conn.inbox);
-        let is_up_done = self.up_shut || is_said(cx, (&tied.up, &self.up), to_endpoint, up);
-        let down = (&mut conn.stream, &mut link.inbox);
-        let is_down_done = self.down_shut || is_said(cx, (&tied.down, &self.down), to_client, down);
+        let is_up_done =
+            self.up.is_shut() || is_said(cx, (&tied.up, &self.up), to_endpoint, &mut link.stream);
+        let is_down_done =
+            self.down.is_shut() || is_said(cx, (&tied.down, &self.down), to_client, &mut conn.stream);
         if is_up_done && is_down_done { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -201,7 +187,7 @@ impl Tunnel {
         if conn.stream.given_up(cx).is_some() {
             return Poll::Ready(());
         }
-        let progress = self.up.sent_bytes + self.down.sent_bytes;
+        let progress = self.up.bytes() + self.down.bytes();
         if progress != self.progress {
             self.progress = progress;
             conn.timer.set(self.idle_timeout_ms);

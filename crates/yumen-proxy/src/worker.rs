@@ -22,6 +22,7 @@ use crate::clock;
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::departed::Departures;
+use crate::desk::Desks;
 use crate::duty::Duty;
 use crate::http2::Lanes;
 use crate::mirror::Mirrors;
@@ -86,6 +87,7 @@ pub(crate) struct Worker {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) buffers: Buffers,
+    pub(crate) desks: Desks,
     pub(crate) timers: Rc<Timers>,
     pub(crate) pool: RefCell<Pool>,
     pub(crate) lanes: Rc<Lanes>,
@@ -144,6 +146,7 @@ impl Worker {
             redis: redis_clients(&timers, &parts.counters),
             counters: parts.counters,
             buffers: Buffers::default(),
+            desks: Desks::default(),
             timers,
             pool: RefCell::default(),
             lanes: Rc::default(),

@@ -35,3 +35,17 @@ fn what_was_taken_and_given_back_is_gone() {
         assert!(!inbox.rewind(mark), "{ahead}");
     }
 }
+
+#[test]
+fn what_is_dropped_from_the_end_is_gone_and_what_comes_next_stands_in_its_place() {
+    let buffers = Buffers::default();
+    for (kept, rest) in [(9, &b"cdef"[..]), (4, b"cdef"), (1, b"c"), (0, b"")] {
+        let mut inbox = holding(b"abcdef", &buffers);
+        inbox.consume(2);
+        inbox.truncate(kept);
+        assert_eq!(inbox.bytes(), rest, "{kept}");
+        inbox.room(&buffers)[0] = b'!';
+        inbox.filled(1);
+        assert_eq!(inbox.bytes(), [rest, b"!"].concat(), "{kept}");
+    }
+}

@@ -84,9 +84,11 @@ impl StreamCounters {
                 &c.received_bytes
             }),
             ("yumen_stream_sent_bytes_total", "Bytes of ended streams to clients.", |c| &c.sent_bytes),
-            ("yumen_stream_spliced_bytes_total", "Bytes of streams the system moved by itself.", |c| {
-                &c.spliced_bytes
-            }),
+            (
+                "yumen_stream_spliced_bytes_total",
+                "Bytes of streams and tunnels the system moved by itself.",
+                |c| &c.spliced_bytes,
+            ),
             ("yumen_udp_dropped_total", "Datagrams dropped by the gateway.", |c| &c.dropped_datagrams),
         ];
         for (name, help, read) in plain {

@@ -17,7 +17,8 @@ use super::patience::Patience;
 use super::wire::Wire;
 use super::{Duplex, PREFACE_BYTES, heads};
 use crate::clock;
-use crate::connection::{self, Connection, Given, Peer};
+use crate::connection::{Connection, Peer};
+use crate::desk::{self, Job};
 use crate::fault::Kind;
 use crate::grpc;
 use crate::stream::Stream;
@@ -234,21 +235,21 @@ async fn exchange(
     let request = Request::from_parts(parts, ());
     let duplex = Duplex::served(incoming, respond);
     let has_ended = duplex.has_ended();
-    let mut conn = Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex)));
+    let mut conn = Box::new(Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex))));
     let mut head = worker.take_request();
     let mut text = worker.buffers.take_text();
     let limits = &worker.settings.request_head;
     let read = heads::read_request(&request, has_ended, limits, &mut text, &mut head);
     worker.buffers.give_text(text);
-    let given = match read {
+    let job = match read {
         Ok(()) => {
             take_early(&mut conn, &mut head).await;
             set_deadline(&mut conn, &head);
-            Given::Request(head)
+            Job::Serve(head)
         }
-        Err(error) => Given::Refuse(Kind::Head(error)),
+        Err(error) => Job::Refuse(Kind::Head(error)),
     };
-    connection::converse(&mut conn, Some(given)).await;
+    (conn, _) = desk::serve(conn, job).await;
     conn.inbox.release(&worker.buffers);
     if let Stream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()

@@ -24,10 +24,10 @@ use super::head::resolved;
 use super::outgoing::{Outgoing, send_all};
 use crate::clock;
 use crate::connection::{Connection, Peer};
+use crate::desk::{self, Job};
 use crate::duty::Duty;
 use crate::fault::Kind;
 use crate::http2::{heads, set_deadline, take_early};
-use crate::serve;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::tls;
@@ -397,21 +397,22 @@ async fn exchange(streams: &Rc<Streams>, request: Request<()>, stream: Incoming,
     // Nearly always it is known by now whether a body follows.
     let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
     let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();
-    let mut conn = Connection::of(worker.clone(), streams.peer(), Stream::Http3(Box::new(duplex)));
+    let mut conn = Box::new(Connection::of(worker.clone(), streams.peer(), Stream::Http3(Box::new(duplex))));
     let mut head = worker.take_request();
     let mut text = worker.buffers.take_text();
     let limits = &worker.settings.request_head;
     let read = heads::read_request(&request, has_ended, limits, &mut text, &mut head);
     worker.buffers.give_text(text);
-    match read {
+    let job = match read {
         Ok(()) => {
             head.version = Version::Http3;
             take_early(&mut conn, &mut head).await;
             set_deadline(&mut conn, &head);
-            serve::exchange(&mut conn, head).await
+            Job::Serve(head)
         }
-        Err(error) => serve::refuse(&mut conn, Kind::Head(error)).await,
+        Err(error) => Job::Refuse(Kind::Head(error)),
     };
+    (conn, _) = desk::serve(conn, job).await;
     conn.inbox.release(&worker.buffers);
     let Stream::Http3(duplex) = &mut conn.stream else { return };
     streams.ended(!duplex.is_finished() || outgoing.is_broken());

@@ -30,7 +30,7 @@ pub(crate) async fn pass_on_translated(
     flow.received_bytes += relay.upload.read_bytes;
     // What is left of the request is nobody's: the translator read all of it.
     flow.body = if relay.upload.is_read() { RequestBody::Read } else { RequestBody::Torn };
-    end_attempt(upstream, relay.index, flow);
+    let now = end_attempt(upstream, relay.index, flow);
     if let Some(link) = &mut relay.link {
         link.inbox.release(&conn.worker.buffers);
     }
@@ -45,7 +45,7 @@ pub(crate) async fn pass_on_translated(
     if let Some(link) =
         relay.link.take_if(|link| persists && !link.stream.is_shared() && link.inbox.is_empty())
     {
-        keep_link(&conn.worker, link, relay.permit.take(), upstream);
+        keep_link(&conn.worker, link, relay.permit.take(), upstream, now);
     }
     let whole = WholeAnswer { head: &relay.head, body: &body, trailers: &trailers };
     let response = translate.translate(whole);

@@ -1,0 +1,213 @@
+//! Bytes one way from a stream to another, in bounded memory; two of them make a tunnel.
+//!
+//! Knows neither heads nor what ends a tunnel beside its two sides.
+
+mod splice;
+
+use std::io::IoSlice;
+use std::task::{Context, Poll, ready};
+
+use tokio::net::TcpStream;
+use tokio::task::coop;
+use yumen_http::websocket::Frames;
+
+use crate::buffer::Inbox;
+use crate::stream::{Stream, Tcp};
+use crate::worker::Worker;
+use splice::{Failed, Moved, Pipe};
+
+/// A read of this many bytes is one of a large flow.
+const LARGE_BYTES: usize = 32 * 1024;
+/// So many of them in a row, and the flow is left to the system; so many small ones, and it comes back.
+const LARGE_READS: u32 = 8;
+const SMALL_MOVES: u32 = 64;
+
+/// One direction.
+#[derive(Default)]
+pub(crate) struct Way {
+    inbox: Inbox,
+    pipe: Option<Pipe>,
+    /// Large reads in a row, or small moves while there is a pipe.
+    streak: u32,
+    /// Whether the source has ended.
+    ended: bool,
+    /// Whether the sink has been told.
+    shut: bool,
+    /// Whether only the source can move it on, which will wake the task.
+    rests: bool,
+    bytes: u64,
+}
+
+/// Which side of a direction failed.
+pub(crate) enum Broken {
+    Source,
+    Sink,
+}
+
+/// Frames whose ends must be known, as they pass.
+pub(crate) struct Watched<'f> {
+    pub(crate) frames: &'f mut Frames,
+    /// Whether nothing goes on any more but what completes a frame.
+    pub(crate) is_leaving: bool,
+}
+
+impl Way {
+    /// `waiting` was read of the source and goes first.
+    pub(crate) fn new(waiting: Inbox) -> Way {
+        Way { inbox: waiting, ..Way::default() }
+    }
+
+    /// Bytes that went on.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the sink was told of the end.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut
+    }
+
+    /// Whether it is the sink that keeps it waiting.
+    pub(crate) fn waits_for_sink(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Lets what was read before the first poll pass.
+    pub(crate) fn watch_waiting(&mut self, watched: &mut Watched<'_>) {
+        let_pass(&mut self.inbox, 0, watched);
+    }
+
+    /// Moves bytes on as far as it goes; ready when both sides know of the end, or one fails.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        (source, sink): (&mut Stream, &mut Stream),
+        watched: &mut Option<Watched<'_>>,
+    ) -> Poll<Result<(), Broken>> {
+        // The other direction woke the task: this one is asleep as it was.
+        if self.rests && source.is_asleep() {
+            return Poll::Pending;
+        }
+        self.rests = false;
+        while !self.shut {
+            ready!(self.push(cx, sink))?;
+            if self.pipe.is_some() {
+                ready!(self.splice(cx, worker, source, sink))?;
+            } else if self.ended {
+                self.inbox.release(&worker.buffers);
+                ready!(sink.poll_shutdown(cx)).map_err(|_| Broken::Sink)?;
+                self.shut = true;
+            } else {
+                ready!(self.read(cx, worker, (source, sink), watched))?;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Passes on what was read.
+    fn push(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), Broken>> {
+        while !self.inbox.is_empty() {
+            let sent = ready!(sink.poll_write(cx, &[IoSlice::new(self.inbox.bytes())]));
+            let count = sent.ok().filter(|count| *count > 0).ok_or(Broken::Sink)?;
+            self.inbox.consume(count);
+            self.bytes += count as u64;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads once; while there is nothing, no buffer is held and nothing is held back.
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        (source, sink): (&mut Stream, &mut Stream),
+        watched: &mut Option<Watched<'_>>,
+    ) -> Poll<Result<(), Broken>> {
+        match source.poll_fill(cx, &mut self.inbox, &worker.buffers) {
+            Poll::Pending => {
+                self.inbox.release(&worker.buffers);
+                let is_flushed = match sink.poll_flush(cx) {
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Broken::Sink)),
+                    flushed => flushed.is_ready(),
+                };
+                // Without a budget the source may not have been asked to wake the task.
+                self.rests = is_flushed && coop::has_budget_remaining();
+                Poll::Pending
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(Err(Broken::Source)),
+            Poll::Ready(Ok(count)) => {
+                self.ended = source.end(count, self.inbox.len()).is_some();
+                if let Some(watched) = watched {
+                    let from = self.inbox.len() - count;
+                    let_pass(&mut self.inbox, from, watched);
+                } else {
+                    self.note_size(count, source, sink);
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    /// Leaves a large flow between sockets to the system.
+    fn note_size(&mut self, count: usize, source: &Stream, sink: &Stream) {
+        self.streak = if count >= LARGE_BYTES { self.streak + 1 } else { 0 };
+        if self.streak >= LARGE_READS && sockets(source, sink).is_some() {
+            self.streak = 0;
+            self.pipe = Pipe::take();
+        }
+    }
+
+    fn splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        source: &mut Stream,
+        sink: &mut Stream,
+    ) -> Poll<Result<(), Broken>> {
+        self.inbox.release(&worker.buffers);
+        let (Some(pipe), Some((from, to))) = (&mut self.pipe, sockets(source, sink)) else {
+            self.pipe = None;
+            return Poll::Ready(Ok(()));
+        };
+        let moved = match ready!(pipe.poll(cx, from, to)) {
+            Err(Failed::Source) => return Poll::Ready(Err(Broken::Source)),
+            Err(Failed::Sink) => return Poll::Ready(Err(Broken::Sink)),
+            Ok(Moved::End) => {
+                self.ended = true;
+                self.pipe = None;
+                return Poll::Ready(Ok(()));
+            }
+            Ok(Moved::Bytes(count)) => count,
+        };
+        self.bytes += moved as u64;
+        worker.counters.streams.spliced_bytes.add(moved as u64);
+        self.streak = if moved >= LARGE_BYTES { 0 } else { self.streak + u32::from(moved > 0) };
+        if self.streak >= SMALL_MOVES && pipe.is_empty() {
+            self.streak = 0;
+            self.pipe = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Follows the frames in what an inbox holds from there on; once the tunnel ends, only what completes a frame
+/// stays in it.
+fn let_pass(inbox: &mut Inbox, from: usize, watched: &mut Watched<'_>) {
+    let news = &inbox.bytes()[from..];
+    if !watched.is_leaving {
+        watched.frames.pass(news);
+        return;
+    }
+    let kept = if watched.frames.is_between() { 0 } else { watched.frames.pass_frame(news) };
+    inbox.truncate(from + kept);
+}
+
+/// The sockets, where both sides are nothing but that.
+fn sockets<'s>(source: &'s Stream, sink: &'s Stream) -> Option<(&'s TcpStream, &'s TcpStream)> {
+    match (source, sink) {
+        (Stream::Tcp(Tcp::Registered(source)), Stream::Tcp(Tcp::Registered(sink))) => Some((source, sink)),
+        _ => None,
+    }
+}
