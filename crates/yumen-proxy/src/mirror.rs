@@ -236,9 +236,7 @@ impl Copy {
         let mut request = http2::request(&head, self.tls, authority).ok_or(Lost)?;
         request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         let is_whole = self.body.is_empty();
-        let mut sender = occupied.sender();
-        poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|_| Lost)?;
-        let (answer, outgoing) = sender.send_request(request, is_whole).map_err(|_| Lost)?;
+        let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| Lost)?;
         Ok(Stream::Http2(Box::new(Duplex::asked(answer, outgoing, is_whole, occupied))))
     }
 

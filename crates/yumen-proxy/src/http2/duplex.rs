@@ -255,7 +255,7 @@ impl Duplex {
 
 /// Moves what waits into the inbox, as much as it has room for; says how much.
 pub(crate) fn hand_over(waiting: &mut Bytes, inbox: &mut Inbox, buffers: &Buffers) -> usize {
-    let room = inbox.room(buffers);
+    let room = inbox.room_for(waiting.len(), buffers);
     let count = room.len().min(waiting.len());
     room[..count].copy_from_slice(&waiting[..count]);
     waiting.advance(count);
