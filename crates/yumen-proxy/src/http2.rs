@@ -4,6 +4,7 @@
 //! timers and limits. Knows no route and no plugin.
 
 mod accept;
+mod crew;
 pub(crate) mod duplex;
 pub(crate) mod heads;
 mod lanes;
@@ -12,6 +13,7 @@ mod stream;
 mod wire;
 
 pub(crate) use accept::{run, set_deadline, take_early};
+pub(crate) use crew::Crew;
 pub(crate) use duplex::Duplex;
 pub(crate) use heads::request;
 pub(crate) use lanes::{Lanes, Occupied, Way};

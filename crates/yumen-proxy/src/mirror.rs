@@ -313,7 +313,7 @@ impl Copy {
         let limits = &worker.settings.response_head;
         let asked = self.method;
         if let Stream::Http2(duplex) = stream {
-            let read = poll_fn(|cx| duplex.poll_head(cx, &worker.buffers, (limits, asked, head))).await;
+            let read = poll_fn(|cx| duplex.poll_head(cx, (limits, asked, head))).await;
             return read.map_err(|_| Lost);
         }
         let mut scanned = 0;

@@ -22,7 +22,7 @@ use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::departed::Departures;
 use crate::duty::Duty;
-use crate::http2::Lanes;
+use crate::http2::{Crew, Lanes};
 use crate::mirror::Mirrors;
 use crate::observe::Sampler;
 use crate::overload::Overload;
@@ -86,6 +86,7 @@ pub(crate) struct Worker {
     pub(crate) timers: Rc<Timers>,
     pub(crate) pool: RefCell<Pool>,
     pub(crate) lanes: Rc<Lanes>,
+    pub(crate) crew: Crew,
     pub(crate) departures: Departures,
     pub(crate) ties: Ties,
     pub(crate) log: Option<RefCell<LogBuffer>>,
@@ -143,6 +144,7 @@ impl Worker {
             timers,
             pool: RefCell::default(),
             lanes: Rc::default(),
+            crew: Crew::default(),
             departures: Departures::default(),
             ties: Ties::default(),
             log: parts.log.map(RefCell::new),
@@ -285,6 +287,7 @@ impl Worker {
             let pause_ms = if now_ms < asked_ms + DRAIN_BRISK_MS { 5 } else { 100 };
             self.timers.clone().sleep(pause_ms).await;
         }
+        self.crew.dismiss();
         self.flush_log();
     }
 }

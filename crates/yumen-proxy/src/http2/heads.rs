@@ -1,6 +1,6 @@
-//! Heads across the edge: those of HTTP/2 become the text HTTP/1 has for them, and back.
+//! Heads across the edge: those of HTTP/2 become the lines HTTP/1 has for them, and back.
 //!
-//! So one parser judges every head and one encoder decides what is forwarded. Knows no stream.
+//! So the same rules judge every head and one encoder decides what is forwarded. Knows no stream.
 
 use std::sync::LazyLock;
 
@@ -9,44 +9,36 @@ use h2::ext::Protocol;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use yumen_http::fields::write_line;
-use yumen_http::parse::{self, HeadError, HeadLimits, Parsed};
+use yumen_http::parse::{self, FieldLine, HeadError, HeadLimits, apart};
 use yumen_http::{Framing, Known, RequestHead, ResponseHead, Version};
 
 /// What a WebSocket client on HTTP/1.1 would have sent: on HTTP/2 nothing depends on it (RFC 8441 §5.1).
-const WEBSOCKET_KEY: &[u8] = b"eXVtZW4gb3ZlciBIVFRQLw==";
+const UPGRADE: &[(&[u8], &[u8])] = &[
+    (b"Connection", b"Upgrade"),
+    (b"Upgrade", b"websocket"),
+    (b"Sec-WebSocket-Key", b"eXVtZW4gb3ZlciBIVFRQLw=="),
+];
 
-/// Reads a client's request head into `head`, which is clear. `text` is scratch. `has_ended` says that
-/// no body follows.
+/// Reads a client's request head into `head`, which is clear. `has_ended` says that no body follows.
 pub(crate) fn read_request<T>(
     request: &Request<T>,
     has_ended: bool,
     limits: &HeadLimits,
-    text: &mut Vec<u8>,
     head: &mut RequestHead,
 ) -> Result<(), HeadError> {
     let is_websocket = websocket(request)?;
-    let uri = request.uri();
     let authority = authority(request)?;
     let is_connect = request.method() == Method::CONNECT && !is_websocket;
     let method = if is_websocket { "GET" } else { request.method().as_str() };
-    text.extend_from_slice(method.as_bytes());
-    text.push(b' ');
-    match uri.path_and_query() {
-        Some(target) if !is_connect => text.extend_from_slice(target.as_str().as_bytes()),
-        _ => text.extend_from_slice(authority),
-    }
-    text.extend_from_slice(b" HTTP/1.1\r\n");
-    write_line(text, b"Host", authority);
-    write_fields(text, request.headers(), |name| name == http::header::HOST);
-    if is_websocket {
-        text.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
-        write_line(text, b"Sec-WebSocket-Key", WEBSOCKET_KEY);
-    }
-    text.extend_from_slice(b"\r\n");
-    match parse::request(text, 0, limits, head)? {
-        Parsed::Head(_) => {}
-        Parsed::Partial => return Err(HeadError::TooLarge),
-    }
+    let target = match request.uri().path_and_query() {
+        Some(target) if !is_connect => target.as_str().as_bytes(),
+        _ => authority,
+    };
+    let host = std::iter::once((&b"Host"[..], authority));
+    let fields = lines(request.headers()).filter(|(name, _)| *name != b"host");
+    let upgrade = if is_websocket { UPGRADE } else { &[] };
+    let fields = host.chain(fields).chain(upgrade.iter().copied());
+    apart::request(method.as_bytes(), target, fields, limits, head)?;
     head.version = Version::Http2;
     if has_ended || is_websocket {
         head.framing = Framing::None;
@@ -85,42 +77,20 @@ fn authority<T>(request: &Request<T>) -> Result<&[u8], HeadError> {
     }
 }
 
-/// Field lines; cookies that were split for compression are joined again (RFC 9113 §8.2.3).
-fn write_fields(text: &mut Vec<u8>, fields: &HeaderMap, skips: impl Fn(&HeaderName) -> bool) {
-    let mut is_after_crumb = false;
-    // Values of one name come one after another.
-    for (name, value) in fields.iter().filter(|(name, _)| !skips(name)) {
-        let is_crumb = name == http::header::COOKIE;
-        if is_crumb && is_after_crumb {
-            text.truncate(text.len() - b"\r\n".len());
-            text.extend_from_slice(b"; ");
-            text.extend_from_slice(value.as_bytes());
-            text.extend_from_slice(b"\r\n");
-        } else {
-            write_line(text, name.as_str().as_bytes(), value.as_bytes());
-        }
-        is_after_crumb = is_crumb;
-    }
+/// Names and values. Values of one name come one after another.
+fn lines(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
 }
 
-/// Reads an endpoint's response head into `head`, which is clear. `text` is scratch.
+/// Reads an endpoint's response head into `head`, which is clear.
 pub(crate) fn read_response<T>(
     response: &Response<T>,
     has_ended: bool,
     limits: &HeadLimits,
     asked: yumen_http::Method,
-    text: &mut Vec<u8>,
     head: &mut ResponseHead,
 ) -> Result<(), HeadError> {
-    text.extend_from_slice(b"HTTP/1.1 ");
-    text.extend_from_slice(response.status().as_str().as_bytes());
-    text.extend_from_slice(b"\r\n");
-    write_fields(text, response.headers(), |_| false);
-    text.extend_from_slice(b"\r\n");
-    match parse::response(text, 0, limits, asked, head)? {
-        Parsed::Head(_) => {}
-        Parsed::Partial => return Err(HeadError::TooLarge),
-    }
+    apart::response(response.status().as_u16(), lines(response.headers()), limits, asked, head)?;
     head.version = Version::Http2;
     if has_ended && !matches!(head.framing, Framing::None) {
         head.framing = Framing::Length(0);
@@ -131,7 +101,7 @@ pub(crate) fn read_response<T>(
 /// Trailers as field lines.
 pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
     let mut text = Vec::new();
-    write_fields(&mut text, trailers, |_| false);
+    lines(trailers).for_each(|(name, value)| write_line(&mut text, name, value));
     text
 }
 
@@ -140,12 +110,12 @@ pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
 /// `authority` is whom it is for where the head does not say.
 pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Request<()>> {
     let block = Bytes::copy_from_slice(text);
-    let mut lines = Lines(&block);
-    let mut words = lines.next()?.split(|byte| *byte == b' ');
+    let fields_at = memchr::memchr(b'\n', &block)? + 1;
+    let mut words = block[..fields_at].split(|byte| *byte == b' ');
     let method = Method::from_bytes(words.next()?).ok()?;
     let target = path_and_query(&block, words.next()?)?;
     let mut request = Request::new(());
-    let host = read_fields(&block, lines, request.headers_mut(), is_told);
+    let host = read_fields(&block, fields_at, request.headers_mut(), is_told);
     *request.method_mut() = method;
     *request.version_mut() = http::Version::HTTP_2;
     let mut parts = http::uri::Parts::default();
@@ -178,11 +148,11 @@ fn path_and_query(block: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
 /// handshake fields mean nothing there (RFC 8441 §5).
 pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
     let block = Bytes::copy_from_slice(text);
-    let mut lines = Lines(&block);
-    let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
+    let fields_at = memchr::memchr(b'\n', &block)? + 1;
+    let status = StatusCode::from_bytes(block.get(9..12)?).ok()?;
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
-    read_fields(&block, lines, response.headers_mut(), |known, name| {
+    read_fields(&block, fields_at, response.headers_mut(), |known, name| {
         is_told(known, name) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
     *response.status_mut() = if is_tunnel { StatusCode::OK } else { status };
@@ -198,7 +168,7 @@ pub(crate) fn is_tunnel(text: &[u8]) -> bool {
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     let block = Bytes::copy_from_slice(lines);
-    read_fields(&block, Lines(&block), &mut trailers, |known, name| {
+    read_fields(&block, 0, &mut trailers, |known, name| {
         is_told(known, name) && !matches!(known, Known::ContentLength | Known::Trailer)
     });
     trailers
@@ -217,19 +187,19 @@ fn is_told(known: Known, _name: &[u8]) -> bool {
     )
 }
 
-/// Fields from the lines of a block, whose memory their values share, but for the host, which is given back.
+/// Fields from the lines of a block, from `start` on; their values share its memory. The host is given back
+/// instead.
 fn read_fields(
     block: &Bytes,
-    lines: Lines<'_>,
+    start: usize,
     fields: &mut HeaderMap,
     is_told: impl Fn(Known, &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
-    fields.reserve(FIELDS_EXPECTED);
-    for line in lines {
-        let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let (name, value) = (&line[..colon], block.slice_ref(line[colon + 1..].trim_ascii()));
-        let known = Known::of(name);
+    // A map that grows is built twice.
+    fields.reserve(memchr::memchr_iter(b'\n', &block[start..]).count());
+    for FieldLine { known, name, value } in parse::lines(block, start) {
+        let (name, value) = (&block[name], block.slice(value));
         if known == Known::Host {
             host = Some(value);
         } else if is_told(known, name)
@@ -241,9 +211,6 @@ fn read_fields(
     host
 }
 
-/// As many fields as most heads have: a map that grows is built twice.
-const FIELDS_EXPECTED: usize = 12;
-
 /// A field name; the known ones are made once.
 fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
     static NAMES: LazyLock<Vec<HeaderName>> =
@@ -251,20 +218,6 @@ fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
     match (known as usize).checked_sub(1) {
         Some(at) => NAMES.get(at).cloned(),
         None => HeaderName::from_bytes(name).ok(),
-    }
-}
-
-/// Lines up to the empty one, without their ends.
-struct Lines<'a>(&'a [u8]);
-
-impl<'a> Iterator for Lines<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let feed = memchr::memchr(b'\n', self.0)?;
-        let line = self.0[..feed].strip_suffix(b"\r").unwrap_or(&self.0[..feed]);
-        self.0 = &self.0[feed + 1..];
-        (!line.is_empty()).then_some(line)
     }
 }
 

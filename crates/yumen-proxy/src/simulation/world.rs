@@ -122,7 +122,8 @@ impl World {
             if !self.ledger.all_broken().is_empty() {
                 return self.end();
             }
-            if !self.step() {
+            // Tasks that wait for streams of which none will come wait for nothing.
+            if !self.step() && self.worker.crew.dismiss() == 0 {
                 self.check_end();
                 return self.end();
             }
