@@ -20,6 +20,7 @@ impl Attempt<'_, '_> {
 
     /// Takes a place on a connection to the endpoint if there is one with room; says whether it carried
     /// requests before.
+    #[inline(never)]
     pub(super) fn take_free_place(&mut self, pool_key: u64) -> Option<bool> {
         let occupied = self.conn.worker.lanes.free(pool_key, &self.upstream.keepalive)?;
         Some(self.occupy(occupied))
@@ -58,6 +59,7 @@ impl Attempt<'_, '_> {
     }
 
     /// Sends a head on the place that was taken; the body follows as with any other connection.
+    #[inline(never)]
     pub(super) fn send_on_lane(&mut self, text: &[u8]) -> Result<(), Fault> {
         let Some(occupied) = self.relay.place.take() else { return Ok(()) };
         let tls = self.is_tls();

@@ -206,7 +206,12 @@ impl Lane {
     fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
         let mut sender = self.sender.borrow_mut();
         match sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(ready) => ready.and_then(|()| sender.send_request(request, is_whole)),
+            Poll::Ready(Ok(())) => sender.send_request(request, is_whole),
+            Poll::Ready(Err(error)) => {
+                // Said goodbye to, broken, or out of numbers for streams: it will carry no other either.
+                self.retire();
+                Err(error)
+            }
             // The endpoint allows fewer than it did. The library sends it when one of them has ended, but takes
             // no more than one from each sender.
             Poll::Pending => sender.clone().send_request(request, is_whole),
@@ -227,14 +232,9 @@ impl Lane {
 }
 
 impl Occupied {
-    /// Sends a request; `is_whole` says that its head is all there is of it. A connection that cannot carry it
-    /// is asked no more.
+    /// Sends a request; `is_whole` says that its head is all there is of it.
     pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
-        let sent = self.0.send(request, is_whole);
-        if sent.is_err() {
-            self.0.retire();
-        }
-        sent
+        self.0.send(request, is_whole)
     }
 
     /// Requests the connection carried before this one.
