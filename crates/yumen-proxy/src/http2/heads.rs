@@ -196,8 +196,8 @@ fn read_fields(
     is_told: impl Fn(Known, &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
-    // A map that grows is built twice.
-    fields.reserve(memchr::memchr_iter(b'\n', &block[start..]).count());
+    // A map that grows is built twice. The empty line is none; in its place or the host's `TE` may come.
+    fields.reserve(memchr::memchr_iter(b'\n', &block[start..]).count().saturating_sub(1));
     for FieldLine { known, name, value } in parse::lines(block, start) {
         let (name, value) = (&block[name], block.slice(value));
         if known == Known::Host {
