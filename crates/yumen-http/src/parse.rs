@@ -5,7 +5,6 @@
 
 pub mod apart;
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use memchr::memchr;
@@ -156,6 +155,7 @@ fn line(block: &[u8], start: usize) -> Result<(usize, usize), HeadError> {
     Ok((feed - 1, feed + 1))
 }
 
+#[inline(always)]
 fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<usize, HeadError> {
     let (end, next) = line(block, 0)?;
     let first = memchr(b' ', &block[..end]).ok_or(HeadError::Malformed("the request line has no target"))?;
@@ -250,38 +250,6 @@ fn field_line(rest: &[u8]) -> Option<(Line, Known)> {
     Some((Line { name_end, value_start, value_end, end: line_end + 2 }, known))
 }
 
-/// A field line of a block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldLine {
-    /// Its name, where that is known.
-    pub known: Known,
-    /// Where its name stands.
-    pub name: Range<usize>,
-    /// Where its value stands.
-    pub value: Range<usize>,
-}
-
-/// The field lines of a block from `start` up to the empty line or the block's end. What is no field line is
-/// left out.
-pub fn lines(block: &[u8], start: usize) -> impl Iterator<Item = FieldLine> {
-    let mut at = start;
-    std::iter::from_fn(move || {
-        loop {
-            let rest = &block[at..];
-            if let Some((line, known)) = field_line(rest) {
-                let value = at + line.value_start..at + line.value_end;
-                let name = at..at + line.name_end;
-                at += line.end;
-                return Some(FieldLine { known, name, value });
-            }
-            if rest.starts_with(b"\r\n") {
-                return None;
-            }
-            at += memchr(b'\n', rest)? + 1;
-        }
-    })
-}
-
 /// What is wrong with the line at `at`, which is no field line.
 #[cold]
 fn refusal(block: &[u8], at: usize) -> HeadError {
@@ -296,6 +264,7 @@ fn refusal(block: &[u8], at: usize) -> HeadError {
     })
 }
 
+#[inline(always)]
 fn request_rules(head: &mut RequestHead) -> Result<(), HeadError> {
     if head.fields.ever_had(Known::Connection) {
         head.options = ConnectionOptions::read(&head.fields);

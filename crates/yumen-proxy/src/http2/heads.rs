@@ -9,7 +9,7 @@ use h2::ext::Protocol;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use yumen_http::fields::write_line;
-use yumen_http::parse::{self, FieldLine, HeadError, HeadLimits, apart};
+use yumen_http::parse::{HeadError, HeadLimits, apart};
 use yumen_http::{Framing, Known, RequestHead, ResponseHead, Version};
 
 /// What a WebSocket client on HTTP/1.1 would have sent: on HTTP/2 nothing depends on it (RFC 8441 §5.1).
@@ -35,7 +35,7 @@ pub(crate) fn read_request<T>(
         _ => authority,
     };
     let host = std::iter::once((&b"Host"[..], authority));
-    let fields = lines(request.headers()).filter(|(name, _)| *name != b"host");
+    let fields = pairs(request.headers()).filter(|(name, _)| *name != b"host");
     let upgrade = if is_websocket { UPGRADE } else { &[] };
     let fields = host.chain(fields).chain(upgrade.iter().copied());
     apart::request(method.as_bytes(), target, fields, limits, head)?;
@@ -78,7 +78,7 @@ fn authority<T>(request: &Request<T>) -> Result<&[u8], HeadError> {
 }
 
 /// Names and values. Values of one name come one after another.
-fn lines(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+fn pairs(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn read_response<T>(
     asked: yumen_http::Method,
     head: &mut ResponseHead,
 ) -> Result<(), HeadError> {
-    apart::response(response.status().as_u16(), lines(response.headers()), limits, asked, head)?;
+    apart::response(response.status().as_u16(), pairs(response.headers()), limits, asked, head)?;
     head.version = Version::Http2;
     if has_ended && !matches!(head.framing, Framing::None) {
         head.framing = Framing::Length(0);
@@ -101,7 +101,7 @@ pub(crate) fn read_response<T>(
 /// Trailers as field lines.
 pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
     let mut text = Vec::new();
-    lines(trailers).for_each(|(name, value)| write_line(&mut text, name, value));
+    pairs(trailers).for_each(|(name, value)| write_line(&mut text, name, value));
     text
 }
 
@@ -110,12 +110,12 @@ pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
 /// `authority` is whom it is for where the head does not say.
 pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Request<()>> {
     let block = Bytes::copy_from_slice(text);
-    let fields_at = memchr::memchr(b'\n', &block)? + 1;
-    let mut words = block[..fields_at].split(|byte| *byte == b' ');
+    let mut lines = Lines(&block);
+    let mut words = lines.next()?.split(|byte| *byte == b' ');
     let method = Method::from_bytes(words.next()?).ok()?;
     let target = path_and_query(&block, words.next()?)?;
     let mut request = Request::new(());
-    let host = read_fields(&block, fields_at, request.headers_mut(), is_told);
+    let host = read_fields(&block, lines, request.headers_mut(), is_told);
     *request.method_mut() = method;
     *request.version_mut() = http::Version::HTTP_2;
     let mut parts = http::uri::Parts::default();
@@ -148,11 +148,11 @@ fn path_and_query(block: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
 /// handshake fields mean nothing there (RFC 8441 §5).
 pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
     let block = Bytes::copy_from_slice(text);
-    let fields_at = memchr::memchr(b'\n', &block)? + 1;
-    let status = StatusCode::from_bytes(block.get(9..12)?).ok()?;
+    let mut lines = Lines(&block);
+    let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
-    read_fields(&block, fields_at, response.headers_mut(), |known, name| {
+    read_fields(&block, lines, response.headers_mut(), |known, name| {
         is_told(known, name) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
     *response.status_mut() = if is_tunnel { StatusCode::OK } else { status };
@@ -168,7 +168,7 @@ pub(crate) fn is_tunnel(text: &[u8]) -> bool {
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     let block = Bytes::copy_from_slice(lines);
-    read_fields(&block, 0, &mut trailers, |known, name| {
+    read_fields(&block, Lines(&block), &mut trailers, |known, name| {
         is_told(known, name) && !matches!(known, Known::ContentLength | Known::Trailer)
     });
     trailers
@@ -187,19 +187,19 @@ fn is_told(known: Known, _name: &[u8]) -> bool {
     )
 }
 
-/// Fields from the lines of a block, from `start` on; their values share its memory. The host is given back
-/// instead.
+/// Fields from the lines of a block, whose memory their values share, but for the host, which is given back.
 fn read_fields(
     block: &Bytes,
-    start: usize,
+    lines: Lines<'_>,
     fields: &mut HeaderMap,
     is_told: impl Fn(Known, &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
-    // A map that grows is built twice. The empty line is none; in its place or the host's `TE` may come.
-    fields.reserve(memchr::memchr_iter(b'\n', &block[start..]).count().saturating_sub(1));
-    for FieldLine { known, name, value } in parse::lines(block, start) {
-        let (name, value) = (&block[name], block.slice(value));
+    fields.reserve(FIELDS_EXPECTED);
+    for line in lines {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], block.slice_ref(line[colon + 1..].trim_ascii()));
+        let known = Known::of(name);
         if known == Known::Host {
             host = Some(value);
         } else if is_told(known, name)
@@ -211,6 +211,9 @@ fn read_fields(
     host
 }
 
+/// As many fields as most heads have: a map that grows is built twice.
+const FIELDS_EXPECTED: usize = 12;
+
 /// A field name; the known ones are made once.
 fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
     static NAMES: LazyLock<Vec<HeaderName>> =
@@ -218,6 +221,20 @@ fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
     match (known as usize).checked_sub(1) {
         Some(at) => NAMES.get(at).cloned(),
         None => HeaderName::from_bytes(name).ok(),
+    }
+}
+
+/// Lines up to the empty one, without their ends.
+struct Lines<'a>(&'a [u8]);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let feed = memchr::memchr(b'\n', self.0)?;
+        let line = self.0[..feed].strip_suffix(b"\r").unwrap_or(&self.0[..feed]);
+        self.0 = &self.0[feed + 1..];
+        (!line.is_empty()).then_some(line)
     }
 }
 
