@@ -359,6 +359,28 @@ impl Fields {
         self.list.push(Field { name, value, line_end: line_end as u32, known });
     }
 
+    /// Adds a field that came apart from the others, as the line it would have been.
+    pub(crate) fn receive(&mut self, known: Known, name: &[u8], value: &[u8]) {
+        let value = crate::ascii::trim(value);
+        let name_start = self.block.len();
+        write_line(&mut self.block, name, value);
+        let name_end = name_start + name.len();
+        let value_start = name_end + b": ".len();
+        let value = Span::new(value_start, value_start + value.len());
+        self.push_received(Span::new(name_start, name_end), value, self.block.len(), known);
+    }
+
+    /// Puts more behind the value of the field that was received last.
+    pub(crate) fn join_last(&mut self, between: &[u8], more: &[u8]) {
+        let Some(last) = self.list.last_mut() else { return };
+        self.block.truncate(last.value.end as usize);
+        self.block.extend_from_slice(between);
+        self.block.extend_from_slice(crate::ascii::trim(more));
+        last.value.end = self.block.len() as u32;
+        self.block.extend_from_slice(b"\r\n");
+        last.line_end = self.block.len() as u32;
+    }
+
     /// Writes the lines of all fields that `keep` admits. Neighbouring lines that stand in the
     /// block as they were received leave in one copy.
     pub fn write(&self, out: &mut Vec<u8>, mut keep: impl FnMut(&Field) -> bool) {

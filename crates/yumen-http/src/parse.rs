@@ -3,6 +3,8 @@
 //! What two readers could understand differently is refused: bare line feeds, folded lines, spaces
 //! before colons, doubled or contradicting lengths, codings other than `chunked`.
 
+pub mod apart;
+
 use std::sync::OnceLock;
 
 use memchr::memchr;
@@ -153,6 +155,7 @@ fn line(block: &[u8], start: usize) -> Result<(usize, usize), HeadError> {
     Ok((feed - 1, feed + 1))
 }
 
+#[inline(always)]
 fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<usize, HeadError> {
     let (end, next) = line(block, 0)?;
     let first = memchr(b' ', &block[..end]).ok_or(HeadError::Malformed("the request line has no target"))?;
@@ -261,6 +264,7 @@ fn refusal(block: &[u8], at: usize) -> HeadError {
     })
 }
 
+#[inline(always)]
 fn request_rules(head: &mut RequestHead) -> Result<(), HeadError> {
     if head.fields.ever_had(Known::Connection) {
         head.options = ConnectionOptions::read(&head.fields);
@@ -412,11 +416,17 @@ pub fn response(
         }
     };
     head.fields.block.extend_from_slice(&bytes[..end]);
+    response_rules(head, asked)?;
+    Ok(Parsed::Head(end))
+}
+
+#[inline(always)]
+fn response_rules(head: &mut ResponseHead, asked: Method) -> Result<(), HeadError> {
     if head.fields.ever_had(Known::Connection) {
         head.options = ConnectionOptions::read(&head.fields);
     }
     head.framing = response_framing(head, asked)?;
-    Ok(Parsed::Head(end))
+    Ok(())
 }
 
 fn status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError> {

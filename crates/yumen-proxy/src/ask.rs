@@ -188,9 +188,7 @@ impl Errand {
         let mut request = http2::request(&self.head, self.tls(), authority).ok_or(Lost::Underway)?;
         request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         let is_whole = self.body.is_empty();
-        let mut sender = occupied.sender();
-        poll_fn(|cx| sender.poll_ready(cx)).await.map_err(|_| Lost::Underway)?;
-        let (answer, outgoing) = sender.send_request(request, is_whole).map_err(|_| Lost::Underway)?;
+        let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| Lost::Underway)?;
         Ok(Stream::Http2(Box::new(Duplex::asked(answer, outgoing, is_whole, occupied))))
     }
 
@@ -278,7 +276,7 @@ impl Errand {
         let limits = &worker.settings.response_head;
         let asked = self.method;
         if let Stream::Http2(duplex) = stream {
-            let read = poll_fn(|cx| duplex.poll_head(cx, &worker.buffers, (limits, asked, head))).await;
+            let read = poll_fn(|cx| duplex.poll_head(cx, (limits, asked, head))).await;
             return read.map_err(|_| Lost::Underway);
         }
         let mut scanned = 0;

@@ -8,8 +8,13 @@ use std::cell::RefCell;
 /// Size of a read buffer. Below 32 KiB large bodies cost a third more; above 64 KiB nothing is won.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
+/// Size of a buffer for what a stream brought, where that is little: a worker may serve hundreds of streams at
+/// once, most of them with messages of a few bytes.
+const SMALL_BYTES: usize = 2 * 1024;
+
 /// How many idle buffers a worker keeps.
 const KEPT: usize = 32;
+const SMALL_KEPT: usize = 256;
 
 /// What is waiting in a parked inbox may not hold a whole buffer if it is at most this long.
 const PARKED_BYTES_MAX: usize = 8 * 1024;
@@ -18,6 +23,7 @@ const PARKED_BYTES_MAX: usize = 8 * 1024;
 #[derive(Default)]
 pub(crate) struct Buffers {
     spare: RefCell<Vec<Box<[u8]>>>,
+    small: RefCell<Vec<Box<[u8]>>>,
     texts: RefCell<Vec<Vec<u8>>>,
 }
 
@@ -26,10 +32,19 @@ impl Buffers {
         self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
     }
 
+    fn take_small(&self) -> Box<[u8]> {
+        self.small.borrow_mut().pop().unwrap_or_else(|| vec![0; SMALL_BYTES].into_boxed_slice())
+    }
+
     pub(crate) fn give(&self, buffer: Box<[u8]>) {
-        let mut spare = self.spare.borrow_mut();
-        if buffer.len() == BUFFER_BYTES && spare.len() < KEPT {
-            spare.push(buffer);
+        let (kept, kept_max) = match buffer.len() {
+            BUFFER_BYTES => (&self.spare, KEPT),
+            SMALL_BYTES => (&self.small, SMALL_KEPT),
+            _ => return,
+        };
+        let mut kept = kept.borrow_mut();
+        if kept.len() < kept_max {
+            kept.push(buffer);
         }
     }
 
@@ -130,13 +145,23 @@ impl Inbox {
         self.more_room(buffers)
     }
 
+    /// Room for bytes that have come already, `count` of them or as many as fit.
+    pub(crate) fn room_for(&mut self, count: usize, buffers: &Buffers) -> &mut [u8] {
+        if self.is_empty() && count <= SMALL_BYTES {
+            self.fills += 1;
+            (self.start, self.end) = (0, 0);
+            return self.buffer.get_or_insert_with(|| buffers.take_small());
+        }
+        self.room(buffers)
+    }
+
     fn more_room(&mut self, buffers: &Buffers) -> &mut [u8] {
         let is_large = self.buffer.as_ref().is_some_and(|buffer| buffer.len() == BUFFER_BYTES);
         if !is_large {
             let waiting = self.len();
             let mut large = buffers.take();
             large[..waiting].copy_from_slice(self.bytes());
-            self.buffer = Some(large);
+            self.buffer.replace(large).into_iter().for_each(|small| buffers.give(small));
             (self.start, self.end) = (0, waiting);
         } else if self.is_empty() {
             (self.start, self.end) = (0, 0);

@@ -172,7 +172,10 @@ impl Attempt<'_, '_> {
         let mut may_repeat = true;
         loop {
             let was_used = if self.speaks_http2() {
-                apart(self.take_place(tls, pool_key)).await?
+                match self.take_free_place(pool_key) {
+                    Some(was_used) => was_used,
+                    None => apart(self.take_place(tls, pool_key)).await?,
+                }
             } else if may_repeat && self.take_kept(pool_key) {
                 true
             } else {
@@ -307,7 +310,7 @@ impl Attempt<'_, '_> {
         let mut text = self.conn.worker.buffers.take_text();
         self.write_head(&mut text);
         if self.relay.place.is_some() {
-            apart(self.send_on_lane(&text)).await?;
+            self.send_on_lane(&text)?;
             text.clear();
         }
         self.begin_upload(text);

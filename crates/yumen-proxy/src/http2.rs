@@ -47,6 +47,7 @@ fn client_builder(settings: &Settings) -> h2::client::Builder {
         .enable_push(false)
         .initial_window_size(http2.stream_window_bytes)
         .initial_connection_window_size(http2.upstream_window_bytes)
+        .initial_max_send_streams(lanes::UNTOLD)
         .max_header_list_size(settings.response_head.head_bytes_max as u32)
         .max_send_buffer_size(SEND_BUFFER_BYTES);
     builder

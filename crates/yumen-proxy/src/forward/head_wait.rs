@@ -41,8 +41,10 @@ impl HeadWait {
         }
         if let Stream::Http2(duplex) = &mut link.stream {
             let limits = &conn.worker.settings.response_head;
-            let polled = duplex.poll_head(cx, &conn.worker.buffers, (limits, asked, head));
+            let polled = duplex.poll_head(cx, (limits, asked, head));
             if polled.is_ready() {
+                // What has come of the body leaves with the head. What fails now fails again when it is read.
+                let _ = duplex.poll_fill(cx, &mut link.inbox, &conn.worker.buffers);
                 return polled;
             }
         }

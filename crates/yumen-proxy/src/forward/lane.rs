@@ -2,16 +2,13 @@
 //!
 //! Knows how a request gets onto such a connection; waiting for the answer is as with any other.
 
-use std::future::poll_fn;
-use std::task::Poll;
-
 use yumen_http::{Framing, Known};
 use yumen_snapshot::Scheme;
 
 use super::Attempt;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
-use crate::http2::{self, Duplex, Way};
+use crate::http2::{self, Duplex, Occupied, Way};
 use crate::pool::PoolKey;
 use crate::relay::Link;
 use crate::stream::Stream;
@@ -26,8 +23,23 @@ impl Attempt<'_, '_> {
             && (matches!(self.upstream.scheme, Scheme::Grpc | Scheme::Grpcs) || !self.wants_upgrade())
     }
 
-    /// Takes a place on a connection to the endpoint, which is established if there is none with room; says
-    /// whether it carried requests before.
+    /// Takes a place on a connection to the endpoint if there is one with room; says whether it carried
+    /// requests before.
+    #[inline(never)]
+    pub(super) fn take_free_place(&mut self, pool_key: PoolKey) -> Option<bool> {
+        let occupied = self.conn.worker.lanes.free(pool_key.endpoint, &self.upstream.keepalive)?;
+        Some(self.occupy(occupied))
+    }
+
+    fn occupy(&mut self, occupied: Occupied) -> bool {
+        let was_used = occupied.requests_before() > 0;
+        self.conn.worker.counters.reuses.add(u64::from(was_used));
+        self.relay.place = Some(occupied);
+        was_used
+    }
+
+    /// Waits for a place on a connection to the endpoint, or establishes one; says whether it carried requests
+    /// before.
     pub(super) async fn take_place(&mut self, tls: bool, pool_key: PoolKey) -> Result<bool, Fault> {
         let worker = self.conn.worker.clone();
         let keep = self.upstream.keepalive;
@@ -48,14 +60,12 @@ impl Attempt<'_, '_> {
                 }
             }
         };
-        let was_used = occupied.requests_before() > 0;
-        worker.counters.reuses.add(u64::from(was_used));
-        self.relay.place = Some(occupied);
-        Ok(was_used)
+        Ok(self.occupy(occupied))
     }
 
     /// Sends a head on the place that was taken; the body follows as with any other connection.
-    pub(super) async fn send_on_lane(&mut self, text: &[u8]) -> Result<(), Fault> {
+    #[inline(never)]
+    pub(super) fn send_on_lane(&mut self, text: &[u8]) -> Result<(), Fault> {
         let Some(occupied) = self.relay.place.take() else { return Ok(()) };
         let tls = self.is_tls();
         let mut request = http2::request(text, tls, &self.endpoint.authority).ok_or(Kind::NotHttp2)?;
@@ -67,19 +77,7 @@ impl Attempt<'_, '_> {
             None => self.ex.request.framing == Framing::None,
         };
         let requests = occupied.requests_before();
-        let mut sender = occupied.sender();
-        self.conn.timer.set(self.timeouts().send_ms);
-        let ready = std::pin::pin!(poll_fn(|cx| match sender.poll_ready(cx) {
-            Poll::Pending =>
-                self.conn.stream.given_up(cx).map_or(Poll::Pending, |kind| Poll::Ready(Err(kind))),
-            Poll::Ready(ready) => Poll::Ready(ready.map_err(|_| Kind::UpstreamClosed)),
-        }));
-        match until(&self.conn.timer, ready).await {
-            None => return Err(Fault { kind: Kind::SendTimeout, unsent: true }),
-            Some(Err(kind)) => return Err(Fault { kind, unsent: true }),
-            Some(Ok(())) => {}
-        }
-        let sent = sender.send_request(request, is_whole);
+        let sent = occupied.send(request, is_whole);
         let (answer, outgoing) = sent.map_err(|_| Fault { kind: Kind::UpstreamClosed, unsent: true })?;
         let duplex = Duplex::asked(answer, outgoing, is_whole, occupied);
         let stream = Stream::Http2(Box::new(duplex));

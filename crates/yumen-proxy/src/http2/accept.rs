@@ -187,11 +187,7 @@ impl Driver {
     fn serve(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         self.streams.open.set(self.streams.open.get() + 1);
         let entered = Entered { streams: self.streams.clone(), worker: self.worker.clone() };
-        let (worker, peer) = (self.worker.clone(), self.peer.clone());
-        task::spawn(async move {
-            exchange(worker, peer, request, respond).await;
-            drop(entered);
-        });
+        task::spawn(exchange(Accepted { request, respond, peer: self.peer.clone(), entered }));
     }
 
     /// Says that nothing more comes and reads for a while: closing with unread data would destroy what
@@ -224,23 +220,23 @@ impl Driver {
     }
 }
 
-/// One stream from its head to its end.
-async fn exchange(
-    worker: Rc<Worker>,
-    peer: Rc<Peer>,
+/// A stream that is to be served.
+struct Accepted {
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
-) {
-    let (parts, incoming) = request.into_parts();
-    let request = Request::from_parts(parts, ());
-    let duplex = Duplex::served(incoming, respond);
-    let has_ended = duplex.has_ended();
-    let mut conn = Box::new(Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex))));
+    peer: Rc<Peer>,
+    entered: Entered,
+}
+
+/// One stream from its head to its end.
+async fn exchange(accepted: Accepted) {
+    let Accepted { request, respond, peer, entered } = accepted;
+    let worker = entered.worker.clone();
+    let has_ended = request.body().is_end_stream();
     let mut head = worker.take_request();
-    let mut text = worker.buffers.take_text();
-    let limits = &worker.settings.request_head;
-    let read = heads::read_request(&request, has_ended, limits, &mut text, &mut head);
-    worker.buffers.give_text(text);
+    let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);
+    let duplex = Duplex::served(request.into_body(), respond);
+    let mut conn = Box::new(Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex))));
     let job = match read {
         Ok(()) => {
             take_early(&mut conn, &mut head).await;

@@ -234,28 +234,26 @@ impl Duplex {
     pub(crate) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-        buffers: &Buffers,
         (limits, asked, head): Answer<'_>,
     ) -> Poll<Result<(), Fault>> {
         let Part::Asked { answer: Some(answer), .. } = &mut self.part else {
             return Poll::Ready(Err(Kind::UpstreamClosed.into()));
         };
         if let Poll::Ready(Some(Ok(interim))) = answer.poll_informational(cx) {
-            return Poll::Ready(read_head(&interim, false, buffers, (limits, asked, head)));
+            return Poll::Ready(read_head(&interim, false, (limits, asked, head)));
         }
         let response = ready!(Pin::new(&mut *answer).poll(cx)).map_err(|error| fault(&error))?;
-        let (parts, incoming) = response.into_parts();
         self.part.answered();
-        self.has_ended = incoming.is_end_stream();
-        self.incoming = Some(incoming);
-        let response = http::Response::from_parts(parts, ());
-        Poll::Ready(read_head(&response, self.has_ended, buffers, (limits, asked, head)))
+        self.has_ended = response.body().is_end_stream();
+        let read = read_head(&response, self.has_ended, (limits, asked, head));
+        self.incoming = Some(response.into_body());
+        Poll::Ready(read)
     }
 }
 
 /// Moves what waits into the inbox, as much as it has room for; says how much.
 pub(crate) fn hand_over(waiting: &mut Bytes, inbox: &mut Inbox, buffers: &Buffers) -> usize {
-    let room = inbox.room(buffers);
+    let room = inbox.room_for(waiting.len(), buffers);
     let count = room.len().min(waiting.len());
     room[..count].copy_from_slice(&waiting[..count]);
     waiting.advance(count);
@@ -281,15 +279,12 @@ impl Part {
     }
 }
 
-fn read_head(
-    response: &http::Response<()>,
+fn read_head<T>(
+    response: &http::Response<T>,
     has_ended: bool,
-    buffers: &Buffers,
     (limits, asked, head): Answer<'_>,
 ) -> Result<(), Fault> {
-    let mut text = buffers.take_text();
-    let read = heads::read_response(response, has_ended, limits, asked, &mut text, head);
-    buffers.give_text(text);
+    let read = heads::read_response(response, has_ended, limits, asked, head);
     read.map_err(|error| Kind::UpstreamHead(error).into())
 }
 

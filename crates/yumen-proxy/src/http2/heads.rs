@@ -1,6 +1,6 @@
-//! Heads across the edge: those of HTTP/2 become the text HTTP/1 has for them, and back.
+//! Heads across the edge: those of HTTP/2 become the lines HTTP/1 has for them, and back.
 //!
-//! So one parser judges every head and one encoder decides what is forwarded. Knows no stream.
+//! So the same rules judge every head and one encoder decides what is forwarded. Knows no stream.
 
 use std::sync::LazyLock;
 
@@ -9,44 +9,36 @@ use h2::ext::Protocol;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use yumen_http::fields::write_line;
-use yumen_http::parse::{self, HeadError, HeadLimits, Parsed};
+use yumen_http::parse::{HeadError, HeadLimits, apart};
 use yumen_http::{Framing, Known, RequestHead, ResponseHead, Version};
 
 /// What a WebSocket client on HTTP/1.1 would have sent: on HTTP/2 nothing depends on it (RFC 8441 §5.1).
-const WEBSOCKET_KEY: &[u8] = b"eXVtZW4gb3ZlciBIVFRQLw==";
+const UPGRADE: &[(&[u8], &[u8])] = &[
+    (b"Connection", b"Upgrade"),
+    (b"Upgrade", b"websocket"),
+    (b"Sec-WebSocket-Key", b"eXVtZW4gb3ZlciBIVFRQLw=="),
+];
 
-/// Reads a client's request head into `head`, which is clear. `text` is scratch. `has_ended` says that
-/// no body follows.
+/// Reads a client's request head into `head`, which is clear. `has_ended` says that no body follows.
 pub(crate) fn read_request<T>(
     request: &Request<T>,
     has_ended: bool,
     limits: &HeadLimits,
-    text: &mut Vec<u8>,
     head: &mut RequestHead,
 ) -> Result<(), HeadError> {
     let is_websocket = websocket(request)?;
-    let uri = request.uri();
     let authority = authority(request)?;
     let is_connect = request.method() == Method::CONNECT && !is_websocket;
     let method = if is_websocket { "GET" } else { request.method().as_str() };
-    text.extend_from_slice(method.as_bytes());
-    text.push(b' ');
-    match uri.path_and_query() {
-        Some(target) if !is_connect => text.extend_from_slice(target.as_str().as_bytes()),
-        _ => text.extend_from_slice(authority),
-    }
-    text.extend_from_slice(b" HTTP/1.1\r\n");
-    write_line(text, b"Host", authority);
-    write_fields(text, request.headers(), |name| name == http::header::HOST);
-    if is_websocket {
-        text.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
-        write_line(text, b"Sec-WebSocket-Key", WEBSOCKET_KEY);
-    }
-    text.extend_from_slice(b"\r\n");
-    match parse::request(text, 0, limits, head)? {
-        Parsed::Head(_) => {}
-        Parsed::Partial => return Err(HeadError::TooLarge),
-    }
+    let target = match request.uri().path_and_query() {
+        Some(target) if !is_connect => target.as_str().as_bytes(),
+        _ => authority,
+    };
+    let host = std::iter::once((&b"Host"[..], authority));
+    let fields = pairs(request.headers()).filter(|(name, _)| *name != b"host");
+    let upgrade = if is_websocket { UPGRADE } else { &[] };
+    let fields = host.chain(fields).chain(upgrade.iter().copied());
+    apart::request(method.as_bytes(), target, fields, limits, head)?;
     head.version = Version::Http2;
     if has_ended || is_websocket {
         head.framing = Framing::None;
@@ -85,42 +77,20 @@ fn authority<T>(request: &Request<T>) -> Result<&[u8], HeadError> {
     }
 }
 
-/// Field lines; cookies that were split for compression are joined again (RFC 9113 §8.2.3).
-fn write_fields(text: &mut Vec<u8>, fields: &HeaderMap, skips: impl Fn(&HeaderName) -> bool) {
-    let mut is_after_crumb = false;
-    // Values of one name come one after another.
-    for (name, value) in fields.iter().filter(|(name, _)| !skips(name)) {
-        let is_crumb = name == http::header::COOKIE;
-        if is_crumb && is_after_crumb {
-            text.truncate(text.len() - b"\r\n".len());
-            text.extend_from_slice(b"; ");
-            text.extend_from_slice(value.as_bytes());
-            text.extend_from_slice(b"\r\n");
-        } else {
-            write_line(text, name.as_str().as_bytes(), value.as_bytes());
-        }
-        is_after_crumb = is_crumb;
-    }
+/// Names and values. Values of one name come one after another.
+fn pairs(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
 }
 
-/// Reads an endpoint's response head into `head`, which is clear. `text` is scratch.
+/// Reads an endpoint's response head into `head`, which is clear.
 pub(crate) fn read_response<T>(
     response: &Response<T>,
     has_ended: bool,
     limits: &HeadLimits,
     asked: yumen_http::Method,
-    text: &mut Vec<u8>,
     head: &mut ResponseHead,
 ) -> Result<(), HeadError> {
-    text.extend_from_slice(b"HTTP/1.1 ");
-    text.extend_from_slice(response.status().as_str().as_bytes());
-    text.extend_from_slice(b"\r\n");
-    write_fields(text, response.headers(), |_| false);
-    text.extend_from_slice(b"\r\n");
-    match parse::response(text, 0, limits, asked, head)? {
-        Parsed::Head(_) => {}
-        Parsed::Partial => return Err(HeadError::TooLarge),
-    }
+    apart::response(response.status().as_u16(), pairs(response.headers()), limits, asked, head)?;
     head.version = Version::Http2;
     if has_ended && !matches!(head.framing, Framing::None) {
         head.framing = Framing::Length(0);
@@ -131,7 +101,7 @@ pub(crate) fn read_response<T>(
 /// Trailers as field lines.
 pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
     let mut text = Vec::new();
-    write_fields(&mut text, trailers, |_| false);
+    pairs(trailers).for_each(|(name, value)| write_line(&mut text, name, value));
     text
 }
 

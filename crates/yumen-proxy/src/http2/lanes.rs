@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use h2::client::{Connection, SendRequest};
+use h2::SendStream;
+use h2::client::{Connection, ResponseFuture, SendRequest};
+use http::Request;
 use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
@@ -26,10 +28,17 @@ use crate::worker::Worker;
 /// Streams one connection carries at once, where the endpoint does not allow fewer.
 const STREAMS_MAX: usize = 100;
 
+/// What the library has for the endpoint's limit before the endpoint has told it; no limit is so high.
+pub(super) const UNTOLD: usize = usize::MAX - 1;
+
 /// A connection that carries requests.
 pub(crate) struct Lane {
-    sender: SendRequest<Bytes>,
+    sender: RefCell<SendRequest<Bytes>>,
     streams: Cell<usize>,
+    /// How many there may be: one until the endpoint has told its limit, so that none is refused.
+    streams_max: Cell<usize>,
+    /// Told when the endpoint has, or never will.
+    settled: Rc<Notify>,
     requests: Cell<u64>,
     is_closed: Cell<bool>,
     /// When its driver looks whether it is still needed.
@@ -48,6 +57,9 @@ struct Group {
     /// Set while one is being made, which all others who want one wait for.
     connecting: Option<Rc<Notify>>,
 }
+
+/// A request that was sent: its answer, and where its body goes.
+pub(crate) type Asked = (ResponseFuture, SendStream<Bytes>);
 
 /// A place on a connection; free again when dropped.
 pub(crate) struct Occupied(Rc<Lane>);
@@ -78,13 +90,21 @@ impl Drop for Connecting {
 }
 
 impl Lanes {
+    /// A place on a connection to an endpoint, if there is a free one.
+    pub(crate) fn free(&self, key: u64, keep: &Keepalive) -> Option<Occupied> {
+        self.by_endpoint.borrow().get(&key)?.free(keep)
+    }
+
     /// The way to an endpoint.
     pub(crate) fn way(self: &Rc<Self>, key: u64, keep: &Keepalive) -> Way {
         let mut groups = self.by_endpoint.borrow_mut();
         let group = groups.entry(key).or_default();
-        group.lanes.retain(|lane| !lane.is_closed.get() && lane.requests.get() < keep.requests);
-        if let Some(lane) = group.lanes.iter().find(|lane| lane.has_room()) {
-            return Way::Lane(lane.occupy());
+        group.lanes.retain(|lane| lane.is_open(keep));
+        if let Some(occupied) = group.free(keep) {
+            return Way::Lane(occupied);
+        }
+        if let Some(lane) = group.lanes.iter().find(|lane| !lane.is_settled()) {
+            return Way::Wait(lane.settled.clone());
         }
         if let Some(waiting) = &group.connecting {
             return Way::Wait(waiting.clone());
@@ -116,6 +136,13 @@ impl Lanes {
     }
 }
 
+impl Group {
+    fn free(&self, keep: &Keepalive) -> Option<Occupied> {
+        let lane = self.lanes.iter().find(|lane| lane.is_open(keep) && lane.has_room())?;
+        Some(lane.occupy())
+    }
+}
+
 impl Connecting {
     /// Speaks HTTP/2 on a new connection, keeps it for all and takes a place on it.
     pub(crate) async fn establish(
@@ -128,9 +155,15 @@ impl Connecting {
         let patience = Patience::new(settings.patience, 0, clock::now().mono_ms());
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = super::client_builder(&worker.settings).handshake(wire.clone()).await?;
-        let (streams, requests) = (Cell::new(0), Cell::new(0));
-        let timer = worker.timers.timer();
-        let lane = Rc::new(Lane { sender, streams, requests, is_closed: Cell::new(false), timer });
+        let lane = Rc::new(Lane {
+            sender: RefCell::new(sender),
+            streams: Cell::new(0),
+            streams_max: Cell::new(UNTOLD),
+            settled: Rc::default(),
+            requests: Cell::new(0),
+            is_closed: Cell::new(false),
+            timer: worker.timers.timer(),
+        });
         let mut groups = self.lanes.by_endpoint.borrow_mut();
         groups.entry(self.key).or_default().lanes.push(lane.clone());
         drop(groups);
@@ -142,8 +175,47 @@ impl Connecting {
 }
 
 impl Lane {
+    fn is_open(&self, keep: &Keepalive) -> bool {
+        !self.is_closed.get() && self.requests.get() < keep.requests
+    }
+
     fn has_room(&self) -> bool {
-        self.streams.get() < STREAMS_MAX.min(self.sender.current_max_send_streams())
+        let streams_max = if self.is_settled() { self.streams_max.get().min(STREAMS_MAX) } else { 1 };
+        self.streams.get() < streams_max
+    }
+
+    /// Whether the endpoint has told how many streams it allows.
+    fn is_settled(&self) -> bool {
+        self.streams_max.get() != UNTOLD
+    }
+
+    /// Notes what the endpoint allows by now.
+    fn settle(&self) {
+        let streams_max = self.sender.borrow().current_max_send_streams();
+        if self.streams_max.replace(streams_max) != streams_max {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Carries no more than it does now.
+    fn retire(&self) {
+        self.is_closed.set(true);
+        self.settled.notify_waiters();
+    }
+
+    fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
+        let mut sender = self.sender.borrow_mut();
+        match sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => sender.send_request(request, is_whole),
+            Poll::Ready(Err(error)) => {
+                // Said goodbye to, broken, or out of numbers for streams: it will carry no other either.
+                self.retire();
+                Err(error)
+            }
+            // The endpoint allows fewer than it did. The library sends it when one of them has ended, but takes
+            // no more than one from each sender.
+            Poll::Pending => sender.clone().send_request(request, is_whole),
+        }
     }
 
     /// Takes no more requests; its driver notices at once.
@@ -160,9 +232,9 @@ impl Lane {
 }
 
 impl Occupied {
-    /// What sends a request over it.
-    pub(crate) fn sender(&self) -> SendRequest<Bytes> {
-        self.0.sender.clone()
+    /// Sends a request; `is_whole` says that its head is all there is of it.
+    pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
+        self.0.send(request, is_whole)
     }
 
     /// Requests the connection carried before this one.
@@ -193,6 +265,7 @@ impl Driver {
         if is_over || matches!(sent, Poll::Ready(Err(_))) || self.wire.inner().patience.is_over() {
             return Poll::Ready(());
         }
+        self.lane.settle();
         // Idle or stalled: either way the deadline moves with each step that does something.
         self.lane.timer.set(if sent.is_pending() { self.stall_ms } else { self.keep.idle_timeout_ms });
         Poll::Pending
@@ -204,19 +277,20 @@ impl Driver {
     }
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.lane.retire();
+    }
+}
+
 impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let is_due = self.lane.timer.is_over(cx) || self.lane.is_closed.get();
-        if is_due && self.is_spent() {
-            self.lane.is_closed.set(true);
+        if (is_due && self.is_spent()) || self.poll_step(cx).is_ready() {
+            self.lane.retire();
             return Poll::Ready(());
-        }
-        let stepped = self.poll_step(cx);
-        if stepped.is_ready() {
-            self.lane.is_closed.set(true);
-            return stepped;
         }
         // Registers for the deadline just set.
         if self.lane.timer.is_over(cx) {

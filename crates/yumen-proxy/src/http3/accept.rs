@@ -399,10 +399,8 @@ async fn exchange(streams: &Rc<Streams>, request: Request<()>, stream: Incoming,
     let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();
     let mut conn = Box::new(Connection::of(worker.clone(), streams.peer(), Stream::Http3(Box::new(duplex))));
     let mut head = worker.take_request();
-    let mut text = worker.buffers.take_text();
     let limits = &worker.settings.request_head;
-    let read = heads::read_request(&request, has_ended, limits, &mut text, &mut head);
-    worker.buffers.give_text(text);
+    let read = heads::read_request(&request, has_ended, limits, &mut head);
     let job = match read {
         Ok(()) => {
             head.version = Version::Http3;

@@ -159,6 +159,42 @@ fn many_requests_share_one_connection_to_the_endpoint() {
 }
 
 #[test]
+fn a_burst_waits_for_an_endpoint_that_allows_few_streams() {
+    const STREAMS_MAX: usize = 3;
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut builder = h2::server::Builder::new();
+    // What comes beyond that it refuses, be it before its settings could be read.
+    builder.max_concurrent_streams(STREAMS_MAX as u32);
+    let (counted, seen) = (running.clone(), most.clone());
+    let upstream = Http2Upstream::of(builder, move |_, mut respond| {
+        let (counted, seen) = (counted.clone(), seen.clone());
+        async move {
+            seen.fetch_max(counted.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
+            tokio::task::yield_now().await;
+            counted.fetch_sub(1, Ordering::AcqRel);
+            respond.send_response(Response::new(()), true).map(drop)
+        }
+    });
+    let gateway = Gateway::with(&upstream.everything(), &one_worker());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for round in 0..2 {
+            let mut answers = tokio::task::JoinSet::new();
+            for _ in 0..40 {
+                let mut sender = client.sender.clone().ready().await.unwrap();
+                answers.spawn(sender.send_request(request("POST", "/"), true).unwrap().0);
+            }
+            while let Some(answer) = answers.join_next().await {
+                assert_eq!(answer.unwrap().unwrap().status(), 200, "round {round}");
+            }
+        }
+        client.get("/").await;
+    });
+    assert_eq!(upstream.requests(), 81, "none was sent twice");
+    assert!(most.load(Ordering::Acquire) > 1, "they ran beside each other");
+}
+
+#[test]
 fn a_request_taken_back_is_taken_back_from_the_endpoint() {
     let resets = Arc::new(Mutex::new(Vec::new()));
     let noted = resets.clone();

@@ -2,7 +2,7 @@ use super::*;
 
 fn read(request: &Request<()>, has_ended: bool) -> Result<RequestHead, HeadError> {
     let mut head = RequestHead::default();
-    read_request(request, has_ended, &HeadLimits::default(), &mut Vec::new(), &mut head).map(|()| head)
+    read_request(request, has_ended, &HeadLimits::default(), &mut head).map(|()| head)
 }
 
 fn asked(method: &str, uri: &str, fields: &[(&str, &str)]) -> Request<()> {
@@ -119,11 +119,11 @@ fn a_response_goes_both_ways() {
     let mut head = ResponseHead::default();
     let limits = HeadLimits::default();
     let asked = yumen_http::Method::Get;
-    read_response(&sent, false, &limits, asked, &mut Vec::new(), &mut head).unwrap();
+    read_response(&sent, false, &limits, asked, &mut head).unwrap();
     assert_eq!((head.status, head.framing), (404, Framing::Close));
     assert_eq!(head.fields.all("set-cookie").count(), 2);
     head.clear();
-    read_response(&sent, true, &limits, asked, &mut Vec::new(), &mut head).unwrap();
+    read_response(&sent, true, &limits, asked, &mut head).unwrap();
     assert_eq!(head.framing, Framing::Length(0));
 }
 

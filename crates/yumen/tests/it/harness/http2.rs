@@ -147,6 +147,16 @@ impl Http2Upstream {
     where
         F: Future<Output = Result<(), h2::Error>> + Send + 'static,
     {
+        Http2Upstream::of(h2::server::Builder::new(), script)
+    }
+
+    pub(crate) fn of<F>(
+        builder: h2::server::Builder,
+        script: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Send + Sync + 'static,
+    ) -> Http2Upstream
+    where
+        F: Future<Output = Result<(), h2::Error>> + Send + 'static,
+    {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -159,7 +169,7 @@ impl Http2Upstream {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 while let Ok((stream, _)) = listener.accept().await {
                     counted[0].fetch_add(1, Ordering::AcqRel);
-                    tokio::spawn(serve(stream, script.clone(), counted.clone()));
+                    tokio::spawn(serve(builder.clone(), stream, script.clone(), counted.clone()));
                 }
             });
         });
@@ -210,8 +220,13 @@ impl Http2Upstream {
     }
 }
 
-async fn serve(stream: tokio::net::TcpStream, script: Arc<Script>, counts: Arc<[AtomicUsize; 2]>) {
-    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+async fn serve(
+    builder: h2::server::Builder,
+    stream: tokio::net::TcpStream,
+    script: Arc<Script>,
+    counts: Arc<[AtomicUsize; 2]>,
+) {
+    let Ok(mut connection) = builder.handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
         counts[1].fetch_add(1, Ordering::AcqRel);
         if request.uri().path() == "/goodbye" {
