@@ -268,12 +268,16 @@ async fn an_object_that_another_tool_wrote_without_its_id_gets_it_by_a_patch() {
     let api = Api::new();
     let by = yumen_store::Authorship::by("etcd");
     let write = |draft: &mut yumen_store::Draft| -> Result<(), ()> {
-        draft.put(yumen_store::Key::new(yumen_config::Kind::Routes, "7"), r#"{"uri":"/a"}"#.into(), None);
+        draft.put(
+            yumen_store::Key::new(yumen_config::Kind::Routes, "7"),
+            r#"{"uri":"/a","plugins":{}}"#.into(),
+            None,
+        );
         Ok(())
     };
     yumen_store::commit(&*api.state.store, by, write).await.unwrap().unwrap();
     for (body, expected) in [
-        (r#"{"desc":"d"}"#, r#"{"value":{"id":"7","uri":"/a","desc":"d"}}"#),
+        (r#"{"desc":"d"}"#, r#"{"value":{"id":"7","uri":"/a","plugins":{},"desc":"d"}}"#),
         (r#"{"id":null}"#, r#"{"value":{"id":"7"}}"#),
     ] {
         api.run(&[("PATCH /routes/7", body, 200, expected)]).await;
