@@ -577,7 +577,8 @@ async def a_slow_reader_holds_the_server_up_and_loses_nothing(open):
             break
         before = sent
         await asyncio.sleep(1)
-    assert sent < FLOOD_BYTES / 2, f"{sent} bytes were taken of the server"
+    # what Linux itself holds of a fast flow: 33 MB received, 4 MB to be sent on either connection
+    assert sent < FLOOD_BYTES * 3 / 4, f"{sent} bytes were taken of the server"
     ws.way.resume()
     for at in range(FLOOD_BYTES // FLOOD_PIECE):
         piece, _ = await ws.message()
