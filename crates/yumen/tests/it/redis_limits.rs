@@ -170,7 +170,8 @@ fn limit_conn_counts_exchanges_of_two_nodes_and_forgets_them_when_they_end() {
 fn exchanges_of_a_node_that_died_expire_and_those_of_one_that_lives_are_renewed() {
     let (redis, gate) = (Redis::start(), Gate::default());
     let upstream = gated(&gate);
-    let settings = json!({ "conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "key_ttl": 6 });
+    // Renewed every few seconds: long enough for a machine that lets nobody run for some of them.
+    let settings = json!({ "conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "key_ttl": 20 });
     let nodes = [(); 2].map(|()| node(&upstream, "limit-conn", &with(&redis, settings.clone())));
     let mut clients = nodes.each_ref().map(|node| Client::connect(node.http));
     for (number, client) in clients.iter_mut().enumerate() {
@@ -189,7 +190,7 @@ fn exchanges_of_a_node_that_died_expire_and_those_of_one_that_lives_are_renewed(
         }
         assert_eq!(next.reply().status, 503);
         refused += 1;
-        assert!(refused < 10_000, "the dead node's exchange stays");
+        assert!(refused < 100_000, "the dead node's exchange stays");
     }
     assert_eq!(nodes[1].get("/").status, 503, "two live ones are counted");
     gate.open();
