@@ -191,6 +191,8 @@ fn bind(
         None => runtime.block_on(TcpListener::bind(address))?.into_std()?,
     };
     listener.set_nonblocking(true)?;
+    // Accepted connections inherit it: an answer of several pieces would wait 40 ms for the client's delayed ACK.
+    socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
     outside.keep(door, address, std::slice::from_ref(&listener))?;
     let _inside = runtime.enter();
     Ok(Some(TcpListener::from_std(listener)?))
