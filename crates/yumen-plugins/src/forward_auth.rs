@@ -31,7 +31,7 @@ pub(crate) struct Config {
     /// Whether the certificate of the service is verified.
     #[serde(default = "yes")]
     ssl_verify: bool,
-    /// the method for client to request the authorization service
+    /// How the service is asked.
     #[serde(default)]
     #[schemars(schema_with = "method_schema")]
     request_method: AskMethod,
@@ -255,18 +255,26 @@ impl ForwardAuth {
     /// What the answer comes to.
     fn judge<'a>(&self, ex: &mut Exchange<'_>, answer: Result<Answer, AskFault>) -> Step<'a> {
         match answer {
-            Err(_) if self.config.allow_degradation => Step::Continue,
+            Err(_) if self.config.allow_degradation => {
+                self.pass_on(ex, None);
+                Step::Continue
+            }
             Err(_) => Step::Respond(Response::status(self.config.status_on_error)),
             Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
             Ok(answer) => {
-                for name in &self.config.upstream_headers {
-                    // Also where it says nothing: nobody else may speak in its name.
-                    ex.request.fields.remove(name);
-                    for value in answer.fields.all(name) {
-                        ex.request.fields.add(name, value);
-                    }
-                }
+                self.pass_on(ex, Some(&answer));
                 Step::Continue
+            }
+        }
+    }
+
+    /// Gives the upstream what the service said. Where it said nothing, or was not heard, nobody else may speak in
+    /// its name.
+    fn pass_on(&self, ex: &mut Exchange<'_>, answer: Option<&Answer>) {
+        for name in &self.config.upstream_headers {
+            ex.request.fields.remove(name);
+            for value in answer.iter().flat_map(|answer| answer.fields.all(name)) {
+                ex.request.fields.add(name, value);
             }
         }
     }

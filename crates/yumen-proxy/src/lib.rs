@@ -9,6 +9,7 @@ mod chains;
 mod connection;
 mod date;
 mod deadline;
+mod direction;
 mod duty;
 mod flow;
 mod forward;
@@ -36,7 +37,6 @@ mod ties;
 mod timers;
 mod transfer;
 mod tunnel;
-mod way;
 mod worker;
 
 pub mod access_log;

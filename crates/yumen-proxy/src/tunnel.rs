@@ -11,11 +11,11 @@ use yumen_plugin::Host;
 
 use crate::buffer::Inbox;
 use crate::connection::Connection;
+use crate::direction::{Direction, Watched};
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::ties::Tie;
 use crate::transfer::{Ending, Transfer};
-use crate::way::{Watched, Way};
 
 /// A WebSocket that has to end gets so long for the frames under way, in milliseconds.
 const LEAVE_MS: u64 = 1000;
@@ -48,8 +48,8 @@ pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfe
     let mut tunnel = Tunnel {
         opening,
         is_open: false,
-        up: Way::new(std::mem::take(&mut conn.inbox)),
-        down: Way::new(std::mem::take(&mut link.inbox)),
+        up: Direction::new(std::mem::take(&mut conn.inbox)),
+        down: Direction::new(std::mem::take(&mut link.inbox)),
         progress: u64::MAX,
         idle_timeout_ms: bounds.idle_timeout_ms,
         tied: bounds.tie.map(|tie| Tied::new(tie, bounds.is_websocket)),
@@ -98,7 +98,7 @@ fn watched(tied: &mut Option<Tied>) -> Option<(Watched<'_>, Watched<'_>)> {
 /// Says the last words once the frame before them has gone; whether they are said.
 fn is_said(
     cx: &mut Context<'_>,
-    (frames, before): (&Frames, &Way),
+    (frames, before): (&Frames, &Direction),
     words: &mut Transfer,
     sink: &mut Stream,
 ) -> bool {
@@ -117,8 +117,8 @@ struct Tunnel {
     opening: Transfer,
     /// Whether the client was told of the change.
     is_open: bool,
-    up: Way,
-    down: Way,
+    up: Direction,
+    down: Direction,
     progress: u64,
     idle_timeout_ms: u64,
     tied: Option<Tied>,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{HeadError, HeadLimits, Parsed, head_end, request, response};
+use super::{HeadError, HeadLimits, Parsed, apart, head_end, request, response};
 use crate::encode;
 use crate::head::{Framing, Method, RequestHead, ResponseHead, Version};
 
@@ -335,6 +335,54 @@ fn field() -> impl Strategy<Value = (String, String)> {
     ("x-[a-zA-Z0-9!#$%&'*+.^_`|~-]{1,24}", "([!-~]([ -~]{0,30}[!-~])?)?")
 }
 
+/// A field that decides something, or one that does not.
+fn meaning_field() -> impl Strategy<Value = (String, String)> {
+    let decides = prop_oneof![
+        ("[Hh]ost", "a\\.b(:80)?|a b||\\[::1\\]"),
+        ("content-length", "0|7|07|-1|99999999999999999999|7, 7"),
+        ("transfer-encoding", "chunked|gzip|chunked, chunked|identity"),
+        ("connection", "close|keep-alive, x-a|upgrade"),
+        ("expect|upgrade|te", "100-continue|websocket|trailers"),
+    ];
+    prop_oneof![3 => decides, 1 => field()]
+}
+
+/// What a response head says, wherever in its block it stands.
+fn told(head: ResponseHead) -> (u16, Framing, String, Vec<(Vec<u8>, Vec<u8>)>) {
+    let fields = head.fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+    (head.status, head.framing, format!("{:?}", head.options), fields)
+}
+
+/// Cookies split for compression are one line again; others that repeat stay as they came.
+#[test]
+fn split_cookies_are_joined() {
+    let pairs =
+        [("host", "a"), ("cookie", "a=1"), ("cookie", "b=2"), ("x", "1"), ("x", "2"), ("cookie", "c=3")];
+    let mut head = RequestHead::default();
+    let limits = HeadLimits { fields_max: 5, ..HeadLimits::default() };
+    let bytes = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    apart::request(b"GET", b"/", bytes, &limits, &mut head).unwrap();
+    let cookies: Vec<&[u8]> = head.fields.all("cookie").collect();
+    assert_eq!(cookies, [&b"a=1; b=2"[..], b"c=3"]);
+    assert_eq!(head.cookie(b"b"), Some(&b"2"[..]));
+    assert_eq!(head.fields.all("x").count(), 2);
+}
+
+#[test]
+fn heads_that_come_apart_are_bounded() {
+    let read = |limits: HeadLimits| {
+        let pairs = [("host", "a"), ("x-long", "0123456789012345")];
+        let bytes = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        apart::request(b"GET", b"/four", bytes, &limits, &mut RequestHead::default())
+    };
+    let limits = HeadLimits::default();
+    // The request line, two field lines and the empty one: 20 + 9 + 26 + 2 bytes.
+    assert_eq!(read(HeadLimits { head_bytes_max: 57, fields_max: 2, target_bytes_max: 5 }), Ok(()));
+    assert_eq!(read(HeadLimits { head_bytes_max: 56, ..limits }), Err(HeadError::TooLarge));
+    assert_eq!(read(HeadLimits { fields_max: 1, ..limits }), Err(HeadError::TooManyFields));
+    assert_eq!(read(HeadLimits { target_bytes_max: 4, ..limits }), Err(HeadError::TargetTooLong));
+}
+
 proptest! {
     #[test]
     fn a_head_that_is_written_is_read_back_the_same(
@@ -369,6 +417,29 @@ proptest! {
         encode::request_fields(&mut out, &head, |_| false);
         out.extend_from_slice(b"\r\n");
         prop_assert_eq!(String::from_utf8(out).unwrap(), text);
+    }
+
+    #[test]
+    fn fields_that_come_apart_are_read_as_lines_are(
+        method in "GET|POST|OPTIONS|CONNECT|REPORT|G T",
+        target in "/[a-z%.?/\x01]{0,12}|\\*|a\\.b:[0-9]{1,6}|https?://(a\\.b)?/x",
+        status in 100u16..600,
+        fields in prop::collection::vec(meaning_field(), 0..6),
+    ) {
+        let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let pairs = || fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let limits = HeadLimits::default();
+
+        let mut head = RequestHead::default();
+        let read = apart::request(method.as_bytes(), target.as_bytes(), pairs(), &limits, &mut head).map(|()| head);
+        let lined = parse(&format!("{method} {target} HTTP/1.1\r\n{lines}\r\n"));
+        prop_assert_eq!(format!("{read:?}"), format!("{lined:?}"));
+
+        let asked = Method::of(method.as_bytes());
+        let mut head = ResponseHead::default();
+        let read = apart::response(status, pairs(), &limits, asked, &mut head).map(|()| head);
+        let lined = answer(&format!("HTTP/1.1 {status} \r\n{lines}\r\n"), asked);
+        prop_assert_eq!(read.map(told), lined.map(told));
     }
 
     #[test]

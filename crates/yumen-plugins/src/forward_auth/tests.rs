@@ -92,6 +92,10 @@ fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
     let (reply, _) = run(settings, answer(200, &[("X-User", "jack"), ("X-New", "no")], ""), request);
     assert_eq!(reply.upstream_field("X-User").as_deref(), Some("jack"));
     assert_eq!((reply.upstream_field("X-Roles"), reply.upstream_field("X-New")), (None, None));
+    // Nor where it is not heard, and requests pass all the same.
+    let settings = json!({ "upstream_headers": ["X-User"], "allow_degradation": true });
+    let (reply, _) = run(settings, Err(AskFault::Lost), request);
+    assert_eq!((reply.status, reply.upstream_field("X-User")), (200, None));
 }
 
 #[test]

@@ -8,16 +8,16 @@ use std::task::{Context, Poll};
 
 use super::Fault;
 use crate::buffer::Inbox;
+use crate::direction::{Broken, Direction};
 use crate::stream::Stream;
 use crate::ties::Tie;
 use crate::timers::Timer;
-use crate::way::{Broken, Way};
 use crate::worker::Worker;
 
 /// Both directions of a stream.
 pub(super) struct Relay {
-    up: Way,
-    down: Way,
+    up: Direction,
+    down: Direction,
     idle_ms: u64,
     tie: Option<Rc<Tie>>,
     progress: u64,
@@ -26,7 +26,7 @@ pub(super) struct Relay {
 impl Relay {
     /// `waiting` was read of the client and goes to the endpoint first.
     pub(super) fn new(waiting: Inbox, idle_ms: u64, tie: Option<Rc<Tie>>) -> Relay {
-        Relay { up: Way::new(waiting), down: Way::default(), idle_ms, tie, progress: u64::MAX }
+        Relay { up: Direction::new(waiting), down: Direction::default(), idle_ms, tie, progress: u64::MAX }
     }
 
     /// Bytes from the client and to the client.

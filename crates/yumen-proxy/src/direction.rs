@@ -24,7 +24,7 @@ const SMALL_MOVES: u32 = 64;
 
 /// One direction.
 #[derive(Default)]
-pub(crate) struct Way {
+pub(crate) struct Direction {
     inbox: Inbox,
     pipe: Option<Pipe>,
     /// Large reads in a row, or small moves while there is a pipe.
@@ -51,10 +51,10 @@ pub(crate) struct Watched<'f> {
     pub(crate) is_leaving: bool,
 }
 
-impl Way {
+impl Direction {
     /// `waiting` was read of the source and goes first.
-    pub(crate) fn new(waiting: Inbox) -> Way {
-        Way { inbox: waiting, ..Way::default() }
+    pub(crate) fn new(waiting: Inbox) -> Direction {
+        Direction { inbox: waiting, ..Direction::default() }
     }
 
     /// Bytes that went on.
