@@ -40,6 +40,8 @@ pub(crate) struct Lane {
     /// Told when the endpoint has, or never will.
     settled: Rc<Notify>,
     requests: Cell<u64>,
+    /// How many it carries in all.
+    requests_max: u64,
     is_closed: Cell<bool>,
     /// When its driver looks whether it is still needed.
     timer: Timer,
@@ -161,6 +163,7 @@ impl Connecting {
             streams_max: Cell::new(UNTOLD),
             settled: Rc::default(),
             requests: Cell::new(0),
+            requests_max: keep.requests,
             is_closed: Cell::new(false),
             timer: worker.timers.timer(),
         });
@@ -245,7 +248,12 @@ impl Occupied {
 
 impl Drop for Occupied {
     fn drop(&mut self) {
-        self.0.streams.set(self.0.streams.get() - 1);
+        let Occupied(lane) = self;
+        lane.streams.set(lane.streams.get() - 1);
+        if lane.streams.get() == 0 && lane.requests.get() >= lane.requests_max {
+            // Nobody else will find it, so nobody but its driver could end it, and that only when it had been idle.
+            lane.close();
+        }
     }
 }
 

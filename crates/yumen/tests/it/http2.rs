@@ -159,6 +159,21 @@ fn many_requests_share_one_connection_to_the_endpoint() {
 }
 
 #[test]
+fn a_connection_that_carried_what_the_pool_allows_is_closed_with_its_last_stream() {
+    let upstream = Http2Upstream::echo();
+    let mut settings = upstream.alone();
+    settings["keepalive_pool"] = json!({ "size": 4, "idle_timeout": 60, "requests": 5 });
+    let routes = json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": settings }] });
+    let gateway = Gateway::with(&routes, &one_worker());
+    let mut client = Client::connect(gateway.http);
+    for _ in 0..23 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    assert_eq!((upstream.requests(), upstream.connections()), (23, 5));
+    eventually("only the last one stays", 10, || upstream.open_connections() == 1);
+}
+
+#[test]
 fn a_burst_waits_for_an_endpoint_that_allows_few_streams() {
     const STREAMS_MAX: usize = 3;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

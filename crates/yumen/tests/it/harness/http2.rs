@@ -137,7 +137,7 @@ type Script = dyn Fn(Request<RecvStream>, SendResponse<Bytes>) -> Served + Send 
 /// A scripted upstream, on a thread of its own; a task per request.
 pub(crate) struct Http2Upstream {
     pub(crate) address: SocketAddr,
-    counts: Arc<[AtomicUsize; 2]>,
+    counts: Arc<[AtomicUsize; 3]>,
 }
 
 impl Http2Upstream {
@@ -160,7 +160,7 @@ impl Http2Upstream {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let counts = Arc::new([const { AtomicUsize::new(0) }; 2]);
+        let counts = Arc::new([const { AtomicUsize::new(0) }; 3]);
         let counted = counts.clone();
         let script: Arc<Script> = Arc::new(move |request, respond| Box::pin(script(request, respond)));
         std::thread::spawn(move || {
@@ -209,6 +209,11 @@ impl Http2Upstream {
         self.counts[1].load(Ordering::Acquire)
     }
 
+    /// Connections that have not ended.
+    pub(crate) fn open_connections(&self) -> usize {
+        self.connections() - self.counts[2].load(Ordering::Acquire)
+    }
+
     /// An upstream with this one alone, asked over HTTP/2.
     pub(crate) fn alone(&self) -> Value {
         json!({ "nodes": { self.address.to_string(): 1 }, "http_version": "2" })
@@ -224,11 +229,21 @@ async fn serve(
     builder: h2::server::Builder,
     stream: tokio::net::TcpStream,
     script: Arc<Script>,
-    counts: Arc<[AtomicUsize; 2]>,
+    counts: Arc<[AtomicUsize; 3]>,
 ) {
-    let Ok(mut connection) = builder.handshake(stream).await else { return };
+    if let Ok(connection) = builder.handshake(stream).await {
+        answer_all(connection, script, &counts[1]).await;
+    }
+    counts[2].fetch_add(1, Ordering::AcqRel);
+}
+
+async fn answer_all(
+    mut connection: h2::server::Connection<tokio::net::TcpStream, Bytes>,
+    script: Arc<Script>,
+    requests: &AtomicUsize,
+) {
     while let Some(Ok((request, respond))) = connection.accept().await {
-        counts[1].fetch_add(1, Ordering::AcqRel);
+        requests.fetch_add(1, Ordering::AcqRel);
         if request.uri().path() == "/goodbye" {
             connection.graceful_shutdown();
         }
