@@ -8,6 +8,7 @@ Usage: bench/admin.py [--routes 10000] [--seconds 10] [--writes 10] [--churn-sec
 import argparse
 import http.client
 import json
+import random
 import re
 import subprocess
 import tempfile
@@ -97,11 +98,9 @@ def load_routes(folder, port, key, routes, connections, seconds):
           f"refused {bad}")
 
 
-def writes_under_load(gateway, admin, routes, seconds, per_second):
-    """A write until it is effective while the gateway carries what it can; and what the load notices."""
-    quiet = report(wrk(f"http://127.0.0.1:{gateway.http}/r/1", 16, seconds).communicate()[0])
-    load = wrk(f"http://127.0.0.1:{gateway.http}/r/1", 16, seconds)
-    waits, end, turn = [], time.monotonic() + seconds - 1, 0
+def write_for(admin, seconds, per_second):
+    """Writes so many routes a second; how long each took until it was effective, in milliseconds."""
+    waits, end, turn = [], time.monotonic() + seconds, 0
     while time.monotonic() < end:
         turn += 1
         route = {"uri": f"/churn/{turn}", "upstream_id": "up"}
@@ -110,12 +109,54 @@ def writes_under_load(gateway, admin, routes, seconds, per_second):
         waits.append((time.monotonic() - begin) * 1e3)
         assert status in (200, 201), text
         time.sleep(max(0, begin + 1 / per_second - time.monotonic()))
-    busy = report(load.communicate()[0])
+    return waits
+
+
+def writes_under_load(gateway, admin, routes, seconds, per_second, rounds=5):
+    """A write until it is effective while the gateway carries what it can; and what the load notices.
+
+    `elsewhere` has the writes go to another gateway on the same cores: what the writing client and the disk cost anyone."""
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
+        folder = Path(folder).resolve()
+        other, port, key = start(folder, folder / "data")
+        try:
+            elsewhere = Admin(port, key)
+            elsewhere.ask("PUT", "/apisix/admin/upstreams/up", {"nodes": {"127.0.0.1:1": 1}})
+            load_routes(folder, port, key, routes, 16, seconds)
+            arms, waits = {"nobody": [], "elsewhere": [], "here": []}, []
+            for _ in range(rounds):
+                for arm in random.sample(list(arms), len(arms)):
+                    load = wrk(f"http://127.0.0.1:{gateway.http}/r/1", 16, seconds)
+                    if arm != "nobody":
+                        took = write_for(admin if arm == "here" else elsewhere, seconds - 1, per_second)
+                        waits += took if arm == "here" else []
+                    arms[arm].append(report(load.communicate()[0]))
+        finally:
+            other.stop()
     print(f"effective among {routes} routes under load: p50 {percentile(waits, .5):.2f} ms   "
           f"p99 {percentile(waits, .99):.2f} ms   max {max(waits):.2f} ms   ({len(waits)} writes, {per_second} a second)")
-    for name, (rate, p50, p99, bad, sockets) in (("without", quiet), ("with", busy)):
-        print(f"load {name:>7} writes: {rate:8.0f} req/s   p50 {p50:.3f} ms   p99 {p99:.3f} ms   "
-              f"bad statuses {bad}   socket errors {sockets or 'none'}")
+    middle = lambda values: sorted(values)[len(values) // 2]
+    for arm, rounds_of in arms.items():
+        rates, p50s, p99s, bad, sockets = zip(*rounds_of)
+        against = middle([p99 / base[2] for p99, base in zip(p99s, arms["nobody"])])
+        print(f"load, writes {arm:>9}: {middle(rates):8.0f} req/s   p50 {middle(p50s):.3f} ms   p99 {middle(p99s):.3f} ms "
+              f"({against:.2f} of nobody's)   bad statuses {sum(map(int, bad))}   "
+              f"socket errors {', '.join(filter(None, sockets)) or 'none'}")
+
+
+def write_cost(gateway, admin, routes, count=200, per_second=50):
+    """Processor time of one write by thread, while nothing else is asked of the gateway."""
+    write = lambda turn: admin.ask("PUT", f"/apisix/admin/routes/cost{turn % 50}?wait=applied",
+                                   {"uri": f"/cost/{turn}", "upstream_id": "up"})
+    for turn in range(50):
+        write(turn)
+    before = gateway.thread_ns()
+    for turn in range(count):
+        write(turn)
+        time.sleep(1 / per_second)
+    spent = {name: (ns - before.get(name, 0)) / count / 1000 for name, ns in gateway.thread_ns().items()}
+    parts = ", ".join(f"{name} {us:.0f}" for name, us in sorted(spent.items(), key=lambda one: -one[1]) if us >= 5)
+    print(f"a write among {routes} routes: {sum(spent.values()):.0f} us of processor time ({parts})")
 
 
 def reads(admin, count=300):
@@ -166,7 +207,8 @@ def main():
             assert status == 201, text
             for connections in (1, 16, 64):
                 load_routes(folder, port, key, args.routes, connections, args.seconds)
-            writes_under_load(gateway, admin, args.routes, args.seconds * 2, args.writes)
+            write_cost(gateway, admin, args.routes)
+            writes_under_load(gateway, admin, args.routes, args.seconds, args.writes)
             reads(admin)
             churn(gateway, admin, args.churn_seconds)
             print(f"RSS     {gateway.rss_kib() / 1024:.1f} MiB at the end")

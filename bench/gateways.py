@@ -67,16 +67,22 @@ class Process:
                 pass
         return found
 
-    def cpu_ns(self):
-        """Time on a core so far, all threads."""
-        total = 0
+    def thread_ns(self):
+        """Time on a core so far, by the names of threads."""
+        found = {}
         for pid in self.pids():
             try:
                 for task in os.listdir(f"/proc/{pid}/task"):
-                    total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0])
+                    place = Path(f"/proc/{pid}/task/{task}")
+                    name = (place / "comm").read_text().strip()
+                    found[name] = found.get(name, 0) + int((place / "schedstat").read_text().split()[0])
             except OSError:
                 pass
-        return total
+        return found
+
+    def cpu_ns(self):
+        """Time on a core so far, all threads."""
+        return sum(self.thread_ns().values())
 
     def rss_kib(self):
         """Resident memory; where there are several processes, pages they share are counted once."""

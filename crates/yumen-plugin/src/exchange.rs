@@ -122,8 +122,9 @@ pub struct Exchange<'s> {
     pub consumers: &'s Consumers,
     /// The route that matched, if any did.
     pub route: Option<&'s RouteInfo>,
-    /// The path pattern that matched, empty if none did.
-    pub matched_uri: &'s str,
+    /// The route's path patterns, and which of them matched. The pattern itself is looked up only for who asks:
+    /// see [`Exchange::matched_uri`].
+    pub matched: (&'s [Box<str>], usize),
     /// The host pattern that matched, empty if none did.
     pub matched_host: &'s str,
     /// Path parameters: name and the range of [`RequestHead::path`] they matched.
@@ -187,7 +188,7 @@ impl<'s> Exchange<'s> {
             host,
             consumers,
             route: None,
-            matched_uri: "",
+            matched: (&[], 0),
             matched_host: "",
             path_params: Vec::new(),
             consumer: None,
@@ -209,6 +210,12 @@ impl<'s> Exchange<'s> {
             notes: Vec::new(),
             filtered: Vec::new(),
         }
+    }
+
+    /// The path pattern that matched, empty if none did.
+    pub fn matched_uri(&self) -> &'s str {
+        let (uris, at) = self.matched;
+        uris.get(at).map_or("", |uri| uri)
     }
 
     /// Says who the client is and tells the upstream, as APISIX does: `X-Consumer-Username`,

@@ -275,7 +275,7 @@ impl Fixed {
             Fixed::RouteName => present(&ex.route?.name),
             Fixed::ServiceId => present(&ex.route?.service_id),
             Fixed::ServiceName => present(&ex.route?.service_name),
-            Fixed::MatchedUri => present(ex.matched_uri),
+            Fixed::MatchedUri => present(ex.matched_uri()),
             Fixed::MatchedHost => present(ex.matched_host),
             Fixed::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,

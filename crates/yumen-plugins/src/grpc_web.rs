@@ -110,7 +110,7 @@ fn trailers_frame(lines: &[u8]) -> Vec<u8> {
 /// The call's path where the route stands for a folder of services: what follows the folder.
 fn path_in_folder(ex: &Exchange<'_>) -> Option<Vec<u8>> {
     let folder =
-        ex.matched_uri.strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
+        ex.matched_uri().strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
     let target = ex.request.upstream_target();
     let path = target.strip_prefix(folder.as_bytes())?;
     // A folder that is a service's own name belongs to the call.

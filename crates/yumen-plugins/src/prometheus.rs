@@ -114,7 +114,7 @@ impl Plugin for Prometheus {
             source,
             route,
             service,
-            matched_uri: ex.matched_uri,
+            matched_uri: ex.matched_uri(),
             matched_host: ex.matched_host,
             consumer: ex.consumer.map_or("", |consumer| &consumer.username),
             node: outcome.endpoint.map(|endpoint| endpoint.ip()),

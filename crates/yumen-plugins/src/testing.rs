@@ -149,6 +149,8 @@ pub(crate) struct Bench {
     pub(crate) client: Client,
     /// The route that matched.
     pub(crate) route: RouteInfo,
+    /// Its path pattern.
+    pub(crate) uris: [Box<str>; 1],
     /// The object the plugin's settings stand in.
     pub(crate) owner: String,
     /// The plugin's metadata.
@@ -178,6 +180,7 @@ impl Bench {
                 tls: None,
                 connection: 1,
             },
+            uris: ["/*".into()],
             route: RouteInfo {
                 id: "1".into(),
                 name: "r1".into(),
@@ -254,7 +257,7 @@ impl Bench {
         let (head, _) = read_request(request);
         let mut ex = Exchange::new(head, &self.client, self.host.clock(), &self.host, &self.consumers);
         ex.route = Some(&self.route);
-        ex.matched_uri = "/*";
+        ex.matched = (&self.uris, 0);
         ex
     }
 

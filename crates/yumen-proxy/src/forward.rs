@@ -246,7 +246,7 @@ impl Attempt<'_, '_> {
     }
 
     fn timeouts(&self) -> Timeouts {
-        self.route.timeouts.unwrap_or(self.upstream.timeouts)
+        *self.route.timeouts.as_deref().unwrap_or(&self.upstream.timeouts)
     }
 
     async fn connect(&mut self, tls: bool) -> Result<Stream, Fault> {

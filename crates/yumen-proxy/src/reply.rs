@@ -140,7 +140,7 @@ pub(crate) async fn pass_on(
         return lose_client(upstream, index, flow);
     };
     let Begun { mut download, outgoing, keeps, edits } = begun;
-    let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
+    let read_timeout_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).read_ms;
     if upgrade {
         let bounds = tunnel_bounds(&conn.worker, ex, route, (upstream, index), read_timeout_ms);
         return apart(run_tunnel(conn, link, download, bounds, (upstream, index), flow)).await;

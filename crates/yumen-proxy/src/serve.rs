@@ -119,7 +119,7 @@ async fn proxy(
     upstream: &Upstream,
     flow: &mut Flow,
 ) -> After {
-    let total_ms = route.timeouts.as_ref().unwrap_or(&upstream.timeouts).total_ms;
+    let total_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).total_ms;
     if (total_ms != 0 || ex.deadline_ms != 0 || conn.timer.cap_ms().is_some())
         && let Err(fault) = deadline::begin(conn, ex, total_ms)
     {

@@ -450,7 +450,7 @@ fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
         id: route.info.id.clone(),
         name: route.info.name.clone(),
         service_id: route.info.service_id.clone(),
-        matched_uri: ex.matched_uri.to_owned(),
+        matched_uri: ex.matched_uri().to_owned(),
         matched_host: ex.matched_host.to_owned(),
         priority: route.matching.priority,
         params: ex.path_params.iter().map(param).collect(),

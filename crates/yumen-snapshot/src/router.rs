@@ -265,8 +265,8 @@ fn find_path<'s, W: Witness>(
                 }
                 continue;
             }
-            let uri = way.route.matching.uris.get(usize::from(way.uri)).map_or("", |uri| &**uri);
-            if way.captures {
+            let uris = &*way.route.matching.uris;
+            if let (true, Some(uri)) = (way.captures, uris.get(usize::from(way.uri))) {
                 // Conditions may look at parameters, so they are captured before.
                 ex.path_params.clear();
                 capture(uri, ex.request.path(), &mut ex.path_params);
@@ -277,7 +277,7 @@ fn find_path<'s, W: Witness>(
                 continue;
             }
             ex.route = Some(&way.route.info);
-            ex.matched_uri = uri;
+            ex.matched = (uris, usize::from(way.uri));
             ex.matched_host = host;
             *winner = Some(&way.route);
             if !W::WATCHES {

@@ -35,19 +35,21 @@ pub enum Target {
 
 /// What a request must look like for a route to get it.
 #[derive(Debug, Clone, Default, PartialEq)]
+// As in `Route`; the first two are looked at last.
+#[repr(C)]
 pub struct Matching {
-    /// Path patterns, as written.
-    pub uris: Arc<[Box<str>]>,
-    /// Host patterns in lower case; none is any host. Its service's where the route has none.
-    pub hosts: Arc<[Box<str>]>,
     /// Higher goes first among routes of the same host and path.
     pub priority: i32,
     /// When it was created, in seconds since the Unix epoch; 0 where that is not known.
     pub created: u64,
-    /// Bits of the methods it takes, see [`yumen_plugin::Method::bit`]; 0 is any.
-    pub methods: u16,
+    /// Host patterns in lower case; none is any host. Its service's where the route has none.
+    pub hosts: Arc<[Box<str>]>,
+    /// Path patterns, as written.
+    pub uris: Arc<[Box<str>]>,
     /// What few routes ask for.
     pub filters: Option<Arc<Filters>>,
+    /// Bits of the methods it takes, see [`yumen_plugin::Method::bit`]; 0 is any.
+    pub methods: u16,
 }
 
 impl Matching {
@@ -68,21 +70,23 @@ pub struct Filters {
 
 /// A compiled route.
 #[derive(Debug)]
+// What every request reads comes first and together: of a large table each line of memory is far away.
+#[repr(C)]
 pub struct Route {
-    /// What plugins and logs may know of it.
-    pub info: RouteInfo,
     /// What a request must look like for the route to get it.
     pub matching: Matching,
-    /// Where its requests go.
-    pub target: Target,
     /// Its merged plugins: route over plugin config over service.
     pub chain: Arc<Chain>,
+    /// Where its requests go.
+    pub target: Target,
+    /// Its own timeouts, which win over the upstream's.
+    pub timeouts: Option<Box<Timeouts>>,
     /// Whether the client may change the protocol of its connection.
     pub enable_websocket: bool,
-    /// Its own timeouts, which win over the upstream's.
-    pub timeouts: Option<Timeouts>,
     /// What becomes of its tunnels when it or their endpoint changes, where it says so.
     pub on_change: Option<OnChange>,
+    /// What plugins and logs may know of it.
+    pub info: RouteInfo,
     /// Ends when it is taken out or changed.
     pub life: Arc<Life>,
 }

@@ -313,7 +313,7 @@ pub enum StoreKind {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Logs {
-    /// The least that is written.
+    /// The least that is written. A release says no more with `trace` than with `debug`.
     pub level: LogLevel,
     /// How the node's own log is written.
     pub format: LogFormat,

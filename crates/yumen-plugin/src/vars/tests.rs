@@ -214,6 +214,7 @@ fn variables_of_the_configuration_are_absent_until_known() {
         labels: Box::default(),
         plugins: Box::default(),
     };
+    let uris = ["/users/:id".into()];
     let route = RouteInfo { id: "1".into(), name: "cart".into(), ..RouteInfo::default() };
     let names = ["consumer_name", "consumer_group_id", "route_id", "route_name", "service_id", "status"];
     let unknown = with_exchange(true, REQUEST, |ex| names.map(|name| value(name, ex)));
@@ -225,7 +226,7 @@ fn variables_of_the_configuration_are_absent_until_known() {
         let mut ex = Exchange::new(head, outer.client, outer.now, outer.host, outer.consumers);
         ex.consumer = Some(&consumer);
         ex.route = Some(&route);
-        ex.matched_uri = "/users/:id";
+        ex.matched = (&uris, 0);
         ex.path_params.push(("id", 7..9));
         ex.endpoint = Some("10.0.0.9:80".parse().unwrap());
         ex.status = 201;

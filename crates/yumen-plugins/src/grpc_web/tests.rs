@@ -58,9 +58,10 @@ fn trailers_are_a_frame_of_lines_in_lower_case() {
 
 /// What goes upstream: path, content type, body.
 fn check_request(pattern: &'static str, request: &str, expected: Result<(&str, &str, &[u8]), u16>) {
+    let uris = [Box::from(pattern)];
     let (bench, plugin) = bench();
     let mut ex = bench.exchange(request);
-    ex.matched_uri = pattern;
+    ex.matched = (&uris, 0);
     let answer = bench.admit(&[plugin], &mut ex, request);
     let went = answer.map_or_else(
         || {

@@ -24,7 +24,7 @@ pub(crate) async fn pass_on_translated(
     flow: &mut Flow,
 ) -> After {
     let Some(translate) = ex.translate.take() else { return After::Close };
-    let read_timeout_ms = route.timeouts.unwrap_or(upstream.timeouts).read_ms;
+    let read_timeout_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).read_ms;
     ex.upstream_status = relay.head.status;
     let collected = collect(conn, relay, translate.bytes_max(), read_timeout_ms).await;
     flow.received_bytes += relay.upload.read_bytes;

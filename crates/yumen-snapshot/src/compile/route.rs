@@ -168,7 +168,7 @@ impl Compiler {
             target: Target::None,
             chain: self.empty_chain.clone(),
             enable_websocket: false,
-            timeouts: written.timeout.as_ref().map(upstream::timeouts),
+            timeouts: written.timeout.as_ref().map(upstream::timeouts).map(Box::new),
             on_change: written.on_change.map(upstream::on_change),
             life: Arc::default(),
             matching,
@@ -285,7 +285,7 @@ impl Compiler {
             target,
             chain,
             enable_websocket,
-            timeouts: old.timeouts,
+            timeouts: old.timeouts.clone(),
             on_change: old.on_change,
             life: old.life.clone(),
         };

@@ -142,7 +142,7 @@ fn captures_and_matched_patterns_are_noted() {
     let path = ex.request.path();
     let params: Vec<_> = ex.path_params.iter().map(|(name, range)| (*name, &path[range.clone()])).collect();
     assert_eq!(params, [("id", &b"42"[..]), ("rest", &b"a/b"[..])]);
-    assert_eq!((ex.matched_uri, ex.matched_host), ("/u/:id/f/*rest", "*.foo.com"));
+    assert_eq!((ex.matched_uri(), ex.matched_host), ("/u/:id/f/*rest", "*.foo.com"));
     assert_eq!(ex.route.map(|route| &*route.id), Some("r"));
 }
 

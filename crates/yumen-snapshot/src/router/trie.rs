@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 /// Stands for one whole segment in a key. No request path contains it: an encoded NUL is refused.
 pub(crate) const PARAMETER: u8 = 0;
 
@@ -69,10 +71,13 @@ impl Key for Reversed<'_> {
     }
 }
 
+type Text = SmallVec<[u8; 16]>;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Node<T> {
-    /// The label, then the first byte of each child, ascending: one allocation for both.
-    text: Box<[u8]>,
+    /// The label, then the first byte of each child, ascending. In the node itself where it is short, as most
+    /// are: in a large table a look-up costs what the memory it touches costs.
+    text: Text,
     children: Box<[Arc<Node<T>>]>,
     exact: Option<T>,
     prefix: Option<T>,
@@ -172,7 +177,7 @@ impl<T: Clone> Node<T> {
     fn split(&mut self, at: usize) {
         let label: Box<[u8]> = self.label().into();
         let mut lower = Node {
-            text: Box::default(),
+            text: Text::new(),
             children: Box::default(),
             exact: self.exact.take(),
             prefix: self.prefix.take(),

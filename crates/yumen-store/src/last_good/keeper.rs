@@ -87,7 +87,7 @@ impl Notice {
 }
 
 /// The nice value of the thread that saves.
-const NICE: i32 = 10;
+const NICE: i32 = 19;
 
 struct Saver {
     directory: PathBuf,
