@@ -46,6 +46,7 @@ pub mod debug;
 mod departed;
 mod desk;
 pub mod fault;
+pub mod huge_pages;
 pub mod listener;
 pub mod probe;
 pub mod protection;

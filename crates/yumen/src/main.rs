@@ -14,6 +14,7 @@ mod explain;
 mod fetch;
 mod fleet;
 mod guard;
+mod huge_pages;
 mod import;
 mod lint;
 mod listeners;

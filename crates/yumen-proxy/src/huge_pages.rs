@@ -1,0 +1,83 @@
+//! Huge pages for the memory of large tables, where each request looks at another part.
+//!
+//! Knows how the kernel tells of a process's memory, and not what is in it.
+
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::sys;
+
+const PAGE_BYTES: usize = 2 << 20;
+/// Smaller areas stay as they are: there is little to gain, and a huge page is held whole.
+const AREA_BYTES_MIN: usize = 8 << 20;
+/// Whoever touches a page while it is made waits, so there is time between two.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Has the large areas of memory that this process holds put into huge pages, one after the other; says how many
+/// bytes they are. Where the system forbids huge pages (`never`), none.
+pub fn gather() -> io::Result<usize> {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")?;
+    if setting.contains("[never]") {
+        return Ok(0);
+    }
+    let mut bytes = 0;
+    for area in large_areas(&std::fs::read_to_string("/proc/self/maps")?) {
+        sys::prefer_huge_pages(area.clone())?;
+        for start in area.step_by(PAGE_BYTES) {
+            // Before Linux 6.1, and where memory is in pieces, the kernel does it when it finds the time.
+            let _ = sys::make_huge_page(start..start + PAGE_BYTES);
+            bytes += PAGE_BYTES;
+            std::thread::sleep(PAUSE);
+        }
+    }
+    Ok(bytes)
+}
+
+/// The whole huge pages in areas that are large, written to, and no file's; `maps` as proc_pid_maps(5) says.
+fn large_areas(maps: &str) -> Vec<Range<usize>> {
+    let area = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let is_ours = words.next()? == "rw-p" && matches!(words.nth(3), None | Some("[heap]"));
+        let start = usize::from_str_radix(start, 16).ok()?.next_multiple_of(PAGE_BYTES);
+        let end = usize::from_str_radix(end, 16).ok()? / PAGE_BYTES * PAGE_BYTES;
+        (is_ours && end.saturating_sub(start) >= AREA_BYTES_MIN).then_some(start..end)
+    };
+    maps.lines().filter_map(area).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_large_areas_of_our_own_are_taken_and_whole_pages_of_them() {
+        let maps = "\
+55d0c0000000-55d0c2000000 r-xp 00001000 fd:00 42 /usr/bin/yumen
+55d0c3000000-55d0c5000000 rw-p 02000000 fd:00 42 /usr/bin/yumen
+55d0d0100000-55d0d0d00000 rw-p 00000000 00:00 0                          [heap]
+7f0000000000-7f0000800000 rw-p 00000000 00:00 0
+7f0000800000-7f0004000000 ---p 00000000 00:00 0
+7f0010000000-7f0010200000 rw-p 00000000 00:00 0
+7f0020001000-7f0020800000 rw-p 00000000 00:00 0
+7ffe00000000-7ffe01000000 rw-p 00000000 00:00 0                          [stack]
+not a line of it
+";
+        assert_eq!(
+            large_areas(maps),
+            [0x55d0_d020_0000..0x55d0_d0c0_0000, 0x7f00_0000_0000..0x7f00_0080_0000]
+        );
+    }
+
+    #[test]
+    fn memory_is_the_same_afterwards() {
+        let bytes: Vec<u8> = (0..16 << 20).map(|at: u32| (at % 251) as u8).collect();
+        if let Ok(gathered) = gather()
+            && gathered > 0
+        {
+            assert!(gathered >= AREA_BYTES_MIN);
+        }
+        assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8));
+    }
+}
