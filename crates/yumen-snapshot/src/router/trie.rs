@@ -73,12 +73,13 @@ impl Key for Reversed<'_> {
 
 type Text = SmallVec<[u8; 16]>;
 
+/// Children stand side by side, so that going down a level is one step to memory that may be far away.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<T> {
     /// The label, then the first byte of each child, ascending. In the node itself where it is short, as most
     /// are: in a large table a look-up costs what the memory it touches costs.
     text: Text,
-    children: Box<[Arc<Node<T>>]>,
+    children: Arc<[Node<T>]>,
     exact: Option<T>,
     prefix: Option<T>,
     label_len: u32,
@@ -94,7 +95,7 @@ impl<T> Node<T> {
         };
         Node {
             text: label.into(),
-            children: Box::default(),
+            children: Arc::default(),
             exact,
             prefix,
             label_len: label.len() as u32,
@@ -136,12 +137,12 @@ impl<T> Node<T> {
     }
 
     /// Sets label and children together, since the text depends on both.
-    fn set_shape(&mut self, label: &[u8], children: Vec<Arc<Node<T>>>) {
+    fn set_shape(&mut self, label: &[u8], children: Arc<[Node<T>]>) {
         let firsts = children.iter().map(|child| child.text[0]);
         self.text = label.iter().copied().chain(firsts).collect();
         self.label_len = label.len() as u32;
         self.is_wild = label.contains(&PARAMETER);
-        self.children = children.into_boxed_slice();
+        self.children = children;
     }
 
     /// Where the key stands after the label, if it has the label at `at`.
@@ -175,33 +176,31 @@ fn pass_wild<K: Key>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
 impl<T: Clone> Node<T> {
     /// Cuts the label at `at`: what follows becomes the only child.
     fn split(&mut self, at: usize) {
-        let label: Box<[u8]> = self.label().into();
+        let label = Text::from(self.label());
         let mut lower = Node {
             text: Text::new(),
-            children: Box::default(),
+            children: Arc::default(),
             exact: self.exact.take(),
             prefix: self.prefix.take(),
             label_len: 0,
             is_wild: false,
         };
-        lower.set_shape(&label[at..], std::mem::take(&mut self.children).into_vec());
-        self.set_shape(&label[..at], vec![Arc::new(lower)]);
+        lower.set_shape(&label[at..], std::mem::take(&mut self.children));
+        self.set_shape(&label[..at], Arc::new([lower]));
     }
 
     fn add_child(&mut self, child: Node<T>) {
-        let label: Box<[u8]> = self.label().into();
-        let mut children = std::mem::take(&mut self.children).into_vec();
-        let at = children.partition_point(|other| other.text[0] < child.text[0]);
-        children.reserve_exact(1);
-        children.insert(at, Arc::new(child));
+        let label = Text::from(self.label());
+        let at = self.children.partition_point(|other| other.text[0] < child.text[0]);
+        let (before, behind) = self.children.split_at(at);
+        let children = before.iter().cloned().chain([child]).chain(behind.iter().cloned()).collect();
         self.set_shape(&label, children);
     }
 
     fn remove_child(&mut self, at: usize) {
-        let label: Box<[u8]> = self.label().into();
-        let mut children = std::mem::take(&mut self.children).into_vec();
-        children.remove(at);
-        self.set_shape(&label, children);
+        let label = Text::from(self.label());
+        let children = [&self.children[..at], &self.children[at + 1..]].concat();
+        self.set_shape(&label, children.into());
     }
 
     /// Joins a node that has neither value nor choice with its only child.
@@ -209,11 +208,11 @@ impl<T: Clone> Node<T> {
         if self.has_value() || self.children.len() != 1 {
             return;
         }
-        let child = (*self.children[0]).clone();
+        let child = self.children[0].clone();
         let label = [self.label(), child.label()].concat();
         self.exact = child.exact;
         self.prefix = child.prefix;
-        self.set_shape(&label, child.children.into_vec());
+        self.set_shape(&label, child.children);
     }
 }
 
@@ -239,7 +238,7 @@ impl<T> Trie<T> {
         let mut stack: Vec<&Node<T>> = self.root.as_deref().into_iter().collect();
         std::iter::from_fn(move || {
             let node = stack.pop()?;
-            stack.extend(node.children.iter().map(Arc::as_ref));
+            stack.extend(node.children.iter());
             Some(node.exact.iter().chain(node.prefix.iter()))
         })
         .flatten()
@@ -255,28 +254,28 @@ impl<T> Trie<T> {
 impl<T: Clone> Trie<T> {
     /// Replaces the value under a key by what `change` makes of it.
     pub(crate) fn update(&mut self, key: &[u8], reach: Reach, change: impl FnOnce(Option<T>) -> Option<T>) {
-        let Some(mut slot) = self.root.as_mut() else {
+        let Some(root) = self.root.as_mut() else {
             self.root = change(None).map(|value| Arc::new(Node::leaf(key, reach, value)));
             return;
         };
+        let mut node = Arc::make_mut(root);
         let mut rest = key;
         loop {
-            let label = slot.label();
+            let label = node.label();
             let common = label.iter().zip(rest).take_while(|(a, b)| a == b).count();
             if common < label.len() {
-                return add_by_split(Arc::make_mut(slot), common, &rest[common..], reach, change(None));
+                return add_by_split(node, common, &rest[common..], reach, change(None));
             }
             rest = &rest[common..];
             let Some(first) = rest.first() else { break };
-            let Ok(at) = slot.child_at(*first) else {
+            let Ok(at) = node.child_at(*first) else {
                 if let Some(value) = change(None) {
-                    Arc::make_mut(slot).add_child(Node::leaf(rest, reach, value));
+                    node.add_child(Node::leaf(rest, reach, value));
                 }
                 return;
             };
-            slot = &mut Arc::make_mut(slot).children[at];
+            node = &mut Arc::make_mut(&mut node.children)[at];
         }
-        let node = Arc::make_mut(slot);
         let value = node.value_mut(reach);
         *value = change(value.take());
         if !node.has_value() {
@@ -286,31 +285,28 @@ impl<T: Clone> Trie<T> {
 
     /// Restores the shape after the node of `key` lost its last value.
     fn prune(&mut self, key: &[u8]) {
-        let Some(mut slot) = self.root.as_mut() else { return };
-        let mut rest = &key[slot.label_len as usize..];
+        let Some(root) = self.root.as_mut() else { return };
+        let mut rest = &key[root.label_len as usize..];
         if rest.is_empty() {
-            match slot.children.len() {
+            match root.children.len() {
                 0 => self.root = None,
-                _ => Arc::make_mut(slot).join(),
+                _ => Arc::make_mut(root).join(),
             }
             return;
         }
+        let mut node = Arc::make_mut(root);
         loop {
-            let node = Arc::make_mut(slot);
             let Ok(at) = node.child_at(rest[0]) else { return };
-            let child = &mut node.children[at];
-            rest = &rest[child.label_len as usize..];
-            if !rest.is_empty() {
-                slot = &mut node.children[at];
-                continue;
-            }
-            if child.children.is_empty() {
+            rest = &rest[node.children[at].label_len as usize..];
+            if rest.is_empty() && node.children[at].children.is_empty() {
                 node.remove_child(at);
-                node.join();
-            } else {
-                Arc::make_mut(child).join();
+                return node.join();
             }
-            return;
+            let child = &mut Arc::make_mut(&mut node.children)[at];
+            if rest.is_empty() {
+                return child.join();
+            }
+            node = child;
         }
     }
 }
