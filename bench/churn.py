@@ -10,9 +10,7 @@ Usage: bench/churn.py [--doors etcd,...] [--changes 1000] [--rounds 4] [--second
 """
 
 import argparse
-import contextlib
 import json
-import os
 import random
 import subprocess
 import tempfile
@@ -39,17 +37,6 @@ def start_upstream(folder):
     return upstream
 
 
-def threads(process):
-    """CPU nanoseconds by thread name."""
-    found = {}
-    for task in os.listdir(f"/proc/{process.child.pid}/task"):
-        place = Path(f"/proc/{process.child.pid}/task/{task}")
-        with contextlib.suppress(OSError):
-            name = place.joinpath("comm").read_text().strip()
-            found[name] = found.get(name, 0) + int(place.joinpath("schedstat").read_text().split()[0])
-    return found
-
-
 def load(folder, gateway, options):
     """A span of constant load: its histogram and what failed."""
     out = folder / "load.json"
@@ -64,11 +51,11 @@ def load(folder, gateway, options):
 def one_arm(folder, arm, door, pair, options):
     """One span with its writer, if any."""
     taker = {"beside": pair[1], "into": pair[0]}.get(arm)
-    before = threads(pair[0])
+    before = pair[0].thread_ns()
     writer = door.write(taker, options) if taker else None
     span, failed = load(folder, pair[0], options)
     written = writer.end() if writer else 0
-    spent = {name: (ns - before.get(name, 0)) / 1e9 / (options.seconds + 1) for name, ns in threads(pair[0]).items()}
+    spent = {name: (ns - before.get(name, 0)) / 1e9 / (options.seconds + 1) for name, ns in pair[0].thread_ns().items()}
     return span, failed, written, spent
 
 

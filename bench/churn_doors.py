@@ -99,8 +99,10 @@ class Writer:
                     self.made.value += changes_per_step
 
         workers = [threading.Thread(target=hand, args=(which,), daemon=True) for which in range(hands)]
-        [worker.start() for worker in workers]
-        [worker.join() for worker in workers]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
 
     def end(self):
         self.stop.set()

@@ -42,15 +42,16 @@ def echo(listener):
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 selector.register(client, selectors.EVENT_READ, {"open": False})
                 continue
-            data = key.fileobj.recv(65536)
+            try:
+                data = key.fileobj.recv(65536)
+                key.fileobj.sendall(data if key.data["open"] else data and ACCEPT)
+                key.data["open"] = True
+            except OSError:
+                # A client that leaves takes what was on its way with it.
+                data = b""
             if not data:
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
-            elif key.data["open"]:
-                key.fileobj.sendall(data)
-            else:
-                key.data["open"] = True
-                key.fileobj.sendall(ACCEPT)
 
 
 def connect(port):

@@ -131,12 +131,21 @@ fn check_facts(run: &Run) {
 #[test]
 fn every_gateway_takes_changes_its_own_way() {
     let run = run("churn");
-    for (name, round) in gateways(&run, &run.cases[0].label) {
-        assert!(round.summary.responses > 0, "{name}");
-        assert!(!round.changes.is_empty(), "{name}: changes");
-        for change in &round.changes {
-            assert_eq!(change.error, None, "{name}: {}", change.what);
+    for label in ["announced", "unannounced"] {
+        for (name, round) in gateways(&run, label) {
+            assert!(round.summary.responses > 0, "{name}, {label}");
+            assert!(!round.changes.is_empty(), "{name}, {label}: changes");
+            for change in &round.changes {
+                assert_eq!(change.error, None, "{name}, {label}: {}", change.what);
+            }
         }
+    }
+    for (name, round) in gateways(&run, "unannounced") {
+        assert_eq!(round.summary.errors.total(), 0, "{name}: {:?}", round.summary.errors);
+        let unused = round.changes.iter().all(|change| change.effective_ms.is_none());
+        assert!(unused, "{name} was not told: {:?}", round.changes);
+    }
+    for (name, round) in gateways(&run, "announced") {
         let seen = round.changes.iter().any(|change| change.effective_ms.is_some());
         assert!(seen, "{name}: the new endpoint was used: {:?}", round.changes);
         if name == "yumen" {

@@ -125,11 +125,6 @@ impl Gateway {
         outcome
     }
 
-    /// Endpoints it has now.
-    pub(super) fn endpoints(&self) -> Vec<SocketAddr> {
-        self.plan().endpoints
-    }
-
     fn plan(&self) -> Plan {
         self.plan.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::gateway::free_ports;
 use super::http;
@@ -21,12 +21,31 @@ pub(super) struct Upstreams {
     folder: PathBuf,
     cpus: Vec<usize>,
     ports: Vec<u16>,
-    running: Vec<Process>,
+    running: Vec<Endpoint>,
     roots: Roots,
     /// Connections of endpoints that have ended.
     accepted_before: u64,
+}
+
+struct Endpoint {
+    process: Process,
+    port: u16,
     /// Connections made by the lab itself, which do not count.
     own: Cell<u64>,
+}
+
+impl Endpoint {
+    /// Connections it accepted from others than the lab.
+    fn accepted(&self) -> Option<u64> {
+        let answer = self.ask("/stats").ok()?;
+        let stats: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+        Some(stats["connections"].as_u64()?.saturating_sub(self.own.get()))
+    }
+
+    fn ask(&self, path: &str) -> Result<http::Answer> {
+        self.own.set(self.own.get() + 1);
+        http::ask("GET", self.port, path, &[], "")
+    }
 }
 
 impl Upstreams {
@@ -46,7 +65,6 @@ impl Upstreams {
             running: Vec::new(),
             roots: Roots::default(),
             accepted_before: 0,
-            own: Cell::new(0),
         };
         upstreams.grow(count)?;
         Ok(upstreams)
@@ -72,20 +90,24 @@ impl Upstreams {
             };
             let mut process = Process::start(&launch)?;
             process.wait_listening(port, START_LIMIT)?;
-            self.own.set(self.own.get() + 1);
             self.roots.add(process.root());
-            self.running.push(process);
+            // It was seen to listen by connecting.
+            self.running.push(Endpoint { process, port, own: Cell::new(1) });
         }
         Ok(())
     }
 
     /// Ends all beyond `count`.
     pub(super) fn shrink(&mut self, count: usize) {
-        while self.running.len() > count {
-            let place = self.running.len() - 1;
-            self.accepted_before += self.accepted_by(place).unwrap_or(0);
-            self.running.pop();
+        for endpoint in self.running.drain(count.min(self.running.len())..).rev() {
+            self.accepted_before += endpoint.accepted().unwrap_or(0);
+            drop(endpoint.process);
         }
+    }
+
+    /// How many run.
+    pub(super) fn count(&self) -> usize {
+        self.running.len()
     }
 
     /// Addresses of the first `count`.
@@ -105,21 +127,19 @@ impl Upstreams {
 
     /// Connections all of them accepted so far, the lab's own left out.
     pub(super) fn accepted(&self) -> Option<u64> {
-        let running: Option<u64> = (0..self.running.len()).map(|place| self.accepted_by(place)).sum();
-        Some((self.accepted_before + running?).saturating_sub(self.own.get()))
+        let running: Option<u64> = self.running.iter().map(Endpoint::accepted).sum();
+        Some(self.accepted_before + running?)
     }
 
-    fn accepted_by(&self, place: usize) -> Option<u64> {
-        self.own.set(self.own.get() + 1);
-        let answer = http::ask("GET", self.ports[place], "/stats", &[], "").ok()?;
-        let stats: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
-        stats["connections"].as_u64()
+    /// The same of one that runs.
+    pub(super) fn accepted_at(&self, place: usize) -> Option<u64> {
+        self.running.get(place)?.accepted()
     }
 
     /// What the upstream answers to this path.
     pub(super) fn body(&self, path: &str) -> Result<Vec<u8>> {
-        self.own.set(self.own.get() + 1);
-        let answer = http::ask("GET", self.port(), path, &[], "")?;
+        let first = self.running.first().context("no upstream runs")?;
+        let answer = first.ask(path)?;
         anyhow::ensure!(answer.good(), "the upstream answers {path} with {}", answer.status);
         Ok(answer.body)
     }

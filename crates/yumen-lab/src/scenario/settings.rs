@@ -87,6 +87,14 @@ pub struct Changes {
     /// Whether endpoints that are taken out also stop, a second later, as pods do.
     #[serde(default)]
     pub stop: bool,
+    /// Whether the gateway is told. Where it is not, it stays with the first count, and what is seen is what processes
+    /// that begin and end beside it cost the machine.
+    #[serde(default = "yes")]
+    pub announce: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What distinguishes one started gateway from another.
