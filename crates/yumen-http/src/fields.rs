@@ -143,6 +143,23 @@ impl Known {
         }
     }
 
+    /// Whether a field of this name may be passed on behind a body: not one that says how the message is read or
+    /// routed, or that is of one connection (RFC 9110 §6.5.1).
+    pub fn may_trail(self) -> bool {
+        !matches!(
+            self,
+            Known::Connection
+                | Known::ContentLength
+                | Known::Host
+                | Known::KeepAlive
+                | Known::ProxyConnection
+                | Known::Te
+                | Known::Trailer
+                | Known::TransferEncoding
+                | Known::Upgrade
+        )
+    }
+
     /// A bit of its own, for sets of known names.
     pub(crate) const fn bit(self) -> u64 {
         1 << self as u8

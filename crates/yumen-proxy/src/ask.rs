@@ -11,18 +11,21 @@ use std::task::Poll;
 use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
 use yumen_http::{Framing, Method, encode};
-use yumen_plugin::{Answer, AskFault, Host, Question};
+use yumen_plugin::{Answer, AskFault, Question};
 use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Slot, Upstream};
 
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::http2::{self, Duplex, Way};
-use crate::pool::PoolKey;
-use crate::stream::{Stream, Tcp};
+use crate::http2::{Duplex, heads};
+use crate::lanes::Way;
+use crate::pool::{PoolKey, endpoint_key};
+use crate::source::{Ending, Source};
+use crate::stream::Stream;
+use crate::tcp::Tcp;
 use crate::timers::until;
 use crate::tls;
-use crate::transfer::{Ending, Source, Transfer};
+use crate::transfer::Transfer;
 use crate::worker::Worker;
 
 /// An answer is read up to this many bytes, so that its connection can be used again.
@@ -103,8 +106,7 @@ impl Errand {
     }
 
     fn pool_key(&self) -> PoolKey {
-        let id = self.upstream.endpoints[self.index].state.id;
-        PoolKey { endpoint: id * 2 + u64::from(self.tls()), tls_name: 0 }
+        PoolKey { endpoint: endpoint_key(&self.upstream.endpoints[self.index], self.tls()), tls_name: 0 }
     }
 
     /// Sends it and reads the answer, which is kept where somebody wants it.
@@ -129,7 +131,7 @@ impl Errand {
                 **answer = Answer::default();
             }
         }
-        let stream = self.connect().await?;
+        let stream = self.connect(worker).await?;
         self.exchange(worker, (stream, 0, None), &text, &mut wanted).await
     }
 
@@ -159,8 +161,10 @@ impl Errand {
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Stream, Lost> {
+    async fn connect(&self, worker: &Worker) -> Result<Stream, Lost> {
         let endpoint = &self.upstream.endpoints[self.index];
+        worker.counters.connects.add(1);
+        worker.departures.connected(self.pool_key().endpoint, &endpoint.state);
         let tcp = Tcp::connect(endpoint.addr).await.map_err(|_| Lost::Connect)?;
         if !self.tls() {
             return Ok(Stream::Tcp(tcp));
@@ -179,13 +183,13 @@ impl Errand {
                 Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => connected.notified().await,
                 Way::Connect(connecting) => {
-                    let stream = self.connect().await?;
+                    let stream = self.connect(worker).await?;
                     break connecting.establish(worker, stream, keep).await.map_err(|_| Lost::Connect)?;
                 }
             }
         };
         let authority = &self.upstream.endpoints[self.index].authority;
-        let mut request = http2::request(&self.head, self.tls(), authority).ok_or(Lost::Underway)?;
+        let mut request = heads::request(&self.head, self.tls(), authority).ok_or(Lost::Underway)?;
         request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         let is_whole = self.body.is_empty();
         let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| Lost::Underway)?;

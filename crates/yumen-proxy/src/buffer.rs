@@ -4,6 +4,9 @@
 //! soon as what it read was consumed, so idle connections hold none.
 
 use std::cell::RefCell;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes, BytesMut};
 
 /// Size of a read buffer. Below 32 KiB large bodies cost a third more; above 64 KiB nothing is won.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
@@ -180,6 +183,16 @@ impl Inbox {
         }
     }
 
+    /// Moves in what waits elsewhere, as much as there is room for; says how much.
+    pub(crate) fn take_from(&mut self, waiting: &mut Bytes, buffers: &Buffers) -> usize {
+        let room = self.room_for(waiting.len(), buffers);
+        let count = room.len().min(waiting.len());
+        room[..count].copy_from_slice(&waiting[..count]);
+        waiting.advance(count);
+        self.filled(count);
+        count
+    }
+
     /// So many bytes were read into the room.
     pub(crate) fn filled(&mut self, count: usize) {
         self.end += count;
@@ -199,6 +212,16 @@ impl Inbox {
         }
         false
     }
+}
+
+/// The first bytes of the slices in one piece, at most so many.
+pub(crate) fn gather(slices: &[IoSlice<'_>], bytes_max: usize) -> Bytes {
+    let mut data = BytesMut::with_capacity(bytes_max);
+    for slice in slices {
+        let taken = slice.len().min(bytes_max - data.len());
+        data.extend_from_slice(&slice[..taken]);
+    }
+    data.freeze()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use yumen_snapshot::upstream::EndpointState;
 
-use crate::http2::Lanes;
+use crate::lanes::Lanes;
 use crate::pool::Pool;
 
 /// The endpoints a worker has connected to, by the key of their connections.

@@ -12,7 +12,8 @@ use tokio::task::coop;
 use yumen_http::websocket::Frames;
 
 use crate::buffer::Inbox;
-use crate::stream::{Stream, Tcp};
+use crate::stream::Stream;
+use crate::tcp::Tcp;
 use crate::worker::Worker;
 use splice::{Failed, Moved, Pipe};
 

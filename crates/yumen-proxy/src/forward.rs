@@ -25,12 +25,14 @@ use crate::forwarded;
 use crate::grpc;
 use crate::health;
 use crate::pace::Pace;
-use crate::pool::PoolKey;
+use crate::pool::{PoolKey, endpoint_key};
 use crate::relay::{Link, Relay};
-use crate::stream::{Stream, Tcp};
+use crate::source::Ending;
+use crate::stream::Stream;
+use crate::tcp::Tcp;
 use crate::timers::until;
 use crate::tls;
-use crate::transfer::{Ending, Transfer};
+use crate::transfer::Transfer;
 use admission::Asking;
 use head_wait::HeadWait;
 
@@ -474,10 +476,6 @@ fn pool_key(ex: &Exchange<'_>, upstream: &Upstream, endpoint: &Endpoint, tls: bo
         hasher.finish() | 1
     };
     PoolKey { endpoint: endpoint_key(endpoint, tls), tls_name: name.map_or(0, hash) }
-}
-
-fn endpoint_key(endpoint: &Endpoint, tls: bool) -> u64 {
-    endpoint.state.id * 2 + u64::from(tls)
 }
 
 /// The name for TLS where the request tells it, so that it is not the same for all of an endpoint.

@@ -1,20 +1,14 @@
 //! HTTP/2 on both sides: its streams as the connections that exchanges run over.
 //!
 //! The library knows frames, flow control and header compression; here they meet the worker's buffers,
-//! timers and limits. Knows no route and no plugin.
+//! timers and limits. Knows no route and no plugin, nor who drives a connection.
 
-mod accept;
-pub(crate) mod duplex;
+mod duplex;
 pub(crate) mod heads;
-mod lanes;
-mod patience;
-mod stream;
-mod wire;
+mod lane;
 
-pub(crate) use accept::{run, set_deadline, take_early};
 pub(crate) use duplex::Duplex;
-pub(crate) use heads::request;
-pub(crate) use lanes::{Lanes, Occupied, Way};
+pub(crate) use lane::{Lane, Occupied};
 
 use crate::settings::Settings;
 
@@ -22,12 +16,12 @@ use crate::settings::Settings;
 /// (RFC 9113 §3.4).
 pub(crate) const PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 /// The whole of it.
-const PREFACE_BYTES: usize = 24;
+pub(crate) const PREFACE_BYTES: usize = 24;
 
 /// What a stream may hold for a peer that does not take it.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-fn server_builder(settings: &Settings) -> h2::server::Builder {
+pub(crate) fn server_builder(settings: &Settings) -> h2::server::Builder {
     let http2 = &settings.http2;
     let mut builder = h2::server::Builder::new();
     builder
@@ -40,14 +34,14 @@ fn server_builder(settings: &Settings) -> h2::server::Builder {
     builder
 }
 
-fn client_builder(settings: &Settings) -> h2::client::Builder {
+pub(crate) fn client_builder(settings: &Settings) -> h2::client::Builder {
     let http2 = &settings.http2;
     let mut builder = h2::client::Builder::new();
     builder
         .enable_push(false)
         .initial_window_size(http2.stream_window_bytes)
         .initial_connection_window_size(http2.upstream_window_bytes)
-        .initial_max_send_streams(lanes::UNTOLD)
+        .initial_max_send_streams(lane::UNTOLD)
         .max_header_list_size(settings.response_head.head_bytes_max as u32)
         .max_send_buffer_size(SEND_BUFFER_BYTES);
     builder

@@ -1,9 +1,8 @@
-//! HTTP/3 to clients: QUIC endpoints, one per worker and listener, whose streams become exchanges.
+//! HTTP/3 to clients: QUIC endpoints, one per worker and listener, and their streams as bytes in and out.
 //!
 //! The libraries know packets, frames, flow control and header compression; here they meet the worker's
-//! timers and limits. Knows no route and no plugin.
+//! timers and limits. Knows no route and no plugin, nor who drives a connection.
 
-mod accept;
 mod duplex;
 mod endpoint;
 mod head;
@@ -12,7 +11,8 @@ mod outgoing;
 mod runtime;
 mod steer;
 
-pub(crate) use accept::serve;
 pub(crate) use duplex::Duplex;
-pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, bind, listen};
+pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, listen};
+pub(crate) use head::{Incoming, Resolver, resolved};
 pub use link::Pipe;
+pub(crate) use outgoing::{Outgoing, send_all};

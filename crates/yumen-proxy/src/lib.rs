@@ -2,13 +2,19 @@
 //!
 //! Knows the snapshot it serves from, and neither stores, nor the admin API, nor any concrete plugin.
 
+mod all_counters;
 mod apart;
 mod ask;
 mod buffer;
 mod chains;
 mod connection;
+mod conversation;
+mod copies;
+mod counters;
 mod date;
 mod deadline;
+mod departed;
+mod desk;
 mod direction;
 mod duty;
 mod flow;
@@ -16,9 +22,11 @@ mod forward;
 mod forwarded;
 mod grpc;
 mod health;
+mod host;
 mod http2;
 mod http3;
 mod l4;
+mod lanes;
 mod max_forwards;
 mod mirror;
 mod observe;
@@ -27,24 +35,25 @@ mod pace;
 mod pool;
 mod relay;
 mod reply;
+mod seat;
 mod serve;
 #[cfg(test)]
 mod simulation;
+mod source;
 mod stream;
 mod sys;
 mod task;
+mod tcp;
 mod ties;
 mod timers;
 mod transfer;
 mod tunnel;
+mod wire;
 mod worker;
 
 pub mod access_log;
 pub mod clock;
-pub mod counters;
 pub mod debug;
-mod departed;
-mod desk;
 pub mod fault;
 pub mod huge_pages;
 pub mod listener;
@@ -54,9 +63,10 @@ pub mod run;
 pub mod settings;
 pub mod tls;
 
-pub use counters::{AllCounters, Counters};
+pub use all_counters::AllCounters;
+pub use counters::Counters;
 pub use duty::Duty;
-pub use http3::{Http3Identity, Http3Leave, Http3Listener, Pipe, bind as bind_http3, listen as listen_http3};
+pub use http3::{Http3Identity, Http3Leave, Http3Listener, Pipe, listen as listen_http3};
 pub use l4::udp::{Datagrams, bind as bind_datagrams, bind_more as bind_more_datagrams};
 pub use listener::Listener;
 pub use observe::RecentRequest;

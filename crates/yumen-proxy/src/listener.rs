@@ -1,5 +1,7 @@
 //! Sockets that clients reach: bound before workers start, accepted by each worker on its own.
 
+pub(crate) mod http3;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,10 +19,10 @@ use yumen_plugin::Client;
 
 use crate::duty::Duty;
 use crate::settings::{ListenerSettings, StreamProtocol};
-use crate::stream::Tcp;
+use crate::tcp::Tcp;
 use crate::tls::Acceptor;
 use crate::worker::{Admitted, Worker};
-use crate::{connection, l4};
+use crate::{conversation, l4};
 
 /// A silent connection is handed over by the kernel after so long.
 const DEFER_SECONDS: i32 = 5;
@@ -59,8 +61,12 @@ struct Door {
 /// becomes the same free port for all.
 pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<TcpListener>> {
     // Sockets that share a port share it with another gateway's as well: half of the traffic would be
-    // served from whatever was started first. One that does not share finds out.
-    drop(TcpListener::bind(settings.address)?);
+    // served from whatever was started first. One that does not share finds out. It does not listen: whoever
+    // connected just then would be cut off with it.
+    let alone = Socket::new(Domain::for_address(settings.address), Type::STREAM, Some(Protocol::TCP))?;
+    alone.set_reuse_address(true)?;
+    alone.bind(&settings.address.into())?;
+    drop(alone);
     let first = bind_one(settings, settings.address)?;
     let address = first.local_addr()?;
     let mut sockets = vec![first];
@@ -177,7 +183,7 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
         return;
     }
     let tls = door.tls.clone();
-    tokio::task::spawn_local(connection::run(worker, Tcp::Fresh(stream), client, tls, admitted));
+    tokio::task::spawn_local(conversation::run(worker, Tcp::Fresh(stream), client, tls, admitted));
 }
 
 /// A connection that is a stream, or that a proxy in front has something to say of first.
@@ -189,6 +195,6 @@ async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Doo
     }
     match door.streams {
         Some(protocol) => l4::run(worker, tcp, client, protocol, door.tls.clone()).await,
-        None => connection::run(worker, tcp, client, door.tls.clone(), admitted).await,
+        None => conversation::run(worker, tcp, client, door.tls.clone(), admitted).await,
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Nothing here is waited for by a request. What would be too much is dropped, and counted.
 
-use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -13,12 +12,9 @@ use yumen_snapshot::{PassHost, Slot, Snapshot, Upstream};
 
 use crate::ask::Errand;
 use crate::connection::Connection;
+use crate::copies::Place;
 use crate::timers::until;
 use crate::worker::Worker;
-
-/// Copies of one worker that may be under way at once, and what they may hold together.
-const COPIES_MAX: usize = 256;
-const COPIED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A copy is given up after this time, whatever it waits for.
 const COPY_TIMEOUT_MS: u64 = 60_000;
@@ -26,40 +22,6 @@ const COPY_TIMEOUT_MS: u64 = 60_000;
 const ANSWERED: usize = 0;
 const FAILED: usize = 1;
 const DROPPED: usize = 2;
-
-/// What copies of a worker hold.
-#[derive(Default)]
-pub(crate) struct Mirrors {
-    copies: Cell<usize>,
-    bytes: Cell<usize>,
-    next: Cell<usize>,
-}
-
-/// A place among the copies.
-struct Place {
-    worker: Rc<Worker>,
-    bytes: usize,
-}
-
-impl Place {
-    fn take(worker: &Rc<Worker>, bytes: usize) -> Option<Place> {
-        let mirrors = &worker.mirrors;
-        if mirrors.copies.get() >= COPIES_MAX || mirrors.bytes.get() + bytes > COPIED_BYTES_MAX {
-            return None;
-        }
-        mirrors.copies.set(mirrors.copies.get() + 1);
-        mirrors.bytes.set(mirrors.bytes.get() + bytes);
-        Some(Place { worker: worker.clone(), bytes })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mirrors = &self.worker.mirrors;
-        mirrors.copies.set(mirrors.copies.get() - 1);
-        mirrors.bytes.set(mirrors.bytes.get() - self.bytes);
-    }
-}
 
 /// Sends a copy of a request that goes to `main`, unless there is no room for it.
 #[cold]
@@ -77,15 +39,14 @@ pub(crate) fn send(
             return None;
         }
         let upstream = snapshot.shared_upstream(Slot(mirror.upstream.get()?))?.clone();
-        let index = worker.mirrors.next.get().checked_rem(upstream.endpoints.len())?;
-        worker.mirrors.next.set(worker.mirrors.next.get().wrapping_add(1));
-        let place = Place::take(worker, ex.body.as_ref().map_or(0, Vec::len))?;
+        let index = worker.copies.turn(upstream.endpoints.len())?;
+        let place = worker.copies.take(ex.body.as_ref().map_or(0, Vec::len))?;
         let head = head(ex, main, mirror);
         let body = ex.body.clone().unwrap_or_default();
         Some((place, Errand { upstream, index, method: ex.request.method(), head, body }))
     };
     match copy() {
-        Some((place, errand)) => drop(tokio::task::spawn_local(run(place, errand))),
+        Some((place, errand)) => drop(tokio::task::spawn_local(run(worker.clone(), place, errand))),
         None => worker.counters.mirrored[DROPPED].add(1),
     }
 }
@@ -134,8 +95,7 @@ fn target(asked: &[u8], mirror: &Mirror) -> Vec<u8> {
 }
 
 /// Sends a copy and throws its answer away.
-async fn run(place: Place, errand: Errand) {
-    let worker = place.worker.clone();
+async fn run(worker: Rc<Worker>, _place: Place, errand: Errand) {
     let timer = worker.timers.timer();
     timer.set(COPY_TIMEOUT_MS);
     let delivered = until(&timer, pin!(errand.deliver(&worker, None))).await;

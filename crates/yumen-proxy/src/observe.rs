@@ -6,7 +6,6 @@
 mod durations;
 mod explain;
 mod recent;
-mod report;
 mod sampler;
 mod stopwatch;
 mod table;
@@ -18,23 +17,23 @@ use yumen_plugin::Outcome;
 
 pub(crate) use explain::explain;
 pub use recent::RecentRequest;
-pub(crate) use report::example;
 pub(crate) use sampler::Sampler;
 pub(crate) use stopwatch::{Ran, Stopwatch};
-use table::{Table, Usage};
+pub(crate) use table::{Row, Table, Usage};
 
 /// What one worker observed.
 #[derive(Debug, Default)]
 pub(crate) struct Observed(Mutex<Tables>);
 
+/// What is known of each, by its id.
 #[derive(Debug, Default)]
-struct Tables {
-    total: Usage,
-    routes: Table,
-    upstreams: Table,
-    plugins: Table,
-    consumers: Table,
-    recent: VecDeque<RecentRequest>,
+pub(crate) struct Tables {
+    pub(crate) total: Usage,
+    pub(crate) routes: Table,
+    pub(crate) upstreams: Table,
+    pub(crate) plugins: Table,
+    pub(crate) consumers: Table,
+    pub(crate) recent: VecDeque<RecentRequest>,
 }
 
 /// A sampled exchange that is over.
@@ -70,7 +69,8 @@ impl Observed {
         true
     }
 
-    fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
+    /// Looks at what was written down.
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -116,7 +116,8 @@ impl Tables {
         self.recent.push_back(request);
     }
 
-    fn merge(&mut self, other: &Tables) {
+    /// Adds what another worker noted, but for its recent requests.
+    pub(crate) fn merge(&mut self, other: &Tables) {
         self.total.merge(&other.total);
         self.routes.merge(&other.routes);
         self.upstreams.merge(&other.upstreams);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use yumen_snapshot::protection::{Gate, Permit};
-use yumen_snapshot::upstream::Keepalive;
+use yumen_snapshot::upstream::{Endpoint, Keepalive};
 
 use crate::stream::Stream;
 
@@ -16,6 +16,11 @@ pub(crate) struct PoolKey {
     /// The name TLS was begun with, where requests for one endpoint differ in it; else 0. A server may refuse
     /// requests for another name than that (RFC 9110 §15.5.20).
     pub(crate) tls_name: u64,
+}
+
+/// The endpoint, and whether TLS is spoken to it, as one number.
+pub(crate) fn endpoint_key(endpoint: &Endpoint, tls: bool) -> u64 {
+    endpoint.state.id * 2 + u64::from(tls)
 }
 
 /// A connection that waits for its next request.

@@ -6,8 +6,9 @@ use yumen_snapshot::protection::{Permit, Place};
 use crate::buffer::Inbox;
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
+use crate::source::Ending;
 use crate::stream::Stream;
-use crate::transfer::{Ending, Transfer};
+use crate::transfer::Transfer;
 use crate::worker::Worker;
 
 /// A connection to an endpoint while it carries an exchange.

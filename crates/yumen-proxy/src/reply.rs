@@ -16,14 +16,16 @@ mod translate;
 use crate::apart::apart;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
-use crate::connection::{After, Connection};
+use crate::connection::Connection;
 use crate::deadline;
+use crate::desk::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
-use crate::transfer::{Broken, Edit, Ending, Transfer};
+use crate::source::Ending;
+use crate::transfer::{Broken, Edit, Transfer};
 use crate::tunnel;
 use edited::Edited;
 
@@ -484,24 +486,5 @@ impl Pump {
         let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
         let rate = Rate { window_ms, ..settings.answer_rate };
         self.pace.poll_slow(cx, &conn.timer, rate, sent_bytes).map(|()| Err(Kind::ClientStalled))
-    }
-}
-
-impl Connection {
-    /// Writes text and keeps its memory.
-    async fn write_text(&mut self, text: Vec<u8>) -> Result<(), Fault> {
-        let ending = self.stream.ending(false);
-        let mut transfer = Transfer::new(Framing::None, ending, text, 0);
-        self.timer.set(self.worker.settings.send_timeout_ms);
-        let (stream, inbox, timer) = (&mut self.stream, &mut self.inbox, &self.timer);
-        let result = poll_fn(|cx| match transfer.poll_flush(cx, inbox, stream) {
-            Poll::Ready(Ok(())) => stream.poll_flush(cx).map_err(|_| Fault::from(Kind::ClientGone)),
-            Poll::Ready(Err(_)) => Poll::Ready(Err(Kind::ClientGone.into())),
-            Poll::Pending if timer.is_over(cx) => Poll::Ready(Err(Kind::ClientGone.into())),
-            Poll::Pending => Poll::Pending,
-        })
-        .await;
-        transfer.recycle(&self.worker.buffers);
-        result
     }
 }

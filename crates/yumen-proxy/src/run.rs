@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::duty::Duty;
-use crate::http3::{self, Http3Listener};
+use crate::http3::Http3Listener;
 use crate::l4::udp::{self, Datagrams};
 use crate::listener::{self, Listener};
 use crate::sys;
@@ -49,7 +49,11 @@ pub fn worker(
             })
             .collect();
         for listener in http3 {
-            accepting.push(tokio::task::spawn_local(http3::serve(worker.clone(), listener, duty.clone())));
+            accepting.push(tokio::task::spawn_local(listener::http3::accept(
+                worker.clone(),
+                listener,
+                duty.clone(),
+            )));
         }
         for datagrams in datagrams {
             tokio::task::spawn_local(udp::serve(worker.clone(), datagrams, duty.clone()));

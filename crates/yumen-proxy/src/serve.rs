@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Chain, Exchange, Host, Instance, Outcome, Phase, Response, Step};
+use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::{Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
 use crate::clock;
-use crate::connection::{After, Connection};
+use crate::connection::Connection;
 use crate::deadline;
 use crate::debug::{self, DebugKey};
+use crate::desk::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;

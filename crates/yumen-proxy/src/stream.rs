@@ -1,292 +1,17 @@
-//! Byte streams of both sides: TCP, registered with the reactor only once it would block, and TLS.
+//! Byte streams of both sides: TCP, TLS over it, and streams of connections that carry many.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+mod shared;
+
+use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::task::coop;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::buffer::{Buffers, Inbox};
 use crate::http2::Duplex;
 use crate::http3;
-
-/// A TCP connection. One that was just accepted is read at once: with deferred accept its request is
-/// already there, and a connection answered without waiting never costs the reactor anything.
-pub(crate) enum Tcp {
-    /// Not known to the reactor.
-    Fresh(std::net::TcpStream),
-    /// Known to the reactor.
-    Registered(TcpStream),
-    /// Being handed from one to the other; never seen outside.
-    Moving,
-    /// One end of a connection of the simulation's net.
-    #[cfg(test)]
-    Memory(crate::simulation::net::End),
-}
-
-impl Tcp {
-    /// Connects to an endpoint.
-    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Tcp> {
-        #[cfg(test)]
-        if let Some(connecting) = crate::simulation::net::connect(address) {
-            return connecting.await.map(Tcp::Memory);
-        }
-        let stream = TcpStream::connect(address).await?;
-        // Where it cannot be set, requests are only slower.
-        let _ = stream.set_nodelay(true);
-        Ok(Tcp::Registered(stream))
-    }
-
-    pub(crate) fn register(&mut self) -> io::Result<&mut TcpStream> {
-        if let Tcp::Fresh(_) = self {
-            let Tcp::Fresh(stream) = std::mem::replace(self, Tcp::Moving) else {
-                return Err(io::ErrorKind::NotConnected.into());
-            };
-            *self = Tcp::Registered(TcpStream::from_std(stream)?);
-        }
-        match self {
-            Tcp::Registered(stream) => Ok(stream),
-            _ => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
-    pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        match self {
-            Tcp::Fresh(stream) => Ok(stream.as_fd()),
-            Tcp::Registered(stream) => Ok(stream.as_fd()),
-            Tcp::Moving => Err(io::ErrorKind::NotConnected.into()),
-            #[cfg(test)]
-            Tcp::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-
-    #[inline]
-    fn read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        let stream = match self {
-            Tcp::Registered(stream) => stream,
-            Tcp::Moving => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-            #[cfg(test)]
-            Tcp::Memory(end) => return end.poll_read(cx, room),
-            Tcp::Fresh(stream) => match stream.read(room) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.register()?,
-                done => return Poll::Ready(done),
-            },
-        };
-        let mut buffer = ReadBuf::new(room);
-        ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-        Poll::Ready(Ok(buffer.filled().len()))
-    }
-
-    /// Reads into an inbox, which takes a buffer only once there is something to put in it.
-    fn fill(
-        &mut self,
-        cx: &mut Context<'_>,
-        inbox: &mut Inbox,
-        buffers: &Buffers,
-    ) -> Poll<io::Result<usize>> {
-        #[cfg(test)]
-        if let Tcp::Memory(end) = self {
-            return end.poll_read(cx, inbox.room(buffers));
-        }
-        loop {
-            if let Tcp::Registered(stream) = self
-                && (has_nothing_to_read(stream) || !coop::has_budget_remaining())
-            {
-                ready!(stream.poll_read_ready(cx))?;
-            }
-            let room = inbox.room(buffers);
-            let room_bytes = room.len();
-            match self.receive(room) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),
-                done => {
-                    // A peer that is never waited for leaves the worker to others now and then.
-                    if matches!(done, Ok(count) if count == room_bytes)
-                        && let Poll::Ready(turn) = coop::poll_proceed(cx)
-                    {
-                        turn.made_progress();
-                    }
-                    return Poll::Ready(done);
-                }
-            }
-        }
-    }
-
-    /// Receives what is there. Less than there was room for means that nothing more has arrived, which
-    /// the reactor is told: it saves the receive that would find out.
-    fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
-        let fd = self.fd()?;
-        let Tcp::Registered(stream) = self else {
-            return Ok(rustix::net::recv(fd, room, RecvFlags::empty())?.0);
-        };
-        let mut short = None;
-        let full = stream.try_io(Interest::READABLE, || {
-            let (count, _) = rustix::net::recv(fd, &mut *room, RecvFlags::empty())?;
-            if count == 0 || count == room.len() {
-                return Ok(count);
-            }
-            short = Some(count);
-            Err(io::ErrorKind::WouldBlock.into())
-        });
-        short.map_or(full, Ok)
-    }
-
-    fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        #[cfg(test)]
-        if let Tcp::Memory(end) = self {
-            return end.poll_write(cx, slices);
-        }
-        // Nearly always there is room: asking the reactor first would cost more than the rare EAGAIN.
-        match send(self.fd()?, slices, SendFlags::empty()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            done => return Poll::Ready(done),
-        }
-        let stream = Pin::new(self.register()?);
-        match slices {
-            [one] => stream.poll_write(cx, one),
-            many => stream.poll_write_vectored(cx, many),
-        }
-    }
-
-    /// Makes the close that follows a reset, which nobody takes for the end of a body.
-    pub(crate) fn reset_on_close(&self) {
-        #[cfg(test)]
-        if let Tcp::Memory(end) = self {
-            return end.reset();
-        }
-        if let Ok(fd) = self.fd() {
-            // Where it cannot be set, the connection closes as any other.
-            let _ = rustix::net::sockopt::set_socket_linger(fd, Some(std::time::Duration::ZERO));
-        }
-    }
-
-    /// Sends without asking the reactor, keeping the last segment back for the close that follows.
-    fn send_with_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        #[cfg(test)]
-        if let Tcp::Memory(end) = self {
-            return end.try_write(slices);
-        }
-        send(self.fd()?, slices, SendFlags::MORE)
-    }
-}
-
-/// Whether the reactor has heard of nothing to read. Cheaper than to poll it, which also leaves a waker.
-#[inline]
-fn has_nothing_to_read(stream: &TcpStream) -> bool {
-    stream.try_io(Interest::READABLE, || Ok(())).is_err()
-}
-
-fn read_tls(
-    stream: Pin<&mut impl AsyncRead>,
-    cx: &mut Context<'_>,
-    room: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    let mut buffer = ReadBuf::new(room);
-    ready!(stream.poll_read(cx, &mut buffer))?;
-    Poll::Ready(Ok(buffer.filled().len()))
-}
-
-/// What of a last write a TLS session takes whole.
-const LAST_OF_TLS_BYTES_MAX: usize = 16 * 1024;
-
-/// Encrypts the last bytes and TLS' goodbye behind them, so that both leave in one send. What the socket does
-/// not take stays with the session, for the shutdown that follows.
-fn write_last_of_tls(
-    tls: &mut tokio_rustls::server::TlsStream<Tcp>,
-    slices: &[IoSlice<'_>],
-) -> io::Result<usize> {
-    let (tcp, session) = tls.get_mut();
-    let total: usize = slices.iter().map(|slice| slice.len()).sum();
-    if session.wants_write() || total > LAST_OF_TLS_BYTES_MAX {
-        return Err(io::ErrorKind::WouldBlock.into());
-    }
-    let count = session.writer().write_vectored(slices)?;
-    if count == total {
-        session.send_close_notify();
-        // What fails here fails again at the shutdown.
-        let _ = session.write_tls(&mut LastSend(tcp));
-    }
-    Ok(count)
-}
-
-/// The last send of a connection, as a writer.
-struct LastSend<'a>(&'a Tcp);
-
-impl Write for LastSend<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send_with_more(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.send_with_more(slices)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Sends on a socket that does not block.
-fn send(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
-    let flags = flags | SendFlags::NOSIGNAL;
-    let sent = match slices {
-        [one] => rustix::net::send(fd, one, flags),
-        many => rustix::net::sendmsg(fd, many, &mut SendAncillaryBuffer::default(), flags),
-    };
-    sent.map_err(io::Error::from)
-}
-
-impl AsyncRead for Tcp {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let tcp = self.get_mut();
-        if let Tcp::Registered(stream) = tcp {
-            // It needs no room that was cleared before.
-            return Pin::new(stream).poll_read(cx, buffer);
-        }
-        let count = ready!(tcp.read(cx, buffer.initialize_unfilled()))?;
-        buffer.advance(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Tcp {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().write(cx, &[IoSlice::new(bytes)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        #[cfg(test)]
-        if let Tcp::Memory(end) = &*self {
-            return Poll::Ready(end.shutdown());
-        }
-        let result = rustix::net::shutdown(self.fd()?, Shutdown::Write).map_err(io::Error::from);
-        Poll::Ready(result)
-    }
-}
+use crate::tcp::Tcp;
 
 /// A stream of either side.
 pub(crate) enum Stream {
@@ -364,6 +89,14 @@ impl Stream {
         }
     }
 
+    /// The protocol the handshake with a client settled on, if one did.
+    pub(crate) fn settled_on(&self) -> Option<&[u8]> {
+        match self {
+            Stream::Accepted(tls) => tls.get_ref().1.alpn_protocol(),
+            _ => None,
+        }
+    }
+
     /// The TCP connection underneath, of one that is not shared.
     pub(crate) fn tcp(&self) -> Option<&Tcp> {
         match self {
@@ -384,21 +117,65 @@ impl Stream {
         }
     }
 
-    /// Whether a stream that had nothing to read when it was last asked has nothing still: the task it then had to
-    /// wake is known to it. Streams that may hold back something of their own never say so.
+    /// Whether a stream that had nothing to read when it was last asked has nothing still. Streams that may hold back
+    /// something of their own never say so.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
-        matches!(self, Stream::Tcp(Tcp::Registered(tcp)) if has_nothing_to_read(tcp))
+        matches!(self, Stream::Tcp(tcp) if tcp.is_asleep())
     }
 
-    /// Whether an idle connection is still good: nothing has arrived, not even an end. Costs no
-    /// system call, since the reactor has heard of anything that has.
+    /// Whether an idle connection is still good: nothing has arrived, not even an end.
     pub(crate) fn is_quiet(&self) -> bool {
-        match self.tcp() {
-            Some(Tcp::Registered(tcp)) => has_nothing_to_read(tcp),
-            #[cfg(test)]
-            Some(Tcp::Memory(end)) => end.is_quiet(),
-            _ => false,
-        }
+        self.tcp().is_some_and(Tcp::is_quiet)
+    }
+}
+
+fn read_tls(
+    stream: Pin<&mut impl AsyncRead>,
+    cx: &mut Context<'_>,
+    room: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let mut buffer = ReadBuf::new(room);
+    ready!(stream.poll_read(cx, &mut buffer))?;
+    Poll::Ready(Ok(buffer.filled().len()))
+}
+
+/// What of a last write a TLS session takes whole.
+const LAST_OF_TLS_BYTES_MAX: usize = 16 * 1024;
+
+/// Encrypts the last bytes and TLS' goodbye behind them, so that both leave in one send. What the socket does
+/// not take stays with the session, for the shutdown that follows.
+fn write_last_of_tls(
+    tls: &mut tokio_rustls::server::TlsStream<Tcp>,
+    slices: &[IoSlice<'_>],
+) -> io::Result<usize> {
+    let (tcp, session) = tls.get_mut();
+    let total: usize = slices.iter().map(|slice| slice.len()).sum();
+    if session.wants_write() || total > LAST_OF_TLS_BYTES_MAX {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let count = session.writer().write_vectored(slices)?;
+    if count == total {
+        session.send_close_notify();
+        // What fails here fails again at the shutdown.
+        let _ = session.write_tls(&mut LastSend(tcp));
+    }
+    Ok(count)
+}
+
+/// The last send of a connection, as a writer.
+struct LastSend<'a>(&'a Tcp);
+
+impl Write for LastSend<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send_with_more(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_with_more(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -26,7 +26,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use yumen_plugin::TlsInfo;
 use yumen_snapshot::Publisher;
 
-use crate::stream::{Stream, Tcp};
+use crate::tcp::Tcp;
 use loader::Rules;
 use tickets::BoundTickets;
 use variants::{Configs, Variant};
@@ -41,7 +41,7 @@ pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{client_config, plain_client, server_name, shared_config};
 
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
-const HTTP2: &[u8] = b"h2";
+pub(crate) const HTTP2: &[u8] = b"h2";
 
 /// What else is spoken. A handshake that offers nothing known fails (RFC 7301 §3.2), and old clients offer
 /// the old one only.
@@ -219,11 +219,6 @@ impl ResolvesServerCert for Resolver {
 /// Reads a certificate chain and its key, in PEM, ready to sign; they must belong together.
 pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
     pair::load(certificate, key)
-}
-
-/// Whether the handshake with a client settled on HTTP/2.
-pub(crate) fn speaks_http2(stream: &Stream) -> bool {
-    matches!(stream, Stream::Accepted(tls) if tls.get_ref().1.alpn_protocol() == Some(HTTP2))
 }
 
 /// What the handshake with a client told.

@@ -7,15 +7,15 @@ use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 use yumen_http::websocket::{Frames, close_frame};
-use yumen_plugin::Host;
 
 use crate::buffer::Inbox;
 use crate::connection::Connection;
 use crate::direction::{Direction, Watched};
 use crate::relay::Link;
+use crate::source::Ending;
 use crate::stream::Stream;
 use crate::ties::Tie;
-use crate::transfer::{Ending, Transfer};
+use crate::transfer::Transfer;
 
 /// A WebSocket that has to end gets so long for the frames under way, in milliseconds.
 const LEAVE_MS: u64 = 1000;

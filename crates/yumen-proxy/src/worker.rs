@@ -6,26 +6,22 @@ use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::sync::watch;
-use yumen_base::Now;
 use yumen_http::{Fields, RequestHead, ResponseHead};
-use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Answer, AskFault, Chain, Consumer, Host, Question, SharedOutbound};
+use yumen_plugin::{Chain, Consumer};
 use yumen_snapshot::{Publisher, Route, Snapshot};
 
 use crate::access_log::LogBuffer;
-use crate::ask;
 use crate::buffer::Buffers;
 use crate::clock;
+use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::date::DateCache;
 use crate::departed::Departures;
 use crate::desk::Desks;
 use crate::duty::Duty;
-use crate::http2::Lanes;
-use crate::mirror::Mirrors;
+use crate::lanes::Lanes;
 use crate::observe::Sampler;
 use crate::overload::Overload;
 use crate::pool::Pool;
@@ -81,7 +77,6 @@ impl Pinned {
 
 /// What all connections of a worker share.
 pub(crate) struct Worker {
-    /// Itself, for what outlives a call.
     me: Weak<Worker>,
     pub(crate) id: usize,
     pub(crate) settings: Arc<Settings>,
@@ -99,7 +94,7 @@ pub(crate) struct Worker {
     /// While draining, idle connections stay as long as otherwise.
     pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
-    pub(crate) mirrors: Mirrors,
+    pub(crate) copies: Rc<Copies>,
     pub(crate) overload: Option<Overload>,
     /// The way out for plugins.
     pub(crate) redis: Rc<yumen_redis::Clients>,
@@ -156,7 +151,7 @@ impl Worker {
             date: DateCache::default(),
             draining: Cell::new(false),
             keeps_idle: Cell::new(false),
-            mirrors: Mirrors::default(),
+            copies: Rc::default(),
             sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: Rc::default() })),
@@ -239,6 +234,22 @@ impl Worker {
         self.counters.accepted.add(1);
         self.counters.connections.add(1);
         Some(Admitted { worker: self.clone() })
+    }
+
+    /// Itself, for what outlives a call.
+    pub(crate) fn shared(&self) -> Option<Rc<Worker>> {
+        self.me.upgrade()
+    }
+
+    /// Spreads what needs no secrecy.
+    pub(crate) fn random(&self) -> u64 {
+        // xorshift64*
+        let mut state = self.random.get();
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.random.set(state);
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
     /// Chores that no request should wait for: idle connections, log lines, the newest snapshot.
@@ -326,37 +337,5 @@ fn redis_clients(timers: &Rc<Timers>, counters: &Counters) -> Rc<yumen_redis::Cl
     })
 }
 
-impl Host for Worker {
-    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
-        Box::pin(self.timers.clone().sleep(delay.as_millis() as u64))
-    }
-
-    fn random(&self) -> u64 {
-        // xorshift64*: spreading load needs no secrecy.
-        let mut state = self.random.get();
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        self.random.set(state);
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn worker(&self) -> usize {
-        self.id
-    }
-
-    fn clock(&self) -> Now {
-        clock::exact()
-    }
-
-    fn outbound(&self) -> Option<SharedOutbound> {
-        Some(self.redis.clone())
-    }
-
-    fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
-        Some(Box::pin(ask::ask(self.me.upgrade()?, question)))
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

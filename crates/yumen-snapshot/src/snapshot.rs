@@ -35,7 +35,7 @@ pub enum Target {
 
 /// What a request must look like for a route to get it.
 #[derive(Debug, Clone, Default, PartialEq)]
-// As in `Route`; the first two are looked at last.
+// Laid out as written: a route begins with it, so what every request reads comes last, next to what follows there.
 #[repr(C)]
 pub struct Matching {
     /// Higher goes first among routes of the same host and path.
@@ -70,7 +70,7 @@ pub struct Filters {
 
 /// A compiled route.
 #[derive(Debug)]
-// What every request reads comes first and together: of a large table each line of memory is far away.
+// Laid out as written: what every request reads stands together. Of a large table each line of memory is far away.
 #[repr(C)]
 pub struct Route {
     /// What a request must look like for the route to get it.

@@ -8,7 +8,8 @@ use yumen_snapshot::Scheme;
 use super::Attempt;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
-use crate::http2::{self, Duplex, Occupied, Way};
+use crate::http2::{self, Duplex, Occupied};
+use crate::lanes::Way;
 use crate::pool::PoolKey;
 use crate::relay::Link;
 use crate::stream::Stream;
@@ -25,6 +26,7 @@ impl Attempt<'_, '_> {
 
     /// Takes a place on a connection to the endpoint if there is one with room; says whether it carried
     /// requests before.
+    // Out of the way of requests over HTTP/1, which pass here too.
     #[inline(never)]
     pub(super) fn take_free_place(&mut self, pool_key: PoolKey) -> Option<bool> {
         let occupied = self.conn.worker.lanes.free(pool_key.endpoint, &self.upstream.keepalive)?;
@@ -64,11 +66,12 @@ impl Attempt<'_, '_> {
     }
 
     /// Sends a head on the place that was taken; the body follows as with any other connection.
+    // As above.
     #[inline(never)]
     pub(super) fn send_on_lane(&mut self, text: &[u8]) -> Result<(), Fault> {
         let Some(occupied) = self.relay.place.take() else { return Ok(()) };
         let tls = self.is_tls();
-        let mut request = http2::request(text, tls, &self.endpoint.authority).ok_or(Kind::NotHttp2)?;
+        let mut request = http2::heads::request(text, tls, &self.endpoint.authority).ok_or(Kind::NotHttp2)?;
         if self.wants_trailers() {
             request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         }

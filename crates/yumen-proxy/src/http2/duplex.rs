@@ -9,15 +9,15 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use yumen_http::{Method, ResponseHead};
 
 use super::heads;
-use super::lanes::Occupied;
-use crate::buffer::{Buffers, Inbox};
+use super::lane::Occupied;
+use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::{Fault, Kind};
 use crate::settings::HeadLimits;
 use crate::timers::Timer;
@@ -129,7 +129,7 @@ impl Duplex {
                 }
             }
         }
-        let count = hand_over(&mut self.waiting, inbox, buffers);
+        let count = inbox.take_from(&mut self.waiting, buffers);
         if let Some(incoming) = &mut self.incoming {
             // It fails only for more than was received.
             let _ = incoming.flow_control().release_capacity(count);
@@ -249,26 +249,6 @@ impl Duplex {
         self.incoming = Some(response.into_body());
         Poll::Ready(read)
     }
-}
-
-/// Moves what waits into the inbox, as much as it has room for; says how much.
-pub(crate) fn hand_over(waiting: &mut Bytes, inbox: &mut Inbox, buffers: &Buffers) -> usize {
-    let room = inbox.room_for(waiting.len(), buffers);
-    let count = room.len().min(waiting.len());
-    room[..count].copy_from_slice(&waiting[..count]);
-    waiting.advance(count);
-    inbox.filled(count);
-    count
-}
-
-/// The first bytes of the slices in one piece, at most so many.
-pub(crate) fn gather(slices: &[IoSlice<'_>], bytes_max: usize) -> Bytes {
-    let mut data = BytesMut::with_capacity(bytes_max);
-    for slice in slices {
-        let taken = slice.len().min(bytes_max - data.len());
-        data.extend_from_slice(&slice[..taken]);
-    }
-    data.freeze()
 }
 
 impl Part {

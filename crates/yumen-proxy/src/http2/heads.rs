@@ -115,7 +115,7 @@ pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Requ
     let method = Method::from_bytes(words.next()?).ok()?;
     let target = path_and_query(&block, words.next()?)?;
     let mut request = Request::new(());
-    let host = read_fields(&block, lines, request.headers_mut(), is_told);
+    let host = read_fields(&block, lines, request.headers_mut(), |known, _| is_told(known));
     *request.method_mut() = method;
     *request.version_mut() = http::Version::HTTP_2;
     let mut parts = http::uri::Parts::default();
@@ -153,7 +153,7 @@ pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
     read_fields(&block, lines, response.headers_mut(), |known, name| {
-        is_told(known, name) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
+        is_told(known) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
     *response.status_mut() = if is_tunnel { StatusCode::OK } else { status };
     Some(response)
@@ -168,14 +168,12 @@ pub(crate) fn is_tunnel(text: &[u8]) -> bool {
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     let block = Bytes::copy_from_slice(lines);
-    read_fields(&block, Lines(&block), &mut trailers, |known, name| {
-        is_told(known, name) && !matches!(known, Known::ContentLength | Known::Trailer)
-    });
+    read_fields(&block, Lines(&block), &mut trailers, |known, _| known.may_trail());
     trailers
 }
 
 /// Whether a field may stand in a message of HTTP/2: not those of one connection (RFC 9113 §8.2.2).
-fn is_told(known: Known, _name: &[u8]) -> bool {
+fn is_told(known: Known) -> bool {
     !matches!(
         known,
         Known::Connection

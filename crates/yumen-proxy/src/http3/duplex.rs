@@ -11,14 +11,13 @@ use bytes::{Buf, Bytes};
 use h3::server::RequestStream;
 
 use super::outgoing::Outgoing;
-use crate::buffer::{Buffers, Inbox};
+use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::Kind;
-use crate::http2::duplex::{gather, hand_over};
 use crate::http2::heads;
 use crate::timers::Timer;
 
 /// The library's half of a stream that receives.
-pub(super) type Receiver = RequestStream<h3_quinn::RecvStream, Bytes>;
+pub(crate) type Receiver = RequestStream<h3_quinn::RecvStream, Bytes>;
 
 /// A stream that carries a client's request.
 pub(crate) struct Duplex {
@@ -31,6 +30,8 @@ pub(crate) struct Duplex {
     /// The body is over, and its trailers are still to come.
     has_data_ended: bool,
     has_ended: bool,
+    /// The client took the body back, or it was not what its head said.
+    is_torn: bool,
     outgoing: Rc<Outgoing>,
     is_last: bool,
     is_finished: bool,
@@ -39,7 +40,7 @@ pub(crate) struct Duplex {
 
 impl Duplex {
     /// `length` is what the head says of the body's.
-    pub(super) fn new(incoming: Receiver, outgoing: Rc<Outgoing>, length: Option<u64>) -> Duplex {
+    pub(crate) fn new(incoming: Receiver, outgoing: Rc<Outgoing>, length: Option<u64>) -> Duplex {
         Duplex {
             incoming,
             waiting: Bytes::new(),
@@ -47,6 +48,7 @@ impl Duplex {
             trailers: Vec::new(),
             has_data_ended: false,
             has_ended: false,
+            is_torn: false,
             outgoing,
             is_last: false,
             is_finished: false,
@@ -59,9 +61,9 @@ impl Duplex {
         self.has_ended && self.waiting.is_empty()
     }
 
-    /// Whether all was sent that there was to send.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.is_finished
+    /// Whether the client's part broke off.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.is_torn
     }
 
     /// Whether trailers came behind the body.
@@ -77,7 +79,13 @@ impl Duplex {
     /// Ready when something of the body waits or it has ended.
     ///
     /// The head's length is held against the body: an endpoint that believes the one must not get the other.
-    pub(super) fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = self.poll_body(cx);
+        self.is_torn |= matches!(polled, Poll::Ready(Err(_)));
+        polled
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.waiting.is_empty() && !self.has_ended {
             if self.has_data_ended {
                 let trailers = ready!(self.incoming.poll_recv_trailers(cx)).map_err(io::Error::other)?;
@@ -113,7 +121,7 @@ impl Duplex {
         if self.waiting.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let count = hand_over(&mut self.waiting, inbox, buffers);
+        let count = inbox.take_from(&mut self.waiting, buffers);
         // Whether that was the end is known only by asking for more.
         if let Poll::Ready(Err(error)) = self.poll_incoming(cx) {
             return Poll::Ready(Err(error));
@@ -156,12 +164,6 @@ impl Duplex {
         Ok(())
     }
 
-    /// Gives the stream up: the client is told that what it got is not whole.
-    pub(crate) fn reset(&mut self) {
-        self.is_finished = true;
-        self.outgoing.give_up();
-    }
-
     /// Answers the client with a head of HTTP/1 text, interim or final; `ends` says that no body follows.
     pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<()> {
         if self.outgoing.is_broken() {
@@ -196,5 +198,14 @@ impl Duplex {
     /// How long the client waits for all of its answer.
     pub(crate) fn set_deadline(&mut self, deadline: Timer) {
         self.deadline = Some(deadline);
+    }
+}
+
+impl Drop for Duplex {
+    /// The client is told where what it got is not whole, also by an exchange that panicked.
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.outgoing.give_up();
+        }
     }
 }

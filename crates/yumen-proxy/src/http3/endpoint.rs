@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::{hkdf, hmac, rand};
-use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig};
 
 use super::link::Pipe;
 use super::runtime::Thread;
 use super::steer::{Mail, Mailbox, SECRET_BYTES, SteeredSocket, Steering, mailboxes};
 use tokio::sync::mpsc::Sender;
 
-use crate::settings::{ListenerSettings, Settings};
+use crate::settings::Settings;
 use crate::tls::Acceptor;
 
 /// Bytes of answers that wait for a client on all its streams.
@@ -102,11 +102,6 @@ impl Http3Leave {
     }
 }
 
-/// Binds a socket per worker to the address of a listener whose own is bound already.
-pub fn bind(settings: &ListenerSettings, workers: usize) -> io::Result<Vec<UdpSocket>> {
-    crate::l4::udp::bind(settings, workers)
-}
-
 /// What serves HTTP/3 on these sockets, and what makes it leave them. `before` leads to the processes that
 /// were taken over from.
 pub fn listen(
@@ -157,7 +152,7 @@ fn transport(settings: &Settings) -> TransportConfig {
 
 impl Http3Listener {
     /// The endpoint, on the thread of its worker.
-    pub(super) fn open(self) -> io::Result<Endpoint> {
+    pub(crate) fn open(self) -> io::Result<Endpoint> {
         let mut config = EndpointConfig::new(self.reset_key);
         let steering = self.steering.clone();
         config.cid_generator(move || Box::new(steering.ids(self.number)));
@@ -167,6 +162,3 @@ impl Http3Listener {
         Endpoint::new_with_abstract_socket(config, Some(self.server), Arc::new(socket), runtime)
     }
 }
-
-/// Why a connection ends that asked for too much (RFC 9114 §8.1).
-pub(super) const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);

@@ -4,16 +4,21 @@
 
 use std::future::poll_fn;
 
+use bytes::Bytes;
 use h2::ext::Protocol;
 use h3::error::StreamError;
 use h3::proto::frame::Frame;
+use h3::server::{RequestResolver, RequestStream};
 use http::Request;
 use yumen_http::field_section::{self, take_protocol};
 
-use super::accept::{Incoming, Resolver};
+/// What reads a head from a stream that has just begun.
+pub(crate) type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
+/// A stream behind its head.
+pub(crate) type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
 /// Reads the head. A protocol stands in the request's extensions as those of HTTP/2 have it, whatever the method.
-pub(super) async fn resolved(mut resolver: Resolver) -> Result<(Request<()>, Incoming), StreamError> {
+pub(crate) async fn resolved(mut resolver: Resolver) -> Result<(Request<()>, Incoming), StreamError> {
     let mut frame = poll_fn(|cx| resolver.frame_stream.poll_next(cx)).await;
     let mut asked = None;
     if let Ok(Some(Frame::Headers(section))) = &mut frame

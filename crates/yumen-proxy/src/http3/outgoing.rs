@@ -22,7 +22,7 @@ use crate::timers::Timer;
 const QUEUED_BYTES_MAX: usize = 64 * 1024;
 
 /// The library's half of a stream that sends.
-pub(super) type Sender = RequestStream<h3_quinn::SendStream<Bytes>, Bytes>;
+type Sender = RequestStream<h3_quinn::SendStream<Bytes>, Bytes>;
 
 enum Piece {
     Head(Response<()>),
@@ -33,7 +33,7 @@ enum Piece {
 
 /// What waits to be sent on a stream.
 #[derive(Default)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     pieces: RefCell<VecDeque<Piece>>,
     queued_bytes: Cell<usize>,
     /// Nothing more can be sent: the client does not take it, or its connection is lost.
@@ -47,7 +47,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.get()
     }
 
@@ -126,7 +126,7 @@ fn wake(waker: &RefCell<Option<Waker>>) {
 
 /// Sends what is put into `outgoing` until its end, until it is given up or the connection is lost; `stall_ms`
 /// is how long a client may take nothing.
-pub(super) async fn send_all(
+pub(crate) async fn send_all(
     mut sender: Sender,
     outgoing: Rc<Outgoing>,
     connection: quinn::Connection,

@@ -10,7 +10,8 @@ use yumen_plugin::{Client, TlsInfo};
 
 use super::{Fault, Front, phases};
 use crate::settings::StreamProtocol;
-use crate::stream::{Stream, Tcp};
+use crate::stream::Stream;
+use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
 use crate::tls::{self, Acceptor};
 use crate::worker::Worker;

@@ -3,7 +3,8 @@ use yumen_base::metric::{Gather, Value as Number};
 use yumen_plugin::{Outcome, Phase};
 
 use super::{Observed, Ran, RecentRequest, Seen};
-use crate::counters::{AllCounters, Counters};
+use crate::all_counters::AllCounters;
+use crate::counters::Counters;
 
 fn ran(name: &'static str, phase: Phase, run_ns: u64, wait_ns: u64, answered: bool) -> Ran {
     Ran { name, phase, origin: None, run_ns, wait_ns, answered }

@@ -7,12 +7,14 @@ use yumen_snapshot::{Route, Upstream};
 
 use super::{answer, apologize, download_body, end_attempt, keep_link};
 use crate::chains::Chains;
-use crate::connection::{After, Connection};
+use crate::connection::Connection;
+use crate::desk::After;
 use crate::fault::Kind;
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::relay::Relay;
-use crate::transfer::{Edit, Ending, Transfer};
+use crate::source::Ending;
+use crate::transfer::{Edit, Transfer};
 
 /// Reads the endpoint's answer and gives the client what the translator makes of it.
 pub(crate) async fn pass_on_translated(

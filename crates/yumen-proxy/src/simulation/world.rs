@@ -23,9 +23,9 @@ use super::{http2, http2_endpoint};
 use crate::duty::Duty;
 use crate::pace::Rate;
 use crate::settings::Settings;
-use crate::stream::Tcp;
+use crate::tcp::Tcp;
 use crate::worker::{Worker, WorkerParts};
-use crate::{Counters, clock, connection};
+use crate::{Counters, clock, conversation};
 
 /// A world that has not ended after so many steps never will.
 const STEPS_MAX: usize = 400_000;
@@ -305,7 +305,7 @@ impl Visitor {
         let local = SocketAddr::from(([10, 0, 1, 1], 80));
         let client = Client { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
         let worker = self.worker.clone();
-        let run = connection::run(worker, Tcp::Memory(end), client, None, admitted);
+        let run = conversation::run(worker, Tcp::Memory(end), client, None, admitted);
         self.net.scheduler.spawn(format!("gateway for {name}"), run);
     }
 }

@@ -34,6 +34,20 @@ fn put(kind: Kind, id: &str, value: &Value) -> Change {
     Change::Put(Resource { kind, id: id.into(), json: value.to_string().into() })
 }
 
+/// A worker that serves from these snapshots.
+pub(crate) fn worker(publisher: Arc<Publisher>) -> Rc<Worker> {
+    Worker::new(WorkerParts {
+        id: 0,
+        settings: Arc::<Settings>::default(),
+        publisher,
+        counters: Arc::<Counters>::default(),
+        applied: Arc::default(),
+        log: None,
+        duty: watch::channel(Duty::Serve).1,
+        seed: 1,
+    })
+}
+
 /// The chain that the worker has for the one route and the one consumer now.
 fn merged(worker: &Worker) -> Rc<Chain> {
     let pinned = worker.pinned();
@@ -53,16 +67,7 @@ fn chains_of_consumers_are_merged_anew_only_where_something_else_than_endpoints_
     let route = put(Kind::Routes, "a", &json!({ "uri": "/a", "upstream_id": "u" }));
     let mut publish = |changes| drop(publisher.publish(compiler.apply(changes, 1).snapshot));
     publish(vec![upstream(1), consumer("one"), route]);
-    let worker = Worker::new(WorkerParts {
-        id: 0,
-        settings: Arc::<Settings>::default(),
-        publisher: publisher.clone(),
-        counters: Arc::<Counters>::default(),
-        applied: Arc::default(),
-        log: None,
-        duty: watch::channel(Duty::Serve).1,
-        seed: 1,
-    });
+    let worker = worker(publisher.clone());
     let mut before = merged(&worker);
     for (change, is_new) in [(upstream(2), false), (consumer("two"), true), (upstream(3), false)] {
         let what = format!("{change:?}");

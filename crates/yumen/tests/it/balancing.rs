@@ -91,11 +91,7 @@ fn cookies_variables_and_combinations_are_hashed_too() {
 #[test]
 fn least_connections_avoids_the_busy_endpoint() {
     let gate = Gate::default();
-    let waits = gate.clone();
-    let slow = Upstream::start(move |_, stream| {
-        waits.pass();
-        respond(stream, 200, "", b"slow")
-    });
+    let slow = Upstream::held(&gate, "slow");
     let fast = Upstream::text("fast");
     let nodes = json!({ slow.address.to_string(): 1, fast.address.to_string(): 1 });
     let gateway = one_worker(&json!({ "nodes": nodes, "type": "least_conn" }));

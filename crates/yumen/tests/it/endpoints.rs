@@ -159,20 +159,57 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
     }
 }
 
+/// An upstream that answers once on a connection, and then says whether that was closed.
+fn watching() -> (Upstream, Arc<AtomicBool>, Arc<AtomicBool>) {
+    let (closed, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let told = (closed.clone(), asked.clone());
+    let upstream = Upstream::start(move |_, stream| {
+        respond(stream, 200, "", b"goes");
+        asked.store(true, Ordering::Release);
+        // Nothing more comes until it is closed.
+        closed.store(matches!(stream.read(&mut [0]), Ok(0)), Ordering::Release);
+        false
+    });
+    (upstream, told.0, told.1)
+}
+
+#[test]
+fn a_connection_of_a_mirror_that_went_is_closed_once_idle() {
+    let main = Upstream::text("main");
+    let (goes, closed, asked) = watching();
+    let (gateway, key) = serving(main.alone());
+    let route =
+        |plugins: Value| json!({ "uri": "/m", "upstream_id": "u", "priority": 10, "plugins": plugins });
+    let mirrored = json!({ "proxy-mirror": { "host": format!("http://{}", goes.address) } });
+    admin(&gateway, &key, "PUT", "routes/m", &route(mirrored));
+    assert_eq!(gateway.get("/m").text(), "main");
+    eventually("the copy came", 10, || asked.load(Ordering::Acquire));
+    admin(&gateway, &key, "PUT", "routes/m", &route(json!({})));
+    eventually("its connection is closed", 10, || closed.load(Ordering::Acquire));
+    assert_eq!(gateway.metric("yumen_upstream_connects_total"), 2.0);
+}
+
+#[test]
+fn a_connection_that_may_carry_no_more_after_a_change_is_closed() {
+    let shared = Http2Upstream::echo();
+    let upstream = |requests: u64| {
+        let mut upstream = shared.alone();
+        upstream["keepalive_pool"] = json!({ "size": 4, "idle_timeout": 60, "requests": requests });
+        upstream
+    };
+    let (gateway, key) = serving(upstream(100));
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!((shared.connections(), shared.open_connections()), (1, 1));
+    admin(&gateway, &key, "PUT", "upstreams/u", &upstream(1));
+    assert_eq!(gateway.get("/").status, 200);
+    eventually("both have carried what they may", 10, || shared.open_connections() == 0);
+    assert_eq!(shared.connections(), 2);
+}
+
 #[test]
 fn a_connection_to_an_endpoint_that_went_is_closed_once_idle() {
     let stays = Upstream::text("stays");
-    let (closed, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-    let goes = {
-        let (closed, asked) = (closed.clone(), asked.clone());
-        Upstream::start(move |_, stream| {
-            respond(stream, 200, "", b"goes");
-            asked.store(true, Ordering::Release);
-            // Nothing more comes until it is closed.
-            closed.store(matches!(stream.read(&mut [0]), Ok(0)), Ordering::Release);
-            false
-        })
-    };
+    let (goes, closed, asked) = watching();
     let (gateway, key) = serving(goes.alone());
     assert_eq!(gateway.get("/").text(), "goes");
     assert!(asked.load(Ordering::Acquire) && !closed.load(Ordering::Acquire));

@@ -4,6 +4,7 @@ use crate::harness::http2::{
     self, CONTINUATION, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, Http2Client, Http2Upstream, PING,
     RST_STREAM, RawClient, SETTINGS, frame, request,
 };
+use crate::harness::upstream::Gate;
 use crate::harness::{Gateway, Options, Upstream, eventually};
 
 /// The reason a GOAWAY tells.
@@ -49,6 +50,25 @@ fn floods_of_frames_end_their_connection_and_are_counted() {
         assert_eq!(gateway.get("/").status, 200, "{name}");
     }
     assert_eq!(gateway.metric("yumen_connection_panics_total"), 0.0);
+}
+
+#[test]
+fn a_flood_on_a_connection_that_is_leaving_ends_it_as_well() {
+    let gate = Gate::default();
+    let upstream = Upstream::held(&gate, "x");
+    let gateway = Gateway::start(&upstream.everything());
+    let mut client = RawClient::connect(gateway.http);
+    client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
+    eventually("the request is at the upstream", 10, || upstream.requests() == 1);
+    gateway.terminate();
+    assert_eq!(client.wait_for(GOAWAY).map(|goaway| reason(&goaway)), Some(0), "it leaves");
+    let pings = frame(PING, 0, 0, &[0; 8]).repeat(100);
+    let sent = (0..1000).take_while(|_| client.send(&pings)).count();
+    let reasons = std::iter::from_fn(|| client.wait_for(GOAWAY).map(|goaway| reason(&goaway)));
+    // A goodbye may be lost where the client goes on sending into a closed connection.
+    assert!(sent < 1000 || reasons.into_iter().any(|reason| reason == ENHANCE_YOUR_CALM));
+    eventually("it is counted", 10, || gateway.metric("yumen_http2_floods_total") == 1.0);
+    gate.open();
 }
 
 #[test]

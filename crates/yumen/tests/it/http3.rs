@@ -403,6 +403,24 @@ fn a_client_that_takes_back_all_it_asks_is_sent_away() {
 }
 
 #[test]
+fn what_endpoints_break_off_is_not_held_against_the_client() {
+    let upstream = Upstream::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
+        false
+    });
+    let routes = json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]);
+    let world = World::start(routes, 1, "http2: {control_frames: 100}\n");
+    http2::run(async {
+        let client = world.client().await;
+        for _ in 0..300 {
+            assert!(client.ask_with(request("GET", "/"), b"", None).await.is_err(), "it is not whole");
+        }
+        assert!(client.quic.close_reason().is_none());
+    });
+    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 0.0);
+}
+
+#[test]
 fn a_certificate_of_the_client_is_asked_for_where_the_name_wants_one() {
     let clients = Authority::new("clients");
     let example = "$ssl_client_verify|$ssl_client_s_dn|$ssl_client_serial";
@@ -485,4 +503,48 @@ fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing(
         });
         assert_eq!(was_early, is_wanted, "{more}");
     }
+}
+
+/// Passes datagrams on to `address`, and none back: a client behind it never hears of what it began.
+fn one_way(address: SocketAddr) -> SocketAddr {
+    let (front, back) = (std::net::UdpSocket::bind("127.0.0.1:0"), std::net::UdpSocket::bind("127.0.0.1:0"));
+    let (front, back) = (front.unwrap(), back.unwrap());
+    let entry = front.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut room = [0; 65_536];
+        while let Ok((count, _)) = front.recv_from(&mut room) {
+            let _ = back.send_to(&room[..count], address);
+        }
+    });
+    entry
+}
+
+#[test]
+fn an_early_request_whose_client_is_never_heard_of_again_is_not_acted_on() {
+    let (gets, posts) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counted = (gets.clone(), posts.clone());
+    let upstream = Upstream::start(move |request, stream| {
+        let count = if request.method == "POST" { &counted.1 } else { &counted.0 };
+        count.fetch_add(1, Ordering::AcqRel);
+        respond(stream, 200, "", b"x")
+    });
+    let routes = json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]);
+    let world = World::start(routes, 1, "http3: {early_data: true}\ntimeouts: {idle_ms: 1000}\n");
+    let deaf = one_way(world.gateway.https);
+    http2::run(async {
+        let client = world.client().await;
+        assert_eq!(client.get("/").await.status, 200);
+        let again = client.again(deaf, "a.test").await.expect("a ticket");
+        let get = again.begin(request("GET", "/")).await;
+        let post = again.begin(request("POST", "/")).await;
+        let held =
+            [get, post].map(|mut stream| tokio::spawn(async move { stream.finish().await.map(|()| stream) }));
+        while gets.load(Ordering::Acquire) < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        drop(held);
+    });
+    // Its handshake is given up after the time an idle connection has.
+    eventually("the connection is over", 20, || world.gateway.metric("yumen_connections") == 0.0);
+    assert_eq!((gets.load(Ordering::Acquire), posts.load(Ordering::Acquire)), (2, 0));
 }

@@ -90,6 +90,27 @@ fn a_route_may_have_a_bound_of_its_own_on_bodies() {
 }
 
 #[test]
+fn a_client_that_asks_first_is_told_that_its_body_is_too_long() {
+    let upstream = Upstream::text("x");
+    let plugins = json!({
+        "client-control": { "max_body_size": 10 },
+        // Looks into the body, so that it is read before anybody is asked.
+        "request-validation": { "body_schema": { "type": "object" } },
+    });
+    let route = json!({ "id": "1", "uri": "/*", "plugins": plugins, "upstream": upstream.alone() });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    let ask = |length: usize| {
+        format!("POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n")
+    };
+    let mut client = Client::connect(gateway.http);
+    let refused = client.send(ask(11)).reply();
+    assert_eq!((refused.status, refused.field("connection")), (413, Some("close")));
+    let mut client = Client::connect(gateway.http);
+    assert_eq!(client.send(ask(2)).reply().status, 100);
+    assert_eq!(client.send("{}").reply().status, 200);
+}
+
+#[test]
 fn a_head_or_body_that_does_not_come_is_answered_408() {
     let upstream = Upstream::text("x");
     let gateway = gateway(&upstream);

@@ -99,6 +99,15 @@ impl Upstream {
         Upstream::start(move |_, stream| respond(stream, 200, "", text.as_bytes()))
     }
 
+    /// Answers once the gate is open.
+    pub(crate) fn held(gate: &Gate, text: &'static str) -> Upstream {
+        let gate = gate.clone();
+        Upstream::start(move |_, stream| {
+            gate.pass();
+            respond(stream, 200, "", text.as_bytes())
+        })
+    }
+
     pub(crate) fn connections(&self) -> usize {
         self.counts.connections.load(Ordering::Acquire)
     }

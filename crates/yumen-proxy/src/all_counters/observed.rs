@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use yumen_base::metric::{Family, MetricKind, Sample, Value as Number};
 use yumen_plugin::Outcome;
 
-use super::stopwatch::Ran;
-use super::table::{Row, Table, Usage};
-use super::{RecentRequest, Seen, Tables};
-use crate::counters::{AllCounters, Counters};
+use super::AllCounters;
+use crate::counters::Counters;
+use crate::observe::{Ran, RecentRequest, Row, Seen, Table, Tables, Usage};
 
 impl AllCounters {
     /// What `yumen top` shows, cumulated since the start: a client takes differences. Numbers are
@@ -52,7 +51,7 @@ impl AllCounters {
     }
 
     /// The families of the cost of plugins.
-    pub(crate) fn gather_plugins(&self, out: &mut Vec<Family>) {
+    pub(super) fn gather_plugins(&self, out: &mut Vec<Family>) {
         type Read = fn(&Usage) -> f64;
         let families: [(&'static str, &'static str, Read); 4] = [
             ("yumen_plugin_run_seconds_total", "Time plugins ran, from samples.", |usage| {
@@ -117,7 +116,7 @@ fn usage(usage: &Usage) -> Value {
 }
 
 /// Counters with one request in every family, so that a reference can tell labels.
-pub(crate) fn example() -> AllCounters {
+pub(super) fn example() -> AllCounters {
     let counters = Counters::default();
     let ran = Ran {
         name: "key-auth",

@@ -5,10 +5,10 @@ use std::task::Context;
 
 use yumen_http::Framing;
 
+use super::Stream;
 use crate::fault::Kind;
-use crate::stream::Stream;
+use crate::source::{Ending, Source};
 use crate::timers::Timer;
-use crate::transfer::{Ending, Source};
 
 impl Stream {
     /// Whether it is one of many on its connection.

@@ -3,6 +3,8 @@
 //! The library writes into a buffer and believes it flushed; whoever drives the connection sends the
 //! buffer once, when every stream that was ready has been served. Knows frames only to count them.
 
+mod patience;
+
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -12,11 +14,12 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::patience::Patience;
 use crate::buffer::{BUFFER_BYTES, Inbox};
 use crate::clock;
 use crate::stream::Stream;
 use crate::worker::Worker;
+
+pub(crate) use patience::Patience;
 
 /// A connection's bytes, shared by the library and whoever drives the connection.
 #[derive(Clone)]
@@ -105,6 +108,7 @@ impl Inner {
             let count = self.early.len().min(room.remaining());
             room.put_slice(&self.early.bytes()[..count]);
             self.early.consume(count);
+            self.early.release(&self.worker.buffers);
         }
         self.patience.received(&room.filled()[before..], clock::now().mono_ms());
         Poll::Ready(Ok(()))
@@ -142,3 +146,6 @@ impl AsyncWrite for Wire {
         self.0.borrow_mut().poll_send(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

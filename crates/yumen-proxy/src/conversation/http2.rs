@@ -11,29 +11,30 @@ use bytes::Bytes;
 use h2::server::{Connection as Library, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
-use yumen_http::{Framing, RequestHead};
 
-use super::patience::Patience;
-use super::wire::Wire;
-use super::{Duplex, PREFACE_BYTES, heads};
+use super::shared::serve;
 use crate::clock;
 use crate::connection::{Connection, Peer};
-use crate::desk::{self, Job};
-use crate::fault::Kind;
-use crate::grpc;
+use crate::http2::{Duplex, PREFACE_BYTES, heads, server_builder};
 use crate::stream::Stream;
 use crate::task;
 use crate::timers::{Timer, until};
+use crate::wire::{Patience, Wire};
 use crate::worker::Worker;
 
+/// How long a client may take to see that nothing more comes, in milliseconds.
+const LINGER_MS: u64 = 1000;
+/// Bytes of a client that does not see it.
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+
 /// Serves a connection to its end.
-pub(crate) async fn run(conn: Connection) {
+pub(super) async fn run(conn: Connection) {
     let Connection { worker, peer, stream, inbox, timer } = conn;
     worker.counters.http2_connections.add(1);
     let patience = Patience::new(worker.settings.http2.patience, PREFACE_BYTES, clock::now().mono_ms());
     let wire = Wire::new(stream, inbox, patience, worker.clone());
     timer.set(worker.settings.head_timeout_ms);
-    let mut handshake = std::pin::pin!(super::server_builder(&worker.settings).handshake(wire.clone()));
+    let mut handshake = std::pin::pin!(server_builder(&worker.settings).handshake(wire.clone()));
     let shaking = poll_fn(|cx| {
         let polled = handshake.as_mut().poll(cx);
         // A connection that fails is noticed by whoever reads from it.
@@ -42,12 +43,13 @@ pub(crate) async fn run(conn: Connection) {
     });
     let library = match until(&timer, std::pin::pin!(shaking)).await {
         Some(Ok(library)) => library,
-        Some(Err(_)) | None => return worker.counters.http2_faults.add(1),
+        Some(Err(error)) => return note(&worker, &error),
+        None => return worker.counters.http2_faults.add(1),
     };
     let streams = Rc::new(Streams::default());
     streams.last_end_ms.set(clock::now().mono_ms());
     let mut driver =
-        Driver { library, wire, worker, peer, timer, streams, is_leaving: false, stalled_at: None };
+        Driver { library, wire, worker, peer, timer, streams, stage: Stage::Serving, stalled_at: None };
     poll_fn(|cx| driver.poll(cx)).await;
     driver.linger().await;
 }
@@ -75,6 +77,16 @@ impl Drop for Entered {
     }
 }
 
+/// How far a connection is.
+#[derive(PartialEq, Eq)]
+enum Stage {
+    Serving,
+    /// The client was told that no further stream will be served.
+    Leaving,
+    /// The patience with it is over, and it was told so.
+    Flooded,
+}
+
 struct Driver {
     library: Library<Wire, Bytes>,
     wire: Wire,
@@ -82,16 +94,10 @@ struct Driver {
     peer: Rc<Peer>,
     timer: Timer,
     streams: Rc<Streams>,
-    /// The client was told that no further stream will be served.
-    is_leaving: bool,
+    stage: Stage,
     /// Bytes sent so far, when the client last stopped taking more.
     stalled_at: Option<u64>,
 }
-
-/// How long a client may take to see that nothing more comes, in milliseconds.
-const LINGER_MS: u64 = 1000;
-/// Bytes of a client that does not see it.
-const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
 impl Driver {
     /// Ready when the connection is over.
@@ -104,7 +110,7 @@ impl Driver {
             match self.library.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => self.serve(request, respond),
                 Poll::Ready(Some(Err(error))) => {
-                    self.note(&error);
+                    note(&self.worker, &error);
                     is_over = true;
                     break;
                 }
@@ -126,28 +132,19 @@ impl Driver {
         self.wait(cx, sent.is_pending())
     }
 
-    /// Counts what a connection ended by. The library has bounds of its own against floods.
-    fn note(&self, error: &h2::Error) {
-        let counters = &self.worker.counters;
-        match error.reason() {
-            _ if error.is_io() => {}
-            Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2_floods.add(1),
-            _ => counters.http2_faults.add(1),
-        }
-        tracing::debug!(%error, "http2 connection failed");
-    }
-
     /// Whether the client has just used up the patience with it.
     fn is_flooded(&mut self) -> bool {
-        !self.is_leaving && {
-            self.is_leaving = self.wire.inner().patience.is_over();
-            self.is_leaving
+        let is_new = self.stage != Stage::Flooded && self.wire.inner().patience.is_over();
+        if is_new {
+            self.stage = Stage::Flooded;
         }
+        is_new
     }
 
     /// Tells the client once that its next requests need another connection.
     fn leave(&mut self) {
-        if !std::mem::replace(&mut self.is_leaving, true) {
+        if self.stage == Stage::Serving {
+            self.stage = Stage::Leaving;
             self.library.graceful_shutdown();
         }
     }
@@ -170,7 +167,7 @@ impl Driver {
         let since_ms = if is_idle { self.streams.last_end_ms.get() } else { now_ms };
         let left_ms = (since_ms + settings.idle_timeout_ms).saturating_sub(now_ms);
         if left_ms == 0 {
-            if self.is_leaving {
+            if self.stage != Stage::Serving {
                 return Poll::Ready(());
             }
             self.leave();
@@ -220,6 +217,17 @@ impl Driver {
     }
 }
 
+/// Counts what a connection ended by. The library has bounds of its own against floods.
+fn note(worker: &Worker, error: &h2::Error) {
+    let counters = &worker.counters;
+    match error.reason() {
+        _ if error.is_io() => {}
+        Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2_floods.add(1),
+        _ => counters.http2_faults.add(1),
+    }
+    tracing::debug!(%error, "http2 connection failed");
+}
+
 /// A stream that is to be served.
 struct Accepted {
     request: Request<RecvStream>,
@@ -236,47 +244,13 @@ async fn exchange(accepted: Accepted) {
     let mut head = worker.take_request();
     let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);
     let duplex = Duplex::served(request.into_body(), respond);
-    let mut conn = Box::new(Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex))));
-    let job = match read {
-        Ok(()) => {
-            take_early(&mut conn, &mut head).await;
-            set_deadline(&mut conn, &head);
-            Job::Serve(head)
-        }
-        Err(error) => Job::Refuse(Kind::Head(error)),
-    };
-    (conn, _) = desk::serve(conn, job).await;
-    conn.inbox.release(&worker.buffers);
+    let conn = Box::new(Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex))));
+    let mut conn = serve(conn, head, read).await;
     if let Stream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()
     {
         // What was said before goes first: a reset takes back what is still queued.
         tokio::task::yield_now().await;
         duplex.reset();
-    }
-}
-
-/// Notes how long the client waits, where it says.
-pub(crate) fn set_deadline(conn: &mut Connection, head: &RequestHead) {
-    let Some(timeout_ms) = grpc::is_grpc(head).then(|| grpc::timeout_ms(head)).flatten() else { return };
-    let deadline = conn.worker.timers.timer();
-    deadline.set(timeout_ms);
-    conn.stream.set_deadline(deadline);
-    conn.timer.cap(clock::now().mono_ms() + timeout_ms);
-}
-
-/// Takes what has come of the body together with the head. A body that is whole then has a length.
-pub(crate) async fn take_early(conn: &mut Connection, head: &mut RequestHead) {
-    if head.framing == Framing::None {
-        return;
-    }
-    let Connection { stream, inbox, worker, .. } = conn;
-    let polled = poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, inbox, &worker.buffers))).await;
-    let is_whole = matches!(polled, Poll::Ready(Ok(_))) && stream.has_ended_plainly();
-    // An empty one stays as it came: a call's end is told by an empty frame behind its head.
-    if is_whole && head.framing == Framing::Chunked && !inbox.is_empty() {
-        let length = inbox.len();
-        head.framing = Framing::Length(length as u64);
-        head.fields.set("Content-Length", length.to_string().as_bytes());
     }
 }

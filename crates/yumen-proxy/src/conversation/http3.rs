@@ -11,33 +11,25 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use h3::error::{Code, ConnectionError};
-use h3::server::{Connection as Library, RequestResolver, RequestStream};
+use h3::server::Connection as Library;
 use http::{HeaderValue, Request};
-use quinn::ZeroRttAccepted;
-use tokio::sync::{Notify, watch};
+use quinn::{VarInt, ZeroRttAccepted};
+use tokio::sync::Notify;
 use yumen_http::Version;
 use yumen_plugin::Client;
 
-use super::Duplex;
-use super::endpoint::{EXCESSIVE_LOAD, Http3Listener};
-use super::head::resolved;
-use super::outgoing::{Outgoing, send_all};
+use super::shared::serve;
 use crate::clock;
 use crate::connection::{Connection, Peer};
-use crate::desk::{self, Job};
-use crate::duty::Duty;
-use crate::fault::Kind;
-use crate::http2::{heads, set_deadline, take_early};
+use crate::http2::heads;
+use crate::http3::{Duplex, Incoming, Outgoing, Resolver, resolved, send_all};
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::tls;
 use crate::worker::{Admitted, Worker};
 
-pub(super) type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
-pub(super) type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
-
-/// While so many handshakes are under way, a client shows first that it is where it says (RFC 9000 §8.1.2).
-const UNPROVEN_MAX: usize = 256;
+/// Why a connection ends that asked for too much (RFC 9114 §8.1).
+const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
 /// How long a client may take to get the rest of its answers and to close, in milliseconds.
 const LINGER_MS: u64 = 1000;
 /// How often a connection that ends looks whether it has, in milliseconds.
@@ -45,81 +37,12 @@ const LOOK_MS: u64 = 50;
 /// For the library to send what closes a connection, in milliseconds.
 const GOODBYE_MS: u64 = 20;
 
-/// Serves a listener until the worker drains; its connections go on to their ends.
-pub(crate) async fn serve(worker: Rc<Worker>, listener: Http3Listener, mut duty: watch::Receiver<Duty>) {
-    let opened = listener.open().and_then(|endpoint| Ok((endpoint.local_addr()?, endpoint)));
-    let (local, endpoint) = match opened {
-        Ok(opened) => opened,
-        Err(error) => return tracing::error!(%error, "socket for HTTP/3 could not be registered"),
-    };
-    let door = Rc::new(Front { worker, endpoint, local, shaking: Rc::new(Cell::new(0)) });
-    tokio::select! {
-        () = door.accept() => return,
-        _ = duty.wait_for(|duty| duty.is_over()) => {}
-    }
-    // Another process may read from the socket by now: what is still here came before, and is told to go there
-    // once it is served. Where none does, a client that is told can go elsewhere at once.
-    tokio::task::spawn_local(async move {
-        tokio::select! {
-            () = door.accept() => return,
-            _ = duty.wait_for(|duty| matches!(duty, Duty::End { .. })) => {}
-        }
-        while let Some(incoming) = door.endpoint.accept().await {
-            incoming.refuse();
-        }
-    });
-}
-
-/// A worker's endpoint of a listener.
-struct Front {
-    worker: Rc<Worker>,
-    endpoint: quinn::Endpoint,
-    local: SocketAddr,
-    shaking: Rc<Cell<usize>>,
-}
-
-impl Front {
-    /// Begins connections as long as the endpoint lives.
-    async fn accept(&self) {
-        while let Some(incoming) = self.endpoint.accept().await {
-            let is_busy = self.shaking.get() >= UNPROVEN_MAX;
-            if is_busy && incoming.may_retry() && !incoming.remote_address_validated() {
-                // It may retry, as was just asked.
-                let _ = incoming.retry();
-                continue;
-            }
-            let Some(admitted) = self.worker.admit() else {
-                incoming.refuse();
-                continue;
-            };
-            let hands = Shaking::begin(&self.shaking);
-            tokio::task::spawn_local(open(self.worker.clone(), incoming, self.local, hands, admitted));
-        }
-    }
-}
-
-/// A handshake under way; counted out however it ends.
-struct Shaking(Rc<Cell<usize>>);
-
-impl Shaking {
-    fn begin(count: &Rc<Cell<usize>>) -> Shaking {
-        count.set(count.get() + 1);
-        Shaking(count.clone())
-    }
-}
-
-impl Drop for Shaking {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
-/// From a client's first datagram to the end of its connection.
-async fn open(
+/// From a client's first datagram to the end of its connection; `shaking` is held until its handshake is over.
+pub(crate) async fn open(
     worker: Rc<Worker>,
     incoming: quinn::Incoming,
     local: SocketAddr,
-    shaking: Shaking,
+    shaking: impl Sized + 'static,
     admitted: Admitted,
 ) {
     let timer = worker.timers.timer();
@@ -150,7 +73,8 @@ async fn open(
         let streams = streams.clone();
         tokio::task::spawn_local(async move {
             over.await;
-            streams.is_early.set(false);
+            // It is told over as well where the connection was lost, and then nobody has shown that he asks now.
+            streams.is_early.set(streams.quic.close_reason().is_some());
             streams.handshake_over.notify_waiters();
             drop(shaking);
         });
@@ -226,18 +150,19 @@ impl Streams {
     }
 
     /// Lets a request pass that may be a copy, if it changes nothing, and holds others until it is none
-    /// (RFC 8470 §3).
-    async fn admit(&self, request: &mut Request<()>) {
-        if !self.is_early.get() {
-            return;
-        }
-        if request.method().is_safe() {
+    /// (RFC 8470 §3). False where that will never be known.
+    async fn admit(&self, request: &mut Request<()>) -> bool {
+        if self.is_early.get() && request.method().is_safe() {
             request.headers_mut().insert("early-data", HeaderValue::from_static("1"));
-            return;
+            return true;
         }
         while self.is_early.get() {
+            if self.quic.close_reason().is_some() {
+                return false;
+            }
             self.handshake_over.notified().await;
         }
+        true
     }
 
     fn ended(&self, is_abandoned: bool) {
@@ -371,8 +296,9 @@ async fn resolve(streams: &Rc<Streams>, resolver: Resolver) {
     timer.set(worker.settings.head_timeout_ms);
     match until(&timer, pin!(resolved(resolver))).await {
         Some(Ok((mut request, stream))) => {
-            streams.admit(&mut request).await;
-            exchange(streams, request, stream, timer).await;
+            if streams.admit(&mut request).await {
+                exchange(streams, request, stream, timer).await;
+            }
         }
         // The library has said what was wrong.
         Some(Err(_)) | None => streams.ended(true),
@@ -397,26 +323,14 @@ async fn exchange(streams: &Rc<Streams>, request: Request<()>, stream: Incoming,
     // Nearly always it is known by now whether a body follows.
     let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
     let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();
-    let mut conn = Box::new(Connection::of(worker.clone(), streams.peer(), Stream::Http3(Box::new(duplex))));
+    let conn = Box::new(Connection::of(worker.clone(), streams.peer(), Stream::Http3(Box::new(duplex))));
     let mut head = worker.take_request();
     let limits = &worker.settings.request_head;
     let read = heads::read_request(&request, has_ended, limits, &mut head);
-    let job = match read {
-        Ok(()) => {
-            head.version = Version::Http3;
-            take_early(&mut conn, &mut head).await;
-            set_deadline(&mut conn, &head);
-            Job::Serve(head)
-        }
-        Err(error) => Job::Refuse(Kind::Head(error)),
-    };
-    (conn, _) = desk::serve(conn, job).await;
-    conn.inbox.release(&worker.buffers);
-    let Stream::Http3(duplex) = &mut conn.stream else { return };
-    streams.ended(!duplex.is_finished() || outgoing.is_broken());
-    if !duplex.is_finished() {
-        duplex.reset();
-    }
+    head.version = Version::Http3;
+    let conn = serve(conn, head, read).await;
+    let Stream::Http3(duplex) = &conn.stream else { return };
+    streams.ended(outgoing.is_broken() || duplex.is_torn());
 }
 
 /// How long the head says the body is; what cannot be read is refused with the head.

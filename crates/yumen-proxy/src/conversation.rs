@@ -1,0 +1,267 @@
+//! One client connection from its handshake to its end: heads one after another until either side ends it.
+
+mod http2;
+mod http3;
+mod shared;
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use yumen_http::parse::{self, Parsed};
+use yumen_http::{HeadError, RequestHead};
+use yumen_plugin::{Client, TlsInfo};
+
+use crate::apart::apart;
+use crate::buffer::Inbox;
+use crate::connection::{Connection, Peer};
+use crate::desk::{After, Job};
+use crate::fault::Kind;
+use crate::http2::PREFACE_HEAD;
+use crate::seat::Seat;
+use crate::stream::Stream;
+use crate::tcp::Tcp;
+use crate::timers::{Timer, until};
+use crate::tls::{self, Acceptor};
+use crate::worker::{Admitted, Worker};
+
+pub(crate) use http3::open as open_http3;
+
+/// A draining connection waits so long for a request that may be on its way, in milliseconds.
+const DRAIN_GRACE_MS: u64 = 250;
+/// Bounds of lingering: time between reads in milliseconds, and bytes thrown away.
+const LINGER_MS: u64 = 1000;
+const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How a connection goes on.
+enum End {
+    /// After its last exchange.
+    After(After),
+    /// The client speaks HTTP/2.
+    Http2,
+}
+
+enum Next {
+    Request(Box<RequestHead>),
+    Closed,
+    Refuse(Kind),
+}
+
+/// Serves a connection to its end.
+///
+/// What an idle connection holds is mostly this future, so nothing large may wait in it: who the peer is goes
+/// behind its pointer before there is a future.
+pub(crate) fn run(
+    worker: Rc<Worker>,
+    tcp: Tcp,
+    mut client: Client,
+    tls: Option<Rc<Acceptor>>,
+    admitted: Admitted,
+) -> impl Future<Output = ()> {
+    // The scheme is known before the handshake, which tells the rest.
+    client.tls = tls.as_ref().map(|_| TlsInfo::default());
+    let alt_svc = tls.as_ref().and_then(|tls| tls.alt_svc());
+    let peer = Rc::new(Peer::new(&worker, client, alt_svc));
+    talk(worker, tcp, peer, tls, admitted)
+}
+
+async fn talk(
+    worker: Rc<Worker>,
+    tcp: Tcp,
+    mut peer: Rc<Peer>,
+    tls: Option<Rc<Acceptor>>,
+    _admitted: Admitted,
+) {
+    let timer = worker.timers.timer();
+    let stream = match tls {
+        None => Stream::Tcp(tcp),
+        Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
+            Some((stream, info)) => {
+                if let Some(peer) = Rc::get_mut(&mut peer) {
+                    peer.client.tls = Some(info);
+                }
+                stream
+            }
+            None => return,
+        },
+    };
+    let speaks_http2 = stream.settled_on() == Some(tls::HTTP2);
+    let conn = Box::new(Connection { worker, peer, stream, inbox: Inbox::default(), timer });
+    if speaks_http2 {
+        return apart(http2::run(*conn)).await;
+    }
+    let (mut conn, end) = converse(conn).await;
+    conn.inbox.release(&conn.worker.buffers);
+    match end {
+        // TLS says goodbye; for TCP the drop does.
+        End::After(After::Next | After::Close) if matches!(conn.stream, Stream::Tcp(_)) => {}
+        End::After(After::Next | After::Close) => apart(conn.close()).await,
+        End::After(After::Linger) => apart(conn.linger()).await,
+        End::After(After::Reset) => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
+        End::Http2 => apart(http2::run(*conn)).await,
+    }
+}
+
+/// Serves one request after another. The only place that does: what is called once costs no call.
+async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
+    let mut is_first = true;
+    loop {
+        let next = conn.next_request().await;
+        let was_first = std::mem::replace(&mut is_first, false);
+        let job = match next {
+            Next::Request(head) => Job::Serve(head),
+            Next::Refuse(_) if was_first && conn.begins_http2() => return (conn, End::Http2),
+            Next::Refuse(Kind::Head(HeadError::Malformed(_))) if was_first && !conn.begins_http() => {
+                return (conn, End::After(After::Close));
+            }
+            Next::Refuse(kind) => Job::Refuse(kind),
+            Next::Closed => return (conn, End::After(After::Close)),
+        };
+        let mut seat = Seat::take(conn, job);
+        let after;
+        (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
+        seat.leave(&conn.worker);
+        if after != After::Next {
+            return (conn, End::After(after));
+        }
+    }
+}
+
+async fn handshake(
+    worker: &Rc<Worker>,
+    timer: &Timer,
+    tcp: Tcp,
+    acceptor: &Acceptor,
+) -> Option<(Stream, TlsInfo)> {
+    timer.set(worker.settings.handshake_timeout_ms);
+    // Boxed, so that what a handshake needs is not held as long as the connection.
+    match until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
+        Some(Ok((stream, info))) => {
+            worker.counters.handshakes.add(1);
+            Some((Stream::Accepted(Box::new(stream)), info))
+        }
+        Some(Err(error)) => {
+            worker.counters.handshake_failures.add(1);
+            tracing::debug!(%error, "tls handshake failed");
+            None
+        }
+        None => {
+            worker.counters.handshake_failures.add(1);
+            None
+        }
+    }
+}
+
+impl Connection {
+    /// Waits for the next head. A connection that ends or idles between requests just ends.
+    async fn next_request(&mut self) -> Next {
+        let mut scanned = 0;
+        let mut grace = false;
+        // Taken once there is something to put in it.
+        let mut head = None;
+        let is_waiting = !self.inbox.is_empty();
+        let settings = &self.worker.settings;
+        self.timer.set(if is_waiting { settings.head_timeout_ms } else { settings.idle_timeout_ms });
+        poll_fn(|cx| {
+            loop {
+                if self.inbox.len() > scanned {
+                    let mut read = head.take().unwrap_or_else(|| self.worker.take_request());
+                    let limits = &self.worker.settings.request_head;
+                    match parse::request(self.inbox.bytes(), scanned, limits, &mut read) {
+                        Ok(Parsed::Head(used)) => {
+                            self.inbox.consume(used);
+                            self.inbox.release(&self.worker.buffers);
+                            return Poll::Ready(Next::Request(read));
+                        }
+                        Ok(Parsed::Partial) => {
+                            head = Some(read);
+                            if scanned == 0 {
+                                self.timer.set(self.worker.settings.head_timeout_ms);
+                            }
+                            scanned = self.inbox.len();
+                        }
+                        Err(error) => return Poll::Ready(Next::Refuse(Kind::Head(error))),
+                    }
+                }
+                match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Next::Closed),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => return self.wait_for_head(cx, &mut grace),
+                }
+            }
+        })
+        .await
+    }
+
+    fn wait_for_head(&mut self, cx: &mut Context<'_>, grace: &mut bool) -> Poll<Next> {
+        self.inbox.park(&self.worker.buffers);
+        let ends = self.worker.draining.get() && !self.worker.keeps_idle.get();
+        if ends && !*grace && self.inbox.is_empty() {
+            *grace = true;
+            self.timer.set(DRAIN_GRACE_MS);
+        }
+        if !self.timer.is_over(cx) {
+            return Poll::Pending;
+        }
+        Poll::Ready(if self.inbox.is_empty() { Next::Closed } else { Next::Refuse(Kind::ClientTimeout) })
+    }
+
+    /// Whether what came in place of a request is one of any version, if a broken one. Nothing else has an
+    /// answer that its sender would understand.
+    fn begins_http(&self) -> bool {
+        let line = self.inbox.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        words.next().is_none()
+            || words.next().is_some_and(|target| matches!(target[0], b'/' | b'*'))
+            || line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"))
+    }
+
+    /// Whether what came in place of a request says that HTTP/2 is spoken.
+    fn begins_http2(&self) -> bool {
+        self.worker.settings.http2.enabled && self.inbox.bytes().starts_with(PREFACE_HEAD)
+    }
+
+    /// Ends a connection on which all was read.
+    async fn close(mut self: Box<Self>) {
+        self.timer.set(LINGER_MS);
+        let (stream, timer) = (&mut self.stream, &self.timer);
+        poll_fn(|cx| match stream.poll_shutdown(cx) {
+            Poll::Pending if !timer.is_over(cx) => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    /// Ends a connection whose client may still be sending: says that nothing more will come, then
+    /// reads for a while, since closing with unread data would reset the connection and could destroy
+    /// the answer on its way (RFC 9112 §9.6).
+    async fn linger(mut self: Box<Self>) {
+        self.timer.set(LINGER_MS);
+        let worker = self.worker.clone();
+        self.inbox.consume(self.inbox.len());
+        let mut read = 0;
+        let mut is_shut = false;
+        poll_fn(|cx| {
+            loop {
+                if !is_shut {
+                    is_shut = self.stream.poll_shutdown(cx).is_ready();
+                }
+                match self.stream.poll_fill(cx, &mut self.inbox, &worker.buffers) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(count)) => {
+                        read += count;
+                        self.inbox.consume(self.inbox.len());
+                    }
+                    Poll::Pending => {
+                        self.inbox.release(&worker.buffers);
+                        return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
+                    }
+                }
+                if read > LINGER_BYTES_MAX {
+                    return Poll::Ready(());
+                }
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,37 @@
+//! What a worker does for plugins.
+
+use std::time::Duration;
+
+use yumen_base::Now;
+use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::{Answer, AskFault, Host, Question, SharedOutbound};
+
+use crate::ask;
+use crate::clock;
+use crate::worker::Worker;
+
+impl Host for Worker {
+    fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
+        Box::pin(self.timers.clone().sleep(delay.as_millis() as u64))
+    }
+
+    fn random(&self) -> u64 {
+        Worker::random(self)
+    }
+
+    fn worker(&self) -> usize {
+        self.id
+    }
+
+    fn clock(&self) -> Now {
+        clock::exact()
+    }
+
+    fn outbound(&self) -> Option<SharedOutbound> {
+        Some(self.redis.clone())
+    }
+
+    fn ask(&self, question: Question) -> Option<LocalFuture<'static, Result<Answer, AskFault>>> {
+        Some(Box::pin(ask::ask(self.shared()?, question)))
+    }
+}

@@ -1,0 +1,173 @@
+//! A connection to an endpoint that carries many requests at once, and the places on it.
+//!
+//! Knows how many streams it carries and when its driver shall look, not what that does, nor where it leads.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
+use http::Request;
+use tokio::sync::Notify;
+
+use crate::timers::Timer;
+
+/// Streams one connection carries at once, where the endpoint does not allow fewer.
+const STREAMS_MAX: usize = 100;
+
+/// What the library has for the endpoint's limit before the endpoint has told it; no limit is so high.
+pub(super) const UNTOLD: usize = usize::MAX - 1;
+
+/// A connection that carries requests.
+pub(crate) struct Lane {
+    sender: RefCell<SendRequest<Bytes>>,
+    streams: Cell<usize>,
+    /// How many there may be: one until the endpoint has told its limit, so that none is refused.
+    streams_max: Cell<usize>,
+    /// Told when the endpoint has, or never will.
+    settled: Rc<Notify>,
+    requests: Cell<u64>,
+    /// How many it carries in all.
+    requests_max: Cell<u64>,
+    is_closed: Cell<bool>,
+    /// When its driver looks whether it is still needed.
+    timer: Timer,
+}
+
+/// A request that was sent: its answer, and where its body goes.
+pub(crate) type Asked = (ResponseFuture, SendStream<Bytes>);
+
+/// A place on a connection; free again when dropped.
+pub(crate) struct Occupied(Rc<Lane>);
+
+impl Lane {
+    pub(crate) fn new(sender: SendRequest<Bytes>, requests_max: u64, timer: Timer) -> Rc<Lane> {
+        Rc::new(Lane {
+            sender: RefCell::new(sender),
+            streams: Cell::new(0),
+            streams_max: Cell::new(UNTOLD),
+            settled: Rc::default(),
+            requests: Cell::new(0),
+            requests_max: Cell::new(requests_max),
+            is_closed: Cell::new(false),
+            timer,
+        })
+    }
+
+    /// Whether it takes another request, now or later; `requests_max` is how many one may carry by now.
+    pub(crate) fn is_open(&self, requests_max: u64) -> bool {
+        !self.is_closed.get() && self.requests.get() < requests_max
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// Whether it carries nothing just now.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.streams.get() == 0
+    }
+
+    /// Whether it takes another request now.
+    pub(crate) fn has_room(&self) -> bool {
+        let streams_max = if self.is_settled() { self.streams_max.get().min(STREAMS_MAX) } else { 1 };
+        self.streams.get() < streams_max
+    }
+
+    /// Whether the endpoint has told how many streams it allows.
+    fn is_settled(&self) -> bool {
+        self.streams_max.get() != UNTOLD
+    }
+
+    /// Tells when the endpoint has told how many streams it allows, where it still has to.
+    pub(crate) fn settling(&self) -> Option<Rc<Notify>> {
+        (!self.is_settled()).then(|| self.settled.clone())
+    }
+
+    /// Notes what the endpoint allows by now.
+    pub(crate) fn settle(&self) {
+        let streams_max = self.sender.borrow().current_max_send_streams();
+        if self.streams_max.replace(streams_max) != streams_max {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Takes no more requests, and tells those who wait for its limit.
+    pub(crate) fn retire(&self) {
+        self.is_closed.set(true);
+        self.settled.notify_waiters();
+    }
+
+    /// Takes no more requests; its driver notices at once.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        self.timer.set(1);
+    }
+
+    /// Has its driver look in so many milliseconds.
+    pub(crate) fn look_in(&self, delay_ms: u64) {
+        self.timer.set(delay_ms);
+    }
+
+    /// Whether its driver is to look now; wakes it when.
+    pub(crate) fn is_due(&self, cx: &mut Context<'_>) -> bool {
+        self.timer.is_over(cx)
+    }
+
+    /// Carries no more than it has; ends with the last of it.
+    pub(crate) fn exhaust(&self) {
+        self.requests_max.set(self.requests.get());
+        self.close_where_spent();
+    }
+
+    fn close_where_spent(&self) {
+        if self.is_idle() && self.requests.get() >= self.requests_max.get() {
+            // Nobody else will find it, so nobody but its driver could end it, and that only when it had been idle.
+            self.close();
+        }
+    }
+
+    /// Takes a place.
+    pub(crate) fn occupy(self: &Rc<Self>) -> Occupied {
+        self.streams.set(self.streams.get() + 1);
+        self.requests.set(self.requests.get() + 1);
+        Occupied(self.clone())
+    }
+
+    fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
+        let mut sender = self.sender.borrow_mut();
+        match sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => sender.send_request(request, is_whole),
+            Poll::Ready(Err(error)) => {
+                // Said goodbye to, broken, or out of numbers for streams: it will carry no other either.
+                self.retire();
+                Err(error)
+            }
+            // The endpoint allows fewer than it did. The library sends it when one of them has ended, but takes
+            // no more than one from each sender.
+            Poll::Pending => sender.clone().send_request(request, is_whole),
+        }
+    }
+}
+
+impl Occupied {
+    /// Sends a request; `is_whole` says that its head is all there is of it.
+    pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
+        self.0.send(request, is_whole)
+    }
+
+    /// Requests the connection carried before this one.
+    pub(crate) fn requests_before(&self) -> u64 {
+        self.0.requests.get() - 1
+    }
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        let Occupied(lane) = self;
+        lane.streams.set(lane.streams.get() - 1);
+        lane.close_where_spent();
+    }
+}

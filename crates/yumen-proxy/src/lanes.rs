@@ -1,0 +1,209 @@
+//! Connections to endpoints that carry many requests at once, per worker.
+//!
+//! Knows which there are and drives them, and asks each for room. Knows neither exchanges nor endpoints but by their key.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::client::Connection;
+use tokio::sync::Notify;
+use yumen_snapshot::upstream::Keepalive;
+
+use crate::buffer::Inbox;
+use crate::clock;
+use crate::http2::{Lane, Occupied, client_builder};
+use crate::stream::Stream;
+use crate::task;
+use crate::wire::{Patience, Wire};
+use crate::worker::Worker;
+
+/// A worker's connections of this kind, by endpoint.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    by_endpoint: RefCell<HashMap<u64, Group, foldhash::fast::RandomState>>,
+}
+
+#[derive(Default)]
+struct Group {
+    lanes: Vec<Rc<Lane>>,
+    /// Set while one is being made, which all others who want one wait for.
+    connecting: Option<Rc<Notify>>,
+}
+
+/// What whoever wants to send a request does.
+pub(crate) enum Way {
+    /// Send it here.
+    Lane(Occupied),
+    /// Wait, then look again.
+    Wait(Rc<Notify>),
+    /// Connect; others wait for it.
+    Connect(Connecting),
+}
+
+/// The duty to connect. Whoever waits looks again when it is dropped.
+pub(crate) struct Connecting {
+    lanes: Rc<Lanes>,
+    key: u64,
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        let mut groups = self.lanes.by_endpoint.borrow_mut();
+        if let Some(waiting) = groups.get_mut(&self.key).and_then(|group| group.connecting.take()) {
+            waiting.notify_waiters();
+        }
+    }
+}
+
+impl Lanes {
+    /// A place on a connection to an endpoint, if there is a free one.
+    pub(crate) fn free(&self, key: u64, keep: &Keepalive) -> Option<Occupied> {
+        self.by_endpoint.borrow().get(&key)?.free(keep)
+    }
+
+    /// The way to an endpoint.
+    pub(crate) fn way(self: &Rc<Self>, key: u64, keep: &Keepalive) -> Way {
+        let mut groups = self.by_endpoint.borrow_mut();
+        let group = groups.entry(key).or_default();
+        group.lanes.retain(|lane| {
+            let is_open = lane.is_open(keep.requests);
+            if !is_open {
+                // Nobody will find it any more.
+                lane.exhaust();
+            }
+            is_open
+        });
+        if let Some(occupied) = group.free(keep) {
+            return Way::Lane(occupied);
+        }
+        if let Some(settling) = group.lanes.iter().find_map(|lane| lane.settling()) {
+            return Way::Wait(settling);
+        }
+        if let Some(waiting) = &group.connecting {
+            return Way::Wait(waiting.clone());
+        }
+        group.connecting = Some(Rc::default());
+        Way::Connect(Connecting { lanes: self.clone(), key })
+    }
+
+    /// Forgets connections that are closed.
+    pub(crate) fn sweep(&self) {
+        self.by_endpoint.borrow_mut().retain(|_, group| {
+            group.lanes.retain(|lane| !lane.is_closed());
+            !group.lanes.is_empty() || group.connecting.is_some()
+        });
+    }
+
+    /// Has those of an endpoint closed that carry nothing just now; says how many there are.
+    pub(crate) fn close_idle(&self, key: u64) -> usize {
+        let groups = self.by_endpoint.borrow();
+        let lanes = groups.get(&key).into_iter().flat_map(|group| &group.lanes);
+        let idle = lanes.filter(|lane| !lane.is_closed() && lane.is_idle());
+        idle.inspect(|lane| lane.close()).count()
+    }
+
+    /// How many connections carry nothing just now.
+    pub(crate) fn idle(&self) -> usize {
+        let groups = self.by_endpoint.borrow();
+        groups.values().flat_map(|group| &group.lanes).filter(|lane| lane.is_idle()).count()
+    }
+}
+
+impl Group {
+    fn free(&self, keep: &Keepalive) -> Option<Occupied> {
+        let lane = self.lanes.iter().find(|lane| lane.is_open(keep.requests) && lane.has_room())?;
+        Some(lane.occupy())
+    }
+}
+
+impl Connecting {
+    /// Speaks HTTP/2 on a new connection, keeps it for all and takes a place on it.
+    pub(crate) async fn establish(
+        self,
+        worker: &Rc<Worker>,
+        stream: Stream,
+        keep: Keepalive,
+    ) -> Result<Occupied, h2::Error> {
+        let settings = &worker.settings.http2;
+        let stall_ms = worker.settings.send_timeout_ms;
+        // Requests that time out one by one would not tell that the host has vanished.
+        stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
+        let patience = Patience::new(settings.patience, 0, clock::now().mono_ms());
+        let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
+        let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await?;
+        let lane = Lane::new(sender, keep.requests, worker.timers.timer());
+        let mut groups = self.lanes.by_endpoint.borrow_mut();
+        groups.entry(self.key).or_default().lanes.push(lane.clone());
+        drop(groups);
+        let occupied = lane.occupy();
+        let driver = Driver { lane, connection, wire, keep, stall_ms, stalled_at: None };
+        task::spawn(driver);
+        Ok(occupied)
+    }
+}
+
+/// Moves a connection's frames until it ends or nobody needed it for long.
+struct Driver {
+    lane: Rc<Lane>,
+    connection: Connection<Wire, Bytes>,
+    wire: Wire,
+    keep: Keepalive,
+    stall_ms: u64,
+    /// Bytes sent so far, when the endpoint last stopped taking more.
+    stalled_at: Option<u64>,
+}
+
+impl Driver {
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_over = Pin::new(&mut self.connection).poll(cx).is_ready();
+        let sent = self.wire.poll_send(cx);
+        if is_over || matches!(sent, Poll::Ready(Err(_))) || self.wire.inner().patience.is_over() {
+            return Poll::Ready(());
+        }
+        self.lane.settle();
+        if sent.is_ready() {
+            self.stalled_at = None;
+            self.lane.look_in(self.keep.idle_timeout_ms);
+        } else {
+            // More requests do not move an endpoint that takes none.
+            let sent_bytes = self.wire.inner().sent_bytes;
+            if self.stalled_at.replace(sent_bytes) != Some(sent_bytes) {
+                self.lane.look_in(self.stall_ms);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The deadline has passed: is that reason to end the connection?
+    fn is_spent(&self) -> bool {
+        self.wire.inner().is_sending() || self.lane.is_idle()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.lane.retire();
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let is_due = self.lane.is_due(cx) || self.lane.is_closed();
+        if (is_due && self.is_spent()) || self.poll_step(cx).is_ready() {
+            self.lane.retire();
+            return Poll::Ready(());
+        }
+        // Registers for the deadline just set.
+        if self.lane.is_due(cx) {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,104 @@
+//! Where a body ends: how that is told on the side it is read from, and on the side it is written to.
+
+use yumen_http::{BodyError, Chunked, Decoded, Framing};
+
+use crate::buffer::Inbox;
+
+/// How the rest of a body is told from what follows it.
+pub(crate) enum Source {
+    Done,
+    Length(u64),
+    Chunked(Box<Chunked>),
+    /// Up to the end of the connection, or of the stream of one.
+    UntilClose,
+    /// A stream has ended, with these trailers.
+    Trailers(Vec<u8>),
+}
+
+/// How a sink is told where the body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It knows, or the end of the connection says so.
+    Known,
+    /// By the last chunk.
+    Chunk,
+    /// By the end of its stream.
+    Stream,
+}
+
+impl From<Framing> for Source {
+    fn from(framing: Framing) -> Source {
+        match framing {
+            Framing::None | Framing::Length(0) => Source::Done,
+            Framing::Length(length) => Source::Length(length),
+            Framing::Chunked => Source::Chunked(Box::default()),
+            Framing::Close => Source::UntilClose,
+        }
+    }
+}
+
+/// The data at the front of an inbox.
+pub(crate) struct Piece {
+    /// Decoded data, contiguous at the front of the inbox.
+    pub(crate) data: usize,
+    /// Framing bytes behind the data, already decoded.
+    pub(crate) skip: usize,
+}
+
+impl Source {
+    pub(crate) fn is_done(&self) -> bool {
+        match self {
+            Source::Done | Source::Trailers(_) => true,
+            Source::Chunked(chunked) => chunked.is_done(),
+            Source::Length(_) | Source::UntilClose => false,
+        }
+    }
+
+    /// Decodes all that is waiting. Data of several chunks is moved together, so that it leaves in one
+    /// write.
+    pub(crate) fn decode(&mut self, inbox: &mut Inbox) -> Result<Piece, BodyError> {
+        match self {
+            Source::Done | Source::Trailers(_) => Ok(Piece { data: 0, skip: 0 }),
+            Source::UntilClose => Ok(Piece { data: inbox.len(), skip: 0 }),
+            Source::Length(left) => {
+                let data = (*left).min(inbox.len() as u64);
+                *left -= data;
+                if *left == 0 {
+                    *self = Source::Done;
+                }
+                Ok(Piece { data: data as usize, skip: 0 })
+            }
+            Source::Chunked(chunked) => decode_chunks(chunked, inbox),
+        }
+    }
+
+    pub(crate) fn trailers(&self) -> &[u8] {
+        match self {
+            Source::Chunked(chunked) => chunked.trailers(),
+            Source::Trailers(trailers) => trailers,
+            _ => &[],
+        }
+    }
+}
+
+fn decode_chunks(chunked: &mut Chunked, inbox: &mut Inbox) -> Result<Piece, BodyError> {
+    let mut data = 0;
+    let mut at = 0;
+    loop {
+        match chunked.step(&inbox.bytes()[at..])? {
+            Decoded::Framing(count) if data == 0 => {
+                inbox.consume(at + count);
+                at = 0;
+            }
+            Decoded::Framing(count) => at += count,
+            Decoded::Data(count) => {
+                if at != data {
+                    inbox.bytes_mut().copy_within(at..at + count, data);
+                }
+                data += count;
+                at += count;
+            }
+            Decoded::NeedMore | Decoded::Done => return Ok(Piece { data, skip: at - data }),
+        }
+    }
+}
