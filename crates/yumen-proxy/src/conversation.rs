@@ -3,6 +3,7 @@
 mod http2;
 mod http3;
 mod shared;
+mod streams;
 
 use std::future::poll_fn;
 use std::rc::Rc;

@@ -21,6 +21,9 @@ use crate::worker::Worker;
 
 pub(crate) use patience::Patience;
 
+/// A GOAWAY that takes nothing back: no error, and any stream may still be the last (RFC 9113 §6.8).
+const GOODBYE: [u8; 17] = *b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\0";
+
 /// A connection's bytes, shared by the library and whoever drives the connection.
 #[derive(Clone)]
 pub(crate) struct Wire(Rc<RefCell<Inner>>);
@@ -33,6 +36,8 @@ pub(crate) struct Inner {
     /// it is sent, whoever is still to be served.
     pending: Option<Box<[u8]>>,
     pending_range: Range<usize>,
+    /// What is pending, or was sent, ends where a frame does.
+    is_between_frames: bool,
     worker: Rc<Worker>,
     /// Bytes the socket took so far.
     pub(crate) sent_bytes: u64,
@@ -41,9 +46,16 @@ pub(crate) struct Inner {
 
 impl Wire {
     pub(crate) fn new(stream: Stream, early: Inbox, patience: Patience, worker: Rc<Worker>) -> Wire {
-        let (pending, pending_range, sent_bytes) = (None, 0..0, 0);
-        let inner = Inner { stream, early, pending, pending_range, worker, sent_bytes, patience };
-        Wire(Rc::new(RefCell::new(inner)))
+        Wire(Rc::new(RefCell::new(Inner {
+            stream,
+            early,
+            pending: None,
+            pending_range: 0..0,
+            is_between_frames: true,
+            worker,
+            sent_bytes: 0,
+            patience,
+        })))
     }
 
     pub(crate) fn inner(&self) -> RefMut<'_, Inner> {
@@ -55,6 +67,21 @@ impl Wire {
         let mut inner = self.0.borrow_mut();
         ready!(inner.poll_send(cx))?;
         inner.stream.poll_flush(cx)
+    }
+
+    /// Tells the peer to ask elsewhere from now on. False where it is to be tried again: another frame is
+    /// half written.
+    ///
+    /// The library says this and asks for a round trip in one go; a client that answers the latter before
+    /// it sends what it had already asked would be refused (the library as a client does).
+    pub(crate) fn announce_end(&self) -> bool {
+        let mut inner = self.0.borrow_mut();
+        let has_room = BUFFER_BYTES - inner.pending_range.end >= GOODBYE.len();
+        let may_write = inner.is_between_frames && has_room;
+        if may_write {
+            inner.append(&GOODBYE);
+        }
+        may_write
     }
 }
 
@@ -85,15 +112,18 @@ impl Inner {
         if self.pending_range.end == BUFFER_BYTES {
             ready!(self.poll_send(cx))?;
         }
+        self.is_between_frames = false;
+        Poll::Ready(Ok(slices.iter().map(|slice| self.append(slice)).sum()))
+    }
+
+    /// Buffers as much as there is room for.
+    fn append(&mut self, bytes: &[u8]) -> usize {
         let buffer = self.pending.get_or_insert_with(|| self.worker.buffers.take());
-        let before = self.pending_range.end;
-        for slice in slices {
-            let end = self.pending_range.end;
-            let count = slice.len().min(BUFFER_BYTES - end);
-            buffer[end..end + count].copy_from_slice(&slice[..count]);
-            self.pending_range.end += count;
-        }
-        Poll::Ready(Ok(self.pending_range.end - before))
+        let end = self.pending_range.end;
+        let count = bytes.len().min(BUFFER_BYTES - end);
+        buffer[end..end + count].copy_from_slice(&bytes[..count]);
+        self.pending_range.end += count;
+        count
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -138,7 +168,9 @@ impl AsyncWrite for Wire {
         true
     }
 
+    /// Asked for when the library has written whole frames.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().is_between_frames = true;
         Poll::Ready(Ok(()))
     }
 

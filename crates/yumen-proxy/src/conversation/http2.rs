@@ -2,7 +2,6 @@
 //!
 //! Knows what a connection owes its client, and nothing of what becomes of an exchange.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,6 +12,7 @@ use h2::{Reason, RecvStream};
 use http::Request;
 
 use super::shared::serve;
+use super::streams::{Entered, Stage, Streams};
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::http2::{Duplex, PREFACE_BYTES, heads, server_builder};
@@ -46,45 +46,12 @@ pub(super) async fn run(conn: Connection) {
         Some(Err(error)) => return note(&worker, &error),
         None => return worker.counters.http2_faults.add(1),
     };
-    let streams = Rc::new(Streams::default());
-    streams.last_end_ms.set(clock::now().mono_ms());
+    let streams = Streams::new(&worker);
+    let stage = Stage::Serving;
     let mut driver =
-        Driver { library, wire, worker, peer, timer, streams, stage: Stage::Serving, stalled_at: None };
+        Driver { library, wire, worker, peer, timer, streams, stage, is_flooded: false, stalled_at: None };
     poll_fn(|cx| driver.poll(cx)).await;
     driver.linger().await;
-}
-
-/// The streams of a connection that are being served.
-#[derive(Default)]
-struct Streams {
-    open: Cell<usize>,
-    last_end_ms: Cell<u64>,
-}
-
-/// Counts a stream out, however it ends.
-struct Entered {
-    streams: Rc<Streams>,
-    worker: Rc<Worker>,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.streams.open.set(self.streams.open.get() - 1);
-        self.streams.last_end_ms.set(clock::now().mono_ms());
-        if std::thread::panicking() {
-            self.worker.counters.panics.add(1);
-        }
-    }
-}
-
-/// How far a connection is.
-#[derive(PartialEq, Eq)]
-enum Stage {
-    Serving,
-    /// The client was told that no further stream will be served.
-    Leaving,
-    /// The patience with it is over, and it was told so.
-    Flooded,
 }
 
 struct Driver {
@@ -95,6 +62,8 @@ struct Driver {
     timer: Timer,
     streams: Rc<Streams>,
     stage: Stage,
+    /// The patience with the client is over, and it was told so.
+    is_flooded: bool,
     /// Bytes sent so far, when the client last stopped taking more.
     stalled_at: Option<u64>,
 }
@@ -102,8 +71,8 @@ struct Driver {
 impl Driver {
     /// Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.worker.draining.get() {
-            self.leave();
+        if self.worker.draining.get() && self.stage == Stage::Serving {
+            self.stage = Stage::Leaving { told_ms: None };
         }
         let mut is_over = false;
         loop {
@@ -118,12 +87,16 @@ impl Driver {
                     is_over = true;
                     break;
                 }
-                Poll::Pending if self.is_flooded() => {
+                Poll::Pending if self.floods() => {
                     self.worker.counters.http2_floods.add(1);
                     self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 }
                 Poll::Pending => break,
             }
+        }
+        let is_to_tell = self.stage == (Stage::Leaving { told_ms: None }) && !is_over && !self.is_flooded;
+        if is_to_tell && self.wire.announce_end() {
+            self.stage = Stage::Leaving { told_ms: Some(clock::now().mono_ms()) };
         }
         let sent = self.wire.poll_send(cx);
         if matches!(sent, Poll::Ready(Err(_))) || (is_over && sent.is_ready()) {
@@ -133,20 +106,9 @@ impl Driver {
     }
 
     /// Whether the client has just used up the patience with it.
-    fn is_flooded(&mut self) -> bool {
-        let is_new = self.stage != Stage::Flooded && self.wire.inner().patience.is_over();
-        if is_new {
-            self.stage = Stage::Flooded;
-        }
-        is_new
-    }
-
-    /// Tells the client once that its next requests need another connection.
-    fn leave(&mut self) {
-        if self.stage == Stage::Serving {
-            self.stage = Stage::Leaving;
-            self.library.graceful_shutdown();
-        }
+    fn floods(&mut self) -> bool {
+        let was_flooded = std::mem::replace(&mut self.is_flooded, self.wire.inner().patience.is_over());
+        self.is_flooded && !was_flooded
     }
 
     /// Looks whether the connection idles or its client takes nothing.
@@ -163,15 +125,21 @@ impl Driver {
         if is_stalled {
             return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
-        let is_idle = self.streams.open.get() == 0;
-        let since_ms = if is_idle { self.streams.last_end_ms.get() } else { now_ms };
-        let left_ms = (since_ms + settings.idle_timeout_ms).saturating_sub(now_ms);
+        let left_ms = match self.stage {
+            Stage::Leaving { told_ms: Some(told_ms) } => self.streams.leave_ms(told_ms, 0, now_ms),
+            _ => settings.idle_timeout_ms.saturating_sub(self.streams.idle_ms(now_ms)),
+        };
         if left_ms == 0 {
-            if self.stage != Stage::Serving {
-                return Poll::Ready(());
+            match self.stage {
+                Stage::Serving => self.stage = Stage::Leaving { told_ms: None },
+                // It asks for a round trip of its own, and tells the last stream after that.
+                Stage::Leaving { .. } => {
+                    self.stage = Stage::Ending;
+                    self.library.graceful_shutdown();
+                }
+                Stage::Ending => return Poll::Ready(()),
             }
-            self.leave();
-            self.streams.last_end_ms.set(now_ms);
+            self.streams.wait_anew(now_ms);
             cx.waker().wake_by_ref();
         }
         self.timer.set(left_ms.max(1));
@@ -182,9 +150,8 @@ impl Driver {
     }
 
     fn serve(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-        self.streams.open.set(self.streams.open.get() + 1);
-        let entered = Entered { streams: self.streams.clone(), worker: self.worker.clone() };
-        task::spawn(exchange(Accepted { request, respond, peer: self.peer.clone(), entered }));
+        let (worker, peer, entered) = (self.worker.clone(), self.peer.clone(), self.streams.enter());
+        task::spawn(exchange(Accepted { request, respond, worker, peer, entered }));
     }
 
     /// Says that nothing more comes and reads for a while: closing with unread data would destroy what
@@ -232,14 +199,14 @@ fn note(worker: &Worker, error: &h2::Error) {
 struct Accepted {
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
+    worker: Rc<Worker>,
     peer: Rc<Peer>,
     entered: Entered,
 }
 
 /// One stream from its head to its end.
 async fn exchange(accepted: Accepted) {
-    let Accepted { request, respond, peer, entered } = accepted;
-    let worker = entered.worker.clone();
+    let Accepted { request, respond, worker, peer, entered: _entered } = accepted;
     let has_ended = request.body().is_end_stream();
     let mut head = worker.take_request();
     let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);

@@ -19,6 +19,7 @@ use yumen_http::Version;
 use yumen_plugin::Client;
 
 use super::shared::serve;
+use super::streams::{Stage, Streams};
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::http2::heads;
@@ -59,10 +60,9 @@ pub(crate) async fn open(
         tls: Some(tls::quic_info(&quic)),
         connection: worker.counters.accepted.get(),
     };
-    let streams = Rc::new(Streams {
+    let shared = Rc::new(Shared {
         peer: RefCell::new(Rc::new(Peer::new(&worker, client, None))),
-        open: Cell::new(0),
-        last_end_ms: Cell::new(clock::now().mono_ms()),
+        streams: Streams::new(&worker),
         abandoned: Cell::new(0),
         is_early: Cell::new(over.is_some()),
         handshake_over: Notify::new(),
@@ -70,18 +70,18 @@ pub(crate) async fn open(
         worker: worker.clone(),
     });
     if let Some(over) = over {
-        let streams = streams.clone();
+        let shared = shared.clone();
         tokio::task::spawn_local(async move {
             over.await;
             // It is told over as well where the connection was lost, and then nobody has shown that he asks now.
-            streams.is_early.set(streams.quic.close_reason().is_some());
-            streams.handshake_over.notify_waiters();
+            shared.is_early.set(shared.quic.close_reason().is_some());
+            shared.handshake_over.notify_waiters();
             drop(shaking);
         });
     } else {
         drop(shaking);
     }
-    Driver { library, timer, streams, is_leaving: false }.run().await;
+    Driver { library, timer, shared, stage: Stage::Serving, has_accepted: false }.run().await;
     // What closes it is sent by a task of the library's, which the worker must not end before.
     worker.timers.clone().sleep(GOODBYE_MS).await;
     drop(admitted);
@@ -123,13 +123,12 @@ async fn connect(
     }
 }
 
-/// A connection's streams that are being served, and what they share.
-struct Streams {
+/// What the streams of a connection share.
+struct Shared {
     worker: Rc<Worker>,
     quic: quinn::Connection,
     peer: RefCell<Rc<Peer>>,
-    open: Cell<usize>,
-    last_end_ms: Cell<u64>,
+    streams: Rc<Streams>,
     /// Requests the client took back, less those it did not.
     abandoned: Cell<u32>,
     /// The handshake is not over: what comes may be a copy of what came before.
@@ -137,7 +136,7 @@ struct Streams {
     handshake_over: Notify,
 }
 
-impl Streams {
+impl Shared {
     /// Who asks, at the address asked from: a connection outlives the address it was made from.
     fn peer(&self) -> Rc<Peer> {
         let mut peer = self.peer.borrow_mut();
@@ -171,32 +170,13 @@ impl Streams {
     }
 }
 
-/// Counts a stream out, however it ends.
-struct Entered(Rc<Streams>);
-
-impl Entered {
-    fn new(streams: &Rc<Streams>) -> Entered {
-        streams.open.set(streams.open.get() + 1);
-        Entered(streams.clone())
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.last_end_ms.set(clock::now().mono_ms());
-        if std::thread::panicking() {
-            self.0.worker.counters.panics.add(1);
-        }
-    }
-}
-
 struct Driver {
     library: Library<h3_quinn::Connection, Bytes>,
     timer: Timer,
-    streams: Rc<Streams>,
-    /// The client was told that no further stream will be served.
-    is_leaving: bool,
+    shared: Rc<Shared>,
+    stage: Stage,
+    /// The client has asked something.
+    has_accepted: bool,
 }
 
 enum Event {
@@ -208,7 +188,7 @@ enum Event {
 
 impl Driver {
     async fn run(mut self) {
-        let worker = self.streams.worker.clone();
+        let worker = self.shared.worker.clone();
         self.timer.set(worker.settings.idle_timeout_ms);
         loop {
             match self.next().await {
@@ -219,15 +199,15 @@ impl Driver {
                 Event::Look if self.look().await => return,
                 Event::Look => {}
             }
-            if self.streams.abandoned.get() > worker.settings.http2.patience {
+            if self.shared.abandoned.get() > worker.settings.http2.patience {
                 worker.counters.http3_floods.add(1);
-                return self.streams.quic.close(EXCESSIVE_LOAD, b"too many requests taken back");
+                return self.shared.quic.close(EXCESSIVE_LOAD, b"too many requests taken back");
             }
         }
     }
 
     async fn next(&mut self) -> Event {
-        let Driver { library, timer, streams, is_leaving } = self;
+        let Driver { library, timer, shared, stage, .. } = self;
         let mut accepting = pin!(library.accept());
         poll_fn(|cx| {
             if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
@@ -237,7 +217,7 @@ impl Driver {
                     Err(error) => Event::Over(Some(error)),
                 });
             }
-            let drains = streams.worker.draining.get() && !*is_leaving;
+            let drains = shared.worker.draining.get() && *stage == Stage::Serving;
             if timer.is_over(cx) || drains { Poll::Ready(Event::Look) } else { Poll::Pending }
         })
         .await
@@ -245,37 +225,53 @@ impl Driver {
 
     /// Whether the connection is over: nobody asks, or the worker drains.
     async fn look(&mut self) -> bool {
-        let worker = self.streams.worker.clone();
+        let worker = self.shared.worker.clone();
         let now_ms = clock::now().mono_ms();
-        let is_idle = self.streams.open.get() == 0;
-        let idle_ms = if is_idle { now_ms.saturating_sub(self.streams.last_end_ms.get()) } else { 0 };
-        if self.is_leaving {
-            // Closing destroys what is on its way, and the client does not say that all has come.
-            self.timer.set(LOOK_MS);
-            return is_idle && idle_ms >= LINGER_MS;
+        let idle_ms = self.shared.streams.idle_ms(now_ms);
+        match self.stage {
+            Stage::Serving => {
+                let left_ms = worker.settings.idle_timeout_ms.saturating_sub(idle_ms);
+                if left_ms > 0 && !worker.draining.get() {
+                    self.timer.set(left_ms);
+                    return false;
+                }
+                self.stage = Stage::Leaving { told_ms: Some(now_ms) };
+                self.timer.set(LOOK_MS);
+                // Where nothing was asked yet the library could say only that nothing will be served.
+                self.has_accepted && self.library.shutdown(usize::MAX).await.is_err()
+            }
+            Stage::Leaving { told_ms } => {
+                self.timer.set(LOOK_MS);
+                let round_trip_ms = self.shared.quic.rtt().as_millis() as u64;
+                let told_ms = told_ms.unwrap_or(now_ms);
+                if self.shared.streams.leave_ms(told_ms, round_trip_ms, now_ms) > 0 {
+                    return false;
+                }
+                self.stage = Stage::Ending;
+                self.shared.streams.wait_anew(now_ms);
+                // All that was accepted is served, and the next is not: its number is what the client is told.
+                self.library.shutdown(1).await.is_err()
+            }
+            Stage::Ending => {
+                // Closing destroys what is on its way, and the client does not say that all has come.
+                self.timer.set(LOOK_MS);
+                idle_ms >= LINGER_MS
+            }
         }
-        let left_ms = worker.settings.idle_timeout_ms.saturating_sub(idle_ms);
-        if left_ms > 0 && !worker.draining.get() {
-            self.timer.set(left_ms);
-            return false;
-        }
-        self.is_leaving = true;
-        self.timer.set(LOOK_MS);
-        // All that was accepted is served, and the next is not: its number is what the client is told.
-        self.library.shutdown(1).await.is_err()
     }
 
     fn serve(&mut self, mut resolver: Resolver) {
-        if self.is_leaving {
+        if self.stage == Stage::Ending {
             // It may be asked again elsewhere (RFC 9114 §5.2).
             return h3::quic::SendStream::<Bytes>::reset(
                 &mut resolver.frame_stream,
                 Code::H3_REQUEST_REJECTED.value(),
             );
         }
-        let entered = Entered::new(&self.streams);
+        self.has_accepted = true;
+        let (shared, entered) = (self.shared.clone(), self.shared.streams.enter());
         tokio::task::spawn_local(async move {
-            resolve(&entered.0, resolver).await;
+            resolve(&shared, resolver).await;
             drop(entered);
         });
     }
@@ -290,28 +286,28 @@ fn note(worker: &Worker, error: &ConnectionError) {
 }
 
 /// One stream from its first byte to its end.
-async fn resolve(streams: &Rc<Streams>, resolver: Resolver) {
-    let worker = &streams.worker;
+async fn resolve(shared: &Rc<Shared>, resolver: Resolver) {
+    let worker = &shared.worker;
     let timer = worker.timers.timer();
     timer.set(worker.settings.head_timeout_ms);
     match until(&timer, pin!(resolved(resolver))).await {
         Some(Ok((mut request, stream))) => {
-            if streams.admit(&mut request).await {
-                exchange(streams, request, stream, timer).await;
+            if shared.admit(&mut request).await {
+                exchange(shared, request, stream, timer).await;
             }
         }
         // The library has said what was wrong.
-        Some(Err(_)) | None => streams.ended(true),
+        Some(Err(_)) | None => shared.ended(true),
     }
 }
 
 /// One stream from its head to its end.
-async fn exchange(streams: &Rc<Streams>, request: Request<()>, stream: Incoming, timer: Timer) {
-    let worker = streams.worker.clone();
+async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, timer: Timer) {
+    let worker = shared.worker.clone();
     let (sender, receiver) = stream.split();
     let outgoing = Rc::<Outgoing>::default();
     let sending = {
-        let (entered, outgoing, quic) = (Entered::new(streams), outgoing.clone(), streams.quic.clone());
+        let (entered, outgoing, quic) = (shared.streams.enter(), outgoing.clone(), shared.quic.clone());
         let stall_ms = worker.settings.send_timeout_ms;
         async move {
             send_all(sender, outgoing, quic, timer, stall_ms).await;
@@ -323,14 +319,14 @@ async fn exchange(streams: &Rc<Streams>, request: Request<()>, stream: Incoming,
     // Nearly always it is known by now whether a body follows.
     let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
     let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();
-    let conn = Box::new(Connection::of(worker.clone(), streams.peer(), Stream::Http3(Box::new(duplex))));
+    let conn = Box::new(Connection::of(worker.clone(), shared.peer(), Stream::Http3(Box::new(duplex))));
     let mut head = worker.take_request();
     let limits = &worker.settings.request_head;
     let read = heads::read_request(&request, has_ended, limits, &mut head);
     head.version = Version::Http3;
     let conn = serve(conn, head, read).await;
     let Stream::Http3(duplex) = &conn.stream else { return };
-    streams.ended(outgoing.is_broken() || duplex.is_torn());
+    shared.ended(outgoing.is_broken() || duplex.is_torn());
 }
 
 /// How long the head says the body is; what cannot be read is refused with the head.

@@ -30,3 +30,28 @@ fn what_came_before_is_read_first_and_its_buffer_given_back() {
     // A fresh buffer is all zeros; the one that was given back is not.
     assert_eq!(&worker.buffers.take()[..5], b"early");
 }
+
+#[test]
+fn the_end_is_announced_between_frames_only() {
+    let worker = worker(Arc::new(Publisher::default()));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    near.set_nonblocking(true).unwrap();
+    let patience = Patience::new(100, 0, 0);
+    let stream = Stream::Tcp(Tcp::Fresh(near));
+    let mut wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut write = |bytes| {
+        assert!(matches!(Pin::new(&mut wire).poll_write(&mut cx, bytes), Poll::Ready(Ok(3))));
+        wire.clone()
+    };
+    write(b"one");
+    assert!(!write(b"two").announce_end());
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    assert!(Pin::new(&mut wire).poll_flush(&mut cx).is_ready());
+    assert!(wire.announce_end());
+    assert!(matches!(wire.poll_send(&mut cx), Poll::Ready(Ok(()))));
+    let mut sent = [0; 6 + GOODBYE.len()];
+    std::io::Read::read_exact(&mut listener.accept().unwrap().0, &mut sent).unwrap();
+    assert_eq!(sent[..], [&b"onetwo"[..], &GOODBYE].concat());
+}

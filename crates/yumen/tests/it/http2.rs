@@ -11,7 +11,10 @@ use http::{HeaderMap, Response};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::harness::http2::{self, Http2Client, Http2Upstream, request};
+use crate::harness::http2::{
+    self, ACK, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, Http2Client, Http2Upstream, PING, RawClient,
+    frame, request,
+};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Options, Upstream, eventually, noise};
 
@@ -394,6 +397,30 @@ fn a_draining_gateway_says_goodbye_and_finishes_what_runs() {
         assert_eq!(http2::read(answer.await.unwrap()).await.unwrap().text(), "done");
         assert!(client.connection.await.unwrap().is_ok());
     });
+    assert_eq!(gateway.wait(60).code(), Some(0));
+}
+
+#[test]
+fn what_was_asked_before_the_goodbye_was_read_is_served() {
+    let upstream = Upstream::text("x");
+    let mut gateway = Gateway::start(&upstream.everything());
+    let mut client = RawClient::connect(gateway.http);
+    let ask = |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, GET);
+    let last = |goaway: Vec<u8>| u32::from_be_bytes(goaway[..4].try_into().unwrap());
+    client.send(&ask(1));
+    assert!(client.wait_for(HEADERS).is_some());
+    gateway.terminate();
+    assert_eq!(client.wait_for(GOAWAY).map(last), Some(u32::MAX >> 1), "any stream may still be the last");
+    // A client may answer before it sends what it had asked: the library as a client does.
+    if let Some(ping) = client.has_come(PING) {
+        client.send(&frame(PING, ACK, 0, &ping));
+    }
+    client.send(&ask(3));
+    assert!(client.wait_for(HEADERS).is_some(), "it is served");
+    let ping = client.wait_for(PING).expect("a question for a round trip");
+    client.send(&frame(PING, ACK, 0, &ping));
+    assert_eq!(client.wait_for(GOAWAY).map(last), Some(3));
+    assert_eq!(client.wait_for(HEADERS), None, "it ends");
     assert_eq!(gateway.wait(60).code(), Some(0));
 }
 

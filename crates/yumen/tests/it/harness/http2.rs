@@ -259,6 +259,7 @@ pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const CONTINUATION: u8 = 9;
+pub(crate) const ACK: u8 = 1;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
@@ -287,6 +288,14 @@ impl RawClient {
     /// Sends bytes; says whether the other side still took them.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).is_ok()
+    }
+
+    /// The payload of a frame of this kind that has come already.
+    pub(crate) fn has_come(&mut self, kind: u8) -> Option<Vec<u8>> {
+        self.0.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let payload = self.wait_for(kind);
+        self.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        payload
     }
 
     /// Reads frames up to the first of this kind and gives its payload; `None` where the connection ends

@@ -92,36 +92,13 @@ impl Http3Client {
         self.sender.clone().send_request(request).await.expect("a request")
     }
 
-    /// Sends a body and trailers, if there are any, while the answer is read.
     pub(crate) async fn ask_with(
         &self,
         request: Request<()>,
         body: &[u8],
         trailers: Option<HeaderMap>,
     ) -> Result<Answer, h3::error::StreamError> {
-        let (mut sender, mut receiver) = self.begin(request).await.split();
-        let body = Bytes::copy_from_slice(body);
-        let sending = async {
-            // What becomes of the body, the answer tells.
-            if !body.is_empty() && sender.send_data(body).await.is_err() {
-                return;
-            }
-            if let Some(trailers) = trailers {
-                let _ = sender.send_trailers(trailers).await;
-            }
-            let _ = sender.finish().await;
-        };
-        let reading = async {
-            let (head, ()) = receiver.recv_response().await?.into_parts();
-            let mut body = Vec::new();
-            while let Some(mut data) = receiver.recv_data().await? {
-                let count = data.remaining();
-                body.extend_from_slice(&data.copy_to_bytes(count));
-            }
-            let trailers = receiver.recv_trailers().await?.unwrap_or_default();
-            Ok(Answer { status: head.status.as_u16(), fields: head.headers, body, trailers })
-        };
-        tokio::join!(sending, reading).1
+        exchange(self.begin(request).await, body, trailers).await
     }
 
     pub(crate) async fn ask(&self, request: Request<()>, body: &[u8]) -> Answer {
@@ -131,6 +108,37 @@ impl Http3Client {
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask(request("GET", path), b"").await
     }
+}
+
+/// Sends a body and trailers, if there are any, while the answer is read.
+pub(crate) async fn exchange(
+    stream: Stream,
+    body: &[u8],
+    trailers: Option<HeaderMap>,
+) -> Result<Answer, h3::error::StreamError> {
+    let (mut sender, mut receiver) = stream.split();
+    let body = Bytes::copy_from_slice(body);
+    let sending = async {
+        // What becomes of the body, the answer tells.
+        if !body.is_empty() && sender.send_data(body).await.is_err() {
+            return;
+        }
+        if let Some(trailers) = trailers {
+            let _ = sender.send_trailers(trailers).await;
+        }
+        let _ = sender.finish().await;
+    };
+    let reading = async {
+        let (head, ()) = receiver.recv_response().await?.into_parts();
+        let mut body = Vec::new();
+        while let Some(mut data) = receiver.recv_data().await? {
+            let count = data.remaining();
+            body.extend_from_slice(&data.copy_to_bytes(count));
+        }
+        let trailers = receiver.recv_trailers().await?.unwrap_or_default();
+        Ok(Answer { status: head.status.as_u16(), fields: head.headers, body, trailers })
+    };
+    tokio::join!(sending, reading).1
 }
 
 /// A request to the gateway.

@@ -11,10 +11,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::json;
 
-use super::start;
-use crate::harness::http2::{self, Http2Client};
+use super::{start, start_with};
+use crate::harness::http2::{self, Answer, Http2Client};
+use crate::harness::http3::{self, Http3Client};
 use crate::harness::upstream::respond;
-use crate::harness::{Client, Upstream, certs, eventually};
+use crate::harness::{Client, Options, Upstream, certs, eventually};
 
 /// Gives back every byte of a tunnel, and answers all else.
 fn upstream() -> Upstream {
@@ -121,40 +122,44 @@ fn over_tls(
     rustls::StreamOwned::new(rustls::ClientConnection::new(config.clone(), name).unwrap(), plain(address))
 }
 
-/// As [`keep_asking`], many at once on a connection of HTTP/2.
-fn keep_asking_http2(address: SocketAddr, seen: &Seen) {
+/// As [`keep_asking`], many at once on a connection.
+fn keep_asking_many<C>(
+    seen: &Seen,
+    connect: impl AsyncFn() -> C,
+    ask: impl AsyncFn(&C) -> Option<Result<Answer, String>>,
+) {
     http2::run(async {
         while seen.goes_on() {
-            let client = Http2Client::connect(address).await;
-            while seen.goes_on() {
-                let asked = (0..8).map(|_| ask_http2(client.sender.clone(), seen));
-                let mut is_over = false;
-                for answered in futures(asked).await {
-                    match answered {
-                        Some(answered) => seen.note(answered),
-                        None => is_over = true,
+            let client = connect().await;
+            let mut is_over = false;
+            while seen.goes_on() && !is_over {
+                for asked in futures((0..8).map(|_| ask(&client))).await {
+                    let Some(answer) = asked else {
+                        is_over = true;
+                        continue;
+                    };
+                    if let Err(error) = &answer {
+                        seen.tell(error.clone());
                     }
-                }
-                if is_over {
-                    break;
+                    seen.note(answer.is_ok_and(|answer| answer.status == 200 && answer.body == b"done"));
                 }
             }
         }
     });
 }
 
-/// Whether it was answered; nothing where the connection takes no more requests.
-async fn ask_http2(sender: h2::client::SendRequest<bytes::Bytes>, seen: &Seen) -> Option<bool> {
-    let mut sender = sender.ready().await.ok()?;
+/// What it was answered; nothing where the connection takes no more requests.
+async fn ask_http2(client: &Http2Client) -> Option<Result<Answer, String>> {
+    let mut sender = client.sender.clone().ready().await.ok()?;
     let (answer, _) = sender.send_request(http2::request("GET", "/"), true).ok()?;
-    let answer = match answer.await {
-        Ok(answer) => http2::read(answer).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = &answer {
-        seen.tell(format!("HTTP/2: {error:?}"));
-    }
-    Some(answer.is_ok_and(|answer| answer.status == 200 && answer.body == b"done"))
+    let read = async { http2::read(answer.await?).await };
+    Some(read.await.map_err(|error| format!("HTTP/2: {error:?}")))
+}
+
+/// As [`ask_http2`].
+async fn ask_http3(client: &Http3Client) -> Option<Result<Answer, String>> {
+    let stream = client.sender.clone().send_request(http3::request("GET", "/")).await.ok()?;
+    Some(http3::exchange(stream, b"", None).await.map_err(|error| format!("HTTP/3: {error:?}")))
 }
 
 /// All at once, in one task.
@@ -202,9 +207,14 @@ fn no_request_fails_and_no_websocket_is_cut() {
     let pair = authority.sign("a.test", &["a.test"], certs::ecdsa());
     let route = json!({"id": "1", "uri": "/*", "enable_websocket": true, "upstream": upstream.alone()});
     let ssl = json!({"id": "1", "snis": ["a.test"], "cert": pair.cert, "key": pair.key});
-    let mut line = start(&json!({"routes": [route], "ssls": [ssl]}), "");
+    let any = "address: '127.0.0.1:0'";
+    let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n");
+    let options = Options { node: &node, own_listeners: true, ..Options::default() };
+    let mut line = start_with(&json!({"routes": [route], "ssls": [ssl]}), &options);
     let (http, https) = (line.gateway.http, line.gateway.https);
     let tls = trusting(&authority);
+    let connect_http2 = || Http2Client::connect(http);
+    let connect_http3 = async || Http3Client::connect(https, "a.test", &authority.cert, None).await.unwrap();
     let mut early = open_tunnels(http, 30);
     let seen = Seen::default();
     let first = line.serving();
@@ -214,7 +224,8 @@ fn no_request_fails_and_no_websocket_is_cut() {
         }
         for _ in 0..2 {
             scope.spawn(|| keep_asking(|| over_tls(https, &tls), &seen));
-            scope.spawn(|| keep_asking_http2(http, &seen));
+            scope.spawn(|| keep_asking_many(&seen, connect_http2, ask_http2));
+            scope.spawn(|| keep_asking_many(&seen, connect_http3, ask_http3));
         }
         let upgrades = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             seen.wait_for(100);

@@ -1,0 +1,99 @@
+//! Which streams of a connection are open, and how it ends without refusing any that was asked in time.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::DRAIN_GRACE_MS;
+use crate::clock;
+use crate::worker::Worker;
+
+/// A client that goes on asking although it was told to go is refused after this long, in milliseconds.
+const LEAVE_MS_MAX: u64 = 5000;
+
+/// Whether a connection takes further streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Serving,
+    /// The client is told, or about to be, to ask elsewhere; what it asked before it heard is served.
+    Leaving {
+        told_ms: Option<u64>,
+    },
+    /// It was told which stream is the last. Nothing it asks after that is served.
+    Ending,
+}
+
+/// The open streams of a connection, and since when there are none.
+pub(super) struct Streams {
+    worker: Rc<Worker>,
+    open: Cell<usize>,
+    last_end_ms: Cell<u64>,
+}
+
+impl Streams {
+    pub(super) fn new(worker: &Rc<Worker>) -> Rc<Streams> {
+        let last_end_ms = Cell::new(clock::now().mono_ms());
+        Rc::new(Streams { worker: worker.clone(), open: Cell::new(0), last_end_ms })
+    }
+
+    pub(super) fn enter(self: &Rc<Self>) -> Entered {
+        self.open.set(self.open.get() + 1);
+        Entered(self.clone())
+    }
+
+    /// Begins to count anew for how long the connection has been idle.
+    pub(super) fn wait_anew(&self, now_ms: u64) {
+        self.last_end_ms.set(now_ms);
+    }
+
+    /// For how long none has been open.
+    pub(super) fn idle_ms(&self, now_ms: u64) -> u64 {
+        if self.open.get() > 0 { 0 } else { now_ms.saturating_sub(self.last_end_ms.get()) }
+    }
+
+    /// How long a client that was told to go is still served, in milliseconds: until it has been quiet for
+    /// a while, as what it asked before it heard may be on its way (RFC 9113 §6.8, RFC 9114 §5.2).
+    pub(super) fn leave_ms(&self, told_ms: u64, round_trip_ms: u64, now_ms: u64) -> u64 {
+        let since_told_ms = now_ms.saturating_sub(told_ms);
+        let quiet_ms = self.idle_ms(now_ms).min(since_told_ms);
+        let grace_ms = DRAIN_GRACE_MS + round_trip_ms;
+        grace_ms.saturating_sub(quiet_ms).min(LEAVE_MS_MAX.saturating_sub(since_told_ms))
+    }
+}
+
+/// Counts a stream out, however it ends.
+pub(super) struct Entered(Rc<Streams>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.last_end_ms.set(clock::now().mono_ms());
+        if std::thread::panicking() {
+            self.0.worker.counters.panics.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use yumen_snapshot::Publisher;
+
+    use super::*;
+    use crate::worker::tests::worker;
+
+    #[test]
+    fn who_was_told_to_go_is_served_until_he_is_quiet_and_not_for_ever() {
+        let streams = Streams::new(&worker(Arc::new(Publisher::default())));
+        let told_ms = clock::now().mono_ms();
+        let left_ms = |round_trip_ms, later_ms| streams.leave_ms(told_ms, round_trip_ms, told_ms + later_ms);
+        assert_eq!((left_ms(0, 0), left_ms(80, 0)), (DRAIN_GRACE_MS, DRAIN_GRACE_MS + 80));
+        assert_eq!((left_ms(0, DRAIN_GRACE_MS), left_ms(80, DRAIN_GRACE_MS)), (0, 80));
+        let entered = streams.enter();
+        assert_eq!(left_ms(0, 1000), DRAIN_GRACE_MS, "what is open may be followed by more");
+        assert_eq!(left_ms(0, LEAVE_MS_MAX - 100), 100);
+        assert_eq!(left_ms(0, LEAVE_MS_MAX + 100), 0);
+        drop(entered);
+        assert_eq!(streams.idle_ms(told_ms), 0);
+    }
+}
