@@ -15,12 +15,12 @@ use yumen_plugin::{Answer, AskFault, Question};
 use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Slot, Upstream};
 
+use crate::body::{Ending, Rest};
 use crate::buffer::Inbox;
 use crate::clock;
 use crate::http2::{Duplex, heads};
 use crate::lanes::Way;
 use crate::pool::{PoolKey, endpoint_key};
-use crate::source::{Ending, Source};
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::until;
@@ -212,7 +212,7 @@ impl Errand {
                 break;
             }
         }
-        let mut source = Source::from(stream.incoming(head.framing));
+        let mut rest = Rest::from(stream.incoming(head.framing));
         let persists = head.persistent();
         if let Some(answer) = wanted {
             answer.status = head.status;
@@ -220,13 +220,13 @@ impl Errand {
         }
         worker.give_response(head);
         let mut read = 0;
-        while !source.is_done() && read <= ANSWER_BYTES_MAX {
-            let count = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut source, wanted))
+        while !rest.is_done() && read <= ANSWER_BYTES_MAX {
+            let count = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut rest, wanted))
                 .await
                 .map_err(|()| Lost::Underway)?;
             read += count;
         }
-        match source.is_done() {
+        match rest.is_done() {
             false if wanted.is_some() => Err(Lost::Underway),
             is_whole => Ok(persists && is_whole),
         }
@@ -238,15 +238,15 @@ impl Errand {
         cx: &mut std::task::Context<'_>,
         worker: &Rc<Worker>,
         (stream, inbox): (&mut Stream, &mut Inbox),
-        source: &mut Source,
+        rest: &mut Rest,
         wanted: &mut Option<&mut Answer>,
     ) -> Poll<Result<usize, ()>> {
-        let piece = source.decode(inbox).map_err(drop)?;
+        let piece = rest.decode(inbox).map_err(drop)?;
         if let Some(answer) = wanted {
             answer.body.extend_from_slice(&inbox.bytes()[..piece.data]);
         }
         inbox.consume(piece.data + piece.skip);
-        if piece.data > 0 || source.is_done() {
+        if piece.data > 0 || rest.is_done() {
             return Poll::Ready(Ok(piece.data));
         }
         match stream.poll_fill(cx, inbox, &worker.buffers) {
@@ -256,10 +256,10 @@ impl Errand {
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(())),
             Poll::Ready(Ok(count)) => {
-                match source {
-                    Source::UntilClose => {
+                match rest {
+                    Rest::UntilClose => {
                         if let Some(ended) = stream.end(count, inbox.len()) {
-                            *source = ended;
+                            *rest = ended;
                         }
                     }
                     _ if count == 0 => return Poll::Ready(Err(())),

@@ -13,12 +13,12 @@ use std::task::{Context, Poll};
 use yumen_http::{BodyError, Framing};
 use yumen_plugin::{Client, Exchange};
 
+use crate::body::Rest;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::pace::{Pace, Rate};
 use crate::settings::Settings;
-use crate::source::Source;
 use crate::stream::Stream;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
@@ -131,7 +131,7 @@ impl Connection {
             self.send_continue().await?;
         }
         ex.request.fields.remove("expect");
-        let mut source = Source::from(self.stream.incoming(ex.request.framing));
+        let mut rest = Rest::from(self.stream.incoming(ex.request.framing));
         let mut body = Vec::new();
         self.timer.set(self.worker.settings.body_timeout_ms);
         let (rate, mut pace) = (self.body_rate(ex), Pace::default());
@@ -140,7 +140,7 @@ impl Connection {
                 // The end of a window is not yet the end of patience.
                 self.timer.set(0);
             }
-            let polled = self.poll_body(cx, &mut source, &mut body, bytes_max);
+            let polled = self.poll_body(cx, &mut rest, &mut body, bytes_max);
             if !rate.is_set() || polled.is_ready() {
                 return polled;
             }
@@ -148,7 +148,7 @@ impl Connection {
             slow.map(|()| Err(Kind::ClientTimeout.into()))
         })
         .await;
-        ex.request.framing = if source.is_done() { Framing::None } else { ex.request.framing };
+        ex.request.framing = if rest.is_done() { Framing::None } else { ex.request.framing };
         read?;
         ex.body = Some(body);
         Ok(())
@@ -184,18 +184,18 @@ impl Connection {
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Source,
+        rest: &mut Rest,
         body: &mut Vec<u8>,
         bytes_max: u64,
     ) -> Poll<Result<(), Fault>> {
         loop {
-            let piece = source.decode(&mut self.inbox).map_err(|error: BodyError| Kind::Body(error))?;
+            let piece = rest.decode(&mut self.inbox).map_err(|error: BodyError| Kind::Body(error))?;
             if body.len() as u64 + piece.data as u64 > bytes_max {
                 return Poll::Ready(Err(Kind::BodyTooLarge.into()));
             }
             body.extend_from_slice(&self.inbox.bytes()[..piece.data]);
             self.inbox.consume(piece.data + piece.skip);
-            if source.is_done() {
+            if rest.is_done() {
                 self.inbox.release(&self.worker.buffers);
                 return Poll::Ready(Ok(()));
             }
@@ -206,7 +206,7 @@ impl Connection {
                 }
                 Poll::Ready(Ok(count)) => {
                     if let Some(ended) = self.stream.end(count, self.inbox.len()) {
-                        *source = ended;
+                        *rest = ended;
                     }
                     self.timer.set(self.worker.settings.body_timeout_ms);
                 }
@@ -223,8 +223,8 @@ impl Connection {
 
     /// Throws away a request body that nobody read; says whether it ended soon enough.
     pub(crate) async fn discard_body(&mut self, framing: Framing) -> bool {
-        let mut source = Source::from(framing);
-        if source.is_done() {
+        let mut rest = Rest::from(framing);
+        if rest.is_done() {
             return true;
         }
         if matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX) {
@@ -235,7 +235,7 @@ impl Connection {
         poll_fn(|cx| {
             // A vector that is emptied again and again only counts.
             let mut body = Vec::new();
-            let polled = self.poll_body(cx, &mut source, &mut body, DISCARD_BYTES_MAX);
+            let polled = self.poll_body(cx, &mut rest, &mut body, DISCARD_BYTES_MAX);
             read += body.len() as u64;
             if read > DISCARD_BYTES_MAX {
                 return Poll::Ready(false);

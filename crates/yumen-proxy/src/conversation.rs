@@ -264,5 +264,7 @@ impl Connection {
             }
         })
         .await;
+        self.inbox.consume(self.inbox.len());
+        self.inbox.release(&worker.buffers);
     }
 }

@@ -14,6 +14,7 @@ use yumen_snapshot::protection::Full;
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
 use crate::apart::apart;
+use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::chains::Chains;
 use crate::clock;
@@ -27,7 +28,6 @@ use crate::health;
 use crate::pace::Pace;
 use crate::pool::{PoolKey, endpoint_key};
 use crate::relay::{Link, Relay};
-use crate::source::Ending;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::until;

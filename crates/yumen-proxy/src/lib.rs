@@ -5,6 +5,7 @@
 mod all_counters;
 mod apart;
 mod ask;
+mod body;
 mod buffer;
 mod chains;
 mod connection;
@@ -39,7 +40,6 @@ mod seat;
 mod serve;
 #[cfg(test)]
 mod simulation;
-mod source;
 mod stream;
 mod sys;
 mod task;

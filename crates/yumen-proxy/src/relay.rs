@@ -3,10 +3,10 @@
 use yumen_http::{Framing, ResponseHead};
 use yumen_snapshot::protection::{Permit, Place};
 
+use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
-use crate::source::Ending;
 use crate::stream::Stream;
 use crate::transfer::Transfer;
 use crate::worker::Worker;

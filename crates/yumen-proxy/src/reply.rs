@@ -14,6 +14,7 @@ mod edited;
 mod translate;
 
 use crate::apart::apart;
+use crate::body::Ending;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
 use crate::connection::Connection;
@@ -24,7 +25,6 @@ use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
-use crate::source::Ending;
 use crate::transfer::{Broken, Edit, Transfer};
 use crate::tunnel;
 use edited::Edited;

@@ -11,8 +11,8 @@ use yumen_http::body::SizeLine;
 use yumen_http::{BodyError, Framing, Known};
 use yumen_plugin::Chunk;
 
+use crate::body::{Ending, Piece, Rest};
 use crate::buffer::{Buffers, Inbox};
-use crate::source::{Ending, Piece, Source};
 use crate::stream::Stream;
 
 /// Why a transfer stopped.
@@ -33,7 +33,7 @@ pub(crate) type Edit<'e> = &'e mut dyn FnMut(Chunk) -> Chunk;
 
 /// One body on its way.
 pub(crate) struct Transfer {
-    source: Source,
+    rest: Rest,
     ending: Ending,
     /// Bytes to write before the data: a head, a chunk's size line.
     prefix: Vec<u8>,
@@ -64,10 +64,10 @@ impl Transfer {
     /// told of its end. 0 for `bytes_max` is no bound.
     #[inline(always)]
     pub(crate) fn new(framing: Framing, ending: Ending, prefix: Vec<u8>, bytes_max: u64) -> Transfer {
-        let source = Source::from(framing);
+        let rest = Rest::from(framing);
         Transfer {
-            ended: source.is_done(),
-            source,
+            ended: rest.is_done(),
+            rest,
             ending,
             prefix,
             prefix_sent: 0,
@@ -88,7 +88,7 @@ impl Transfer {
 
     /// The trailers that came behind the body, as field lines.
     pub(crate) fn trailers(&self) -> &[u8] {
-        self.source.trailers()
+        self.rest.trailers()
     }
 
     /// Whether everything was read and written.
@@ -98,7 +98,7 @@ impl Transfer {
 
     /// Whether everything was read, though not yet written.
     pub(crate) fn is_read(&self) -> bool {
-        self.source.is_done()
+        self.rest.is_done()
     }
 
     fn is_flushed(&self) -> bool {
@@ -130,7 +130,7 @@ impl Transfer {
         if self.ended || self.data != 0 {
             return Ok(());
         }
-        let piece = self.source.decode(inbox).map_err(Broken::Framing)?;
+        let piece = self.rest.decode(inbox).map_err(Broken::Framing)?;
         self.read_bytes += piece.data as u64;
         if self.bytes_max != 0 && self.read_bytes > self.bytes_max {
             return Err(Broken::TooLarge);
@@ -141,16 +141,16 @@ impl Transfer {
 
     /// Puts a piece into the frame to be written next.
     fn frame(&mut self, inbox: &mut Inbox, piece: Piece, edit: &mut Option<Edit<'_>>) {
-        let last = self.source.is_done();
+        let last = self.rest.is_done();
         if let Some(edit) = edit {
             let data = inbox.bytes()[..piece.data].to_vec();
             inbox.consume(piece.data + piece.skip);
             self.held |= !data.is_empty();
             if last || !data.is_empty() {
-                let trailers = if last { self.source.trailers().to_vec() } else { Vec::new() };
+                let trailers = if last { self.rest.trailers().to_vec() } else { Vec::new() };
                 let edited = edit(Chunk { data, last, pause: false, trailers });
                 if last {
-                    self.source = Source::Trailers(edited.trailers);
+                    self.rest = Rest::Trailers(edited.trailers);
                 }
                 self.frame_edited(inbox, &edited.data, last);
             }
@@ -178,7 +178,7 @@ impl Transfer {
     /// Ends the body here, with this behind what was sent, though its source had more to say.
     pub(crate) fn end_with(&mut self, inbox: &mut Inbox, chunk: Chunk) {
         inbox.consume(inbox.len());
-        self.source = Source::Trailers(chunk.trailers);
+        self.rest = Rest::Trailers(chunk.trailers);
         self.frame_edited(inbox, &chunk.data, true);
     }
 
@@ -214,7 +214,7 @@ impl Transfer {
         if self.ending != Ending::Chunk {
             return;
         }
-        let has_trailers = last && !self.source.trailers().is_empty();
+        let has_trailers = last && !self.rest.trailers().is_empty();
         self.suffix = match (size, last) {
             (0, false) => 0..0,
             (0, true) => 2..CRLF_LAST.len(),
@@ -230,7 +230,7 @@ impl Transfer {
     /// The trailers that may be forwarded, and the empty line after them.
     fn trailer_lines(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for line in self.source.trailers().split_inclusive(|byte| *byte == b'\n') {
+        for line in self.rest.trailers().split_inclusive(|byte| *byte == b'\n') {
             let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
             if Known::of(name).may_trail() {
                 out.extend_from_slice(line);
@@ -247,7 +247,7 @@ impl Transfer {
         inbox: &mut Inbox,
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
-        if self.ending == Ending::Stream && self.ended && self.source.trailers().is_empty() {
+        if self.ending == Ending::Stream && self.ended && self.rest.trailers().is_empty() {
             sink.expect_end();
         }
         while !self.is_flushed() {
@@ -271,7 +271,7 @@ impl Transfer {
 
     /// Writes the frame as the last bytes of the connection, if it all goes at once; says whether it did.
     pub(crate) fn write_last(&mut self, inbox: &mut Inbox, sink: &mut Stream) -> bool {
-        if !self.ended || !self.source.trailers().is_empty() {
+        if !self.ended || !self.rest.trailers().is_empty() {
             return false;
         }
         let slices = [
@@ -295,17 +295,17 @@ impl Transfer {
         inbox: &mut Inbox,
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
-        if self.ending == Ending::Chunk && self.ended && !self.source.trailers().is_empty() {
+        if self.ending == Ending::Chunk && self.ended && !self.rest.trailers().is_empty() {
             self.prefix = self.trailer_lines();
             self.prefix_sent = 0;
-            self.source = Source::Done;
+            self.rest = Rest::Done;
             return self.poll_flush(cx, inbox, sink);
         }
         Poll::Ready(Ok(()))
     }
 
     fn finish_stream(&self, sink: &mut Stream) -> Result<(), Broken> {
-        let has_trailers = !self.source.trailers().is_empty();
+        let has_trailers = !self.rest.trailers().is_empty();
         let trailers = if has_trailers { self.trailer_lines() } else { Vec::new() };
         sink.finish(&trailers).map_err(|_| Broken::Write)
     }
@@ -343,7 +343,7 @@ impl Transfer {
                 }
                 return sink.poll_flush(cx).map_err(|_| Broken::Write);
             }
-            if inbox.is_empty() && !self.source.is_done() {
+            if inbox.is_empty() && !self.rest.is_done() {
                 match stream.poll_fill(cx, inbox, buffers) {
                     Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
@@ -367,10 +367,10 @@ impl Transfer {
         waiting: usize,
     ) -> Result<(), Broken> {
         let count = result.map_err(|_| Broken::Read)?;
-        match self.source {
-            Source::UntilClose => {
+        match self.rest {
+            Rest::UntilClose => {
                 if let Some(ended) = stream.end(count, waiting) {
-                    self.source = ended;
+                    self.rest = ended;
                 }
             }
             _ if count == 0 => return Err(Broken::Read),

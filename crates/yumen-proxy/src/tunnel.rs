@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use yumen_http::Framing;
 use yumen_http::websocket::{Frames, close_frame};
 
+use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::connection::Connection;
 use crate::direction::{Direction, Watched};
 use crate::relay::Link;
-use crate::source::Ending;
 use crate::stream::Stream;
 use crate::ties::Tie;
 use crate::transfer::Transfer;

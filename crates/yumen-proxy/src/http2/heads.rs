@@ -193,7 +193,8 @@ fn read_fields(
     is_told: impl Fn(Known, &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
-    fields.reserve(FIELDS_EXPECTED);
+    // A map that grows is built twice, and one with room for many is more than an allocator has at hand.
+    fields.reserve(memchr::memchr_iter(b'\n', lines.0).count().saturating_sub(NOT_FIELDS));
     for line in lines {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], block.slice_ref(line[colon + 1..].trim_ascii()));
@@ -209,8 +210,8 @@ fn read_fields(
     host
 }
 
-/// As many fields as most heads have: a map that grows is built twice.
-const FIELDS_EXPECTED: usize = 12;
+/// Lines of most heads behind the first that are none: the host and the empty one.
+const NOT_FIELDS: usize = 2;
 
 /// A field name; the known ones are made once.
 fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {

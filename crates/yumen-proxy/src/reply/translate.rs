@@ -6,6 +6,7 @@ use yumen_plugin::{Chunk, Exchange, Source, WholeAnswer};
 use yumen_snapshot::{Route, Upstream};
 
 use super::{answer, apologize, download_body, end_attempt, keep_link};
+use crate::body::Ending;
 use crate::chains::Chains;
 use crate::connection::Connection;
 use crate::desk::After;
@@ -13,7 +14,6 @@ use crate::fault::Kind;
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::relay::Relay;
-use crate::source::Ending;
 use crate::transfer::{Edit, Transfer};
 
 /// Reads the endpoint's answer and gives the client what the translator makes of it.

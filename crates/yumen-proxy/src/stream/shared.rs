@@ -6,8 +6,8 @@ use std::task::Context;
 use yumen_http::Framing;
 
 use super::Stream;
+use crate::body::{Ending, Rest};
 use crate::fault::Kind;
-use crate::source::{Ending, Source};
 use crate::timers::Timer;
 
 impl Stream {
@@ -60,16 +60,16 @@ impl Stream {
 
     /// What is left of a body that lasts to the end: `None` while nobody knows. `count` bytes were read
     /// last; `waiting` are not decoded yet.
-    pub(crate) fn end(&mut self, count: usize, waiting: usize) -> Option<Source> {
+    pub(crate) fn end(&mut self, count: usize, waiting: usize) -> Option<Rest> {
         let trailers = match self {
             Stream::Http2(duplex) => duplex.has_ended().then(|| duplex.take_trailers()),
             Stream::Http3(duplex) => duplex.has_ended().then(|| duplex.take_trailers()),
-            _ => return (count == 0).then_some(Source::Done),
+            _ => return (count == 0).then_some(Rest::Done),
         }?;
         Some(match waiting {
-            0 if trailers.is_empty() => Source::Done,
-            0 => Source::Trailers(trailers),
-            waiting => Source::Length(waiting as u64),
+            0 if trailers.is_empty() => Rest::Done,
+            0 => Rest::Trailers(trailers),
+            waiting => Rest::Length(waiting as u64),
         })
     }
 

@@ -5,7 +5,7 @@ use yumen_http::{BodyError, Chunked, Decoded, Framing};
 use crate::buffer::Inbox;
 
 /// How the rest of a body is told from what follows it.
-pub(crate) enum Source {
+pub(crate) enum Rest {
     Done,
     Length(u64),
     Chunked(Box<Chunked>),
@@ -26,13 +26,13 @@ pub(crate) enum Ending {
     Stream,
 }
 
-impl From<Framing> for Source {
-    fn from(framing: Framing) -> Source {
+impl From<Framing> for Rest {
+    fn from(framing: Framing) -> Rest {
         match framing {
-            Framing::None | Framing::Length(0) => Source::Done,
-            Framing::Length(length) => Source::Length(length),
-            Framing::Chunked => Source::Chunked(Box::default()),
-            Framing::Close => Source::UntilClose,
+            Framing::None | Framing::Length(0) => Rest::Done,
+            Framing::Length(length) => Rest::Length(length),
+            Framing::Chunked => Rest::Chunked(Box::default()),
+            Framing::Close => Rest::UntilClose,
         }
     }
 }
@@ -45,12 +45,12 @@ pub(crate) struct Piece {
     pub(crate) skip: usize,
 }
 
-impl Source {
+impl Rest {
     pub(crate) fn is_done(&self) -> bool {
         match self {
-            Source::Done | Source::Trailers(_) => true,
-            Source::Chunked(chunked) => chunked.is_done(),
-            Source::Length(_) | Source::UntilClose => false,
+            Rest::Done | Rest::Trailers(_) => true,
+            Rest::Chunked(chunked) => chunked.is_done(),
+            Rest::Length(_) | Rest::UntilClose => false,
         }
     }
 
@@ -58,24 +58,24 @@ impl Source {
     /// write.
     pub(crate) fn decode(&mut self, inbox: &mut Inbox) -> Result<Piece, BodyError> {
         match self {
-            Source::Done | Source::Trailers(_) => Ok(Piece { data: 0, skip: 0 }),
-            Source::UntilClose => Ok(Piece { data: inbox.len(), skip: 0 }),
-            Source::Length(left) => {
+            Rest::Done | Rest::Trailers(_) => Ok(Piece { data: 0, skip: 0 }),
+            Rest::UntilClose => Ok(Piece { data: inbox.len(), skip: 0 }),
+            Rest::Length(left) => {
                 let data = (*left).min(inbox.len() as u64);
                 *left -= data;
                 if *left == 0 {
-                    *self = Source::Done;
+                    *self = Rest::Done;
                 }
                 Ok(Piece { data: data as usize, skip: 0 })
             }
-            Source::Chunked(chunked) => decode_chunks(chunked, inbox),
+            Rest::Chunked(chunked) => decode_chunks(chunked, inbox),
         }
     }
 
     pub(crate) fn trailers(&self) -> &[u8] {
         match self {
-            Source::Chunked(chunked) => chunked.trailers(),
-            Source::Trailers(trailers) => trailers,
+            Rest::Chunked(chunked) => chunked.trailers(),
+            Rest::Trailers(trailers) => trailers,
             _ => &[],
         }
     }
