@@ -33,6 +33,7 @@ use crate::tcp::Tcp;
 use crate::timers::until;
 use crate::tls;
 use crate::transfer::Transfer;
+use crate::wait::Wait;
 use admission::Asking;
 use head_wait::HeadWait;
 
@@ -440,6 +441,7 @@ impl Attempt<'_, '_> {
         let mut wait = HeadWait {
             timeouts: self.timeouts(),
             progress: u64::MAX,
+            wait: Wait::new(),
             scanned: 0,
             upload_broken: false,
             rate: self.conn.body_rate(self.ex),

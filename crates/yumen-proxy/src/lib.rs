@@ -48,6 +48,7 @@ mod ties;
 mod timers;
 mod transfer;
 mod tunnel;
+mod wait;
 mod wire;
 mod worker;
 

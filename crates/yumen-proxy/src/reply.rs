@@ -27,6 +27,7 @@ use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::transfer::{Broken, Edit, Transfer};
 use crate::tunnel;
+use crate::wait::{End, Wait};
 use edited::Edited;
 
 pub(crate) use translate::pass_on_translated;
@@ -406,7 +407,8 @@ async fn download_body<const RARE: bool>(
     if is_last && download.write_last(&mut link.inbox, &mut conn.stream) {
         return Ok(());
     }
-    let mut pump = Pump { pace: Pace::default(), progress: u64::MAX, upload_broken: false, read_timeout_ms };
+    let (pace, wait) = (Pace::default(), Wait::new());
+    let mut pump = Pump { pace, wait, progress: u64::MAX, upload_broken: false, read_timeout_ms };
     poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
 }
 
@@ -420,6 +422,7 @@ fn upstream_kind(broken: &Broken) -> Kind {
 
 struct Pump {
     pace: Pace,
+    wait: Wait,
     progress: u64,
     upload_broken: bool,
     read_timeout_ms: u64,
@@ -464,12 +467,14 @@ impl Pump {
         }
         if progress != self.progress {
             self.progress = progress;
-            conn.timer.set(timeout_ms);
+            self.wait.begin(conn, timeout_ms);
         }
-        if conn.timer.is_over(cx) {
-            return Poll::Ready(Err(late));
+        // A client that is waited for tells by itself that it has left.
+        match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {
+            None => Poll::Pending,
+            Some(End::Late) => Poll::Ready(Err(late)),
+            Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
         }
-        Poll::Pending
     }
 
     /// Waits for a client that must take its answer at a rate.

@@ -37,6 +37,8 @@ pub struct Settings {
     pub answer_rate: Rate,
     /// A kept-alive connection without a request, in milliseconds.
     pub idle_timeout_ms: u64,
+    /// How long a client that has sent its end is still waited for, in milliseconds; 0 is as long as any other.
+    pub half_closed_ms: u64,
     /// Between two writes to a client, in milliseconds.
     pub send_timeout_ms: u64,
     /// Between two pieces of a stream, where its upstream does not say, in milliseconds.
@@ -80,6 +82,7 @@ impl Default for Settings {
             body_rate: Rate::default(),
             answer_rate: Rate::default(),
             idle_timeout_ms: 60_000,
+            half_closed_ms: 1000,
             send_timeout_ms: 60_000,
             stream_idle_ms: 600_000,
             udp_idle_ms: 60_000,

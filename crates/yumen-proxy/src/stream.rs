@@ -107,6 +107,12 @@ impl Stream {
         }
     }
 
+    /// Whether the peer has sent its end or broken off, be there more to read before that or not. Who shares a
+    /// connection tells it otherwise: see [`Stream::given_up`].
+    pub(crate) fn has_left(&self) -> bool {
+        self.tcp().is_some_and(Tcp::has_left)
+    }
+
     /// Reads into room of the caller's.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -174,6 +175,14 @@ impl Tcp {
             // Where it cannot be set, a host that has vanished is noticed later.
             let _ = rustix::net::sockopt::set_tcp_user_timeout(fd, u32::try_from(silence_ms).unwrap_or(0));
         }
+    }
+
+    /// Whether the peer has sent its end or broken off, be there more to read before that or not.
+    pub(crate) fn has_left(&self) -> bool {
+        let Ok(fd) = self.fd() else { return false };
+        let mut looked_at = [PollFd::new(&fd, PollFlags::RDHUP)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut looked_at, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
     /// Makes the close that follows a reset, which nobody takes for the end of a body.

@@ -138,6 +138,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         answer_rate: Rate { bytes_per_s: limits.answer_bytes_per_s, window_ms: limits.rate_window_ms },
         idle_timeout_ms: timeouts.idle_ms,
         send_timeout_ms: timeouts.send_ms,
+        half_closed_ms: timeouts.half_closed_ms,
         stream_idle_ms: timeouts.stream_idle_ms,
         udp_idle_ms: timeouts.udp_idle_ms,
         udp_sessions_max: limits.udp_sessions_per_worker as usize,

@@ -1,6 +1,7 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -276,6 +277,8 @@ fn tell_service(runtime: &Runtime, fleet: &Fleet) -> Option<AbortHandle> {
 enum Event {
     End,
     Upgrade,
+    /// Others read their configuration anew then; here there is nothing to do.
+    Reload,
     /// This process serves now.
     HandedOver(u32),
 }
@@ -288,6 +291,7 @@ impl Gateway {
                 Event::End => break None,
                 Event::HandedOver(pid) => break Some(pid),
                 Event::Upgrade => start_upgrade(&self.predecessor),
+                Event::Reload => tracing::info!("SIGHUP: what changes is in force without it"),
             }
         };
         let end = Duty::End { within_ms: self.node.timeouts.drain_ms };
@@ -357,6 +361,7 @@ async fn hurry(
                 tracing::info!("draining sooner");
                 let _ = duty.send(end);
             }
+            (Event::Reload, sooner) => end = sooner,
             (_, sooner) => {
                 tracing::error!("not upgraded: this process is ending");
                 end = sooner;
@@ -496,6 +501,9 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     upgrade: Signal,
+    hangup: Signal,
+    /// Somebody sees what is printed, and ends it by going away.
+    has_terminal: bool,
 }
 
 impl Signals {
@@ -504,6 +512,8 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             upgrade: signal(SignalKind::user_defined2())?,
+            hangup: signal(SignalKind::hangup())?,
+            has_terminal: std::io::stdin().is_terminal(),
         })
     }
 
@@ -513,6 +523,10 @@ impl Signals {
             _ = self.terminate.recv() => Event::End,
             _ = self.interrupt.recv() => Event::End,
             _ = self.upgrade.recv() => Event::Upgrade,
+            _ = self.hangup.recv() => match self.has_terminal {
+                true => Event::End,
+                false => Event::Reload,
+            },
             Some(pid) = handed_over.recv() => Event::HandedOver(pid),
         }
     }

@@ -106,6 +106,9 @@ pub struct Timeouts {
     /// Between two requests of one connection.
     #[schemars(range(min = 1))]
     pub idle_ms: u64,
+    /// For an endpoint's next bytes, where the client has closed its side of an HTTP/1 connection: whoever leaves does
+    /// that, too. 0 waits as for any other client.
+    pub half_closed_ms: u64,
     /// For a client to take what was sent.
     #[schemars(range(min = 1))]
     pub send_ms: u64,
@@ -134,6 +137,7 @@ impl Default for Timeouts {
             head_ms: 60_000,
             body_ms: 60_000,
             idle_ms: 60_000,
+            half_closed_ms: 1000,
             send_ms: 60_000,
             stream_idle_ms: 600_000,
             udp_idle_ms: 60_000,

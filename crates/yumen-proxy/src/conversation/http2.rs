@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use h2::server::{Connection as Library, SendResponse};
 use h2::{Reason, RecvStream};
-use http::Request;
+use http::{Method, Request};
 
 use super::shared::serve;
 use super::streams::{Entered, Stage, Streams};
@@ -210,7 +210,8 @@ async fn exchange(accepted: Accepted) {
     let has_ended = request.body().is_end_stream();
     let mut head = worker.take_request();
     let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);
-    let duplex = Duplex::served(request.into_body(), respond);
+    let is_connect = request.method() == Method::CONNECT;
+    let duplex = Duplex::served(request.into_body(), respond, is_connect);
     let conn = Box::new(Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex))));
     let mut conn = serve(conn, head, read).await;
     if let Stream::Http2(duplex) = &mut conn.stream

@@ -12,7 +12,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use h3::error::{Code, ConnectionError};
 use h3::server::Connection as Library;
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Method, Request};
 use quinn::{VarInt, ZeroRttAccepted};
 use tokio::sync::Notify;
 use yumen_http::Version;
@@ -315,7 +315,8 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
         }
     };
     tokio::task::spawn_local(sending);
-    let mut duplex = Duplex::new(receiver, outgoing.clone(), length(&request));
+    let is_connect = request.method() == Method::CONNECT;
+    let mut duplex = Duplex::new(receiver, outgoing.clone(), length(&request), is_connect);
     // Nearly always it is known by now whether a body follows.
     let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
     let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::relay::Relay;
+use crate::wait::{End, Wait};
 
 /// One who wants to ask a protected upstream.
 pub(super) struct Asking<'a, 's> {
@@ -45,8 +46,9 @@ impl Asking<'_, '_> {
         let Some(ticket) = self.protection.gate.wait(limits.pending_max, worker, now_ms, timeout_ms) else {
             return Err(Fault { kind: Kind::UpstreamFull, unsent: true });
         };
-        self.conn.timer.set(timeout_ms);
-        let outcome = poll_fn(|cx| self.poll_in(cx, &ticket)).await;
+        let mut wait = Wait::new();
+        wait.begin(self.conn, timeout_ms);
+        let outcome = poll_fn(|cx| self.poll_in(cx, &ticket, &wait)).await;
         match outcome {
             Ok(found) => found.ok_or(last),
             Err(kind) => {
@@ -56,7 +58,12 @@ impl Asking<'_, '_> {
         }
     }
 
-    fn poll_in(&mut self, cx: &mut Context<'_>, ticket: &Ticket) -> Poll<Result<Option<usize>, Kind>> {
+    fn poll_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        ticket: &Ticket,
+        wait: &Wait,
+    ) -> Poll<Result<Option<usize>, Kind>> {
         if ticket.is_called(cx.waker(), clock::now().mono_ms()) {
             self.protection.revive(clock::now().mono_ms());
             if let Ok(found) = self.try_in() {
@@ -66,10 +73,11 @@ impl Asking<'_, '_> {
         if let Some(kind) = self.conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind));
         }
-        if self.conn.timer.is_over(cx) {
-            return Poll::Ready(Err(Kind::UpstreamQueue));
+        match wait.poll(cx, self.conn, true) {
+            None => Poll::Pending,
+            Some(End::Late) => Poll::Ready(Err(Kind::UpstreamQueue)),
+            Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
         }
-        Poll::Pending
     }
 
     fn try_in(&mut self) -> Result<Option<usize>, Full> {

@@ -14,11 +14,13 @@ use crate::pace::{Pace, Rate};
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::transfer::{Broken, Transfer};
+use crate::wait::{End, Wait};
 
 /// Waiting for an answer while the body may still be going out.
 pub(super) struct HeadWait {
     pub(super) timeouts: Timeouts,
     pub(super) progress: u64,
+    pub(super) wait: Wait,
     pub(super) scanned: usize,
     pub(super) upload_broken: bool,
     /// The slowest the client may send.
@@ -125,12 +127,14 @@ impl HeadWait {
         let progress = upload.sent_bytes + upload.read_bytes;
         if progress != self.progress {
             self.progress = progress;
-            conn.timer.set(timeout_ms);
+            self.wait.begin(conn, timeout_ms);
         }
-        if conn.timer.is_over(cx) {
-            return Poll::Ready(Err(late.into()));
+        // A client that is waited for tells by itself that it has left.
+        match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {
+            None => Poll::Pending,
+            Some(End::Late) => Poll::Ready(Err(late.into())),
+            Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone.into())),
         }
-        Poll::Pending
     }
 
     /// Waits for a client that must keep up a rate; one that sends nothing does not.

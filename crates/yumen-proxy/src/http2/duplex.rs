@@ -37,6 +37,8 @@ pub(crate) struct Duplex {
     /// The next bytes sent are the last, and nothing follows them.
     is_last: bool,
     is_finished: bool,
+    /// It asks for a tunnel.
+    is_connect: bool,
     /// It changed protocols: its bytes are no message's.
     is_tunnel: bool,
     deadline: Option<Timer>,
@@ -55,9 +57,11 @@ pub(crate) type Answer<'a> = (&'a HeadLimits, Method, &'a mut ResponseHead);
 
 impl Duplex {
     /// A client's request.
-    pub(crate) fn served(incoming: RecvStream, respond: SendResponse<Bytes>) -> Duplex {
+    ///
+    /// `is_connect` says that it asks for a tunnel.
+    pub(crate) fn served(incoming: RecvStream, respond: SendResponse<Bytes>, is_connect: bool) -> Duplex {
         let has_ended = incoming.is_end_stream();
-        Duplex { incoming: Some(incoming), has_ended, ..Duplex::new(Part::Served(respond)) }
+        Duplex { incoming: Some(incoming), has_ended, is_connect, ..Duplex::new(Part::Served(respond)) }
     }
 
     /// A request of ours; `is_whole` says that its head is all there is of it.
@@ -81,6 +85,7 @@ impl Duplex {
             outgoing: None,
             is_last: false,
             is_finished: false,
+            is_connect: false,
             is_tunnel: false,
             deadline: None,
         }
@@ -220,7 +225,7 @@ impl Duplex {
         let Part::Served(respond) = &mut self.part else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let head = heads::response(text).ok_or(io::ErrorKind::InvalidData)?;
+        let head = heads::response(text, self.is_connect).ok_or(io::ErrorKind::InvalidData)?;
         self.is_tunnel = heads::is_tunnel(text);
         if head.status().is_informational() {
             return respond.send_informational(head).map_err(io::Error::other);

@@ -145,8 +145,9 @@ fn path_and_query(block: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
 }
 
 /// The response a head of HTTP/1 text stands for. A change of protocols is a success on HTTP/2, whose
-/// handshake fields mean nothing there (RFC 8441 §5).
-pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
+/// handshake fields mean nothing there (RFC 8441 §5). Where a tunnel was asked for, no other success may be told: it
+/// would be taken for the tunnel (RFC 9110 §9.3.6).
+pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     let block = Bytes::copy_from_slice(text);
     let mut lines = Lines(&block);
     let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
@@ -155,7 +156,11 @@ pub(crate) fn response(text: &[u8]) -> Option<Response<()>> {
     read_fields(&block, lines, response.headers_mut(), |known, name| {
         is_told(known) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
-    *response.status_mut() = if is_tunnel { StatusCode::OK } else { status };
+    *response.status_mut() = match status {
+        _ if is_tunnel => StatusCode::OK,
+        status if is_connect && status.is_success() => StatusCode::BAD_GATEWAY,
+        status => status,
+    };
     Some(response)
 }
 

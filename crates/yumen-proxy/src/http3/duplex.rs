@@ -26,6 +26,8 @@ pub(crate) struct Duplex {
     waiting: Bytes,
     /// What is still to come of it, where the head says how long it is.
     left_bytes: Option<u64>,
+    /// It asks for a tunnel.
+    is_connect: bool,
     trailers: Vec<u8>,
     /// The body is over, and its trailers are still to come.
     has_data_ended: bool,
@@ -39,12 +41,18 @@ pub(crate) struct Duplex {
 }
 
 impl Duplex {
-    /// `length` is what the head says of the body's.
-    pub(crate) fn new(incoming: Receiver, outgoing: Rc<Outgoing>, length: Option<u64>) -> Duplex {
+    /// `length` is what the head says of the body's, `is_connect` that it asks for a tunnel.
+    pub(crate) fn new(
+        incoming: Receiver,
+        outgoing: Rc<Outgoing>,
+        length: Option<u64>,
+        is_connect: bool,
+    ) -> Duplex {
         Duplex {
             incoming,
             waiting: Bytes::new(),
             left_bytes: length,
+            is_connect,
             trailers: Vec::new(),
             has_data_ended: false,
             has_ended: false,
@@ -169,7 +177,7 @@ impl Duplex {
         if self.outgoing.is_broken() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let head = heads::response(text).ok_or(io::ErrorKind::InvalidData)?;
+        let head = heads::response(text, self.is_connect).ok_or(io::ErrorKind::InvalidData)?;
         let is_interim = head.status().is_informational();
         if heads::is_tunnel(text) {
             self.outgoing.carries_tunnel();

@@ -114,6 +114,19 @@ fn draining_ends_when_it_has_taken_too_long() {
 }
 
 #[test]
+fn who_asks_for_a_reload_by_signal_loses_nothing() {
+    let upstream = slow(300);
+    let gateway = Gateway::start(&upstream.everything());
+    let mut client = Client::connect(gateway.http);
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is at the upstream", 5, || upstream.requests() == 1);
+    gateway.hang_up();
+    eventually("it is told", 5, || gateway.log().contains("SIGHUP"));
+    assert_eq!(client.reply().status, 200);
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let upstream = slow(120_000);
     let mut gateway = Gateway::start(&upstream.everything());

@@ -427,6 +427,9 @@ fn what_was_asked_before_the_goodbye_was_read_is_served() {
 #[test]
 fn websockets_run_over_a_stream() {
     let upstream = Upstream::start(|request, stream| {
+        if request.target == "/fine" {
+            return respond(stream, 200, "", b"hello");
+        }
         if request.field("upgrade") != Some("websocket") || request.field("sec-websocket-key").is_none() {
             return respond(stream, 426, "", b"no upgrade");
         }
@@ -443,6 +446,7 @@ fn websockets_run_over_a_stream() {
     let gateway = Gateway::start(&json!({ "routes": [
         { "id": "1", "uri": "/ws", "enable_websocket": true, "upstream": upstream.alone() },
         { "id": "2", "uri": "/plain", "upstream": upstream.alone() },
+        { "id": "3", "uri": "/fine", "enable_websocket": true, "upstream": upstream.alone() },
     ] }));
     let open = |path: &str| {
         let mut open = request("CONNECT", path);
@@ -478,6 +482,9 @@ fn websockets_run_over_a_stream() {
         assert!(rest.is_empty(), "the end is passed on and comes back");
         let (answer, _stream) = client.begin(open("/plain")).await;
         assert_eq!(answer.await.unwrap().status(), 426);
+        // Any success would say that it is open.
+        let (answer, _stream) = client.begin(open("/fine")).await;
+        assert_eq!(answer.await.unwrap().status(), 502);
         // Tunnels to anywhere are not opened.
         let connect = http::Request::builder().method("CONNECT").uri("test:80").body(()).unwrap();
         let (answer, _stream) = client.begin(connect).await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::nginx::Nginx;
-use crate::harness::upstream::respond;
-use crate::harness::{Client, Gateway, Upstream, noise, run};
+use crate::harness::upstream::{Gate, respond};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually, noise, run};
 
 const MEBIBYTE: usize = 1024 * 1024;
 
@@ -240,6 +240,48 @@ fn a_client_may_close_its_half_after_the_request() {
     let mut client = Client::connect(gateway.http);
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").finish_sending();
     assert_eq!(client.reply().text(), "late");
+}
+
+#[test]
+fn who_has_left_holds_nothing_for_long() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        if request.target == "/part" {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npa");
+        }
+        if request.target != "/free" {
+            waits.pass();
+        }
+        respond(stream, 200, "", b"x")
+    });
+    let mut alone = upstream.alone();
+    alone["limits"] = json!({ "max_requests": 1, "max_pending": 1, "pending_timeout": 60 });
+    let options = Options { node: "timeouts: {half_closed_ms: 50}", ..Options::default() };
+    let routes = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": alone }] });
+    let gateway = Gateway::with(&routes, &options);
+    let leave = |path: &str, arrived: usize| {
+        let mut client = Client::connect(gateway.http);
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        eventually("it is at the upstream", 10, || upstream.requests() == arrived);
+    };
+    for (turn, path) in ["/head", "/part"].iter().enumerate() {
+        leave(path, 2 * turn + 1);
+        assert_eq!(gateway.get("/free").status, 200, "after {path}");
+    }
+    // One waits for its turn and leaves.
+    let mut holds = Client::connect(gateway.http);
+    holds.send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is at the upstream", 10, || upstream.requests() == 5);
+    let pending = || gateway.metric("yumen_upstream_pending{upstream=\"routes/1\"}");
+    let mut waits = Client::connect(gateway.http);
+    waits.send("GET /queued HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it waits for its turn", 10, || pending() == 1.0);
+    drop(waits);
+    eventually("nobody waits", 10, || pending() == 0.0);
+    gate.open();
+    assert_eq!(holds.reply().status, 200);
+    assert_eq!(upstream.requests(), 5);
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_request_for_nobody_is_for_the_endpoint() {
 fn a_response_goes_both_ways() {
     let text =
         b"HTTP/1.1 404 Nope\r\nServer: x\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nConnection: close\r\n\r\n";
-    let sent = response(text).unwrap();
+    let sent = response(text, false).unwrap();
     assert_eq!(sent.status(), 404);
     let mut head = ResponseHead::default();
     let limits = HeadLimits::default();
@@ -131,7 +131,7 @@ fn a_response_goes_both_ways() {
 fn a_change_of_protocols_is_a_success() {
     let text = b"HTTP/1.1 101 \r\nUpgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: x\r\n\
         Sec-WebSocket-Protocol: chat\r\n\r\n";
-    let sent = response(text).unwrap();
+    let sent = response(text, false).unwrap();
     assert_eq!(sent.status(), 200);
     let fields: Vec<_> = sent.headers().keys().map(HeaderName::as_str).collect();
     assert_eq!(fields, ["sec-websocket-protocol"]);

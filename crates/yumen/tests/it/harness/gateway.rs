@@ -196,6 +196,12 @@ impl Gateway {
         kill_process(pid, Signal::TERM).expect("the process is there");
     }
 
+    /// Asks for what others call a reload.
+    pub(crate) fn hang_up(&self) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, Signal::HUP).expect("the process is there");
+    }
+
     /// Ends the process as a crash does.
     pub(crate) fn kill(&self) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");

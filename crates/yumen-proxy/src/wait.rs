@@ -1,0 +1,72 @@
+//! Waiting for an endpoint on behalf of a client, who may leave meanwhile.
+//!
+//! On a connection of its own, a client that leaves and one that has only no more to say look alike: both have
+//! sent their end. The first is waited for no longer than the setting says, so the second is, too.
+
+use std::task::Context;
+
+use crate::clock;
+use crate::connection::Connection;
+
+/// Until when is waited.
+pub(crate) struct Wait {
+    until_ms: u64,
+}
+
+/// What a wait may end with.
+pub(crate) enum End {
+    /// It took too long.
+    Late,
+    /// Nobody waits for the answer any more.
+    ClientLeft,
+}
+
+impl Wait {
+    pub(crate) fn new() -> Wait {
+        Wait { until_ms: u64::MAX }
+    }
+
+    /// Waits so many milliseconds from now; 0 is without end.
+    #[inline]
+    pub(crate) fn begin(&mut self, conn: &Connection, timeout_ms: u64) {
+        let now_ms = clock::now().mono_ms();
+        self.until_ms = if timeout_ms == 0 { u64::MAX } else { now_ms.saturating_add(timeout_ms) };
+        self.set_look(conn, now_ms);
+    }
+
+    /// What the wait has ended with, if it has; otherwise the task is woken to ask again. `looks` says that the
+    /// client may leave unnoticed.
+    #[inline]
+    pub(crate) fn poll(&self, cx: &mut Context<'_>, conn: &Connection, looks: bool) -> Option<End> {
+        if conn.timer.is_over(cx) { self.look(cx, conn, looks) } else { None }
+    }
+
+    #[cold]
+    fn look(&self, cx: &mut Context<'_>, conn: &Connection, looks: bool) -> Option<End> {
+        loop {
+            let now_ms = clock::now().mono_ms();
+            let until_ms = conn.timer.cap_ms().map_or(self.until_ms, |cap_ms| self.until_ms.min(cap_ms));
+            if now_ms >= until_ms {
+                return Some(End::Late);
+            }
+            if looks && conn.stream.has_left() {
+                return Some(End::ClientLeft);
+            }
+            self.set_look(conn, now_ms);
+            if !conn.timer.is_over(cx) {
+                return None;
+            }
+        }
+    }
+
+    /// Sets when the client is looked at next, or the wait ends.
+    fn set_look(&self, conn: &Connection, now_ms: u64) {
+        let left_ms = self.until_ms.saturating_sub(now_ms);
+        let look_ms = match conn.worker.settings.half_closed_ms {
+            0 => u64::MAX,
+            look_ms => look_ms,
+        };
+        // Without either it is never.
+        conn.timer.set(Some(left_ms.min(look_ms)).filter(|ms| *ms < u64::MAX / 2).unwrap_or(0));
+    }
+}
