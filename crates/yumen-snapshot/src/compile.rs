@@ -8,6 +8,7 @@ mod certificate;
 mod consumer;
 mod discovered;
 mod findings;
+mod further;
 mod judge;
 mod names;
 mod objects;
@@ -455,6 +456,7 @@ impl Compiler {
                 {
                     first.hint.get_or_insert_with(|| hint.to_owned());
                 }
+                problems.extend(self.further(name, &json, &problems));
                 problems
             }
         };

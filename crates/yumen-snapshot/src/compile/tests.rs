@@ -172,6 +172,21 @@ fn found(problems: &[yumen_base::Problem]) -> Vec<String> {
 }
 
 #[test]
+fn all_that_is_wrong_with_an_object_is_told_at_once() {
+    let plugins = json!({ "first": { "text": 5 }, "second": { "text": "x" }, "thrid": {} });
+    let broken = json!({ "priority": "x", "status": 3, "methods": ["NOPE"], "plugins": plugins });
+    let compiled = compiler().apply(vec![route("a", broken)], 1);
+    let mut found = found(&compiled.problems);
+    found.sort();
+    let paths = ["methods[0]", "plugins.first.text", "plugins.thrid", "priority", "status"];
+    assert_eq!(found, paths.map(|path| format!("error routes/a at {path}")));
+    // What remains says no more where what is left out is needed.
+    let compiled =
+        compiler().apply(vec![put(Kind::Consumers, "b", json!({ "username": 5, "plugins": {} }))], 1);
+    assert_eq!(self::found(&compiled.problems), ["error consumers/b at username"]);
+}
+
+#[test]
 fn plugins_merge_by_name_route_over_config_over_service() {
     let tag = json!({ "text": "x" });
     let compiled = compiler().apply(
