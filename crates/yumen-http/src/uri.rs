@@ -118,17 +118,21 @@ fn escaped(digits: Option<&[u8]>) -> Option<u8> {
     Some((high * 16 + low) as u8)
 }
 
-/// Appends a decoded path, percent-encoded so that decoding gives it back: `%`, `?`, `#`, spaces,
-/// controls and bytes past ASCII.
+/// Appends a decoded path, percent-encoded so that decoding gives it back: `%`, `?`, `#`, and what may
+/// not stand in a path (RFC 3986 §3.3), of which square brackets alone stay, as in NGINX.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     out.reserve(path.len());
     for &byte in path {
-        if byte <= b' ' || byte >= 0x7f || matches!(byte, b'#' | b'%' | b'?') {
+        if byte <= b' ' || byte >= 0x7f || is_escaped(byte) {
             escape(byte, out);
         } else {
             out.push(byte);
         }
     }
+}
+
+fn is_escaped(byte: u8) -> bool {
+    matches!(byte, b'"' | b'#' | b'%' | b'<' | b'>' | b'?' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
 /// Appends `%XX`.

@@ -91,5 +91,6 @@ fn an_encoded_path_decodes_to_what_it_was() {
     };
     check(b"/a-b.c~d/;e=f,@!$&()*+:", "/a-b.c~d/;e=f,@!$&()*+:");
     check(b"/100%/a?b#c d", "/100%25/a%3Fb%23c%20d");
+    check(b"/\"<>\\^`{|}[]'", "/%22%3C%3E%5C%5E%60%7B%7C%7D[]\\'");
     check(b"/\x01\r\n\x7f\xc3\xa9", "/%01%0D%0A%7F%C3%A9");
 }
