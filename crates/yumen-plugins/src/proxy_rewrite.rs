@@ -203,13 +203,20 @@ impl ProxyRewrite {
             ex.request.fields.add(name, &value);
         }
         for (name, texts) in &self.set {
-            for (at, text) in texts.iter().enumerate() {
+            // What comes out empty is no value: without any, the field goes.
+            let mut has_value = false;
+            for text in texts {
                 value.clear();
                 text.fill(ex, groups, &mut value, |_, _| {});
-                match at {
-                    0 => ex.request.fields.set(name, &value),
-                    _ => ex.request.fields.add(name, &value),
+                match (value.is_empty(), has_value) {
+                    (true, _) => continue,
+                    (false, false) => ex.request.fields.set(name, &value),
+                    (false, true) => ex.request.fields.add(name, &value),
                 }
+                has_value = true;
+            }
+            if !has_value {
+                ex.request.fields.remove(name);
             }
         }
         for name in &self.remove {

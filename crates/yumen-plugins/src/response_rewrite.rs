@@ -208,7 +208,12 @@ impl ResponseRewrite {
         for (name, text) in &self.set {
             value.clear();
             text.render(ex, &mut value);
-            head.fields.set(name, &value);
+            // What comes out empty is no value, and takes the field away.
+            if value.is_empty() {
+                head.fields.remove(name);
+            } else {
+                head.fields.set(name, &value);
+            }
         }
         for name in &self.remove {
             head.fields.remove(name);

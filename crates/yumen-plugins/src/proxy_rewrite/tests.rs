@@ -106,3 +106,19 @@ fn variables_of_the_target_are_filled_in() {
     let reply = run(json!({"headers": {"set": {"X-Ip": "$remote_addr-${arg_a}"}}}), "GET /?a=b HTTP/1.1");
     assert_eq!(reply.upstream_field("X-Ip").as_deref(), Some("127.0.0.1-b"));
 }
+
+#[test]
+fn a_field_set_to_nothing_is_removed() {
+    let request = "GET / HTTP/1.1\nX-A: 1\nX-B: 2\nX-C: 3\nX-C: 4";
+    for settings in [
+        json!({"headers": {"X-A": "", "X-B": "$arg_none", "X-C": "${http_none}"}}),
+        json!({"headers": {"set": {"X-A": "", "X-B": "$arg_none", "X-C": ["", "$1"]}}}),
+    ] {
+        let reply = run(settings, request);
+        for name in ["X-A", "X-B", "X-C"] {
+            assert_eq!(reply.upstream_field(name), None, "{name}");
+        }
+    }
+    let reply = run(json!({"headers": {"set": {"X-C": ["", "5", "$arg_none", "6"]}}}), request);
+    assert_eq!(reply.upstream_field("X-C").as_deref(), Some("5|6"));
+}

@@ -114,3 +114,14 @@ fn conditions_look_at_the_answer() {
         Bench::new().build("response-rewrite", json!({"vars": [["a", "?", 1]]})).err().expect("refused");
     assert!(error.message.starts_with("failed to validate the 'vars' expression: "), "{}", error.message);
 }
+
+#[test]
+fn a_field_set_to_nothing_is_removed() {
+    for settings in [
+        json!({"headers": {"X-A": "", "X-B": "$arg_none"}}),
+        json!({"headers": {"set": {"X-A": "", "X-B": "$arg_none"}}}),
+    ] {
+        let reply = run(settings, HELLO);
+        assert_eq!((reply.field("X-A"), reply.field("X-B")), (None, None));
+    }
+}
