@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{Expr, Phases, Plugin, Response};
+use crate::{Consumer, Expr, Phases, Plugin, Response};
 
 /// The object a plugin's settings stand in, as `kind/id`: `routes/1`, `services/a`, `consumers/bob`.
 pub type Origin = Arc<str>;
@@ -41,21 +41,17 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The plugin's answer with the body `_meta.error_response` asks for.
+    /// The plugin's answer with the body `_meta.error_response` asks for, and the type of that: a text as it
+    /// was written, an object as JSON with a line end.
     pub fn dress(&self, response: Response) -> Response {
-        match &self.meta.error_response {
-            None => response,
-            Some(Value::String(text)) => {
-                let mut body = text.clone().into_bytes();
-                body.push(b'\n');
-                response.body(body)
-            }
-            Some(value) => {
-                let mut body = value.to_string().into_bytes();
-                body.push(b'\n');
-                response.body(body)
-            }
-        }
+        let (content_type, body) = match &self.meta.error_response {
+            None => return response,
+            Some(Value::String(text)) => ("text/plain; charset=utf-8", text.clone()),
+            Some(value) => ("application/json", format!("{value}\n")),
+        };
+        let mut response = response.body(body);
+        response.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("Content-Type"));
+        response.field("Content-Type", content_type)
     }
 }
 
@@ -148,16 +144,21 @@ impl Chain {
         }
     }
 
-    /// This chain with a consumer's plugins, which win by name. Those the route does not have also
-    /// run their rewrite phase, late: [`Chain::rewrite_in_consumer`].
-    pub fn with_consumer(&self, plugins: &[Arc<Instance>]) -> Chain {
+    /// This chain with a consumer's plugins, which win by name, without those it switches off. Those the
+    /// route does not have also run their rewrite phase, late: [`Chain::rewrite_in_consumer`].
+    pub fn with_consumer(&self, consumer: &Consumer) -> Chain {
+        let plugins = &consumer.plugins;
         let absent = |instance: &Arc<Instance>| !self.has(instance.name);
         let late: List = plugins
             .iter()
             .filter(|instance| absent(instance) && instance.phases.has(Phases::REWRITE))
             .cloned()
             .collect();
-        let kept = self.all.iter().filter(|own| !plugins.iter().any(|theirs| theirs.name == own.name));
+        let hides = |name: &str| {
+            plugins.iter().any(|theirs| theirs.name == name)
+                || consumer.switched_off.iter().any(|off| **off == *name)
+        };
+        let kept = self.all.iter().filter(|own| !hides(own.name));
         let mut all: Vec<Arc<Instance>> = kept.chain(plugins).cloned().collect();
         all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
         Chain::of_sorted(all, late)

@@ -18,6 +18,15 @@ pub struct Consumer {
     /// Its own plugins and, where it has none of a name, its group's; authentication left out.
     /// Highest priority first.
     pub plugins: Box<[Arc<Instance>]>,
+    /// Names of plugins it, or its group, switches off: for it they run nowhere on the route either.
+    pub switched_off: Box<[Box<str>]>,
+}
+
+impl Consumer {
+    /// Whether routes run other plugins once it is known.
+    pub fn changes_plugins(&self) -> bool {
+        !(self.plugins.is_empty() && self.switched_off.is_empty())
+    }
 }
 
 impl std::fmt::Debug for Consumer {

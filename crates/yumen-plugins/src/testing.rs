@@ -228,6 +228,7 @@ impl Bench {
             custom_id: None,
             labels: Box::default(),
             plugins: Box::default(),
+            switched_off: Box::default(),
         });
         self.consumers.insert(consumer.clone());
         consumer

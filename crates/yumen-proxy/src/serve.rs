@@ -232,7 +232,7 @@ async fn run_route<'s>(
     let watch = watch.as_deref();
     run(conn, ex, route.chain.rewrite(), Phase::Rewrite, watch).await?;
     if let Some(consumer) = ex.consumer
-        && !consumer.plugins.is_empty()
+        && consumer.changes_plugins()
     {
         let merged = pinned.merged(route, consumer);
         chains.route = RouteChain::Merged(merged.clone());

@@ -65,7 +65,7 @@ impl Pinned {
         if let Some(chain) = self.merged.borrow().get(&key) {
             return chain.clone();
         }
-        let chain = Rc::new(route.chain.with_consumer(&consumer.plugins));
+        let chain = Rc::new(route.chain.with_consumer(consumer));
         let mut merged = self.merged.borrow_mut();
         if merged.len() >= MERGED_MAX {
             merged.clear();

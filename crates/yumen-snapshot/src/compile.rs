@@ -528,7 +528,7 @@ impl Compiler {
         let settings =
             judge::metadata(&self.registry, &name.id, written).map_err(|error| vec![invalid(name, error)])?;
         self.metadata.insert(name.id.clone(), settings);
-        Ok(Vec::new())
+        Ok(self.unread_metadata(name).into_iter().collect())
     }
 
     /// Whether a good version of an object is in force.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{Chain, Instance, Meta};
+use crate::Consumer;
 use crate::test_exchange::with_exchange;
 use crate::{Expr, Phases, Plugin, Response};
 
@@ -27,6 +28,17 @@ fn instance(name: &'static str, priority: i32, phases: Phases, origin: &str) -> 
         is_auth: false,
         prefers_route: false,
     })
+}
+
+fn consumer(plugins: Vec<Arc<Instance>>) -> Consumer {
+    Consumer {
+        username: "jack".into(),
+        group_id: None,
+        custom_id: None,
+        labels: Box::default(),
+        plugins: plugins.into(),
+        switched_off: Box::default(),
+    }
 }
 
 fn names(list: &[Arc<Instance>]) -> Vec<&'static str> {
@@ -81,11 +93,12 @@ fn a_consumers_plugin_wins_by_name_and_a_new_one_rewrites_late() {
     let phases = Phases::REWRITE | Phases::ACCESS;
     let route =
         Chain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);
-    let merged = route.with_consumer(&[
+    let jack = consumer(vec![
         instance("new", 4, phases, "consumers/jack"),
         instance("access-only", 1, Phases::ACCESS, "consumers/jack"),
         instance("shared", 5, phases, "consumers/jack"),
     ]);
+    let merged = route.with_consumer(&jack);
     assert_eq!(names(merged.access()), ["shared", "new", "own", "access-only"]);
     assert_eq!(&*merged.access()[0].origin, "consumers/jack");
     assert_eq!(names(merged.rewrite_in_consumer()), ["new"]);
@@ -94,17 +107,32 @@ fn a_consumers_plugin_wins_by_name_and_a_new_one_rewrites_late() {
 }
 
 #[test]
+fn what_a_consumer_switches_off_runs_in_no_phase() {
+    let phases = Phases::REWRITE | Phases::ACCESS | Phases::LOG;
+    let route =
+        Chain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);
+    let jack = Consumer { switched_off: ["shared".into()].into(), ..consumer(Vec::new()) };
+    assert!(jack.changes_plugins() && !consumer(Vec::new()).changes_plugins());
+    let merged = route.with_consumer(&jack);
+    assert_eq!(names(merged.access()), ["own"]);
+    assert_eq!(names(merged.log()), ["own"]);
+    assert!(merged.rewrite_in_consumer().is_empty());
+}
+
+#[test]
 fn answers_are_dressed_as_the_settings_ask() {
-    let check = |error_response, expected: &str| {
+    let check = |error_response, expected_type: &str, expected: &str| {
         let mut plugin = Arc::into_inner(instance("a", 0, Phases::NONE, "routes/1")).unwrap();
         plugin.meta.error_response = error_response;
         let response = plugin.dress(Response::message(403, "no"));
         assert_eq!(response.status, 403);
+        let types: Vec<_> = response.fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(types, [("Content-Type", expected_type.as_bytes())]);
         assert_eq!(std::str::from_utf8(&response.body).unwrap(), expected);
     };
-    check(None, "{\"message\":\"no\"}\n");
-    check(Some(json!("Go away")), "Go away\n");
-    check(Some(json!({"code": 1})), "{\"code\":1}\n");
+    check(None, "application/json", "{\"message\":\"no\"}\n");
+    check(Some(json!("Go away")), "text/plain; charset=utf-8", "Go away");
+    check(Some(json!({"code": 1})), "application/json", "{\"code\":1}\n");
 }
 
 #[test]

@@ -11,6 +11,7 @@ fn consumer(username: &str) -> Arc<Consumer> {
         custom_id: None,
         labels: Box::default(),
         plugins: Box::default(),
+        switched_off: Box::default(),
     })
 }
 

@@ -213,6 +213,7 @@ fn variables_of_the_configuration_are_absent_until_known() {
         custom_id: None,
         labels: Box::default(),
         plugins: Box::default(),
+        switched_off: Box::default(),
     };
     let uris = ["/users/:id".into()];
     let route = RouteInfo { id: "1".into(), name: "cart".into(), ..RouteInfo::default() };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{Kind, decode};
-use yumen_plugin::{Consumer, Identity};
+use yumen_plugin::{Consumer, Identity, Instance};
 
 use super::plugins::{self, Entry};
 use super::settings::Side;
@@ -89,22 +89,32 @@ impl Compiler {
             let hint = "the consumer is in force without the group's plugins";
             problems.push(Problem::error(name.to_string(), "group_id", message).hint(hint));
         }
-        let groups = group.map(|set| set.entries.clone()).unwrap_or_default();
-        let mut instances = plugins::merge(&[&held.own, &groups]);
-        instances.retain(|instance| !instance.is_auth);
-        instances.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
+        let groups = group.map_or(&[][..], |set| &set.entries);
+        let (plugins, switched_off) = self.beyond_authentication(&plugins::winning(&[&held.own, groups]));
         let consumer = Arc::new(Consumer {
             username: Box::from(&*name.id),
             group_id: held.group.as_deref().map(Box::from),
             custom_id: held.custom_id.clone(),
             labels: held.labels.clone(),
-            plugins: instances.into(),
+            plugins: plugins.into(),
+            switched_off: switched_off.into(),
         });
         self.consumers.insert(consumer.clone());
         self.claim_keys(name, &consumer, None, held.keys.clone());
         held.linked = Some(consumer);
         self.consumers_held.insert(name.id.clone(), held);
         problems
+    }
+
+    /// A consumer's plugins, highest priority first, and the names of those that are off. Authentication is
+    /// over when the consumer is known, and no part of either.
+    fn beyond_authentication(&self, winning: &[&Entry]) -> (Vec<Arc<Instance>>, Vec<Box<str>>) {
+        let is_auth = |name: &str| self.registry.get(name).is_some_and(|one| one.kind.is_auth);
+        let beyond = || winning.iter().filter(|entry| !is_auth(entry.name()));
+        let mut instances: Vec<_> = beyond().filter_map(|entry| entry.instance()).cloned().collect();
+        instances.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
+        let off = beyond().filter(|entry| entry.instance().is_none()).map(|entry| entry.name().into());
+        (instances, off.collect())
     }
 
     pub(super) fn stage_credential(&mut self, name: &Name, json: &str) -> Staged {

@@ -27,7 +27,7 @@ impl Entry {
         }
     }
 
-    fn instance(&self) -> Option<&Arc<Instance>> {
+    pub(super) fn instance(&self) -> Option<&Arc<Instance>> {
         match self {
             Entry::On(instance) => Some(instance),
             Entry::Off(_) => None,
@@ -49,15 +49,20 @@ impl PluginSet {
     }
 }
 
-/// The instances of several objects, the first of each name winning whole.
-pub(super) fn merge(layers: &[&[Entry]]) -> Vec<Arc<Instance>> {
+/// The plugins of several objects, the first of each name winning whole, also where it is one that is off.
+pub(super) fn winning<'e>(layers: &[&'e [Entry]]) -> Vec<&'e Entry> {
     let mut kept: Vec<&Entry> = Vec::new();
     for entry in layers.iter().copied().flatten() {
         if !kept.iter().any(|other| other.name() == entry.name()) {
             kept.push(entry);
         }
     }
-    kept.into_iter().filter_map(Entry::instance).cloned().collect()
+    kept
+}
+
+/// Those of the winning plugins that run.
+pub(super) fn merge(layers: &[&[Entry]]) -> Vec<Arc<Instance>> {
+    winning(layers).into_iter().filter_map(Entry::instance).cloned().collect()
 }
 
 /// The chain of a route: its own plugins over its plugin config's over its service's.
@@ -108,13 +113,28 @@ impl Compiler {
             {
                 let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
                 let problem = Problem::error(&*object, format!("plugins.{name}{dot}{path}"), message);
-                built.problems.push(match self.meant(&name) {
-                    Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
-                    None => problem,
-                });
+                built.problems.push(self.with_meant(problem, &name));
             }
         }
         built
+    }
+
+    /// The problem with the plugin that was meant, where nobody knows the one named.
+    fn with_meant(&self, problem: Problem, plugin: &str) -> Problem {
+        match self.meant(plugin) {
+            Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
+            None => problem,
+        }
+    }
+
+    /// A warning about metadata of a plugin nobody knows: nothing reads it.
+    pub(super) fn unread_metadata(&self, name: &Name) -> Option<Problem> {
+        let plugin = &*name.id;
+        if self.registry.get(plugin).is_some() || self.env.known_inactive_plugins.contains(&plugin) {
+            return None;
+        }
+        let message = format!("unknown plugin [{plugin}]");
+        Some(self.with_meant(Problem::warning(name.to_string(), "", message), plugin))
     }
 
     /// The plugin that was meant by a name nobody knows.

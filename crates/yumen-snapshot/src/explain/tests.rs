@@ -186,6 +186,18 @@ fn plugins_are_told_in_running_order_with_their_origin_and_verdict() {
 }
 
 #[test]
+fn what_a_consumer_switches_off_is_not_on_the_way() {
+    for (from, to) in [
+        ("{key-auth: {key: secret}}", "{key-auth: {key: secret}, limit-count: {_meta: {disable: true}}}"),
+        ("{limit-count: {count: 1, time_window: 60}}", "{limit-count: {_meta: {disable: true}}}"),
+    ] {
+        let told = node(&SHOP.replace(from, to)).ask(json!({"url": "/shop/1", "consumer": "alice"}));
+        assert!(steps(&told)[1].ends_with("the client is alice"), "{to}");
+        assert!(!steps(&told).iter().any(|step| step.contains("limit-count")), "{to}");
+    }
+}
+
+#[test]
 fn asking_counts_nothing_and_takes_nobodys_turn() {
     let node = node(SHOP);
     let question = json!({"url": "/shop/1", "consumer": "alice"});

@@ -58,8 +58,8 @@ impl<'w, 's> Walk<'w, 's> {
             return self.answer_unless(Answered::gateway(*status, message));
         }
         self.run(route.chain.rewrite(), Phases::REWRITE);
-        if let Some(consumer) = self.ex.consumer.filter(|consumer| !consumer.plugins.is_empty()) {
-            let merged = route.chain.with_consumer(&consumer.plugins);
+        if let Some(consumer) = self.ex.consumer.filter(|consumer| consumer.changes_plugins()) {
+            let merged = route.chain.with_consumer(consumer);
             self.run(merged.rewrite_in_consumer(), Phases::REWRITE);
             self.merged = Some(merged);
         }
