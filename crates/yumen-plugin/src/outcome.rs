@@ -33,6 +33,8 @@ pub struct Outcome<'a> {
     pub received_bytes: u64,
     /// Bytes sent to the client, head included.
     pub sent_bytes: u64,
+    /// How many of those were the head of the response.
+    pub sent_head_bytes: u64,
     /// From the first byte of the request to the last of the response.
     pub duration_us: u64,
     /// From the choice of an endpoint to the last byte of its response; `None` where none was asked.
@@ -45,4 +47,12 @@ pub struct Outcome<'a> {
     pub attempts: u32,
     /// What went wrong, in one word of the fault table; empty where nothing did.
     pub fault: &'a str,
+}
+
+impl Outcome<'_> {
+    /// Bytes of the response sent behind its head.
+    pub fn sent_body_bytes(&self) -> u64 {
+        // A client that left may have got a part of the head only.
+        self.sent_bytes.saturating_sub(self.sent_head_bytes)
+    }
 }

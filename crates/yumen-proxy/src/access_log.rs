@@ -158,7 +158,7 @@ impl LogBuffer {
         escape(&mut self.text, request.method_name());
         self.text.push(b' ');
         escape(&mut self.text, request.target());
-        let _ = write!(self.text, " HTTP/{version}\" {} {} \"", outcome.status, outcome.sent_bytes);
+        let _ = write!(self.text, " HTTP/{version}\" {} {} \"", outcome.status, outcome.sent_body_bytes());
         escape(&mut self.text, request.fields.get("referer").unwrap_or(b"-"));
         self.text.extend_from_slice(b"\" \"");
         escape(&mut self.text, request.fields.get("user-agent").unwrap_or(b"-"));

@@ -9,6 +9,8 @@ use crate::fault::Fault;
 pub(crate) struct Flow {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    /// How many of those are the head of the response, or will be once it has left.
+    pub(crate) sent_head_bytes: u64,
     pub(crate) attempts: u32,
     pub(crate) body: RequestBody,
     pub(crate) upstream_started_us: Option<u64>,

@@ -145,6 +145,7 @@ fn finish(
         source: if tally.endpoint.is_some() && fault.is_none() { Source::Upstream } else { Source::Gateway },
         received_bytes: tally.received_bytes,
         sent_bytes: tally.sent_bytes,
+        sent_head_bytes: 0,
         duration_us: now.mono_us.saturating_sub(began_us),
         upstream_us: tally.asked_us.map(|asked_us| now.mono_us.saturating_sub(asked_us)),
         endpoint: tally.endpoint,

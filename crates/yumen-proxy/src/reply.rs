@@ -71,7 +71,8 @@ pub(crate) async fn answer(
     write_head(&mut text, conn, ex, &mut head, keeps);
     let body = if is_bodyless { &[] } else { body };
     note_head(ex, &head, Source::Gateway, flow);
-    flow.sent_bytes = (text.len() + body.len()) as u64;
+    flow.sent_head_bytes = text.len() as u64;
+    flow.sent_bytes = flow.sent_head_bytes + body.len() as u64;
     worker.give_response(head);
     let is_sent = conn.stream.send_head(&mut text, body.is_empty()).is_ok();
     text.extend_from_slice(body);
@@ -217,6 +218,7 @@ fn begin(
     conn.stream.send_head(&mut text, is_empty && !upgrade).ok()?;
     // Where heads do not go among the bytes, it was sent already.
     flow.sent_bytes = head_bytes - text.len() as u64;
+    flow.sent_head_bytes = head_bytes;
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let download = Transfer::new(received, ending, text, 0);
     Some(Begun { download, outgoing, keeps, edits })

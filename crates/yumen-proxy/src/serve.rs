@@ -343,6 +343,7 @@ fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flo
         source: flow.source,
         received_bytes: flow.received_bytes,
         sent_bytes: flow.sent_bytes,
+        sent_head_bytes: flow.sent_head_bytes,
         duration_us: now_us.saturating_sub(ex.now.mono_us),
         upstream_us: flow.upstream_us,
         endpoint: ex.endpoint,

@@ -15,6 +15,7 @@ const PROXIED: Outcome<'static> = Outcome {
     source: Source::Upstream,
     received_bytes: 100,
     sent_bytes: 250,
+    sent_head_bytes: 100,
     duration_us: 3_500,
     upstream_us: Some(2_000),
     endpoint: None,

@@ -40,6 +40,7 @@ enum Told {
     RequestTime,
     RequestLength,
     BytesSent,
+    BodyBytesSent,
     UpstreamTime,
     UpstreamStatus,
     Attempts,
@@ -53,7 +54,8 @@ impl Told {
             "status" => Told::Status,
             "request_time" | "session_time" => Told::RequestTime,
             "request_length" | "bytes_received" => Told::RequestLength,
-            "bytes_sent" | "body_bytes_sent" => Told::BytesSent,
+            "bytes_sent" => Told::BytesSent,
+            "body_bytes_sent" => Told::BodyBytesSent,
             "upstream_response_time" => Told::UpstreamTime,
             "upstream_status" => Told::UpstreamStatus,
             "attempts" => Told::Attempts,
@@ -70,6 +72,7 @@ impl Told {
             Told::RequestTime => seconds(outcome.duration_us, out),
             Told::RequestLength => write!(out, "{}", outcome.received_bytes),
             Told::BytesSent => write!(out, "{}", outcome.sent_bytes),
+            Told::BodyBytesSent => write!(out, "{}", outcome.sent_body_bytes()),
             Told::UpstreamTime => match outcome.upstream_us {
                 Some(us) => seconds(us, out),
                 None => return false,
@@ -105,11 +108,7 @@ impl Line {
             if dollar > 0 {
                 pieces.push(Piece::Text(rest[..dollar].into()));
             }
-            pieces.push(match (Told::of(name), Var::parse(name)) {
-                (Some(told), _) => Piece::Told(told),
-                (None, Var::Unknown(_)) => return Err(format!("there is no variable ${name}")),
-                (None, var) => Piece::Var(var),
-            });
+            pieces.push(piece(name)?);
             rest = after;
         }
         if !rest.is_empty() {
@@ -152,6 +151,22 @@ impl Line {
             }
         }
     }
+}
+
+/// What a variable is filled in from. What never changes in a process is text.
+fn piece(name: &str) -> Result<Piece, String> {
+    Ok(match (name, Told::of(name), Var::parse(name)) {
+        (_, Some(told), _) => Piece::Told(told),
+        ("hostname", ..) => Piece::Text(host_name().into()),
+        ("pid", ..) => Piece::Text(std::process::id().to_string().into()),
+        (.., Var::Unknown(_)) => return Err(format!("there is no variable ${name}")),
+        (.., var) => Piece::Var(var),
+    })
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "-".to_owned() } else { name.trim().to_owned() }
 }
 
 /// A name at the start of `text`, and what follows it.

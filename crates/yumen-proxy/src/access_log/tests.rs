@@ -40,7 +40,8 @@ fn check(line: &str, escape: Escape, expected: &str) {
     let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     let outcome = Outcome {
         status: 502,
-        sent_bytes: 10,
+        sent_bytes: 110,
+        sent_head_bytes: 100,
         received_bytes: 20,
         duration_us: 1_234_567,
         fault: "connect",
@@ -55,9 +56,9 @@ fn check(line: &str, escape: Escape, expected: &str) {
 #[test]
 fn a_line_is_what_was_written_with_values_in_it() {
     check(
-        "$remote_addr \"$request\" ${status}s $body_bytes_sent $request_length $request_time $attempts",
+        "$remote_addr \"$request\" ${status}s $body_bytes_sent/$bytes_sent $request_length $request_time $attempts",
         Escape::Default,
-        "192.0.2.7 \"GET /a\\x22b?q HTTP/1.1\" 502s 10 20 1.234 2",
+        "192.0.2.7 \"GET /a\\x22b?q HTTP/1.1\" 502s 10/110 20 1.234 2",
     );
     check("$response_source:$fault", Escape::Default, "gateway:connect");
 }
@@ -69,6 +70,13 @@ fn values_are_escaped_and_missing_ones_told_as_asked() {
     check("$upstream_response_time,$upstream_status,$route_id", Escape::Default, "-,-,-");
     check("[$upstream_response_time$http_none]", Escape::Json, "[]");
     check("$http_user_agent$http_none", Escape::None, "x \"\\\ty");
+}
+
+#[test]
+fn the_host_and_the_process_are_told() {
+    check("$pid", Escape::Default, &std::process::id().to_string());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    check("at $hostname", Escape::Default, &format!("at {}", host.trim()));
 }
 
 #[test]
