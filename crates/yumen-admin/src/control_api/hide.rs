@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 /// Names, or their last word, whose values are secrets. Longer rather than sorry.
-const SECRET_WORDS: [&str; 17] = [
+const SECRET_WORDS: [&str; 22] = [
     "key",
     "keys",
     "password",
@@ -14,12 +14,17 @@ const SECRET_WORDS: [&str; 17] = [
     "apikey",
     "api_key",
     "access_key",
+    "access_key_id",
+    "accesskey",
     "secret_key",
+    "secret_id",
+    "secretkey",
     "private_key",
     "client_key",
     "credential",
     "credentials",
     "authorization",
+    "auth_header",
     "passphrase",
     "salt",
     "sasl_config",
@@ -28,45 +33,95 @@ const SECRET_WORDS: [&str; 17] = [
 /// Settings called `key` that say what is counted or hashed, and hold no secret.
 const PLAIN_KEYS_OF: [&str; 4] = ["limit-count", "limit-conn", "limit-req", "graphql-limit-count"];
 
+/// Ends of the names of plugins whose `headers` go with everything they send.
+const LOGGERS: [&str; 2] = ["-logger", "-logging"];
+
 const HIDDEN: &str = "******";
 
 /// Replaces secrets in an object by stars, in its plugins and its upstream too.
 pub(super) fn secrets(object: &mut Map<String, Value>) {
     let hashes = object.contains_key("nodes") || object.contains_key("hash_on");
     for (name, value) in object.iter_mut() {
-        if is_secret(name) && !(hashes && name == "key") {
-            hide(value);
-        } else if name == "plugins" {
-            plugins(value);
-        } else {
-            within(value);
+        match name.as_str() {
+            "key" if hashes => within(value),
+            "plugins" => plugins(value),
+            "auth" => credentials(value),
+            "request_headers" => values(value),
+            _ => named(name, value),
         }
     }
 }
 
 fn plugins(value: &mut Value) {
     for (name, settings) in value.as_object_mut().into_iter().flatten() {
-        match PLAIN_KEYS_OF.contains(&name.as_str()) {
-            true => without_own_key(settings),
-            false => within(settings),
+        if PLAIN_KEYS_OF.contains(&name.as_str()) {
+            without_own_key(settings);
+            continue;
+        }
+        within(settings);
+        if LOGGERS.iter().any(|end| name.ends_with(end)) {
+            settings.get_mut("headers").into_iter().for_each(values);
         }
     }
 }
 
 fn without_own_key(settings: &mut Value) {
     for (name, value) in settings.as_object_mut().into_iter().flatten() {
-        if name == "key" || name == "rules" {
-            continue;
+        if name != "key" && name != "rules" {
+            named(name, value);
         }
-        if is_secret(name) { hide(value) } else { within(value) }
     }
+}
+
+/// What is sent to be let in somewhere: fields and arguments of names nobody can list.
+fn credentials(value: &mut Value) {
+    for place in ["header", "headers", "query"] {
+        value.get_mut(place).into_iter().for_each(values);
+    }
+    within(value);
+}
+
+/// Hides all values of a map; a list names fields and holds no values.
+fn values(map: &mut Value) {
+    match map {
+        Value::Object(members) => members.values_mut().for_each(hide),
+        other => within(other),
+    }
+}
+
+fn named(name: &str, value: &mut Value) {
+    if is_secret(name) { hide(value) } else { within(value) }
 }
 
 fn within(value: &mut Value) {
     match value {
         Value::Object(members) => secrets(members),
-        Value::Array(items) => items.iter_mut().for_each(within),
+        Value::Array(items) => items.iter_mut().for_each(item),
+        Value::String(text) => without_userinfo(text),
         _ => {}
+    }
+}
+
+/// A list may hold fields as they are sent: `Authorization: Basic ...`.
+fn item(value: &mut Value) {
+    let name = value.as_str().and_then(|text| text.split_once(':')).map(|(name, _)| name.trim());
+    match name.filter(|name| is_secret(name)).map(|name| format!("{name}: {HIDDEN}")) {
+        Some(hidden) => *value = Value::String(hidden),
+        None => within(value),
+    }
+}
+
+/// Hides the password of each `scheme://user:password@host`, and the user where there is no password: it may
+/// be a token.
+fn without_userinfo(text: &mut String) {
+    let mut from = 0;
+    while let Some(at) = text[from..].find("://") {
+        from += at + 3;
+        let ends = |c: char| matches!(c, '/' | '?' | '#' | ',' | '"') || c.is_whitespace();
+        let end = text[from..].find(ends).map_or(text.len(), |length| from + length);
+        let Some(length) = text[from..end].rfind('@') else { continue };
+        let start = text[from..from + length].find(':').map_or(from, |colon| from + colon + 1);
+        text.replace_range(start..from + length, HIDDEN);
     }
 }
 

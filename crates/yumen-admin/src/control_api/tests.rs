@@ -99,6 +99,67 @@ async fn no_secret_is_shown_and_what_is_none_stays() {
     );
 }
 
+/// Settings of a plugin as they are written, and as they are shown.
+fn check_plugin(name: &str, written: Value, shown: &Value) {
+    let mut route = json!({ "plugins": { name: written } });
+    super::hide::secrets(route.as_object_mut().unwrap());
+    assert_eq!(route["plugins"][name], *shown, "{name}");
+}
+
+#[test]
+fn secrets_are_found_by_name_in_addresses_and_among_fields() {
+    for (name, written, shown) in [
+        (
+            "http-logger",
+            json!({ "auth_header": "Basic a", "uri": "http://u:pw@h:1/p?a=b@c", "log_format": { "a": "$host" } }),
+            json!({ "auth_header": "******", "uri": "http://u:******@h:1/p?a=b@c", "log_format": { "a": "$host" } }),
+        ),
+        (
+            "loki-logger",
+            json!({ "headers": { "X-Scope-OrgID": "o", "X-Any": "v" }, "log_labels": { "job": "j" } }),
+            json!({ "headers": { "X-Scope-OrgID": "******", "X-Any": "******" }, "log_labels": { "job": "j" } }),
+        ),
+        (
+            "proxy-rewrite",
+            json!({ "uri": "/a", "headers": { "set": { "X-Api-Key": "k", "X-Env": "test" }, "remove": ["X-Token"] } }),
+            json!({ "uri": "/a", "headers": {
+                "set": { "X-Api-Key": "******", "X-Env": "test" }, "remove": ["X-Token"] } }),
+        ),
+        (
+            "response-rewrite",
+            json!({ "headers": { "add": ["X-Token: t", "X-Env: test"] } }),
+            json!({ "headers": { "add": ["X-Token: ******", "X-Env: test"] } }),
+        ),
+        (
+            "ai-proxy",
+            json!({ "provider": "p", "auth": { "header": { "X-Any": "v" }, "query": { "k": "v" }, "username": "u" } }),
+            json!({ "provider": "p", "auth": {
+                "header": { "X-Any": "******" }, "query": { "k": "******" }, "username": "u" } }),
+        ),
+        (
+            "any",
+            json!({ "secret_id": "s", "access_key_id": "a", "role_id": "r", "request_headers": ["X-User"] }),
+            json!({ "secret_id": "******", "access_key_id": "******", "role_id": "r", "request_headers": ["X-User"] }),
+        ),
+        (
+            "addresses",
+            json!({ "of": ["redis://:pw@a:1,redis://u:p@w@b:1", "https://token@c", "http://d/e@f", "u@g"] }),
+            json!({ "of": ["redis://:******@a:1,redis://u:******@b:1", "https://******@c", "http://d/e@f", "u@g"] }),
+        ),
+    ] {
+        check_plugin(name, written, &shown);
+    }
+}
+
+#[test]
+fn fields_of_checks_hide_what_lets_them_in() {
+    let mut upstream =
+        json!({ "checks": { "active": { "req_headers": ["Authorization: Basic a", "User-Agent: b"] } } });
+    super::hide::secrets(upstream.as_object_mut().unwrap());
+    let shown = json!(["Authorization: ******", "User-Agent: b"]);
+    assert_eq!(upstream["checks"]["active"]["req_headers"], shown);
+}
+
 #[tokio::test]
 async fn health_is_told_for_all_for_one_and_as_a_page() {
     let router = served().await;
