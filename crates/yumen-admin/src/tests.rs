@@ -66,7 +66,7 @@ async fn kept(address: std::net::SocketAddr) -> TcpStream {
 }
 
 fn get(target: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
 }
 
 /// The reply's status code, head in lower case, and body.

@@ -145,14 +145,36 @@ async fn without_required_keys_pages_of_others_may_not_ask() {
     let line = "PUT /apisix/admin/routes/1";
     let body = r#"{"uri":"/a","plugins":{}}"#;
     assert_eq!(api.send(line, &[], body).await.status, 201);
-    assert_eq!(api.send(line, &[("host", "g:1"), ("origin", "http://g:1")], body).await.status, 200);
-    for origin in ["http://evil.example", "null", "http://g:1.evil.example"] {
-        let answer = api.send(line, &[("host", "g:1"), ("origin", origin)], body).await;
+    assert_eq!(api.send(line, &[("host", "[::1]:1"), ("origin", "http://[::1]:1")], body).await.status, 200);
+    for origin in ["http://evil.example", "null", "http://127.0.0.1:1.evil.example"] {
+        let answer = api.send(line, &[("host", "127.0.0.1:1"), ("origin", origin)], body).await;
         assert_eq!(answer.status, 403, "{origin}");
     }
     let with_cookie =
         [("cookie", "x_api_key=a-key-that-may-do-everything"), ("origin", "http://evil.example")];
     assert_eq!(Api::new().send(line, &with_cookie, body).await.status, 403);
+}
+
+#[tokio::test]
+async fn without_required_keys_only_addresses_and_localhost_are_asked() {
+    let api = Api::with(&Admin { key_required: false, ..Admin::default() }, |_| ());
+    for (host, status) in [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:9180", 200),
+        ("[::1]:9180", 200),
+        ("LocalHost:9180", 200),
+        ("rebound.example:9180", 403),
+        ("localhost.rebound.example", 403),
+        ("", 403),
+    ] {
+        let origin = format!("http://{host}");
+        let same = [("host", host), ("origin", &*origin)];
+        for headers in [&same[..1], &same] {
+            assert_eq!(api.send("GET /apisix/admin/routes", headers, "").await.status, status, "{host}");
+        }
+    }
+    let named = [("host", "rebound.example"), ("x-api-key", ADMIN)];
+    assert_eq!(Api::new().send("GET /apisix/admin/routes", &named, "").await.status, 200);
 }
 
 #[tokio::test]
