@@ -5,7 +5,7 @@
 use std::future::Future;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -60,6 +60,11 @@ async fn not_found() -> Response {
     Refusal::new(StatusCode::NOT_FOUND, "not found").into_response()
 }
 
-async fn absent() -> Response {
-    Refusal::new(StatusCode::NOT_FOUND, "404 Route Not Found").into_response()
+/// The contract's words, but for what is Yumen's own.
+async fn absent(uri: Uri) -> Response {
+    let message = match uri.path() {
+        path if path.starts_with("/yumen/") => format!("the Admin API has no {path}"),
+        _ => "404 Route Not Found".to_owned(),
+    };
+    Refusal::new(StatusCode::NOT_FOUND, message).into_response()
 }

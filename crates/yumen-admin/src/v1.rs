@@ -62,7 +62,7 @@ pub trait Live: Send + Sync {
     /// What a change would do, to requests like the recent ones too. May take as long as two starts.
     fn plan(&self, before: &[Resource], after: &[Resource], limits: Limits) -> Plan;
 
-    /// What these resources say that is probably not meant.
+    /// What is wrong with these resources, and what they say that is probably not meant.
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem>;
 
     /// A backup of the store, whose name is gone already: it takes no room once it was read. May take long.

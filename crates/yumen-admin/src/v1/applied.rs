@@ -158,9 +158,15 @@ impl Wait {
                 return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
             }
         };
-        let seconds = value("timeout").and_then(|text| text.trim_end_matches('s').parse().ok());
-        let seconds: f64 = seconds.filter(|seconds: &f64| seconds.is_finite()).unwrap_or(WAIT_SECONDS);
-        let at_most = Duration::from_secs_f64(seconds.clamp(0.0, WAIT_SECONDS_MAX));
-        Ok(Some(Wait { at_most, nodes }))
+        let at_most = value("timeout").map_or(Ok(WAIT_SECONDS), seconds)?;
+        Ok(Some(Wait { at_most: Duration::from_secs_f64(at_most.min(WAIT_SECONDS_MAX)), nodes }))
     }
+}
+
+/// `5`, `0.5` or `5s`.
+fn seconds(text: &str) -> Result<f64, Refusal> {
+    let read = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    let message = || format!("timeout: \"{text}\" is no number of seconds");
+    read.filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0)
+        .ok_or_else(|| Refusal::invalid(message()))
 }

@@ -95,6 +95,7 @@ pub(super) fn guard(
     let Some(why) = &plan.needs_confirmation else { return Ok(()) };
     let body = json!({
         "error_msg": format!("nothing was written: {why}; say ?confirm=true if that is meant"),
+        "needs_confirmation": why,
         "impact": serde_json::to_value(&plan.impact).unwrap_or(Value::Null),
     });
     Err(Refusal { status: StatusCode::CONFLICT, body })
@@ -135,7 +136,8 @@ pub(super) struct Strictness {
     strict: bool,
 }
 
-/// `GET /yumen/v1/lint`: what the stored configuration says that is probably not meant.
+/// `GET /yumen/v1/lint`: what is wrong with the stored configuration, and what it says that is probably not
+/// meant.
 pub(super) async fn lint(
     State(state): State<V1State>,
     Arguments(strictness): Arguments<Strictness>,

@@ -135,7 +135,12 @@ impl Fixture {
     }
 
     async fn ask(&self, method: &str, target: &str) -> (u16, Value, axum::http::HeaderMap) {
-        let request = Request::builder().method(method).uri(target).body(Body::empty()).unwrap();
+        self.send(method, target, "").await
+    }
+
+    async fn send(&self, method: &str, target: &str, body: &str) -> (u16, Value, axum::http::HeaderMap) {
+        let body = Body::from(body.to_owned());
+        let request = Request::builder().method(method).uri(target).body(body).unwrap();
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
@@ -244,7 +249,13 @@ async fn an_answer_waits_for_the_nodes_asked_for_and_names_those_behind() {
         let there = headers.get("x-yumen-nodes").map(|name| name.to_str().unwrap());
         assert_eq!(there, behind.map(|_| "2/3"), "{nodes}");
     }
-    for (query, named) in [("?wait=applied&nodes=most", "\"most\""), ("?wait=aplied", "\"aplied\"")] {
+    for (query, named) in [
+        ("?wait=applied&nodes=most", "\"most\""),
+        ("?wait=aplied", "\"aplied\""),
+        ("?wait=applied&timeout=abc", "\"abc\""),
+        ("?wait=applied&timeout=-1", "\"-1\""),
+        ("?wait=applied&timeout=inf", "\"inf\""),
+    ] {
         let asked = format!("/yumen/v1/revisions/1/rollback{query}");
         let (status, body, _) = fixture.ask("POST", &asked).await;
         assert_eq!(status, 400, "{query}");
@@ -275,4 +286,33 @@ async fn what_only_moves_endpoints_sends_no_request_another_way() {
         let put = Resource { kind, id: id.into(), json: text.to_string().into() };
         assert_eq!(super::plan::moves_endpoints(&now, &put), expected, "{kind:?} {id} {text}");
     }
+}
+
+#[tokio::test]
+async fn a_section_nobody_knows_is_refused_and_nothing_is_written() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    let near = "nothing was written: unknown section \"route\", did you mean \"routes\"?";
+    let far = "nothing was written: unknown section \"nope\"";
+    let item = r#"[{ "id": "2", "uri": "/b" }]"#;
+    for (target, body, expected) in [
+        ("/yumen/v1/apply", format!(r#"{{ "put": {{ "route": {item} }} }}"#), near),
+        ("/yumen/v1/apply", format!(r#"{{ "put": {{ "nope": {item} }}, "delete": ["routes/1"] }}"#), far),
+        ("/yumen/v1/import?mode=replace&confirm=true", format!("route: {item}\n"), near),
+        ("/yumen/v1/plan", format!("route: {item}\n"), near),
+    ] {
+        let (status, answer, _) = fixture.send("POST", target, &body).await;
+        assert_eq!((status, answer["error_msg"].as_str()), (400, Some(expected)), "{target} {body}");
+    }
+    assert_eq!(fixture.store.state().revision, Revision(1));
+    assert!(fixture.store.state().get(Kind::Routes, "1").is_some());
+}
+
+#[tokio::test]
+async fn an_object_named_twice_is_deleted_once() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    let (_, body, _) =
+        fixture.send("POST", "/yumen/v1/apply", r#"{ "delete": ["routes/1", "routes/1"] }"#).await;
+    assert_eq!(body, json!({ "revision": 2, "put": 0, "deleted": 1, "unchanged": 0 }));
 }

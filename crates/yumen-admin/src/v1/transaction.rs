@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use yumen_base::Level;
+use yumen_base::{Level, Problem};
 use yumen_config::node::AdminRole;
 use yumen_config::{Kind, Resource, document};
 use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
@@ -129,8 +129,16 @@ pub(super) async fn export(
 }
 
 /// The resources of a document; one that cannot be read as a whole is refused with all that is wrong.
+///
+/// A file may have sections of later versions. Who sends a document here waits for an answer, and a section
+/// that is left out would delete its objects where the document replaces the others.
 pub(super) fn read_document(text: &str) -> Result<Vec<Resource>, Refusal> {
     let (resources, problems) = document::parse(text, &|_| None);
+    let ignored: Vec<String> =
+        problems.iter().filter(|problem| problem.level == Level::Warning).map(not_ignored).collect();
+    if !ignored.is_empty() {
+        return Err(Refusal::invalid(format!("nothing was written: {}", ignored.join("; "))));
+    }
     let errors: Vec<Value> = problems
         .iter()
         .filter(|problem| problem.level == Level::Error)
@@ -140,6 +148,12 @@ pub(super) fn read_document(text: &str) -> Result<Vec<Resource>, Refusal> {
         true => Ok(resources),
         false => Err(refused(errors)),
     }
+}
+
+fn not_ignored(problem: &Problem) -> String {
+    let message = problem.message.trim_end_matches(" is ignored");
+    let hint = problem.hint.iter().map(|hint| format!(", {hint}"));
+    hint.fold(message.to_owned(), |message, hint| message + &hint)
 }
 
 fn refused(errors: Vec<Value>) -> Refusal {
@@ -279,7 +293,7 @@ impl Work {
                     Some(key) => {
                         Err(Refusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
                     }
-                    None => Ok(keys.clone()),
+                    None => Ok(keys.iter().collect::<BTreeSet<&Key>>().into_iter().cloned().collect()),
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use yumen_config::Kind;
 use yumen_config::node::Admin;
 use yumen_plugin::Registry;
@@ -41,6 +42,11 @@ async fn every_answer_tells_what_is_spoken() {
         }
     }
     assert_eq!(api.send("GET /elsewhere", &[], "").await.text, "{\"error_msg\":\"404 Route Not Found\"}\n");
+    let own = api.send("GET /yumen/v1/nope?a=b", &[], "").await;
+    assert_eq!(
+        (own.status, own.json()),
+        (404, json!({ "error_msg": "the Admin API has no /yumen/v1/nope" }))
+    );
 }
 
 #[tokio::test]
