@@ -109,9 +109,9 @@ pub struct Example {
 }
 
 impl Plan {
-    /// Whether the state after has an error.
-    pub fn has_errors(&self) -> bool {
-        self.problems.iter().any(|planned| planned.problem.level == Level::Error)
+    /// Whether the state after has an error that the state before does not have.
+    pub fn brings_errors(&self) -> bool {
+        self.problems.iter().any(|planned| planned.is_new && planned.problem.level == Level::Error)
     }
 }
 

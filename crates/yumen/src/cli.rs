@@ -143,7 +143,7 @@ pub(crate) enum Command {
     /// Say what a change of the resources would do before it is made
     ///
     /// Objects that differ, problems the change brings, and what becomes of sampled requests. Exit
-    /// status 1 if there is an error, 2 if the change does so much that somebody should confirm it.
+    /// status 1 if it brings an error, 2 if the change does so much that somebody should confirm it.
     Plan(PlanArgs),
     /// Say why a request goes where it goes: route, plugins, upstream
     ///

@@ -210,12 +210,12 @@ impl Answer {
         let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let told = document["error_msg"].as_str().or_else(|| document["message"].as_str());
         let told = told.unwrap_or("without saying why");
-        if self.status == 401 {
-            return anyhow::anyhow!(
-                "{told}: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)"
-            );
+        let hint = "give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)";
+        match (self.status, document["description"].as_str()) {
+            (401, None) => anyhow::anyhow!("{told}: {hint}"),
+            (401, Some(why)) => anyhow::anyhow!("{told}: {why}: {hint}"),
+            _ => anyhow::anyhow!("the gateway answered {}: {told}", self.status),
         }
-        anyhow::anyhow!("the gateway answered {}: {told}", self.status)
     }
 
     /// The document of an answer that is a success; what the gateway said, where it is none.

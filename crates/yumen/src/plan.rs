@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use hyper::Method;
+use serde_json::Value;
 use yumen_base::Level;
 use yumen_config::Resource;
 use yumen_snapshot::Question;
@@ -39,6 +40,8 @@ pub(crate) struct PlanArgs {
     remote: Remote,
 }
 
+/// Exit status of a plan of a change that brings errors.
+const BRINGS_ERRORS: u8 = 1;
 /// Exit status of a plan that somebody should confirm.
 const NEEDS_CONFIRMATION: u8 = 2;
 
@@ -70,7 +73,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     // A reader that has gone (`| head`) is no error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(match planned.needs_confirmation {
-        _ if planned.has_errors() => ExitCode::FAILURE,
+        _ if planned.brings_errors() => ExitCode::FAILURE,
         Some(_) => ExitCode::from(NEEDS_CONFIRMATION),
         None => ExitCode::SUCCESS,
     })
@@ -92,12 +95,18 @@ fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         false => ask("text")?.text()?,
     };
     let _ = std::io::stdout().write_all(shown.as_bytes());
+    Ok(ExitCode::from(status(&planned)))
+}
+
+/// The exit status of a plan that the gateway made. Errors that are there already are none of the change.
+fn status(planned: &Value) -> u8 {
     let problems = planned["problems"].as_array().map_or(&[][..], Vec::as_slice);
-    Ok(match planned["needs_confirmation"].is_string() {
-        _ if problems.iter().any(|problem| problem["level"] == "error") => ExitCode::FAILURE,
-        true => ExitCode::from(NEEDS_CONFIRMATION),
-        false => ExitCode::SUCCESS,
-    })
+    let is_brought = |problem: &Value| problem["level"] == "error" && problem["is_new"] != false;
+    match planned["needs_confirmation"].is_string() {
+        _ if problems.iter().any(is_brought) => BRINGS_ERRORS,
+        true => NEEDS_CONFIRMATION,
+        false => 0,
+    }
 }
 
 /// The resources of a file that can be taken apart; what is wrong with single objects the plan tells.
@@ -105,6 +114,9 @@ fn read(file: &Path) -> anyhow::Result<Vec<Resource>> {
     let (resources, problems) = offline::read(file)?;
     if let Some(problem) = problems.iter().find(|problem| problem.level == Level::Error) {
         bail!("{}: {problem}", file.display());
+    }
+    for problem in &problems {
+        let _ = writeln!(std::io::stderr(), "{}: {problem}", file.display());
     }
     Ok(resources)
 }
@@ -117,3 +129,6 @@ fn sample(file: &Path) -> anyhow::Result<Vec<Question>> {
     };
     lines.map(question).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use hyper::Method;
 use serde_json::Value;
@@ -175,6 +175,9 @@ pub(crate) fn import(
     for error in list(&document["errors"]) {
         let line = format!("error: {}: {}\n", text_of(error, "object"), text_of(error, "error"));
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+    if let Some(why) = document["needs_confirmation"].as_str() {
+        bail!("nothing was written: {why}; say --confirm if that is meant");
     }
     let done = answer.json()?;
     remote.print(&done, |done| {

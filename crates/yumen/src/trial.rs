@@ -48,11 +48,15 @@ impl Trial {
         plan(before, after, sample, &workshop)
     }
 
-    /// What these resources say that is probably not meant.
+    /// What is wrong with these resources and fails among their tests, and what they say that is probably not
+    /// meant.
     pub(crate) fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem> {
-        let (snapshot, _) = self.compile(resources.to_vec());
-        let now_unix_s = yumen_proxy::clock::exact().unix_s();
-        lint(&Lint { resources, snapshot: &snapshot, now_unix_s, certificate: &facts::certificate, strict })
+        let (snapshot, mut problems) = self.compile(resources.to_vec());
+        let now = yumen_proxy::clock::exact();
+        problems.extend(policy::run(&snapshot, resources, now));
+        let (now_unix_s, certificate) = (now.unix_s(), &facts::certificate);
+        problems.extend(lint(&Lint { resources, snapshot: &snapshot, now_unix_s, certificate, strict }));
+        problems
     }
 
     /// What the tests among these resources find; nothing is compiled where there are none.
@@ -64,3 +68,6 @@ impl Trial {
         policy::run(&snapshot, resources, yumen_proxy::clock::exact())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,8 @@ pub struct ObjectChange {
     pub paths: Vec<String>,
 }
 
-/// Objects that differ, those others refer to first. Times of writing and the order of members are no
-/// difference.
+/// Objects that differ, those others refer to first. Times of writing, the order of members and whether an id
+/// is a number or text are no difference.
 pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
     let (old, new) = (by_rank(before), by_rank(after));
     let mut changes = BTreeMap::new();
@@ -66,11 +66,14 @@ fn change(one: &Resource, what: What, paths: Vec<String>) -> ObjectChange {
     ObjectChange { kind: one.kind.name(), id: one.id.to_string(), what, paths }
 }
 
+/// Written by the store, or known already: objects are compared by their id.
+const NO_DIFFERENCE: [&str; 3] = ["id", "create_time", "update_time"];
+
 fn places(before: &str, after: &str) -> Vec<String> {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
     let mut paths = Vec::new();
     walk("", &parsed(before), &parsed(after), &mut paths);
-    paths.retain(|path| path != "create_time" && path != "update_time");
+    paths.retain(|path| !NO_DIFFERENCE.contains(&path.as_str()));
     paths
 }
 

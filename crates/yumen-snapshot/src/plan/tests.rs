@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use yumen_base::Now;
+use yumen_base::{Level, Now};
 use yumen_config::{Resource, document};
 
 use super::{Limits, Plan, Workshop, plan};
@@ -55,7 +55,7 @@ fn the_same_document_changes_nothing_however_it_is_written() {
     assert_eq!((plan.changes.len(), plan.impact.changed, plan.impact.asked), (0, 0, 2));
     assert_eq!(plan.needs_confirmation, None);
     assert!(plan.problems.iter().all(|planned| !planned.is_new), "{:?}", plan.problems);
-    assert!(!plan.has_errors());
+    assert!(!plan.brings_errors());
 }
 
 const AFTER: &str = r#"
@@ -100,7 +100,22 @@ fn problems_that_the_change_brings_are_marked() {
         "routes/e: no request gets to this route: routes/d has the same host, path and priority and a lower id"
     )), "{told:?}");
     assert!(told.contains(&(false, "upstreams/spare: no endpoint is healthy now")), "{told:?}");
-    assert!(plan.has_errors());
+    assert!(plan.brings_errors());
+}
+
+#[test]
+fn errors_that_are_there_already_are_none_of_the_change() {
+    let plan = planned(AFTER, &AFTER.replace("uri: /c,", "uri: /c2,"), &[], Limits::default());
+    assert!(plan.problems.iter().any(|planned| planned.problem.level == Level::Error));
+    assert!(!plan.brings_errors(), "{:?}", plan.problems);
+}
+
+#[test]
+fn an_id_is_the_same_as_number_and_as_text() {
+    let route =
+        |id: &str| format!("routes:\n- {{id: {id}, uri: /a, upstream: {{nodes: {{\"10.0.0.1:80\": 1}}}}}}\n");
+    let plan = planned(&route("8"), &route("\"8\""), &[], Limits::default());
+    assert_eq!(plan.changes, []);
 }
 
 #[test]

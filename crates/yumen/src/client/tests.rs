@@ -93,6 +93,11 @@ fn an_answer_that_is_no_document_says_what_it_is() {
         "no key: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
     );
     check_document(
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 51\r\n\r\n\
+         {\"error_msg\":\"no\",\"description\":\"a viewer may not\"}",
+        "no: a viewer may not: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
+    );
+    check_document(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",
         "the gateway answered 502: without saying why",
     );

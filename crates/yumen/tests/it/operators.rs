@@ -176,6 +176,12 @@ fn a_bulk_change_that_does_much_needs_somebodys_word() {
     assert!(planned.json()["needs_confirmation"].is_string(), "{}", planned.text());
     let reply = admin.ask("POST", "/yumen/v1/import?mode=replace", &few);
     assert_eq!(reply.status, 409, "{}", reply.text());
+    let (file, at) = (gateway.scratch.file("few.json"), format!("http://{}", gateway.admin));
+    std::fs::write(&file, &few).unwrap();
+    let file = file.display().to_string();
+    let command = ["import", "file", &file, "--replace", "--admin", &at, "--key", &admin.key];
+    let (code, _, err) = run(YUMEN, &command);
+    assert!(code == 1 && err.contains("; say --confirm if that is meant"), "{code} {err}");
     assert_eq!(gateway.get("/r9").status, 200);
     let reply = admin.ask("POST", "/yumen/v1/import?mode=replace&confirm=true&wait=applied", &few);
     assert_eq!(reply.status, 200, "{}", reply.text());
