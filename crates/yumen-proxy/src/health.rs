@@ -93,18 +93,19 @@ impl Rule<'_> {
 /// row of its own. Successes of an endpoint that is up and failures of one that is down are not
 /// counted. A threshold of 0 is never reached, and failures of its kind mean nothing.
 pub(crate) fn judge(health: &Health, counts: &Counts, rule: &Rule<'_>, seen: Observation) -> Option<bool> {
-    let (up, reached) = match rule.meaning(seen, counts) {
+    let (up, reached, decisive) = match rule.meaning(seen, counts) {
         Meaning::Nothing | Meaning::Failure(_, 0) => return None,
         Meaning::Success => {
             for count in [&counts.http_failures, &counts.tcp_failures, &counts.timeouts] {
                 clear(count);
             }
             let counted = rule.successes != 0 && !health.is_up();
-            (true, counted && counts.successes.fetch_add(1, Relaxed) + 1 >= rule.successes)
+            let reached = counted && counts.successes.fetch_add(1, Relaxed) + 1 >= rule.successes;
+            (true, reached, &counts.successes)
         }
         Meaning::Failure(count, threshold) => {
             clear(&counts.successes);
-            (false, health.is_up() && count.fetch_add(1, Relaxed) + 1 >= threshold)
+            (false, health.is_up() && count.fetch_add(1, Relaxed) + 1 >= threshold, count)
         }
     };
     if !reached || !health.set(up) {
@@ -112,7 +113,10 @@ pub(crate) fn judge(health: &Health, counts: &Counts, rule: &Rule<'_>, seen: Obs
     }
     for counts in [&health.active, &health.passive] {
         for count in [&counts.successes, &counts.http_failures, &counts.tcp_failures, &counts.timeouts] {
-            clear(count);
+            // What brought it there is shown; in this state it is not counted on.
+            if !std::ptr::eq(count, decisive) {
+                clear(count);
+            }
         }
     }
     CHANGES[usize::from(up)].add_shared(1);

@@ -85,7 +85,7 @@ fn a_threshold_of_zero_is_never_reached() {
 }
 
 #[test]
-fn a_change_of_state_ends_the_rows_of_both_sorts_of_checks() {
+fn a_change_of_state_ends_the_rows_of_both_sorts_of_checks_but_the_one_that_reached_it() {
     let health = Health::default();
     let checks = checks(2, 2, 2, 2);
     judge(&health, &health.active, &(&checks).into(), Observation::Status(500));
@@ -93,6 +93,12 @@ fn a_change_of_state_ends_the_rows_of_both_sorts_of_checks() {
     judge(&health, &health.passive, &(&checks).into(), Observation::TcpFailure);
     assert_eq!(judge(&health, &health.passive, &(&checks).into(), Observation::TcpFailure), Some(false));
     assert_eq!(health.active.http_failures.load(Relaxed), 0);
+    assert_eq!(health.passive.tcp_failures.load(Relaxed), 2);
+    for successes in [1, 2] {
+        judge(&health, &health.active, &(&checks).into(), Observation::Status(200));
+        assert_eq!(health.active.successes.load(Relaxed), successes);
+    }
+    assert!(health.is_up());
     assert_eq!(health.passive.tcp_failures.load(Relaxed), 0);
 }
 
