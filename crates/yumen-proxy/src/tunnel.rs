@@ -180,7 +180,12 @@ impl Tunnel {
             self.up.is_shut() || is_said(cx, (&tied.up, &self.up), to_endpoint, &mut link.stream);
         let is_down_done =
             self.down.is_shut() || is_said(cx, (&tied.down, &self.down), to_client, &mut conn.stream);
-        if is_up_done && is_down_done { Poll::Ready(()) } else { Poll::Pending }
+        if !(is_up_done && is_down_done) {
+            return Poll::Pending;
+        }
+        // Where it is a stream of a connection it ends in order; a reset might take back what was said.
+        let _ = conn.stream.finish(&[]);
+        Poll::Ready(())
     }
 
     fn wait(&mut self, cx: &mut Context<'_>, conn: &mut Connection) -> Poll<()> {

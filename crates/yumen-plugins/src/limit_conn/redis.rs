@@ -120,8 +120,15 @@ struct Members {
     outbound: SharedOutbound,
     target: Arc<RedisTarget>,
     ttl_ms: u64,
-    live: RefCell<HashMap<u64, Vec<Vec<u8>>>>,
+    live: RefCell<HashMap<u64, Sets>>,
     is_tended: Cell<bool>,
+}
+
+/// What an exchange is a member of.
+struct Sets {
+    keys: Vec<Vec<u8>>,
+    /// Redis has said so. Renewing what it refuses would let it in.
+    is_certain: bool,
 }
 
 thread_local! {
@@ -167,12 +174,14 @@ impl Members {
     async fn tend(self: Rc<Self>) {
         loop {
             self.outbound.sleep(Duration::from_millis((self.ttl_ms / 3).max(1))).await;
-            let live: Vec<_> =
-                self.live.borrow().iter().map(|(member, keys)| (*member, keys.clone())).collect();
-            if live.is_empty() {
+            if self.live.borrow().is_empty() {
                 self.is_tended.set(false);
                 return;
             }
+            let certain = |(member, sets): (&u64, &Sets)| {
+                (sets.is_certain && !sets.keys.is_empty()).then(|| (*member, sets.keys.clone()))
+            };
+            let live: Vec<_> = self.live.borrow().iter().filter_map(certain).collect();
             let calls: Vec<_> =
                 live.into_iter().flat_map(|(member, keys)| self.tell(RENEW, keys, member)).collect();
             for call in calls {
@@ -192,7 +201,7 @@ struct Member {
 impl Member {
     fn enter(members: Rc<Members>, number: u64, asked: &[Asked]) -> Member {
         let keys = asked.iter().map(|one| one.key.clone()).collect();
-        members.live.borrow_mut().insert(number, keys);
+        members.live.borrow_mut().insert(number, Sets { keys, is_certain: false });
         if !members.is_tended.replace(true) {
             members.outbound.spawn(Box::pin(members.clone().tend()));
         }
@@ -201,15 +210,17 @@ impl Member {
 
     /// Only so many of the sets took it in.
     fn keep(&self, taken: usize) {
-        if let Some(keys) = self.members.live.borrow_mut().get_mut(&self.number) {
-            keys.truncate(taken);
+        if let Some(sets) = self.members.live.borrow_mut().get_mut(&self.number) {
+            sets.keys.truncate(taken);
+            sets.is_certain = true;
         }
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let keys = self.members.live.borrow_mut().remove(&self.number).unwrap_or_default();
+        let sets = self.members.live.borrow_mut().remove(&self.number);
+        let keys = sets.map(|sets| sets.keys).unwrap_or_default();
         if keys.is_empty() {
             return;
         }
@@ -304,5 +315,89 @@ impl LimitConn {
             }
         }
         asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use serde_json::json;
+    use yumen_plugin::Now;
+    use yumen_plugin::outbound::{Outbound, RedisReply};
+
+    use super::*;
+    use crate::testing::Bench;
+
+    /// A Redis that answers when the test says so, and time that passes likewise.
+    #[derive(Default)]
+    struct Held {
+        asked: RefCell<Vec<Script>>,
+        answer: Cell<Option<i64>>,
+        is_time: Cell<bool>,
+        tasks: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
+    }
+
+    /// A node's way to it.
+    struct Way(Rc<Held>);
+
+    impl Outbound for Way {
+        fn redis(&self, _: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
+            self.0.asked.borrow_mut().push(call.script);
+            let held = self.0.clone();
+            Box::pin(std::future::poll_fn(move |_| match held.answer.get() {
+                Some(told) => Poll::Ready(Ok(RedisReply::Array(vec![RedisReply::Integer(told)]))),
+                None => Poll::Pending,
+            }))
+        }
+
+        fn spawn(&self, task: LocalFuture<'static, ()>) {
+            self.0.tasks.borrow_mut().push(task);
+        }
+
+        fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
+            let held = self.0.clone();
+            Box::pin(std::future::poll_fn(move |_| match held.is_time.take() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }))
+        }
+
+        fn now(&self) -> Now {
+            Now::default()
+        }
+
+        fn count_degraded(&self) {}
+    }
+
+    impl Held {
+        /// Lets the time pass after which members are renewed; what was asked for since the last time.
+        fn renewal(&self) -> Vec<Script> {
+            self.is_time.set(true);
+            let mut tasks = self.tasks.take();
+            tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            self.tasks.borrow_mut().extend(tasks);
+            self.asked.take()
+        }
+    }
+
+    #[test]
+    fn only_what_redis_has_let_in_is_renewed() {
+        let held = Rc::new(Held::default());
+        let mut bench = Bench::new();
+        bench.host.outbound = Some(Rc::new(Way(held.clone())));
+        let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "host",
+            "policy": "redis", "redis_host": "redis"});
+        let plugin = bench.plugin("limit-conn", settings);
+        let mut ex = bench.exchange("GET / HTTP/1.1");
+        let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(asked.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(held.renewal(), [ENTER], "whether it is let in is not known");
+        held.answer.set(Some(1));
+        assert!(matches!(asked.as_mut().poll(&mut cx), Poll::Ready(Step::Continue)));
+        drop(asked);
+        assert_eq!(held.renewal(), [RENEW]);
     }
 }

@@ -493,6 +493,31 @@ fn websockets_run_over_a_stream() {
 }
 
 #[test]
+fn a_websocket_that_has_to_end_ends_its_stream_in_order() {
+    let upstream = Upstream::start(|_, stream| {
+        let accept = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let _ = stream.write_all(accept.as_bytes());
+        while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
+        false
+    });
+    let route = json!({ "id": "1", "uri": "/ws", "enable_websocket": true, "on_change": "close", "upstream": upstream.alone() });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        client.get("/plain").await;
+        let mut open = request("CONNECT", "/ws");
+        open.headers_mut().insert("sec-websocket-version", "13".parse().unwrap());
+        open.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+        let (answer, _stream) = client.begin(open).await;
+        let (parts, mut incoming) = answer.await.unwrap().into_parts();
+        assert_eq!(parts.status, 200);
+        gateway.apply(&json!({ "routes": [] }));
+        let (last, _) = http2::read_body(&mut incoming).await.expect("an end in order");
+        assert_eq!(last, [0x88, 2, 0x03, 0xe9], "going away");
+    });
+}
+
+#[test]
 fn tls_settles_the_version_and_a_node_may_do_without() {
     let upstream = Upstream::text("x");
     let version = |gateway: &Gateway, args: &[&str]| {
