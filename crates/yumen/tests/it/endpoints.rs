@@ -164,8 +164,9 @@ fn watching() -> (Upstream, Arc<AtomicBool>, Arc<AtomicBool>) {
     let (closed, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let told = (closed.clone(), asked.clone());
     let upstream = Upstream::start(move |_, stream| {
-        respond(stream, 200, "", b"goes");
+        // Before whoever asks can have the answer.
         asked.store(true, Ordering::Release);
+        respond(stream, 200, "", b"goes");
         // Nothing more comes until it is closed.
         closed.store(matches!(stream.read(&mut [0]), Ok(0)), Ordering::Release);
         false
