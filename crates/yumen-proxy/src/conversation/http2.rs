@@ -71,9 +71,6 @@ struct Driver {
 impl Driver {
     /// Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.worker.draining.get() && self.stage == Stage::Serving {
-            self.stage = Stage::Leaving { told_ms: None };
-        }
         let mut is_over = false;
         loop {
             match self.library.poll_accept(cx) {
@@ -94,9 +91,8 @@ impl Driver {
                 Poll::Pending => break,
             }
         }
-        let is_to_tell = self.stage == (Stage::Leaving { told_ms: None }) && !is_over && !self.is_flooded;
-        if is_to_tell && self.wire.announce_end() {
-            self.stage = Stage::Leaving { told_ms: Some(clock::now().mono_ms()) };
+        if self.worker.draining.get() && self.stage == Stage::Serving && !is_over && !self.is_flooded {
+            self.leave();
         }
         let sent = self.wire.poll_send(cx);
         if matches!(sent, Poll::Ready(Err(_))) || (is_over && sent.is_ready()) {
@@ -109,6 +105,13 @@ impl Driver {
     fn floods(&mut self) -> bool {
         let was_flooded = std::mem::replace(&mut self.is_flooded, self.wire.inner().patience.is_over());
         self.is_flooded && !was_flooded
+    }
+
+    /// Tells the client to ask elsewhere, if that can be said now.
+    fn leave(&mut self) {
+        if self.wire.announce_end() {
+            self.stage = Stage::Leaving { told_ms: clock::now().mono_ms() };
+        }
     }
 
     /// Looks whether the connection idles or its client takes nothing.
@@ -126,12 +129,12 @@ impl Driver {
             return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
         let left_ms = match self.stage {
-            Stage::Leaving { told_ms: Some(told_ms) } => self.streams.leave_ms(told_ms, 0, now_ms),
+            Stage::Leaving { told_ms } => self.streams.leave_ms(told_ms, 0, now_ms),
             _ => settings.idle_timeout_ms.saturating_sub(self.streams.idle_ms(now_ms)),
         };
         if left_ms == 0 {
             match self.stage {
-                Stage::Serving => self.stage = Stage::Leaving { told_ms: None },
+                Stage::Serving => self.leave(),
                 // It asks for a round trip of its own, and tells the last stream after that.
                 Stage::Leaving { .. } => {
                     self.stage = Stage::Ending;

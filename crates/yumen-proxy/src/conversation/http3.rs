@@ -235,7 +235,7 @@ impl Driver {
                     self.timer.set(left_ms);
                     return false;
                 }
-                self.stage = Stage::Leaving { told_ms: Some(now_ms) };
+                self.stage = Stage::Leaving { told_ms: now_ms };
                 self.timer.set(LOOK_MS);
                 // Where nothing was asked yet the library could say only that nothing will be served.
                 self.has_accepted && self.library.shutdown(usize::MAX).await.is_err()
@@ -243,7 +243,6 @@ impl Driver {
             Stage::Leaving { told_ms } => {
                 self.timer.set(LOOK_MS);
                 let round_trip_ms = self.shared.quic.rtt().as_millis() as u64;
-                let told_ms = told_ms.unwrap_or(now_ms);
                 if self.shared.streams.leave_ms(told_ms, round_trip_ms, now_ms) > 0 {
                     return false;
                 }

@@ -14,9 +14,9 @@ const LEAVE_MS_MAX: u64 = 5000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Serving,
-    /// The client is told, or about to be, to ask elsewhere; what it asked before it heard is served.
+    /// The client was told then to ask elsewhere; what it asked before it heard is served.
     Leaving {
-        told_ms: Option<u64>,
+        told_ms: u64,
     },
     /// It was told which stream is the last. Nothing it asks after that is served.
     Ending,

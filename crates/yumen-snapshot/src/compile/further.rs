@@ -54,3 +54,6 @@ fn leave_out(value: &mut Value, path: &str) -> bool {
 fn outermost(path: &str) -> &str {
     path.split(['.', '[']).next().unwrap_or(path)
 }
+
+#[cfg(test)]
+mod tests;

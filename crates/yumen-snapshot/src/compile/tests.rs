@@ -123,11 +123,11 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
     Compiler::new(Arc::new(Registry::new(&kinds)), carry, env)
 }
 
-fn compiler() -> Compiler {
+pub(super) fn compiler() -> Compiler {
     compiler_with(Arc::default())
 }
 
-fn put(kind: Kind, id: &str, value: Value) -> Change {
+pub(super) fn put(kind: Kind, id: &str, value: Value) -> Change {
     Change::Put(Resource::new(kind, id, &value))
 }
 
@@ -135,7 +135,7 @@ fn nodes(address: &str) -> Value {
     json!({ "nodes": { address: 1 } })
 }
 
-fn route(id: &str, mut value: Value) -> Change {
+pub(super) fn route(id: &str, mut value: Value) -> Change {
     if value.get("uri").is_none() {
         value["uri"] = json!(format!("/{id}"));
     }
@@ -166,24 +166,9 @@ fn get(compiled: &Compiled, path: &str) -> String {
 }
 
 /// Problems as `level object at path`.
-fn found(problems: &[yumen_base::Problem]) -> Vec<String> {
+pub(super) fn found(problems: &[yumen_base::Problem]) -> Vec<String> {
     let level = |level| if level == Level::Error { "error" } else { "warning" };
     problems.iter().map(|one| format!("{} {} at {}", level(one.level), one.object, one.path)).collect()
-}
-
-#[test]
-fn all_that_is_wrong_with_an_object_is_told_at_once() {
-    let plugins = json!({ "first": { "text": 5 }, "second": { "text": "x" }, "thrid": {} });
-    let broken = json!({ "priority": "x", "status": 3, "methods": ["NOPE"], "plugins": plugins });
-    let compiled = compiler().apply(vec![route("a", broken)], 1);
-    let mut found = found(&compiled.problems);
-    found.sort();
-    let paths = ["methods[0]", "plugins.first.text", "plugins.thrid", "priority", "status"];
-    assert_eq!(found, paths.map(|path| format!("error routes/a at {path}")));
-    // What remains says no more where what is left out is needed.
-    let compiled =
-        compiler().apply(vec![put(Kind::Consumers, "b", json!({ "username": 5, "plugins": {} }))], 1);
-    assert_eq!(self::found(&compiled.problems), ["error consumers/b at username"]);
 }
 
 #[test]
