@@ -198,3 +198,6 @@ impl Compiler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -362,32 +362,6 @@ fn metadata_nobody_reads_is_told_with_what_was_meant() {
 }
 
 #[test]
-fn what_a_consumer_or_its_group_switches_off_is_off_for_it() {
-    let off = json!({ "text": "", "_meta": { "disable": true } });
-    let consumer = |name: &str, mut plugins: Value| {
-        plugins["key-auth"] = json!({ "key": name });
-        put(Kind::Consumers, name, json!({ "username": name, "plugins": plugins, "group_id": "g" }))
-    };
-    let group = json!({ "plugins": { "first": off, "second": { "text": "" }, "key-auth": off } });
-    let compiled = compiler().apply(
-        vec![
-            put(Kind::ConsumerGroups, "g", group),
-            consumer("grouped", json!({})),
-            consumer("own", json!({ "first": { "text": "" }, "second": off })),
-        ],
-        1,
-    );
-    let check = |name: &str, expected: (&[&str], &[&str])| {
-        let consumer = &compiled.snapshot.consumers.find("key-auth", name.as_bytes()).expect(name).consumer;
-        let plugins: Vec<_> = consumer.plugins.iter().map(|plugin| plugin.name).collect();
-        let switched_off: Vec<_> = consumer.switched_off.iter().map(|name| &**name).collect();
-        assert_eq!((&*plugins, &*switched_off), expected, "{name}");
-    };
-    check("grouped", (&["second"], &["first"]));
-    check("own", (&["first"], &["second"]));
-}
-
-#[test]
 fn names_are_resolved_by_whoever_asks_and_stale_addresses_beat_none() {
     let mut compiler = compiler();
     let compiled = compiler.apply(vec![route("a", nodes_in("x.local:81"))], 1);
