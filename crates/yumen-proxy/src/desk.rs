@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::fault::Kind;
 
 /// How many desks a worker keeps. One that is in use costs what an exchange costs, wherever it is.
-const KEPT: usize = 256;
+pub(crate) const KEPT: usize = 256;
 
 /// What is to be done for a connection.
 pub(crate) enum Job {

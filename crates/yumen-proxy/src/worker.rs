@@ -29,8 +29,8 @@ use crate::settings::Settings;
 use crate::ties::Ties;
 use crate::timers::Timers;
 
-/// How many heads a worker keeps for the next requests.
-const HEADS_KEPT: usize = 64;
+/// How many heads a worker keeps for the next requests: one for each of its desks.
+const HEADS_KEPT: usize = crate::desk::KEPT;
 
 /// So long a draining worker looks closely whether it is done, in milliseconds.
 const DRAIN_BRISK_MS: u64 = 2000;

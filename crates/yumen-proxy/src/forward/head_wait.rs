@@ -91,7 +91,12 @@ impl HeadWait {
         }
         let source = (&mut conn.stream, &mut conn.inbox);
         match upload.poll(cx, &conn.worker.buffers, source, &mut link.stream, &mut None) {
-            Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
+            Poll::Pending => Ok(()),
+            Poll::Ready(Ok(())) => {
+                // The next head is written where this one still lies in the processor's cache.
+                upload.recycle(&conn.worker.buffers);
+                Ok(())
+            }
             Poll::Ready(Err(Broken::Write)) => {
                 self.upload_broken = true;
                 Ok(())
