@@ -314,7 +314,7 @@ impl Attempt<'_, '_> {
         self.write_head(&mut text);
         if self.relay.place.is_some() {
             self.send_on_lane(&text)?;
-            text.clear();
+            self.conn.worker.buffers.give_text(std::mem::take(&mut text));
         }
         self.begin_upload(text);
         loop {

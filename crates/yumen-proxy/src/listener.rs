@@ -183,7 +183,8 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
         return;
     }
     let tls = door.tls.clone();
-    tokio::task::spawn_local(conversation::run(worker, Tcp::Fresh(stream), client, tls, admitted));
+    // Boxed: on its way to its place the runtime would move the whole of it half a dozen times.
+    tokio::task::spawn_local(Box::pin(conversation::run(worker, Tcp::Fresh(stream), client, tls, admitted)));
 }
 
 /// A connection that is a stream, or that a proxy in front has something to say of first.

@@ -1,6 +1,6 @@
 //! Idle connections to endpoints, per worker.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use yumen_snapshot::protection::{Gate, Permit};
@@ -33,10 +33,10 @@ struct Idle {
     timeout_ms: u64,
 }
 
-/// A worker's idle connections, by endpoint.
+/// A worker's idle connections, by endpoint, the one used last at the end.
 #[derive(Default)]
 pub(crate) struct Pool {
-    by_endpoint: HashMap<u64, Vec<Idle>, foldhash::fast::RandomState>,
+    by_endpoint: HashMap<u64, VecDeque<Idle>, foldhash::fast::RandomState>,
 }
 
 impl Pool {
@@ -50,7 +50,7 @@ impl Pool {
             if idle[at].tls_name != key.tls_name {
                 continue;
             }
-            let candidate = idle.remove(at);
+            let Some(candidate) = idle.remove(at) else { break };
             let is_fresh = now_ms.saturating_sub(candidate.since_ms) < candidate.timeout_ms;
             if is_fresh && candidate.stream.is_quiet() {
                 return Some((candidate.stream, candidate.requests, candidate.permit));
@@ -65,7 +65,7 @@ impl Pool {
         let is_good =
             |one: &Idle| now_ms.saturating_sub(one.since_ms) < one.timeout_ms && one.stream.is_quiet();
         let is_named = |one: &Idle| one.tls_name == key.tls_name;
-        idle.last().is_some_and(|one| is_named(one) && is_good(one)) || {
+        idle.back().is_some_and(|one| is_named(one) && is_good(one)) || {
             idle.retain(is_good);
             idle.iter().any(is_named)
         }
@@ -86,10 +86,10 @@ impl Pool {
         let idle = self.by_endpoint.entry(key.endpoint).or_default();
         if idle.len() >= keep.size as usize {
             // The one idle longest goes.
-            idle.remove(0);
+            idle.pop_front();
         }
         let (tls_name, timeout_ms) = (key.tls_name, keep.idle_timeout_ms);
-        idle.push(Idle { tls_name, stream, permit, since_ms: now_ms, requests, timeout_ms });
+        idle.push_back(Idle { tls_name, stream, permit, since_ms: now_ms, requests, timeout_ms });
     }
 
     /// Drops one connection to any endpoint of an upstream that may have no more of them.
@@ -128,6 +128,6 @@ impl Pool {
 
     /// How many connections are idle.
     pub(crate) fn len(&self) -> usize {
-        self.by_endpoint.values().map(Vec::len).sum()
+        self.by_endpoint.values().map(VecDeque::len).sum()
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use h2::server::{Connection as Library, SendResponse};
 use h2::{Reason, RecvStream};
 use http::{Method, Request};
+use yumen_http::{HeadError, RequestHead};
 
 use super::shared::serve;
 use super::streams::{Entered, Stage, Streams};
@@ -152,9 +153,16 @@ impl Driver {
         Poll::Pending
     }
 
+    /// Reads a stream's head and has the rest served beside the connection.
     fn serve(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-        let (worker, peer, entered) = (self.worker.clone(), self.peer.clone(), self.streams.enter());
-        task::spawn(exchange(Accepted { request, respond, worker, peer, entered }));
+        let worker = self.worker.clone();
+        let has_ended = request.body().is_end_stream();
+        let mut head = worker.take_request();
+        let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);
+        let is_connect = request.method() == Method::CONNECT;
+        let duplex = Duplex::served(request.into_body(), respond, is_connect);
+        let conn = Connection::of(worker, self.peer.clone(), Stream::Http2(Box::new(duplex)));
+        task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));
     }
 
     /// Says that nothing more comes and reads for a while: closing with unread data would destroy what
@@ -198,24 +206,13 @@ fn note(worker: &Worker, error: &h2::Error) {
     tracing::debug!(%error, "http2 connection failed");
 }
 
-/// A stream that is to be served.
-struct Accepted {
-    request: Request<RecvStream>,
-    respond: SendResponse<Bytes>,
-    worker: Rc<Worker>,
-    peer: Rc<Peer>,
-    entered: Entered,
-}
-
-/// One stream from its head to its end.
-async fn exchange(accepted: Accepted) {
-    let Accepted { request, respond, worker, peer, entered: _entered } = accepted;
-    let has_ended = request.body().is_end_stream();
-    let mut head = worker.take_request();
-    let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);
-    let is_connect = request.method() == Method::CONNECT;
-    let duplex = Duplex::served(request.into_body(), respond, is_connect);
-    let conn = Box::new(Connection::of(worker.clone(), peer, Stream::Http2(Box::new(duplex))));
+/// One stream from behind its head to its end.
+async fn exchange(
+    conn: Box<Connection>,
+    head: Box<RequestHead>,
+    read: Result<(), HeadError>,
+    _entered: Entered,
+) {
     let mut conn = serve(conn, head, read).await;
     if let Stream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()

@@ -115,6 +115,8 @@ pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Requ
     let method = Method::from_bytes(words.next()?).ok()?;
     let target = path_and_query(&block, words.next()?)?;
     let mut request = Request::new(());
+    // One of them is the host.
+    request.headers_mut().reserve(lines.left().saturating_sub(1));
     let host = read_fields(&block, lines, request.headers_mut(), |known, _| is_told(known));
     *request.method_mut() = method;
     *request.version_mut() = http::Version::HTTP_2;
@@ -153,6 +155,7 @@ pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     let status = StatusCode::from_bytes(lines.next()?.get(9..12)?).ok()?;
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().reserve(lines.left());
     read_fields(&block, lines, response.headers_mut(), |known, name| {
         is_told(known) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
@@ -171,8 +174,8 @@ pub(crate) fn is_tunnel(text: &[u8]) -> bool {
 
 /// Trailers from field lines.
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
     let block = Bytes::copy_from_slice(lines);
+    let mut trailers = HeaderMap::new();
     read_fields(&block, Lines(&block), &mut trailers, |known, _| known.may_trail());
     trailers
 }
@@ -198,8 +201,6 @@ fn read_fields(
     is_told: impl Fn(Known, &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
-    // A map that grows is built twice, and one with room for many is more than an allocator has at hand.
-    fields.reserve(memchr::memchr_iter(b'\n', lines.0).count().saturating_sub(NOT_FIELDS));
     for line in lines {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], block.slice_ref(line[colon + 1..].trim_ascii()));
@@ -215,9 +216,6 @@ fn read_fields(
     host
 }
 
-/// Lines of most heads behind the first that are none: the host and the empty one.
-const NOT_FIELDS: usize = 2;
-
 /// A field name; the known ones are made once.
 fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
     static NAMES: LazyLock<Vec<HeaderName>> =
@@ -230,6 +228,13 @@ fn field_name(known: Known, name: &[u8]) -> Option<HeaderName> {
 
 /// Lines up to the empty one, without their ends.
 struct Lines<'a>(&'a [u8]);
+
+impl Lines<'_> {
+    /// How many there are, for a map that is not built twice nor larger than what an allocator has at hand.
+    fn left(&self) -> usize {
+        memchr::memchr_iter(b'\n', self.0).count().saturating_sub(1)
+    }
+}
 
 impl<'a> Iterator for Lines<'a> {
     type Item = &'a [u8];
