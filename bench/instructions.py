@@ -6,13 +6,15 @@ Fails above the ratchets in bench/instructions.max. Usage: bench/instructions.py
   close      a request on a connection of its own
   websocket  a message that is echoed: to the endpoint and back
 
-These are what is counted unless others are named: one client, one unit at a time. The others have h2load for a client and
-the benchmark's servers behind, many requests at once:
+These have one client, one unit at a time. The others have h2load for a client and the benchmark's servers behind, many
+requests at once, which is when what a worker keeps for its next requests runs short:
 
   plain-64      64 connections of HTTP/1.1
-  h2c-upstream  the same, to an endpoint of HTTP/2
   h2            100 streams on each of 4 connections, to an endpoint of HTTP/1.1
+  h2c-upstream  as plain-64, to an endpoint of HTTP/2
   grpc          25 calls on each of 4 connections
+
+The last two are counted only when they are named.
 
 No samples are taken: at callgrind's pace a far larger share of requests would be looked at closely than under load, where
 it is one in 16 at most. Counting starts after a warm-up, so that start-up, certificates and first allocations are not in
@@ -156,7 +158,7 @@ SCENARIOS = {
     "h2": (Streams(4, 100), "plain"),
     "grpc": (Streams(4, 25, call=True), "grpc"),
 }
-USUAL = ("plain", "close", "websocket")
+USUAL = ("plain", "close", "websocket", "plain-64", "h2")
 
 
 def control(pid, action):

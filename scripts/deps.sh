@@ -20,6 +20,7 @@ test  jq          jq
 test  python3:ensurepip python3-venv
 test  valgrind    valgrind
 test  nginx       nginx-light
+test  h2load      nghttp2-client
 test  redis-server   redis-server
 test  redis-sentinel redis-sentinel
 test  sslscan     sslscan
