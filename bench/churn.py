@@ -2,10 +2,11 @@
 """What clients notice of endpoints that change a thousand times a second, by each door that carries such rates.
 
 Two equal gateways of one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One of
-them serves a constant open-loop load. Rounds of four arms in random order: `idle` (nobody writes), `again` (the same, for the
-noise), `beside` (the other gateway takes the changes) and `into` (the loaded one does). What `into` has over `beside` the
-gateway does to itself; what `beside` has over `idle` is the sharing of the machine: the writer, the store and the work of taking
-changes in. Load and upstream have core 1; the writer and etcd run there too, but only where nobody else wants to.
+them serves a constant open-loop load. Rounds of arms in random order: `idle` (nobody writes), `again` (the same, for the
+noise), `beside` (the other gateway takes the changes) and `into` (the loaded one does); where the store is a program of its own
+also `away` (the store takes the changes and no gateway follows them). What `into` has over `beside` the gateway does to itself;
+what it has over `away` is that and its work of taking changes in; the rest over `idle` is the sharing of the machine with the
+writer and the store. Load and upstream have core 1; the writer and etcd run there too, but only where nobody else wants to.
 Usage: bench/churn.py [--doors etcd,...] [--changes 1000] [--rounds 4] [--seconds 8] [--rate 3000] [--routes 10000]
 """
 
@@ -22,7 +23,7 @@ import cluster
 from churn_doors import DOORS, PORTS
 from gateways import LOAD_CORE, free_port, nginx
 
-ARMS = ("idle", "again", "beside", "into")
+ARMS = ("idle", "again", "away", "beside", "into")
 POINTS = (0.5, 0.99, 0.999)
 
 
@@ -50,7 +51,7 @@ def load(folder, gateway, options):
 
 def one_arm(folder, arm, door, pair, options):
     """One span with its writer, if any."""
-    taker = {"beside": pair[1], "into": pair[0]}.get(arm)
+    taker = {"away": door.nobody, "beside": pair[1], "into": pair[0]}.get(arm)
     before = pair[0].thread_ns()
     writer = door.write(taker, options) if taker else None
     span, failed = load(folder, pair[0], options)
@@ -73,8 +74,7 @@ def report(door, results, options):
     print(f"\n{door}: {options.changes} changes of endpoints a second, {options.routes} routes, "
           f"{options.rate} requests a second, {options.rounds} rounds of {options.seconds} s", flush=True)
     idle = merged(one[0] for one in results["idle"])
-    for arm in ARMS:
-        runs = results[arm]
+    for arm, runs in results.items():
         whole = merged(one[0] for one in runs)
         points = [cluster.quantile(whole, share) for share in POINTS]
         shares = [median(cluster.quantile(one[0], share) / cluster.quantile(base[0], share)
@@ -105,10 +105,11 @@ def run(folder, name, options):
             gateway.urls = own / "urls"
             asked = random.sample(range(options.routes), min(1000, options.routes))
             gateway.urls.write_text("".join(f"http://127.0.0.1:{gateway.http}/r/{at}\n" for at in asked))
-        results = {arm: [] for arm in ARMS}
+        arms = [arm for arm in ARMS if arm != "away" or door.nobody]
+        results = {arm: [] for arm in arms}
         load(folder, pair[0], options)
         for _ in range(options.rounds):
-            for arm in random.sample(ARMS, len(ARMS)):
+            for arm in random.sample(arms, len(arms)):
                 results[arm].append(one_arm(folder, arm, door, pair, options))
         report(name, results, options)
     finally:

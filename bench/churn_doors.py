@@ -11,6 +11,7 @@ import shutil
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import admin as single
 from gateways import GATEWAY_CORE, LOAD_CORE, Process, free_port, run_yumen
@@ -113,6 +114,9 @@ class Writer:
 class Door:
     """What all doors have in common."""
 
+    # whom a writer writes for without any gateway following, where that can be
+    nobody = None
+
     def __init__(self, folder):
         self.folder, self.others = folder, []
 
@@ -146,6 +150,7 @@ class Etcd(Door):
     """Keys written by somebody else, several to a transaction."""
 
     keys, hands = 20, 2
+    nobody = SimpleNamespace(prefix="/nobody")
 
     def start(self, ports):
         super().start(ports)
