@@ -21,6 +21,10 @@ impl Span {
         &block[self.start as usize..self.end as usize]
     }
 
+    fn moved(&self, by: u32) -> Span {
+        Span { start: self.start + by, end: self.end + by }
+    }
+
     /// Whether it covers no byte.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
@@ -183,6 +187,12 @@ impl Field {
     /// The recognised name.
     pub fn known(&self) -> Known {
         self.known
+    }
+
+    /// The same in a block that has this one's from `start` on.
+    fn moved(&self, start: u32) -> Field {
+        let line_end = if self.line_end == 0 { 0 } else { self.line_end + start };
+        Field { name: self.name.moved(start), value: self.value.moved(start), line_end, known: self.known }
     }
 
     /// Whether it stands as the peer sent it.
@@ -350,6 +360,23 @@ impl Fields {
         }
         self.list.truncate(kept);
         kept < before
+    }
+
+    /// Puts the fields of `others` behind these, and takes away those of the same names.
+    pub fn replace(&mut self, others: &Fields) {
+        let block = &self.block;
+        let is_replaced = |field: &Field| {
+            let is_same = |other: &Field| match field.known {
+                Known::Other => other.name.of(&others.block).eq_ignore_ascii_case(field.name.of(block)),
+                known => other.known == known,
+            };
+            others.list.iter().any(is_same)
+        };
+        self.list.retain(|field| !is_replaced(field));
+        let start = self.append(&others.block).start;
+        self.list.extend(others.list.iter().map(|other| other.moved(start)));
+        self.seen |= others.seen;
+        self.repeated |= others.repeated;
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Span {

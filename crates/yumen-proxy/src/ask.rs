@@ -189,7 +189,8 @@ impl Errand {
             }
         };
         let authority = &self.upstream.endpoints[self.index].authority;
-        let mut request = heads::request(&self.head, self.tls(), authority).ok_or(Lost::Underway)?;
+        let request = heads::request(&self.head, self.tls(), authority, &mut heads::LastFields::default());
+        let mut request = request.ok_or(Lost::Underway)?;
         request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         let is_whole = self.body.is_empty();
         let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| Lost::Underway)?;

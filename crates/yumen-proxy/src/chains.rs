@@ -108,12 +108,7 @@ impl<'s> Chains<'s> {
 pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mut ResponseHead) {
     ex.status = head.status;
     if !ex.response_fields.is_empty() {
-        for (name, _) in ex.response_fields.iter() {
-            head.fields.remove(&String::from_utf8_lossy(name));
-        }
-        for (name, value) in ex.response_fields.iter() {
-            head.fields.add(&String::from_utf8_lossy(name), value);
-        }
+        head.fields.replace(&ex.response_fields);
     }
     chains.each(ex, Phase::ResponseHead, |plugin, ex| plugin.response_head(ex, head));
     ex.settle_coding(head);

@@ -3,6 +3,7 @@
 //! Knows who is at the other end, how a request's body is read and text is sent, and neither what is served nor what
 //! comes next.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -17,6 +18,7 @@ use crate::body::Rest;
 use crate::buffer::Inbox;
 use crate::fault::{Fault, Kind};
 use crate::grpc;
+use crate::http2::heads::LastFields;
 use crate::pace::{Pace, Rate};
 use crate::settings::Settings;
 use crate::stream::Stream;
@@ -47,6 +49,8 @@ pub(crate) struct Peer {
     ip: Range<usize>,
     /// Where else it may connect, as answers tell it.
     pub(crate) alt_svc: Option<Arc<[u8]>>,
+    /// What its last request to an endpoint of HTTP/2 was sent with.
+    pub(crate) last_fields: RefCell<Option<Box<LastFields>>>,
 }
 
 impl Peer {
@@ -54,7 +58,7 @@ impl Peer {
         let ip = client.peer.ip().to_canonical();
         let trusted = worker.settings.trusted.contains(ip);
         let (forwarding, ip) = forwarding_fields(ip, &client);
-        Peer { client, trusted, forwarding, ip, alt_svc }
+        Peer { client, trusted, forwarding, ip, alt_svc, last_fields: RefCell::default() }
     }
 
     /// Its address as text.

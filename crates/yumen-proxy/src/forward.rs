@@ -399,6 +399,9 @@ impl Attempt<'_, '_> {
             out.extend_from_slice(b"Connection: upgrade\r\n");
             write_line(out, b"Upgrade", request.fields.known(Known::Upgrade).unwrap_or_default());
         }
+        if self.relay.place.is_some() && self.wants_trailers() {
+            out.extend_from_slice(b"TE: trailers\r\n");
+        }
         out.extend_from_slice(b"\r\n");
     }
 

@@ -109,6 +109,28 @@ fn edits_keep_the_order_and_leave_other_lines_as_they_came() {
 }
 
 #[test]
+fn fields_of_another_list_take_the_place_of_their_namesakes() {
+    let check = |others: &Fields, expected: &str| {
+        let mut fields = received("X-A:1\nb:  2 \nx-a: 3\nCookie: c\n").fields;
+        fields.replace(others);
+        assert_eq!(written(&fields), expected);
+        // What was recognised by name is found by it.
+        assert_eq!(fields.known(Known::Cookie), fields.get("cookie"));
+        assert_eq!(fields.known(Known::Date), fields.get("date"));
+    };
+    let mut others = Fields::default();
+    check(&others, "Host: a|X-A:1|b:  2 |x-a: 3|Cookie: c|");
+    others.set("X-a", b"4");
+    others.set("X-a", b"5");
+    check(&others, "Host: a|b:  2 |Cookie: c|X-a: 5|");
+    others.add("COOKIE", b"d");
+    others.add("Date", b"now");
+    others.add("cookie", b"e");
+    check(&others, "Host: a|b:  2 |X-a: 5|COOKIE: d|Date: now|cookie: e|");
+    check(&received("B:9\nNew:  n\n").fields, "X-A:1|x-a: 3|Cookie: c|Host: a|B:9|New:  n|");
+}
+
+#[test]
 fn no_value_can_start_a_line_of_its_own() {
     let mut fields = Fields::default();
     fields.add("A", b"x\r\nB: y\0\x7f\tz");

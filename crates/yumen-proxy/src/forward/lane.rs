@@ -71,10 +71,11 @@ impl Attempt<'_, '_> {
     pub(super) fn send_on_lane(&mut self, text: &[u8]) -> Result<(), Fault> {
         let Some(occupied) = self.relay.place.take() else { return Ok(()) };
         let tls = self.is_tls();
-        let mut request = http2::heads::request(text, tls, &self.endpoint.authority).ok_or(Kind::NotHttp2)?;
-        if self.wants_trailers() {
-            request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
-        }
+        let authority = &self.endpoint.authority;
+        let mut last = self.conn.peer.last_fields.borrow_mut();
+        let request = http2::heads::request(text, tls, authority, last.get_or_insert_default());
+        let request = request.ok_or(Kind::NotHttp2)?;
+        drop(last);
         let is_whole = match &self.ex.body {
             Some(body) => body.is_empty(),
             None => self.ex.request.framing == Framing::None,
@@ -91,7 +92,7 @@ impl Attempt<'_, '_> {
 
     /// Whether the endpoint may send trailers: where the client takes them, and for gRPC, which is made of
     /// them.
-    fn wants_trailers(&self) -> bool {
+    pub(super) fn wants_trailers(&self) -> bool {
         let mut te = self.ex.request.fields.all_known(Known::Te).flat_map(yumen_http::head::tokens);
         matches!(self.upstream.scheme, Scheme::Grpc | Scheme::Grpcs)
             || te.any(|token| token.eq_ignore_ascii_case(b"trailers"))

@@ -244,7 +244,8 @@ impl Duplex {
         let Part::Asked { answer: Some(answer), .. } = &mut self.part else {
             return Poll::Ready(Err(Kind::UpstreamClosed.into()));
         };
-        if let Poll::Ready(Some(Ok(interim))) = answer.poll_informational(cx) {
+        // What it says of the final one it says again.
+        if let Some(Ok(interim)) = ready!(answer.poll_informational(cx)) {
             return Poll::Ready(read_head(&interim, false, (limits, asked, head)));
         }
         let response = ready!(Pin::new(&mut *answer).poll(cx)).map_err(|error| fault(&error))?;

@@ -107,34 +107,82 @@ pub(crate) fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
 
 /// The request a head of HTTP/1 text stands for.
 ///
-/// `authority` is whom it is for where the head does not say.
-pub(crate) fn request(text: &[u8], is_tls: bool, authority: &str) -> Option<Request<()>> {
-    let block = Bytes::copy_from_slice(text);
-    let mut lines = Lines(&block);
+/// `authority` is whom it is for where the head does not say; `last` is of the one before it of the same client.
+pub(crate) fn request(
+    text: &[u8],
+    is_tls: bool,
+    authority: &str,
+    last: &mut LastFields,
+) -> Option<Request<()>> {
+    let mut lines = Lines(text);
     let mut words = lines.next()?.split(|byte| *byte == b' ');
     let method = Method::from_bytes(words.next()?).ok()?;
-    let target = path_and_query(&block, words.next()?)?;
-    let mut request = Request::new(());
-    // One of them is the host.
-    request.headers_mut().reserve(lines.left().saturating_sub(1));
-    let host = read_fields(&block, lines, request.headers_mut(), |known, _| is_told(known));
-    *request.method_mut() = method;
-    *request.version_mut() = http::Version::HTTP_2;
+    let target = path_and_query(words.next()?)?;
+    let (fields, host) = last.tell(lines)?;
+    let host = match host {
+        Some(host) => host,
+        None => Authority::from_maybe_shared(Bytes::copy_from_slice(authority.as_bytes())).ok()?,
+    };
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
     parts.path_and_query = Some(target);
-    let host = host.filter(|host| !host.is_empty());
-    let host = host.unwrap_or_else(|| Bytes::copy_from_slice(authority.as_bytes()));
-    parts.authority = Some(Authority::from_maybe_shared(host).ok()?);
+    parts.authority = Some(host);
+    let mut request = Request::new(());
     *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    *request.method_mut() = method;
+    *request.version_mut() = http::Version::HTTP_2;
+    *request.headers_mut() = fields;
     Some(request)
 }
 
+/// The fields that a client's last request was sent with. Its next mostly has the same, and to copy them is a
+/// fifth of the work of making them.
+#[derive(Default)]
+pub(crate) struct LastFields {
+    lines: Bytes,
+    /// Once they have come twice.
+    made: Option<Made>,
+}
+
+/// Fields without the host, and the host.
+type Made = (HeaderMap, Option<Authority>);
+
+impl LastFields {
+    /// Longer ones are not kept, so that a client cannot have much kept.
+    const BYTES_MAX: usize = 2048;
+
+    fn tell(&mut self, Lines(lines): Lines<'_>) -> Option<Made> {
+        if lines.len() > LastFields::BYTES_MAX {
+            return make(&Bytes::copy_from_slice(lines));
+        }
+        if *lines != *self.lines {
+            *self = LastFields { lines: Bytes::copy_from_slice(lines), made: None };
+            return make(&self.lines);
+        }
+        if self.made.is_none() {
+            self.made = make(&self.lines);
+        }
+        self.made.clone()
+    }
+}
+
+fn make(block: &Bytes) -> Option<Made> {
+    let lines = Lines(block);
+    // One of them is the host.
+    let mut fields = HeaderMap::with_capacity(lines.left().saturating_sub(1));
+    let host = read_fields(block, lines, &mut fields, |known, _, value| {
+        // All that may be said with it (RFC 9113 §8.2.2).
+        is_told(known) || (known == Known::Te && value == b"trailers")
+    });
+    let host = host.filter(|host| !host.is_empty()).map(Authority::from_maybe_shared);
+    Some((fields, host.transpose().ok()?))
+}
+
 /// A target as HTTP/2 carries it; bytes that URIs do not have are percent-encoded.
-fn path_and_query(block: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
+fn path_and_query(target: &[u8]) -> Option<PathAndQuery> {
     let is_odd = |byte: &u8| matches!(byte, 0..=b' ' | b'#' | b'<' | b'>' | b'`' | 0x7f..);
     if !target.iter().any(is_odd) {
-        return PathAndQuery::from_maybe_shared(block.slice_ref(target)).ok();
+        return PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(target)).ok();
     }
     let mut encoded = String::with_capacity(target.len() + 16);
     for byte in target {
@@ -156,7 +204,7 @@ pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     let mut response = Response::new(());
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().reserve(lines.left());
-    read_fields(&block, lines, response.headers_mut(), |known, name| {
+    read_fields(&block, lines, response.headers_mut(), |known, name, _| {
         is_told(known) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
     *response.status_mut() = match status {
@@ -175,8 +223,9 @@ pub(crate) fn is_tunnel(text: &[u8]) -> bool {
 /// Trailers from field lines.
 pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
     let block = Bytes::copy_from_slice(lines);
-    let mut trailers = HeaderMap::new();
-    read_fields(&block, Lines(&block), &mut trailers, |known, _| known.may_trail());
+    let lines = Lines(&block);
+    let mut trailers = HeaderMap::with_capacity(lines.left());
+    read_fields(&block, lines, &mut trailers, |known, _, _| known.may_trail());
     trailers
 }
 
@@ -198,7 +247,7 @@ fn read_fields(
     block: &Bytes,
     lines: Lines<'_>,
     fields: &mut HeaderMap,
-    is_told: impl Fn(Known, &[u8]) -> bool,
+    is_told: impl Fn(Known, &[u8], &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
     for line in lines {
@@ -207,7 +256,7 @@ fn read_fields(
         let known = Known::of(name);
         if known == Known::Host {
             host = Some(value);
-        } else if is_told(known, name)
+        } else if is_told(known, name, &value)
             && let (Some(name), Ok(value)) = (field_name(known, name), HeaderValue::from_maybe_shared(value))
         {
             fields.append(name, value);

@@ -85,17 +85,57 @@ fn connect_opens_websockets_and_nothing_else() {
 fn a_request_leaves_without_what_belongs_to_a_connection() {
     let text = b"POST /a?b HTTP/1.1\r\nHost: a.test\r\nX-Case: v\r\nConnection: x\r\nKeep-Alive: 1\r\n\
         Transfer-Encoding: chunked\r\nUpgrade: h3\r\nTE: gzip\r\n\r\n";
-    let request = request(text, true, "").unwrap();
+    let request = request(text, true, "", &mut LastFields::default()).unwrap();
     assert_eq!((request.method().as_str(), request.uri().to_string()), ("POST", "https://a.test/a?b".into()));
     let fields: Vec<_> = request.headers().iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(fields, ["x-case"]);
 }
 
 #[test]
+fn fields_that_come_again_are_the_same_and_others_are_noticed() {
+    let mut last = LastFields::default();
+    let mut check = |line: &str, host: &str, fields: &[(&str, &str)]| {
+        let text = format!("{line} HTTP/1.1\r\nHost: {host}\r\nX-A: 1\r\n{}\r\n", joined(fields));
+        let told = request(text.as_bytes(), false, "", &mut last).unwrap();
+        let alone = request(text.as_bytes(), false, "", &mut LastFields::default()).unwrap();
+        assert_eq!((told.method(), told.uri()), (alone.method(), alone.uri()));
+        assert_eq!(told.headers(), alone.headers());
+        assert_eq!(told.uri().host(), Some(host));
+    };
+    for _ in 0..3 {
+        check("GET /1", "a.test", &[("X-B", "2"), ("Accept", "*/*")]);
+        check("POST /2?q", "a.test", &[("X-B", "2"), ("Accept", "*/*")]);
+    }
+    check("GET /1", "b.test", &[("X-B", "2"), ("Accept", "*/*")]);
+    check("GET /1", "b.test", &[("X-B", "3"), ("Accept", "*/*")]);
+    check("GET /1", "b.test", &[]);
+    let long = "x".repeat(4096);
+    check("GET /1", "b.test", &[("X-B", &long)]);
+    check("GET /1", "b.test", &[("X-B", &long)]);
+    check("GET /1", "b.test", &[]);
+}
+
+fn joined(fields: &[(&str, &str)]) -> String {
+    fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+}
+
+#[test]
+fn nothing_but_trailers_may_be_said_to_be_taken() {
+    let told = |te: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\nTE: {te}\r\n\r\n");
+        let request = request(text.as_bytes(), true, "", &mut LastFields::default()).unwrap();
+        request.headers().get("te").cloned()
+    };
+    assert_eq!(told("trailers").unwrap(), "trailers");
+    assert_eq!(told("gzip"), None);
+    assert_eq!(told("trailers, gzip"), None);
+}
+
+#[test]
 fn targets_that_uris_do_not_have_are_encoded() {
     let check = |target: &[u8], expected: &str| {
         let text = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
-        let request = request(&text, false, "").unwrap();
+        let request = request(&text, false, "", &mut LastFields::default()).unwrap();
         assert_eq!(request.uri().path_and_query().unwrap().as_str(), expected);
     };
     check(b"/a%20b", "/a%20b");
@@ -106,7 +146,8 @@ fn targets_that_uris_do_not_have_are_encoded() {
 
 #[test]
 fn a_request_for_nobody_is_for_the_endpoint() {
-    let request = request(b"GET / HTTP/1.0\r\nHost: \r\n\r\n", false, "10.0.0.1:80").unwrap();
+    let text = b"GET / HTTP/1.0\r\nHost: \r\n\r\n";
+    let request = request(text, false, "10.0.0.1:80", &mut LastFields::default()).unwrap();
     assert_eq!(request.uri().authority().unwrap().as_str(), "10.0.0.1:80");
 }
 
