@@ -2,20 +2,16 @@
 //!
 //! Knows neither heads nor what ends a tunnel beside its two sides.
 
-mod splice;
-
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
 
-use tokio::net::TcpStream;
 use tokio::task::coop;
 use yumen_http::websocket::Frames;
 
 use crate::buffer::Inbox;
+use crate::splice::{self, Pipe};
 use crate::stream::Stream;
-use crate::tcp::Tcp;
 use crate::worker::Worker;
-use splice::{Failed, Moved, Pipe};
 
 /// A read of this many bytes is one of a large flow.
 const LARGE_BYTES: usize = 32 * 1024;
@@ -152,9 +148,9 @@ impl Direction {
     }
 
     /// Leaves a large flow between sockets to the system.
-    fn note_size(&mut self, count: usize, source: &Stream, sink: &Stream) {
+    fn note_size(&mut self, count: usize, source: &mut Stream, sink: &mut Stream) {
         self.streak = if count >= LARGE_BYTES { self.streak + 1 } else { 0 };
-        if self.streak >= LARGE_READS && sockets(source, sink).is_some() {
+        if self.streak >= LARGE_READS && source.socket().is_some() && sink.socket().is_some() {
             self.streak = 0;
             self.pipe = Pipe::take();
         }
@@ -168,23 +164,25 @@ impl Direction {
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
         self.inbox.release(&worker.buffers);
-        let (Some(pipe), Some((from, to))) = (&mut self.pipe, sockets(source, sink)) else {
+        let (Some(pipe), Some(from), Some(to)) = (&mut self.pipe, source.socket(), sink.socket()) else {
             self.pipe = None;
             return Poll::Ready(Ok(()));
         };
-        let moved = match ready!(pipe.poll(cx, from, to)) {
-            Err(Failed::Source) => return Poll::Ready(Err(Broken::Source)),
-            Err(Failed::Sink) => return Poll::Ready(Err(Broken::Sink)),
-            Ok(Moved::End) => {
-                self.ended = true;
-                self.pipe = None;
-                return Poll::Ready(Ok(()));
+        if pipe.is_empty() {
+            match ready!(pipe.poll_fill(cx, from, u64::MAX)) {
+                Err(error) if !splice::is_refusal(&error) => return Poll::Ready(Err(Broken::Source)),
+                Ok(count) if count > 0 => {}
+                ended => {
+                    self.ended = ended.is_ok();
+                    self.pipe = None;
+                    return Poll::Ready(Ok(()));
+                }
             }
-            Ok(Moved::Bytes(count)) => count,
-        };
+        }
+        let moved = ready!(pipe.poll_drain(cx, to)).map_err(|_| Broken::Sink)?;
         self.bytes += moved as u64;
         worker.counters.streams.spliced_bytes.add(moved as u64);
-        self.streak = if moved >= LARGE_BYTES { 0 } else { self.streak + u32::from(moved > 0) };
+        self.streak = if moved >= LARGE_BYTES { 0 } else { self.streak + 1 };
         if self.streak >= SMALL_MOVES && pipe.is_empty() {
             self.streak = 0;
             self.pipe = None;
@@ -203,12 +201,4 @@ fn let_pass(inbox: &mut Inbox, from: usize, watched: &mut Watched<'_>) {
     }
     let kept = if watched.frames.is_between() { 0 } else { watched.frames.pass_frame(news) };
     inbox.truncate(from + kept);
-}
-
-/// The sockets, where both sides are nothing but that.
-fn sockets<'s>(source: &'s Stream, sink: &'s Stream) -> Option<(&'s TcpStream, &'s TcpStream)> {
-    match (source, sink) {
-        (Stream::Tcp(Tcp::Registered(source)), Stream::Tcp(Tcp::Registered(sink))) => Some((source, sink)),
-        _ => None,
-    }
 }

@@ -40,6 +40,7 @@ mod seat;
 mod serve;
 #[cfg(test)]
 mod simulation;
+mod splice;
 mod stream;
 mod sys;
 mod task;

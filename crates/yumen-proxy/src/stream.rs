@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 use crate::buffer::{Buffers, Inbox};
 use crate::http2::Duplex;
@@ -33,8 +34,19 @@ impl Stream {
         inbox: &mut Inbox,
         buffers: &Buffers,
     ) -> Poll<io::Result<usize>> {
+        self.poll_fill_some(cx, inbox, buffers, usize::MAX)
+    }
+
+    /// The same, and of a socket no more than so many bytes.
+    pub(crate) fn poll_fill_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Inbox,
+        buffers: &Buffers,
+        bytes_max: usize,
+    ) -> Poll<io::Result<usize>> {
         let count = match self {
-            Stream::Tcp(tcp) => ready!(tcp.fill(cx, inbox, buffers))?,
+            Stream::Tcp(tcp) => ready!(tcp.fill(cx, inbox, buffers, bytes_max))?,
             Stream::Accepted(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
             Stream::Connected(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
             Stream::Http2(duplex) => return duplex.poll_fill(cx, inbox, buffers),
@@ -104,6 +116,20 @@ impl Stream {
             Stream::Accepted(tls) => Some(tls.get_ref().0),
             Stream::Connected(tls) => Some(tls.get_ref().0),
             Stream::Http2(_) | Stream::Http3(_) => None,
+        }
+    }
+
+    /// Whether it is a socket and nothing else.
+    #[inline]
+    pub(crate) fn is_socket(&self) -> bool {
+        matches!(self, Stream::Tcp(_))
+    }
+
+    /// The socket, of a stream that is nothing but that.
+    pub(crate) fn socket(&mut self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(tcp) => tcp.register().ok().map(|socket| &*socket),
+            _ => None,
         }
     }
 

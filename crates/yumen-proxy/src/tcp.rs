@@ -81,12 +81,13 @@ impl Tcp {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Reads into an inbox, which takes a buffer only once there is something to put in it.
+    /// Reads at most so many bytes into an inbox, which takes a buffer only once there is something to put in it.
     pub(crate) fn fill(
         &mut self,
         cx: &mut Context<'_>,
         inbox: &mut Inbox,
         buffers: &Buffers,
+        bytes_max: usize,
     ) -> Poll<io::Result<usize>> {
         #[cfg(test)]
         if let Tcp::Memory(end) = self {
@@ -99,8 +100,8 @@ impl Tcp {
                 ready!(stream.poll_read_ready(cx))?;
             }
             let room = inbox.room(buffers);
-            let room_bytes = room.len();
-            match self.receive(room) {
+            let room_bytes = room.len().min(bytes_max);
+            match self.receive(&mut room[..room_bytes]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),
                 done => {
                     // A peer that is never waited for leaves the worker to others now and then.

@@ -13,6 +13,7 @@ use yumen_plugin::Chunk;
 
 use crate::body::{Ending, Piece, Rest};
 use crate::buffer::{Buffers, Inbox};
+use crate::splice::{self, Pipe};
 use crate::stream::Stream;
 
 /// Why a transfer stopped.
@@ -52,7 +53,15 @@ pub(crate) struct Transfer {
     /// Bytes written so far, framing and head included.
     pub(crate) sent_bytes: u64,
     bytes_max: u64,
+    /// What the sink did not take yet of the part that goes from socket to socket.
+    pipe: Option<Pipe>,
 }
+
+/// Bodies with so much left go on from socket to socket. For 24 KB in all that costs what copying does, for 100 KB
+/// two thirds of it, for 200 KB half.
+const SPLICED_BYTES_MIN: u64 = 8 * 1024;
+/// And no more of them at once, as much may wait for a slow reader.
+const SPLICED_BYTES_MAX: u64 = 256 * 1024;
 
 /// Data up to this length is written from beside its head.
 const JOINED_BYTES_MAX: usize = 2048;
@@ -78,6 +87,7 @@ impl Transfer {
             read_bytes: 0,
             sent_bytes: 0,
             bytes_max,
+            pipe: None,
         }
     }
 
@@ -107,7 +117,7 @@ impl Transfer {
 
     /// Whether it is the sink that keeps it waiting.
     pub(crate) fn waits_for_sink(&self) -> bool {
-        !self.is_flushed()
+        !self.is_flushed() || self.pipe.is_some()
     }
 
     /// Drops what was read and will not be written.
@@ -344,6 +354,13 @@ impl Transfer {
                 return sink.poll_flush(cx).map_err(|_| Broken::Write);
             }
             if inbox.is_empty() && !self.rest.is_done() {
+                if self.may_splice(edit) {
+                    inbox.release(buffers);
+                    if let Some(spliced) = self.poll_splice(cx, stream, sink) {
+                        ready!(spliced)?;
+                        continue;
+                    }
+                }
                 match stream.poll_fill(cx, inbox, buffers) {
                     Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
@@ -358,6 +375,54 @@ impl Transfer {
             }
             self.take_waiting(inbox, edit)?;
         }
+    }
+
+    fn may_splice(&self, edit: &Option<Edit<'_>>) -> bool {
+        let is_long =
+            matches!(self.rest, Rest::Length(left) if left >= SPLICED_BYTES_MIN || self.pipe.is_some());
+        is_long && self.ending == Ending::Known && edit.is_none()
+    }
+
+    /// Moves what is left of the body from socket to socket; `None` where the sides are not just that, or there is no
+    /// pipe. While the source has nothing to say, no pipe is held.
+    fn poll_splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        sink: &mut Stream,
+    ) -> Option<Poll<Result<(), Broken>>> {
+        let (from, to) = (source.socket()?, sink.socket()?);
+        let mut pipe = self.pipe.take().or_else(Pipe::take)?;
+        let moved = loop {
+            if pipe.is_empty() {
+                let Rest::Length(left) = &mut self.rest else { return None };
+                if *left == 0 {
+                    self.rest = Rest::Done;
+                    self.ended = true;
+                    // Whoever keeps the connection asks whether it is quiet.
+                    splice::look_behind(from);
+                    break Poll::Ready(Ok(()));
+                }
+                match pipe.poll_fill(cx, from, (*left).min(SPLICED_BYTES_MAX)) {
+                    Poll::Pending => break Poll::Pending,
+                    Poll::Ready(Err(error)) if splice::is_refusal(&error) => return None,
+                    Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Broken::Read)),
+                    Poll::Ready(Ok(count)) => {
+                        *left -= count as u64;
+                        self.read_bytes += count as u64;
+                    }
+                }
+            }
+            match pipe.poll_drain(cx, to) {
+                Poll::Pending => {
+                    self.pipe = Some(pipe);
+                    break Poll::Pending;
+                }
+                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Broken::Write)),
+                Poll::Ready(Ok(count)) => self.sent_bytes += count as u64,
+            }
+        };
+        Some(moved)
     }
 
     fn received(

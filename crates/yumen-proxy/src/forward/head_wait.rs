@@ -16,6 +16,10 @@ use crate::stream::Stream;
 use crate::transfer::{Broken, Transfer};
 use crate::wait::{End, Wait};
 
+/// What is read of an answer at once where the rest of a long one can go from socket to socket: most are shorter, and
+/// what is read is copied.
+const FIRST_BYTES_MAX: usize = 16 * 1024;
+
 /// Waiting for an answer while the body may still be going out.
 pub(super) struct HeadWait {
     pub(super) timeouts: Timeouts,
@@ -62,7 +66,8 @@ impl HeadWait {
                     Err(error) => return Poll::Ready(Err(Kind::UpstreamHead(error).into())),
                 }
             }
-            match link.stream.poll_fill(cx, &mut link.inbox, &conn.worker.buffers) {
+            let bytes_max = if conn.stream.is_socket() { FIRST_BYTES_MAX } else { usize::MAX };
+            match link.stream.poll_fill_some(cx, &mut link.inbox, &conn.worker.buffers, bytes_max) {
                 Poll::Ready(Ok(0) | Err(_)) => {
                     let unsent = upload.sent_bytes == 0;
                     return Poll::Ready(Err(Fault { kind: Kind::UpstreamClosed, unsent }));

@@ -39,6 +39,7 @@ mod import;
 mod killed;
 mod l4;
 mod limits;
+mod long_bodies;
 mod node;
 mod observe;
 mod operators;

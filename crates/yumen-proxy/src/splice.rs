@@ -1,0 +1,141 @@
+//! Large flows between two TCP sockets by splice(2): the system moves pages, nothing is copied here.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll, ready};
+
+use rustix::net::RecvFlags;
+use rustix::pipe::{PipeFlags, SpliceFlags};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// How much a pipe may hold. The system may give less to users that are not privileged.
+const PIPE_BYTES: usize = 1024 * 1024;
+/// Pipes a worker keeps for the next flows, and the most it has at a time.
+const SPARE_MAX: usize = 16;
+const PIPES_MAX: usize = 512;
+
+const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
+
+thread_local! {
+    static SPARE: RefCell<Vec<Ends>> = const { RefCell::new(Vec::new()) };
+    static IN_USE: Cell<usize> = const { Cell::new(0) };
+    static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Ends {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+/// Bytes on their way from one socket to another.
+pub(crate) struct Pipe {
+    ends: Option<Ends>,
+    held: usize,
+}
+
+impl Pipe {
+    /// A pipe, unless the worker has as many as may be or the system gives none.
+    pub(crate) fn take() -> Option<Pipe> {
+        if IN_USE.get() >= PIPES_MAX || IS_REFUSED.get() {
+            return None;
+        }
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        let ends = spare.or_else(|| make().ok())?;
+        IN_USE.set(IN_USE.get() + 1);
+        Some(Pipe { ends: Some(ends), held: 0 })
+    }
+
+    /// Whether nothing is on its way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Fills the pipe, which is empty, with at most so many bytes of what has come; 0 is the end of the source.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &TcpStream,
+        bytes_max: u64,
+    ) -> Poll<io::Result<usize>> {
+        let Some(ends) = &self.ends else { return Poll::Ready(Ok(0)) };
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(PIPE_BYTES).min(PIPE_BYTES);
+        loop {
+            ready!(source.poll_read_ready(cx))?;
+            let came = source.try_io(Interest::READABLE, || {
+                Ok(rustix::pipe::splice(source, None, &ends.write, None, bytes_max, FLAGS)?)
+            });
+            match came {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    IS_REFUSED.set(IS_REFUSED.get() || is_refusal(&error));
+                    return Poll::Ready(Err(error));
+                }
+                Ok(count) => {
+                    self.held = count;
+                    return Poll::Ready(Ok(count));
+                }
+            }
+        }
+    }
+
+    /// Passes on some of what is in the pipe, which is not empty.
+    pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, sink: &TcpStream) -> Poll<io::Result<usize>> {
+        let Some(ends) = &self.ends else { return Poll::Ready(Ok(0)) };
+        loop {
+            ready!(sink.poll_write_ready(cx))?;
+            let went = sink.try_io(Interest::WRITABLE, || {
+                Ok(rustix::pipe::splice(&ends.read, None, sink, None, self.held, FLAGS)?)
+            });
+            match went {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(count) => {
+                    self.held -= count;
+                    return Poll::Ready(Ok(count));
+                }
+            }
+        }
+    }
+}
+
+/// Whether the system does not do this for us at all. Nothing was moved, and no pipe is given out any more.
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied
+    )
+}
+
+/// Has the reactor know whether anything stands behind what was taken of a source. After a receive that had room for
+/// more it does.
+pub(crate) fn look_behind(source: &TcpStream) {
+    let looked = source.try_io(Interest::READABLE, || {
+        let mut room = [0_u8; 1];
+        Ok(rustix::net::recv(source, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT)?)
+    });
+    // That there is nothing is what the call is for; anything else is found by who reads next.
+    drop(looked);
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        IN_USE.set(IN_USE.get() - 1);
+        // A pipe with bytes in it is of no use to anybody else.
+        if let Some(ends) = self.ends.take().filter(|_| self.held == 0) {
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < SPARE_MAX {
+                    spare.push(ends);
+                }
+            });
+        }
+    }
+}
+
+fn make() -> io::Result<Ends> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
+    // Where the system gives no more, a small pipe only takes more calls.
+    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    Ok(Ends { read, write })
+}

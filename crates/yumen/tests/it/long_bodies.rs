@@ -1,0 +1,119 @@
+//! Bodies that go on from socket to socket: no byte more, less or other than was sent, and connections in order behind
+//! them.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::harness::upstream::{Request, respond};
+use crate::harness::{Client, Gateway, Options, Upstream, noise};
+
+/// Around what is read at once, what goes from socket to socket, and as much of it as goes at a time.
+const LENGTHS: [usize; 12] =
+    [0, 1, 16_000, 16_384, 24_576, 24_577, 65_536, 100_000, 262_144, 278_528, 300_001, 3_000_000];
+
+fn one_worker(upstream: &Upstream) -> Gateway {
+    Gateway::with(&upstream.everything(), &Options { workers: 1, ..Options::default() })
+}
+
+/// So much as the target says.
+fn asked_for(request: &Request) -> Vec<u8> {
+    noise(request.target.trim_start_matches('/').parse().unwrap())
+}
+
+#[test]
+fn answers_of_every_length_pass_and_their_connections_are_kept() {
+    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", &asked_for(request)));
+    let gateway = one_worker(&upstream);
+    let mut client = Client::connect(gateway.http);
+    for length in LENGTHS.into_iter().chain(LENGTHS.into_iter().rev()) {
+        assert!(client.get(&format!("/{length}")).body == noise(length), "{length}");
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn answers_that_come_in_pieces_pass() {
+    let upstream = Upstream::start(|request, stream| {
+        let body = asked_for(request);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        let sent = stream.write_all(head.as_bytes());
+        // Each piece is waited for.
+        let pieces = body.chunks(body.len().div_ceil(20).max(1));
+        pieces
+            .fold(sent, |sent, piece| {
+                std::thread::sleep(Duration::from_millis(2));
+                sent.and_then(|()| stream.write_all(piece))
+            })
+            .is_ok()
+    });
+    let gateway = one_worker(&upstream);
+    let mut client = Client::connect(gateway.http);
+    for length in LENGTHS {
+        assert!(client.get(&format!("/{length}")).body == noise(length), "{length}");
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn requests_of_every_length_pass() {
+    let upstream = Upstream::start(|request, stream| {
+        let is_whole = request.body == asked_for(request);
+        respond(stream, if is_whole { 200 } else { 409 }, "", b"")
+    });
+    let gateway = one_worker(&upstream);
+    let mut client = Client::connect(gateway.http);
+    for length in LENGTHS {
+        let head = format!("POST /{length} HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n");
+        let reply = client.send(head).send(noise(length)).reply();
+        assert_eq!(reply.status, 200, "{length}");
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn what_stands_behind_a_long_body_is_nobodys_answer() {
+    let upstream = Upstream::start(|request, stream| {
+        respond(stream, 200, "", &asked_for(request)) && stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok()
+    });
+    let gateway = one_worker(&upstream);
+    let mut client = Client::connect(gateway.http);
+    for turn in 1..=3 {
+        assert!(client.get("/100000").body == noise(100_000));
+        // What is behind has come by then.
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(upstream.connections(), turn);
+    }
+}
+
+#[test]
+fn a_long_body_that_is_cut_off_is_seen_as_cut_off() {
+    let upstream = Upstream::start(|request, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+        let _ = stream.write_all(&asked_for(request));
+        false
+    });
+    let gateway = one_worker(&upstream);
+    for length in LENGTHS.into_iter().filter(|length| *length < 1_000_000) {
+        let request = format!("GET /{length} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let reply = Client::connect(gateway.http).send(request).try_reply(false);
+        assert!(reply.is_err(), "{length}: {:?}", reply.map(|reply| reply.body.len()));
+    }
+}
+
+#[test]
+fn a_reader_that_comes_back_gets_all_of_a_long_body() {
+    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", &asked_for(request)));
+    let gateway = one_worker(&upstream);
+    let mut clients: Vec<Client> =
+        (0..20).map(|_| Client::of(TcpStream::connect(gateway.http).unwrap())).collect();
+    for client in &mut clients {
+        client.send("GET /20000000 HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    // Sockets and pipes are full by then.
+    std::thread::sleep(Duration::from_millis(500));
+    let whole = noise(20_000_000);
+    for client in &mut clients {
+        assert!(client.reply().body == whole);
+    }
+}
