@@ -12,15 +12,23 @@ use tokio::net::TcpStream;
 
 /// How much a pipe may hold. The system may give less to users that are not privileged.
 const PIPE_BYTES: usize = 1024 * 1024;
+/// A smaller one takes more calls than copying does. Users that are not privileged get pipes of two pages once they
+/// have many (`pipe-user-pages-soft` of pipe(7)).
+const USEFUL_BYTES: usize = 64 * 1024;
 /// Pipes a worker keeps for the next flows, and the most it has at a time.
 const SPARE_MAX: usize = 16;
 const PIPES_MAX: usize = 512;
+
+/// How often to do without a pipe before the system is asked again.
+const PASSES_AFTER_REFUSAL: u32 = 1000;
 
 const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
 thread_local! {
     static SPARE: RefCell<Vec<Ends>> = const { RefCell::new(Vec::new()) };
     static IN_USE: Cell<usize> = const { Cell::new(0) };
+    /// Of these, so many are left.
+    static LEFT_ALONE: Cell<u32> = const { Cell::new(0) };
     static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -42,7 +50,7 @@ impl Pipe {
             return None;
         }
         let spare = SPARE.with_borrow_mut(Vec::pop);
-        let ends = spare.or_else(|| make().ok())?;
+        let ends = spare.or_else(ask)?;
         IN_USE.set(IN_USE.get() + 1);
         Some(Pipe { ends: Some(ends), held: 0 })
     }
@@ -133,9 +141,21 @@ impl Drop for Pipe {
     }
 }
 
+/// A new one. Once the system gave none it is left alone for a while.
+fn ask() -> Option<Ends> {
+    if let Some(left) = LEFT_ALONE.get().checked_sub(1) {
+        LEFT_ALONE.set(left);
+        return None;
+    }
+    make().inspect_err(|_| LEFT_ALONE.set(PASSES_AFTER_REFUSAL)).ok()
+}
+
 fn make() -> io::Result<Ends> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
-    // Where the system gives no more, a small pipe only takes more calls.
-    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    let size = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    let size = size.or_else(|_| rustix::pipe::fcntl_getpipe_size(&write))?;
+    if size < USEFUL_BYTES {
+        return Err(io::ErrorKind::QuotaExceeded.into());
+    }
     Ok(Ends { read, write })
 }
