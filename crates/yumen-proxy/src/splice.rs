@@ -1,4 +1,4 @@
-//! Large flows between two TCP sockets by splice(2): the system moves pages, nothing is copied here.
+//! Large flows and long bodies between two TCP sockets by splice(2): the system moves pages, nothing is copied here.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,4 +1,4 @@
-//! Copies a body from one side to the other through one bounded buffer.
+//! Moves a body from one side to the other, through one bounded buffer, or uncopied where it is long and both are sockets.
 //!
 //! Data is written from where it was read. Nothing is read while something waits to be written, so
 //! a slow reader slows its writer down and memory stays bounded.
@@ -53,7 +53,7 @@ pub(crate) struct Transfer {
     /// Bytes written so far, framing and head included.
     pub(crate) sent_bytes: u64,
     bytes_max: u64,
-    /// What the sink did not take yet of the part that goes from socket to socket.
+    /// Holds what the sink did not take yet of the part that goes from socket to socket.
     pipe: Option<Pipe>,
 }
 

@@ -16,6 +16,13 @@ fn one_worker(upstream: &Upstream) -> Gateway {
     Gateway::with(&upstream.everything(), &Options { workers: 1, ..Options::default() })
 }
 
+/// Ends of pipes the gateway has. A worker keeps the pipe that a long body went through for the next.
+fn pipe_ends(gateway: &Gateway) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+    let links = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("pipe:")).count()
+}
+
 /// So much as the target says.
 fn asked_for(request: &Request) -> Vec<u8> {
     noise(request.target.trim_start_matches('/').parse().unwrap())
@@ -30,6 +37,27 @@ fn answers_of_every_length_pass_and_their_connections_are_kept() {
         assert!(client.get(&format!("/{length}")).body == noise(length), "{length}");
     }
     assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn long_bodies_go_through_pipes_and_short_ones_do_not() {
+    let upstream = Upstream::start(|request, stream| {
+        respond(stream, 200, "", &if request.method == "GET" { asked_for(request) } else { Vec::new() })
+    });
+    let upload = |gateway: &Gateway, length: usize| {
+        let head = format!("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n");
+        assert_eq!(Client::connect(gateway.http).send(head).send(noise(length)).reply().status, 200);
+    };
+    let gateway = one_worker(&upstream);
+    let before = pipe_ends(&gateway);
+    assert_eq!(gateway.get("/16000").body.len(), 16_000);
+    upload(&gateway, 1000);
+    assert_eq!(pipe_ends(&gateway), before);
+    assert_eq!(gateway.get("/100000").body.len(), 100_000);
+    assert_eq!(pipe_ends(&gateway), before + 2);
+    let gateway = one_worker(&upstream);
+    upload(&gateway, 3_000_000);
+    assert!(pipe_ends(&gateway) > before);
 }
 
 #[test]
