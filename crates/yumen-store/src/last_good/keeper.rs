@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::LastGood;
+use super::{Kept, LastGood};
 use crate::seal::{Edge, Seal};
 use crate::state::{Revision, State};
 use crate::store::{Store, StoreError};
@@ -94,7 +94,24 @@ struct Saver {
     store: Arc<dyn Store>,
     edge: Edge,
     /// What is on the disk.
-    saved: Option<State>,
+    saved: Option<Saved>,
+}
+
+/// What is on the disk, and by whom.
+enum Saved {
+    /// Found there; what was changed since begins a new file.
+    Found(State),
+    /// Written here.
+    Kept(Kept),
+}
+
+impl Saved {
+    fn state(&self) -> &State {
+        match self {
+            Saved::Found(state) => state,
+            Saved::Kept(kept) => kept.state(),
+        }
+    }
 }
 
 impl Saver {
@@ -104,7 +121,7 @@ impl Saver {
         // What is on the disk already need not be written; the same revision may be that of another store.
         let state = self.store.state();
         let saved = LastGood::load(&self.directory, &self.edge).ok();
-        self.saved = saved.filter(|saved| saved.entries().eq(state.entries()));
+        self.saved = saved.filter(|saved| saved.entries().eq(state.entries())).map(Saved::Found);
         loop {
             // Before the state is taken: what changes from here on is news again.
             notice.set(|news| news.changed = false);
@@ -123,11 +140,20 @@ impl Saver {
         let state = self.store.state();
         // What nobody has written to is nothing to fall back to.
         let is_new = state.revision == Revision::default();
-        if is_new || self.saved.as_ref().is_some_and(|saved| is_same(saved, &state)) {
+        if is_new || self.saved.as_ref().is_some_and(|saved| is_same(saved.state(), &state)) {
             return;
         }
+        if let Some(Saved::Kept(kept)) = &mut self.saved {
+            match kept.append(&state, &self.edge) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "the last good state could not be continued"),
+            }
+        }
+        // Where this fails too, there is nothing that could be continued.
+        self.saved = None;
         match LastGood::save(&self.directory, &state, &self.edge) {
-            Ok(()) => self.saved = Some(state),
+            Ok(kept) => self.saved = Some(Saved::Kept(kept)),
             Err(error) => tracing::warn!(%error, "the last good state could not be saved"),
         }
     }

@@ -1,9 +1,14 @@
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+
+use yumen_config::Kind;
 
 use super::*;
 use crate::memory::Memory;
+use crate::seal::{KEY_BYTES, Keyring};
+use crate::state::{Entry, Key, Revision};
 use crate::store::Store;
-use crate::test_kit::{TestDir, contents, put, until, write};
+use crate::test_kit::{Contents, Random, TestDir, contents, key, put, until, write};
 
 fn state(revision: u64, texts: &[&str]) -> State {
     let entry = |(at, text): (usize, &&str)| {
@@ -84,4 +89,126 @@ fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
     write(&*store, |draft| draft.set("door", Some("hash"))).unwrap();
     drop(keeper);
     assert_eq!(saved(), Some(contents(&store.state())));
+}
+
+/// A state some random puts, deletions and settings later.
+fn changed(state: &State, random: &mut Random) -> State {
+    let mut state = state.clone();
+    state.revision.0 += 1 + random.below(3);
+    for _ in 0..1 + random.below(4) {
+        let key = key(&random.below(12).to_string());
+        let json = Arc::from(format!("{{\"v\":\"{}\\n\"}}", random.next()));
+        let (created, modified) = (state.revision, state.revision);
+        let entry = Entry { json, created, modified, expires_ms: (random.below(4) == 0).then_some(7) };
+        state.replace(&key, (random.below(3) > 0).then_some(entry));
+    }
+    if random.below(3) == 0 {
+        let name = Arc::from(format!("door {}", random.below(3)));
+        state.replace_setting(&name, (random.below(2) == 0).then(|| random.next().to_string().into()));
+    }
+    state
+}
+
+fn load(dir: &TestDir) -> Contents {
+    contents(&LastGood::load(dir.path(), &Edge::default()).unwrap())
+}
+
+#[test]
+fn what_was_appended_is_loaded_and_sealed_if_the_state_is() {
+    let keyring = Keyring::new(&[[7; KEY_BYTES]]).unwrap();
+    for edge in [Edge::default(), Edge(Some(Arc::new(keyring)))] {
+        for seed in 0..25 {
+            let (dir, mut random) = (TestDir::new(), Random(seed));
+            let mut state = changed(&State::default(), &mut random);
+            let mut kept = LastGood::save(dir.path(), &state, &edge).unwrap();
+            for _ in 0..10 {
+                state = changed(&state, &mut random);
+                assert!(kept.append(&state, &edge).unwrap());
+                let loaded = LastGood::load(dir.path(), &edge).unwrap();
+                assert_eq!(contents(&loaded), contents(&state), "seed {seed}");
+            }
+            let tells = fs::read_to_string(dir.join(FILE)).unwrap().contains(r#"{\"v\":"#);
+            assert_eq!(tells, edge.0.is_none());
+        }
+    }
+}
+
+#[test]
+fn of_changes_that_are_cut_off_or_altered_those_before_hold() {
+    let (dir, mut random) = (TestDir::new(), Random(1));
+    let mut state = changed(&State::default(), &mut random);
+    let mut kept = LastGood::save(dir.path(), &state, &Edge::default()).unwrap();
+    let mut steps = vec![(kept.bytes, contents(&state))];
+    for _ in 0..4 {
+        state = changed(&state, &mut random);
+        kept.append(&state, &Edge::default()).unwrap();
+        steps.push((kept.bytes, contents(&state)));
+    }
+    let place = dir.join(FILE);
+    let whole = fs::read(&place).unwrap();
+    assert_eq!(steps.last().unwrap().0, whole.len() as u64);
+    for at in steps[0].0..whole.len() as u64 {
+        let holds = &steps.iter().rev().find(|(end, _)| *end <= at).unwrap().1;
+        fs::write(&place, &whole[..at as usize]).unwrap();
+        assert_eq!(&load(&dir), holds, "cut at {at}");
+        let mut altered = whole.clone();
+        altered[at as usize] ^= 1;
+        fs::write(&place, &altered).unwrap();
+        assert_eq!(&load(&dir), holds, "altered at {at}");
+    }
+}
+
+#[test]
+fn records_of_another_state_are_not_taken_for_its_own() {
+    let (dir, mut random) = (TestDir::new(), Random(2));
+    let first = changed(&State::default(), &mut random);
+    let mut kept = LastGood::save(dir.path(), &first, &Edge::default()).unwrap();
+    kept.append(&changed(&first, &mut random), &Edge::default()).unwrap();
+    let records = fs::read(dir.join(FILE)).unwrap();
+    let first_bytes = text::whole(&first, &Edge::default()).0.len();
+    let second = changed(&first, &mut random);
+    LastGood::save(dir.path(), &second, &Edge::default()).unwrap();
+    let mut text = fs::read(dir.join(FILE)).unwrap();
+    text.extend_from_slice(&records[first_bytes..]);
+    fs::write(dir.join(FILE), &text).unwrap();
+    assert_eq!(load(&dir), contents(&second));
+}
+
+#[test]
+fn the_format_before_is_read() {
+    let (dir, state) = (TestDir::new(), state(3, &["{}", "{\"v\":1}"]));
+    LastGood::save(dir.path(), &state, &Edge::default()).unwrap();
+    let text = fs::read_to_string(dir.join(FILE)).unwrap();
+    fs::write(dir.join(FILE), text.replacen("\"yumen_last_good\":2", "\"yumen_last_good\":1", 1)).unwrap();
+    assert!(fs::read_to_string(dir.join(FILE)).unwrap().contains("good\":1"));
+    assert_eq!(load(&dir), contents(&state));
+}
+
+#[test]
+fn the_keeper_appends_until_a_new_file_is_worth_it_and_notices_one_that_is_not_its_own() {
+    let dir = TestDir::new();
+    let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
+    put(&*store, "before", "{}").unwrap();
+    let _keeper = Keeper::start(dir.path(), store.clone(), None).unwrap();
+    let saved = || LastGood::load(dir.path(), &Edge::default()).map(|state| contents(&state)).ok();
+    let until_saved = |what: &str| until(what, || saved() == Some(contents(&store.state())));
+    let file = || fs::metadata(dir.join(FILE)).unwrap();
+    until_saved("the first save");
+    let first = file();
+    put(&*store, "small", "{}").unwrap();
+    until_saved("a small change");
+    assert_eq!(file().ino(), first.ino(), "it was appended");
+    assert!(file().len() > first.len());
+    put(&*store, "large", &format!("{{\"v\":\"{}\"}}", "v".repeat(CHANGES_BYTES_MIN as usize))).unwrap();
+    until_saved("a change longer than the state");
+    assert_ne!(file().ino(), first.ino(), "a new file was written");
+    fs::write(dir.join(FILE), "somebody's").unwrap();
+    put(&*store, "after", "{}").unwrap();
+    until_saved("a file that was overwritten");
+    fs::remove_file(dir.join(FILE)).unwrap();
+    put(&*store, "again", "{}").unwrap();
+    until("a file that was removed", || {
+        LastGood::read(&dir.join(FILE), &Edge::default())
+            .is_ok_and(|state| contents(&state) == contents(&store.state()))
+    });
 }

@@ -1,0 +1,204 @@
+//! The text of a last good state: a whole state under a seal, and behind it what changed since, record after record.
+//!
+//! Pure; must not know files.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use yumen_config::Kind;
+
+use crate::seal::Edge;
+use crate::state::{Entry, Key, Revision, State};
+
+/// The version of the text. The first had no records.
+const FORMAT: u64 = 2;
+
+/// Bytes of a digest as text.
+const DIGEST_BYTES: usize = 64;
+
+/// One line per entry: name, created, modified, expiry, text.
+type EntryLine<'a> = (Cow<'a, str>, u64, u64, Option<u64>, Cow<'a, str>);
+
+/// A setting put, or forgotten.
+type SettingLine<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
+
+/// What led from one state to a later one.
+#[derive(Default, Serialize, Deserialize)]
+struct Record<'a> {
+    revision: u64,
+    #[serde(borrow)]
+    put: Vec<EntryLine<'a>>,
+    #[serde(borrow)]
+    deleted: Vec<Cow<'a, str>>,
+    #[serde(borrow)]
+    settings: Vec<SettingLine<'a>>,
+}
+
+/// What a text says, its entries still sealed.
+pub(super) struct Told {
+    pub(super) state: State,
+    /// What is wrong with the first record that is not whole; it and what follows are not in the state.
+    pub(super) torn: Option<String>,
+}
+
+/// A whole state, and the digest that its first record continues.
+pub(super) fn whole(state: &State, edge: &Edge) -> (Vec<u8>, String) {
+    let body = body_of(state, edge);
+    let digest = sha256(&[&body]);
+    let mut text = Vec::new();
+    put_line(&mut text, &json!({ "yumen_last_good": FORMAT, "bytes": body.len(), "sha256": digest }));
+    text.extend_from_slice(&body);
+    (text, digest)
+}
+
+/// What leads from one state to another, and the digest that the next record continues.
+pub(super) fn record(from: &State, to: &State, edge: &Edge, continued: &str) -> (Vec<u8>, String) {
+    let mut record = Record { revision: to.revision.0, ..Record::default() };
+    let mut put = Vec::new();
+    for (key, _, after) in from.differences(to) {
+        match after {
+            Some(entry) => put.push((key, edge.sealed(key, entry))),
+            None => record.deleted.push(name_of(key).into()),
+        }
+    }
+    record.put.extend(put.iter().map(|(key, entry)| entry_line(key, entry)));
+    let forgotten = from.settings().filter(|(name, _)| to.setting(name).is_none());
+    record.settings.extend(forgotten.map(|(name, _)| (Cow::Borrowed(&**name), None)));
+    let changed = to.settings().filter(|(name, value)| from.setting(name) != Some(value));
+    record.settings.extend(changed.map(|(name, value)| (Cow::Borrowed(&**name), Some((&**value).into()))));
+    let mut text = vec![0; DIGEST_BYTES];
+    text.push(b' ');
+    put_line(&mut text, &record);
+    let digest = sha256(&[continued.as_bytes(), &text[DIGEST_BYTES + 1..]]);
+    text[..DIGEST_BYTES].copy_from_slice(digest.as_bytes());
+    (text, digest)
+}
+
+/// What a text says; an error where not even its whole state is.
+pub(super) fn parse(bytes: &[u8]) -> Result<Told, String> {
+    const NOT_A_SEAL: &str = "the first line is not that of a last good state";
+    let (seal, rest) = line_of(bytes).ok_or(NOT_A_SEAL)?;
+    let seal: Value = serde_json::from_slice(seal).map_err(|_| NOT_A_SEAL)?;
+    match seal["yumen_last_good"].as_u64() {
+        Some(1..=FORMAT) => {}
+        Some(found) => return Err(format!("it is of format {found}, this version reads format {FORMAT}")),
+        None => return Err(NOT_A_SEAL.into()),
+    }
+    let written = seal["bytes"].as_u64().unwrap_or(u64::MAX);
+    let parts = usize::try_from(written).ok().and_then(|written| rest.split_at_checked(written));
+    let (body, records) = parts.ok_or_else(|| {
+        format!("cut off: it holds {} bytes where {} were written", rest.len(), seal["bytes"])
+    })?;
+    let digest = sha256(&[body]);
+    if seal["sha256"].as_str() != Some(&digest) {
+        return Err("altered: its digest is not that of what was written".into());
+    }
+    let state = parse_body(body).map_err(|line| format!("line {} cannot be read", line + 2))?;
+    Ok(continue_with(state, records, digest))
+}
+
+/// Applies records one after another, up to the first that is not whole.
+fn continue_with(mut state: State, mut records: &[u8], mut digest: String) -> Told {
+    let mut count = 0;
+    while !records.is_empty() {
+        let Some((line, rest)) = line_of(records) else {
+            return Told { state, torn: Some(format!("record {count} behind the state is cut off")) };
+        };
+        let (written, text) = line.split_at_checked(DIGEST_BYTES).unwrap_or_default();
+        let text = text.strip_prefix(b" ").unwrap_or_default();
+        let found = sha256(&[digest.as_bytes(), text, b"\n"]);
+        let applied = (written == found.as_bytes()).then(|| apply(&mut state, text)).flatten();
+        if applied.is_none() {
+            return Told { state, torn: Some(format!("record {count} behind the state was altered")) };
+        }
+        (records, digest, count) = (rest, found, count + 1);
+    }
+    Told { state, torn: None }
+}
+
+fn apply(state: &mut State, text: &[u8]) -> Option<()> {
+    let record: Record<'_> = serde_json::from_slice(text).ok()?;
+    // Nothing of a record that is not understood as a whole.
+    let put: Vec<_> = record.put.into_iter().map(entry_of).collect::<Option<_>>()?;
+    let deleted: Vec<_> = record.deleted.iter().map(|name| key_of(name)).collect::<Option<_>>()?;
+    state.revision = Revision(record.revision);
+    for (key, entry) in put {
+        state.replace(&key, Some(entry));
+    }
+    for key in deleted {
+        state.replace(&key, None);
+    }
+    for (name, value) in record.settings {
+        state.replace_setting(&Arc::from(name), value.map(Arc::from));
+    }
+    Some(())
+}
+
+fn body_of(state: &State, edge: &Edge) -> Vec<u8> {
+    let mut body = Vec::new();
+    put_line(&mut body, &json!({ "revision": state.revision.0, "entries": state.len() }));
+    for (key, entry) in state.entries() {
+        put_line(&mut body, &entry_line(key, &edge.sealed(key, entry)));
+    }
+    for (name, value) in state.settings() {
+        put_line(&mut body, &(&**name, &**value));
+    }
+    body
+}
+
+/// The state of a body, or the line that made no sense.
+fn parse_body(body: &[u8]) -> Result<State, usize> {
+    let mut lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate();
+    let head: Value = lines.next().and_then(|(_, head)| serde_json::from_slice(head).ok()).ok_or(0_usize)?;
+    let revision = Revision(head["revision"].as_u64().ok_or(0_usize)?);
+    let count = head["entries"].as_u64().ok_or(0_usize)? as usize;
+    let entry = |line| serde_json::from_slice(line).ok().and_then(entry_of);
+    let entries: Vec<(Key, Entry)> =
+        lines.by_ref().take(count).map(|(at, line)| entry(line).ok_or(at)).collect::<Result<_, _>>()?;
+    if entries.len() != count {
+        return Err(entries.len() + 1);
+    }
+    let setting = |line| serde_json::from_slice::<(Cow<str>, Cow<str>)>(line).ok();
+    let settings = lines.map(|(at, line)| setting(line).ok_or(at));
+    let settings: Vec<(Cow<str>, Cow<str>)> = settings.collect::<Result<_, _>>()?;
+    let settings = settings.into_iter().map(|(name, value)| (Arc::from(name), Arc::from(value)));
+    Ok(State::new(revision, entries, settings))
+}
+
+fn entry_line<'a>(key: &Key, entry: &'a Entry) -> EntryLine<'a> {
+    (name_of(key).into(), entry.created.0, entry.modified.0, entry.expires_ms, Cow::Borrowed(&*entry.json))
+}
+
+fn entry_of((name, created, modified, expires_ms, json): EntryLine<'_>) -> Option<(Key, Entry)> {
+    let (created, modified) = (Revision(created), Revision(modified));
+    Some((key_of(&name)?, Entry { json: Arc::from(json), created, modified, expires_ms }))
+}
+
+fn name_of(key: &Key) -> String {
+    format!("{}/{}", key.kind.name(), key.id)
+}
+
+fn key_of(name: &str) -> Option<Key> {
+    let (kind, id) = name.split_once('/')?;
+    Some(Key::new(Kind::from_name(kind)?, id))
+}
+
+/// The first line without its end, and what follows it.
+fn line_of(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+fn put_line(text: &mut Vec<u8>, line: &impl Serialize) {
+    serde_json::to_writer(&mut *text, line).expect("writing plain data to memory cannot fail");
+    text.push(b'\n');
+}
+
+fn sha256(parts: &[&[u8]]) -> String {
+    let mut context = digest::Context::new(&digest::SHA256);
+    parts.iter().for_each(|part| context.update(part));
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
