@@ -64,17 +64,29 @@ pub(crate) fn host_name(bytes: &[u8]) -> Option<bool> {
     (shared & HOST != 0 && !bytes.is_empty()).then_some(shared & LOWER_HOST == 0)
 }
 
+/// How many bytes that may stand in a request target are at the front of `bytes`.
+pub(crate) fn target_len(bytes: &[u8]) -> usize {
+    bytes.iter().take_while(|byte| CLASS[**byte as usize] & TARGET != 0).count()
+}
+
+/// Where `wanted` is first.
+#[inline]
+pub(crate) fn find_in_word(word: &[u8; 8], wanted: u8) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let other = u64::from_le_bytes(*word) ^ (ONES * u64::from(wanted));
+    // A borrow can mark too much, but never below the first true mark.
+    let found = other.wrapping_sub(ONES) & !other & HIGH;
+    (found != 0).then(|| found.trailing_zeros() as usize / 8)
+}
+
 /// Where the first colon is. Field names are short: a call into a vectorised search costs more than it
 /// saves.
 pub(crate) fn find_colon(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
-        let other = u64::from_le_bytes(*word) ^ (ONES * b':' as u64);
-        let found = other.wrapping_sub(ONES) & !other & HIGH;
-        if found != 0 {
-            return Some(at * 8 + found.trailing_zeros() as usize / 8);
+        if let Some(found) = find_in_word(word, b':') {
+            return Some(at * 8 + found);
         }
     }
     Some(words.len() * 8 + rest.iter().position(|byte| *byte == b':')?)

@@ -157,6 +157,41 @@ fn line(block: &[u8], start: usize) -> Result<(usize, usize), HeadError> {
 
 #[inline(always)]
 fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<usize, HeadError> {
+    let (method_end, target_end, next) = match usual_request_line(block) {
+        Some((method, method_end, target_end)) if target_end - method_end - 1 <= limits.target_bytes_max => {
+            head.version = Version::Http11;
+            head.method = method;
+            (method_end, target_end, target_end + USUAL_END.len())
+        }
+        _ => any_request_line(block, head, limits)?,
+    };
+    head.method_span = Span::new(0, method_end);
+    head.target = Span::new(method_end + 1, target_end);
+    Ok(next)
+}
+
+/// What nearly every request line ends with.
+const USUAL_END: &[u8] = b" HTTP/1.1\r\n";
+
+/// A known method, where it ends and where the target does, of a request line of HTTP/1.1: in one pass, as what is
+/// called for each of two short searches costs more than they do.
+#[inline(always)]
+fn usual_request_line(block: &[u8]) -> Option<(Method, usize, usize)> {
+    let method_end = ascii::find_in_word(block.first_chunk()?, b' ')?;
+    let method = Method::of(&block[..method_end]);
+    let target_end = method_end + 1 + ascii::target_len(&block[method_end + 1..]);
+    let is_usual =
+        method != Method::Other && target_end > method_end + 1 && block[target_end..].starts_with(USUAL_END);
+    is_usual.then_some((method, method_end, target_end))
+}
+
+/// The same of any request line, piece by piece: where method and target end, and where the next line begins.
+#[cold]
+fn any_request_line(
+    block: &[u8],
+    head: &mut RequestHead,
+    limits: &HeadLimits,
+) -> Result<(usize, usize, usize), HeadError> {
     let (end, next) = line(block, 0)?;
     let first = memchr(b' ', &block[..end]).ok_or(HeadError::Malformed("the request line has no target"))?;
     let last = block[..end]
@@ -169,8 +204,6 @@ fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Re
         return Err(HeadError::Malformed("the method is not a token"));
     }
     head.method = Method::of(&block[..first]);
-    head.method_span = Span::new(0, first);
-    head.target = Span::new(first + 1, last);
     let target = &block[first + 1..last];
     if target.len() > limits.target_bytes_max {
         return Err(HeadError::TargetTooLong);
@@ -178,7 +211,7 @@ fn request_line(block: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Re
     if !ascii::is_target(target) {
         return Err(HeadError::Malformed("the target has a character that is not allowed"));
     }
-    Ok(next)
+    Ok((first, last, next))
 }
 
 fn version(bytes: &[u8]) -> Result<Version, HeadError> {
@@ -244,7 +277,8 @@ fn field_line(rest: &[u8]) -> Option<(Line, Known)> {
         return None;
     }
     let mut value_end = line_end;
-    while value_end > value_start && matches!(rest[value_end - 1], b' ' | b'\t') {
+    // Of the bytes a value may have, only the space and the tab are so small.
+    while value_end > value_start && rest[value_end - 1] <= b' ' {
         value_end -= 1;
     }
     Some((Line { name_end, value_start, value_end, end: line_end + 2 }, known))
@@ -429,7 +463,30 @@ fn response_rules(head: &mut ResponseHead, asked: Method) -> Result<(), HeadErro
     Ok(())
 }
 
+#[inline(always)]
 fn status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError> {
+    if let Some(found) = usual_status_line(block) {
+        head.version = Version::Http11;
+        (head.status, head.reason) = found;
+        return Ok(head.reason.end as usize + 2);
+    }
+    any_status_line(block, head)
+}
+
+/// Status and reason of a status line of HTTP/1.1, in one pass.
+#[inline(always)]
+fn usual_status_line(block: &[u8]) -> Option<(u16, Span)> {
+    let (status, rest) = block.strip_prefix(b"HTTP/1.1 ")?.split_first_chunk()?;
+    let [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9', b' '] = status else { return None };
+    let status = status[..3].iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    let start = block.len() - rest.len();
+    let end = start + ascii::value_len(rest);
+    block[end..].starts_with(b"\r\n").then(|| (status, Span::new(start, end)))
+}
+
+/// The same of any status line.
+#[cold]
+fn any_status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadError> {
     let (end, next) = line(block, 0)?;
     let text = &block[..end];
     if text.len() < 12 || text[8] != b' ' {

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::{HeadError, HeadLimits, Parsed, apart, head_end, request, response};
+use super::{any_request_line, any_status_line, request_line, status_line};
 use crate::encode;
+use crate::fields::Span;
 use crate::head::{Framing, Method, RequestHead, ResponseHead, Version};
 
 fn parse(text: &str) -> Result<RequestHead, HeadError> {
@@ -440,6 +442,35 @@ proptest! {
         let read = apart::response(status, pairs(), &limits, asked, &mut head).map(|()| head);
         let lined = answer(&format!("HTTP/1.1 {status} \r\n{lines}\r\n"), asked);
         prop_assert_eq!(read.map(told), lined.map(told));
+    }
+
+    #[test]
+    fn usual_first_lines_are_read_as_any_are(
+        method in "GET|PUT|DELETE|OPTIONS|REPORT|G T|",
+        target in "[/a-z%\u{e4} \x01#]{0,20}",
+        status in "[0-9]{2,4}|200|404",
+        reason in "[ A-Za-z\t\u{e4}\x01]{0,20}",
+        version in "HTTP/1\\.1|HTTP/1\\.[0-9]|HTTP/2\\.0|http/1\\.1",
+        end in "\r\n|\n|\r",
+    ) {
+        let limits = HeadLimits { target_bytes_max: 12, ..HeadLimits::default() };
+        let line = format!("{method} {target} {version}{end}Host: a\r\n\r\n");
+        let (mut one, mut other) = (RequestHead::default(), RequestHead::default());
+        let read = request_line(line.as_bytes(), &mut one, &limits);
+        let any = any_request_line(line.as_bytes(), &mut other, &limits);
+        prop_assert_eq!(&read, &any.map(|(_, _, next)| next));
+        if let Ok((method_end, target_end, _)) = any {
+            prop_assert_eq!((one.version, one.method), (other.version, other.method));
+            prop_assert_eq!((one.method_span, one.target), (Span::new(0, method_end), Span::new(method_end + 1, target_end)));
+        }
+
+        let line = format!("{version} {status} {reason}{end}Date: now\r\n\r\n");
+        let (mut one, mut other) = (ResponseHead::default(), ResponseHead::default());
+        let read = status_line(line.as_bytes(), &mut one);
+        prop_assert_eq!(&read, &any_status_line(line.as_bytes(), &mut other));
+        if read.is_ok() {
+            prop_assert_eq!((one.version, one.status, one.reason), (other.version, other.status, other.reason));
+        }
     }
 
     #[test]
