@@ -198,6 +198,11 @@ impl Inbox {
         self.end += count;
     }
 
+    /// What would have been read went elsewhere: there is no going back to before it.
+    pub(crate) fn pass_by(&mut self) {
+        self.fills += 1;
+    }
+
     /// A position to go back to, as long as nothing is read in between. Without a buffer there is none that has
     /// one: what was at its front is gone.
     pub(crate) fn mark(&self) -> (usize, u64) {

@@ -356,7 +356,12 @@ impl Transfer {
             if inbox.is_empty() && !self.rest.is_done() {
                 if self.may_splice(edit) {
                     inbox.release(buffers);
-                    if let Some(spliced) = self.poll_splice(cx, stream, sink) {
+                    let before = self.read_bytes;
+                    let spliced = self.poll_splice(cx, stream, sink);
+                    if self.read_bytes > before {
+                        inbox.pass_by();
+                    }
+                    if let Some(spliced) = spliced {
                         ready!(spliced)?;
                         continue;
                     }

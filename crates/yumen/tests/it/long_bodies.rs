@@ -1,9 +1,12 @@
 //! Bodies that go on from socket to socket: no byte more, less or other than was sent, and connections in order behind
 //! them.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::time::Duration;
+
+use serde_json::json;
 
 use crate::harness::upstream::{Request, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, noise};
@@ -144,4 +147,41 @@ fn a_reader_that_comes_back_gets_all_of_a_long_body() {
     for client in &mut clients {
         assert!(client.reply().body == whole);
     }
+}
+
+#[test]
+fn an_upload_of_which_a_part_has_gone_is_not_sent_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        let (mut kept, _) = listener.accept().unwrap();
+        let mut room = vec![0; 50_000];
+        let mut head = 0;
+        while !room[..head].ends_with(b"\r\n\r\n") {
+            head += kept.read(&mut room[head..]).unwrap();
+        }
+        kept.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        kept.read_exact(&mut room).unwrap();
+        drop(kept);
+        // Whatever else is asked is told.
+        while let Ok((mut next, _)) = listener.accept() {
+            let count = next.read(&mut room).unwrap_or(0);
+            let _ = tell.send(String::from_utf8_lossy(&room[..count.min(100)]).into_owned());
+            let _ = next.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstored");
+        }
+    });
+    let upstream = json!({ "nodes": { address.to_string(): 1 }, "retries": 1 });
+    let document = json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": upstream }] });
+    let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
+    let mut client = Client::connect(gateway.http);
+    assert_eq!(client.get("/").status, 200);
+    let (first, last) = (noise(60_000), noise(140_000));
+    client.send("PUT / HTTP/1.1\r\nHost: test\r\nContent-Length: 200000\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(100));
+    client.send(first);
+    std::thread::sleep(Duration::from_millis(200));
+    client.send(last).send("GET /after HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!(client.reply().status, 502);
+    assert_eq!(told.recv_timeout(Duration::from_millis(500)).ok(), None);
 }
