@@ -41,9 +41,11 @@ pub(crate) async fn take_proxy_header(worker: &Worker, tcp: &mut Tcp, client: &m
 /// Looks at what has arrived without taking it until the header is whole, then takes just the header.
 async fn read_proxy_header(tcp: &mut Tcp) -> io::Result<Option<Ends>> {
     let mut room = [0; HEADER_BYTES_MAX];
-    let stream = tcp.register()?;
     loop {
-        stream.readable().await?;
+        tcp.register()?.readable().await?;
+        // Asked before looking: what comes in between is not missed.
+        let has_left = tcp.has_left();
+        let stream = tcp.register()?;
         let looked = stream.try_io(Interest::READABLE, || {
             let (count, _) = rustix::net::recv(&*stream, &mut room[..], RecvFlags::PEEK)?;
             if count == 0 {
@@ -56,6 +58,10 @@ async fn read_proxy_header(tcp: &mut Tcp) -> io::Result<Option<Ends>> {
             }
         });
         match looked {
+            // An end is there to be read for ever, and a part of a header in front of it as well.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_left => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
             Ok((used, ends)) => {

@@ -88,6 +88,8 @@ struct Session {
     back: OnceCell<UdpSocket>,
     /// What came before that.
     waiting: RefCell<Vec<Box<[u8]>>>,
+    /// The endpoint's host told that nobody listens there.
+    refused: Cell<bool>,
     received_bytes: Cell<u64>,
     sent_bytes: Cell<u64>,
 }
@@ -139,10 +141,18 @@ impl Table {
         session.received_bytes.set(session.received_bytes.get() + datagram.len() as u64);
         session.touch();
         let passed = match session.back.get() {
-            Some(back) => back.try_send(datagram).is_ok(),
+            Some(back) => session.send(back, datagram),
             None => session.keep(datagram),
         };
-        if !passed {
+        if session.refused.get() {
+            // What was refused was a datagram before: this one goes to an endpoint chosen anew.
+            self.sessions.borrow_mut().remove(&peer);
+            let is_kept = self.begin(peer).is_some_and(|next| {
+                next.received_bytes.set(datagram.len() as u64);
+                next.keep(datagram)
+            });
+            counters.dropped_datagrams.add(u64::from(!is_kept));
+        } else if !passed {
             counters.dropped_datagrams.add(1);
         }
     }
@@ -162,6 +172,7 @@ impl Table {
             idle_ms: Cell::new(worker.settings.udp_idle_ms),
             back: OnceCell::new(),
             waiting: RefCell::default(),
+            refused: Cell::new(false),
             received_bytes: Cell::new(0),
             sent_bytes: Cell::new(0),
         });
@@ -179,6 +190,17 @@ impl Session {
         self.timer.set(self.idle_ms.get());
     }
 
+    /// Sends towards the endpoint, and says whether that went. Here alone it is heard that an earlier datagram was
+    /// refused; then the session ends.
+    fn send(&self, back: &UdpSocket, datagram: &[u8]) -> bool {
+        let sent = back.try_send(datagram);
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            self.refused.set(true);
+            self.timer.set(1);
+        }
+        sent.is_ok()
+    }
+
     /// Keeps a datagram until there is an endpoint; says whether there was room.
     fn keep(&self, datagram: &[u8]) -> bool {
         let mut waiting = self.waiting.borrow_mut();
@@ -191,11 +213,15 @@ impl Session {
 }
 
 /// Takes a session out of its table however it ends.
-struct Listed<'t>(&'t Table, SocketAddr);
+struct Listed<'t>(&'t Table, SocketAddr, Rc<Session>);
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.0.sessions.borrow_mut().remove(&self.1);
+        let mut sessions = self.0.sessions.borrow_mut();
+        // One that was refused has a successor there.
+        if sessions.get(&self.1).is_some_and(|session| Rc::ptr_eq(session, &self.2)) {
+            sessions.remove(&self.1);
+        }
     }
 }
 
@@ -204,7 +230,7 @@ async fn run(table: Rc<Table>, session: Rc<Session>, client: Client, _admitted: 
     let worker = &table.worker;
     let began_us = clock::now().mono_us;
     let _open = worker.counters.streams.open(StreamProtocol::Udp);
-    let _listed = Listed(&table, client.peer);
+    let _listed = Listed(&table, client.peer, session.clone());
     let found = find(worker, &client);
     let route = found.as_ref().ok().cloned();
     let mut ex = exchange(worker, &client, StreamProtocol::Udp, route.as_deref());
@@ -238,7 +264,7 @@ async fn pass(
     // That there is room in a new socket, the reactor hears a turn later; until then nothing could be sent.
     let _ = back.writable().await;
     for datagram in session.waiting.take() {
-        if back.try_send(&datagram).is_err() {
+        if !session.send(&back, &datagram) {
             worker.counters.streams.dropped_datagrams.add(1);
         }
     }
@@ -249,7 +275,9 @@ async fn pass(
     let ended = poll_fn(|cx| answers.poll(cx, table, session, back, ex.client.peer)).await;
     if answers.answered {
         underway.answered();
-    } else if ended.is_err_and(|fault| fault != Fault::Changed) {
+    }
+    let has_failed = ended.is_err_and(|fault| fault != Fault::Changed);
+    if ended == Err(Fault::Connect) || (has_failed && !answers.answered) {
         // Nobody listens there.
         let _ = attempts.failed(underway.index(), Fault::Connect);
     }
@@ -311,7 +339,7 @@ impl Answers {
         }
         for _ in 0..BATCH {
             if session.timer.is_over(cx) {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(if session.refused.get() { Err(Fault::Connect) } else { Ok(()) });
             }
             if ready!(back.poll_recv_ready(cx)).is_err() {
                 return Poll::Ready(Err(Fault::UpstreamReset));

@@ -370,6 +370,33 @@ fn what_a_trusted_proxy_tells_of_the_client_counts() {
 }
 
 #[test]
+fn a_proxy_header_that_ends_too_soon_ends_its_connection_and_nothing_else() {
+    let node = "workers: {count: 1}\nstream_listen: [{address: '127.0.0.1:0', proxy_protocol_from: ['127.0.0.0/8']}]\n";
+    let (gateway, at) = start_with(node, &everything_to(named("in")));
+    for header in
+        [&b"PROXY TC"[..], b"P", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0cab", b"PROXY TCP4 192.0.2.1 127.0.0.1 1"]
+    {
+        for is_reset in [false, true] {
+            let mut client = connect(at[0]);
+            client.write_all(header).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+            if is_reset {
+                socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+            } else {
+                client.shutdown(std::net::Shutdown::Write).unwrap();
+                assert_eq!(rest(&mut client), b"");
+            }
+        }
+    }
+    eventually("all of them ended", 10, || {
+        gateway.metric("yumen_stream_faults_total{fault=\"proxy_header\"}") == 8.0
+    });
+    let mut client = connect(at[0]);
+    client.write_all(b"PROXY UNKNOWN\r\n").unwrap();
+    assert_eq!(first(&mut client), "in");
+}
+
+#[test]
 fn requests_behind_a_proxy_header_come_from_the_client_it_tells() {
     let upstream = Upstream::start(|request, stream| {
         let told = request.field("x-real-ip").unwrap_or("").to_owned();
@@ -553,6 +580,26 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
         gateway.metric("yumen_tunnels_ended_total") == 1.0
     });
     assert_eq!(ask(&client, at[0], b"x"), b"ax");
+}
+
+#[test]
+fn a_client_whose_datagrams_are_refused_is_led_to_another_endpoint() {
+    let mut upstream = nodes(&[closed_port(), udp_echo("alive")]);
+    upstream["scheme"] = json!("udp");
+    let (gateway, at) = start(
+        "[{address: '127.0.0.1:0', protocol: udp}]",
+        &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),
+    );
+    let answered = |socket: &UdpSocket| {
+        let mut room = [0; 100];
+        (0..6).any(|_| socket.send_to(b"x", at[0]).is_ok() && socket.recv_from(&mut room).is_ok())
+    };
+    for _ in 0..4 {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        assert!(answered(&socket));
+    }
+    assert!(gateway.metric("yumen_stream_faults_total{fault=\"connect\"}") >= 1.0);
 }
 
 #[test]
