@@ -42,7 +42,8 @@ pub(crate) fn read_request<T>(
     head.version = Version::Http2;
     if has_ended || is_websocket {
         head.framing = Framing::None;
-    } else if head.framing == Framing::None {
+    } else if head.framing == Framing::None && head.fields.known(Known::ContentLength).is_none() {
+        // A length of 0 is one: with chunks beside it the request would have two (RFC 9112 §6.2).
         head.framing = Framing::Chunked;
     }
     Ok(())

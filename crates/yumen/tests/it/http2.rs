@@ -60,6 +60,32 @@ fn all_combinations_of_versions_carry_bodies_both_ways() {
 }
 
 #[test]
+fn a_length_of_nothing_is_the_only_framing_of_what_ends_later() {
+    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", request.head.as_bytes()));
+    let gateway = Gateway::start(&upstream.everything());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for trailers in [false, true] {
+            let mut asked = request("POST", "/");
+            asked.headers_mut().insert("content-length", "0".parse().unwrap());
+            let (answer, mut stream) = client.begin(asked).await;
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            // The answer may have come by now, and with it that nothing more is wanted (RFC 9113 §8.1).
+            let _ = match trailers {
+                false => http2::send(&mut stream, b"", true).await,
+                true => stream.send_trailers(http::HeaderMap::new()),
+            };
+            let answer = http2::read(answer.await.unwrap()).await.unwrap();
+            let head = answer.text().to_lowercase();
+            assert!(answer.status == 200 && head.contains("content-length: 0\r\n"), "{head}");
+            assert!(!head.contains("transfer-encoding"), "{head}");
+        }
+        assert_eq!(client.get("/").await.status, 200);
+    });
+    assert_eq!(gateway.metric("yumen_http2_faults_total"), 0.0);
+}
+
+#[test]
 fn an_endpoint_sees_the_request_as_it_came() {
     let upstream = Http2Upstream::echo();
     let gateway = Gateway::start(&upstream.everything());

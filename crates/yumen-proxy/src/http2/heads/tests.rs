@@ -40,6 +40,7 @@ fn the_end_of_the_body_is_told_by_the_stream() {
     check("GET", &[], false, Framing::Chunked);
     check("POST", &[("content-length", "5")], false, Framing::Length(5));
     check("POST", &[("content-length", "0")], true, Framing::None);
+    check("POST", &[("content-length", "0")], false, Framing::None);
 }
 
 #[test]
