@@ -318,11 +318,7 @@ impl Compiler {
                 config::ProxyProtocol::V1 => ProxyVersion::V1,
                 config::ProxyProtocol::V2 => ProxyVersion::V2,
             }),
-            keepalive: written.keepalive_pool.map_or(self.env.defaults.keepalive, |pool| Keepalive {
-                size: pool.size,
-                idle_timeout_ms: millis(pool.idle_timeout),
-                requests: pool.requests.into(),
-            }),
+            keepalive: written.keepalive_pool.map_or(self.env.defaults.keepalive, keepalive),
             tls,
             checks,
             tls_cache: std::sync::OnceLock::new(),
@@ -441,9 +437,25 @@ impl Naming {
             _ if scheme.is_tls() => 443,
             _ => 80,
         };
+        // Probes over TLS trust what the upstream trusts: under other certificates it is another question.
+        let probe_tls = |checks: &Checks| match checks.active.probe {
+            Probe::Https { .. } | Probe::Grpc { verify: Some(_), .. } => {
+                format!("{:032x}", tls_identity(tls))
+            }
+            Probe::Http { .. } | Probe::Tcp | Probe::Grpc { verify: None, .. } => String::new(),
+        };
+        let checks = checks.map(|checks| format!("{checks:?} {}", probe_tls(checks)));
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
-        let checks = checks.map(|checks| format!("{checks:?}"));
         Naming { scheme: scheme.name(), default_port, tls, checks }
+    }
+}
+
+fn keepalive(pool: config::KeepalivePool) -> Keepalive {
+    Keepalive {
+        size: pool.size,
+        // 0 is for ever.
+        idle_timeout_ms: if pool.idle_timeout == 0.0 { u64::MAX } else { millis(pool.idle_timeout) },
+        requests: pool.requests.into(),
     }
 }
 

@@ -180,3 +180,42 @@ fn a_route_lives_on_while_it_says_the_same() {
     compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 3);
     assert!(life.is_over());
 }
+
+#[test]
+fn probes_are_shared_by_those_who_ask_the_same_in_the_same_way() {
+    let upstream = |probe: &str, ca: &str| {
+        json!({ "scheme": "https", "nodes": { "10.0.0.1:443": 1 }, "tls": { "verify": true, "ca": ca.repeat(128) },
+            "checks": { "active": { "type": probe } } })
+    };
+    let compiled = compiler().apply(
+        vec![
+            route("https-a", json!({ "upstream": upstream("https", "a") })),
+            route("https-a2", json!({ "upstream": upstream("https", "a") })),
+            route("https-b", json!({ "upstream": upstream("https", "b") })),
+            route("tcp-a", json!({ "upstream": upstream("tcp", "a") })),
+            route("tcp-b", json!({ "upstream": upstream("tcp", "b") })),
+        ],
+        1,
+    );
+    let problems: Vec<String> = compiled.problems.iter().map(|one| one.to_string()).collect();
+    assert_eq!(problems, [""; 0]);
+    let health =
+        |path: &str| behind(&compiled, path, |upstream, _| upstream.endpoints[0].health.clone().unwrap());
+    assert!(Arc::ptr_eq(&health("/https-a"), &health("/https-a2")));
+    assert!(!Arc::ptr_eq(&health("/https-a"), &health("/https-b")), "another CA trusts others");
+    assert!(Arc::ptr_eq(&health("/tcp-a"), &health("/tcp-b")), "a connection is one whatever is trusted");
+}
+
+#[test]
+fn an_idle_timeout_of_nothing_is_for_ever() {
+    let pooled = |seconds: f64| json!({ "nodes": { "10.0.0.1:80": 1 }, "keepalive_pool": { "idle_timeout": seconds } });
+    let compiled = compiler().apply(
+        vec![
+            route("ever", json!({ "upstream": pooled(0.0) })),
+            route("short", json!({ "upstream": pooled(0.5) })),
+        ],
+        1,
+    );
+    let idle_ms = |path: &str| behind(&compiled, path, |upstream, _| upstream.keepalive.idle_timeout_ms);
+    assert_eq!([idle_ms("/ever"), idle_ms("/short")], [u64::MAX, 500]);
+}
