@@ -147,7 +147,9 @@ struct Keeper {
     ledger: Arc<Ledger>,
     kept: Arc<Kept>,
     empty_hold: Duration,
-    permits: Semaphore,
+    /// Of name servers, and of Nacos: a source that hangs keeps no other waiting.
+    dns_permits: Semaphore,
+    nacos_permits: Semaphore,
     random: RandomState,
     report: Report,
 }
@@ -167,7 +169,8 @@ pub(crate) async fn keep_discovered(
         ledger,
         kept,
         empty_hold: Duration::from_millis(node.discovery.empty_hold_ms),
-        permits: Semaphore::new(QUESTIONS_MAX),
+        dns_permits: Semaphore::new(QUESTIONS_MAX),
+        nacos_permits: Semaphore::new(QUESTIONS_MAX),
         random: RandomState::new(),
         report: Box::new(report),
     });
@@ -229,8 +232,12 @@ impl Keeper {
         match self.sources.of(service) {
             // They hold answers back, and see for themselves how many.
             Some(source @ (Source::Consul(_) | Source::ConsulKv(_))) => source.ask(service, cursor).await,
+            Some(source @ Source::Nacos(_)) => {
+                let _permit = self.nacos_permits.acquire().await;
+                source.ask(service, cursor).await
+            }
             Some(source) => {
-                let _permit = self.permits.acquire().await;
+                let _permit = self.dns_permits.acquire().await;
                 source.ask(service, cursor).await
             }
             None => {
@@ -314,8 +321,14 @@ impl Args {
     }
 
     /// What metadata endpoints must have.
-    fn metadata(&self) -> Option<&Map<String, Value>> {
-        self.0.get("metadata").and_then(Value::as_object)
+    fn metadata(&self) -> Result<Option<&Map<String, Value>>, String> {
+        match self.0.get("metadata") {
+            None => Ok(None),
+            Some(Value::Object(wanted)) => Ok(Some(wanted)),
+            Some(other) => {
+                Err(format!("discovery_args.metadata: {other} is no object, such as {{\"version\": \"v1\"}}"))
+            }
+        }
     }
 }
 

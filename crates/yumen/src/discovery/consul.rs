@@ -13,6 +13,9 @@ use yumen_snapshot::compile::Service;
 use super::http::{Bounds, Http, Reply, encoded};
 use super::{Answer, Args, Cursor, bracketed, meets};
 
+/// Where keys are.
+const KEYS: &str = "/v1/kv/";
+
 /// The least pause between questions, whatever changes there.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
@@ -48,8 +51,9 @@ impl Agents {
 
     /// Asks for a path with its query, first the agent that answered last, and says when to ask again. The
     /// answer comes when something has changed since the one before; where too many wait for that already, it
-    /// comes at once, and the question is asked again after a pause.
-    async fn ask(&self, path: &str, cursor: &mut Cursor) -> Result<(Reply, Duration), String> {
+    /// comes at once, and the question is asked again after a pause. An agent whose answer is no list counts as
+    /// one that gave none.
+    async fn ask(&self, path: &str, cursor: &mut Cursor) -> Result<(Vec<Value>, Duration), String> {
         let watch = self.watches.try_acquire().ok().filter(|_| cursor.index > 0);
         let _question = match watch {
             Some(_) => None,
@@ -61,10 +65,11 @@ impl Agents {
         for _ in 0..self.servers.len() {
             let server = &self.servers[cursor.server % self.servers.len()];
             let index = if is_polling { 0 } else { cursor.index };
-            match self.ask_one(server, path, index).await {
-                Ok(reply) => {
+            let asked = self.ask_one(server, path, index).await;
+            match asked.and_then(|reply| Ok((list_of(server, path, &reply)?, reply))) {
+                Ok((list, reply)) => {
                     let pause = follow(&reply, cursor);
-                    return Ok((reply, if is_polling { POLL_PAUSE } else { pause }));
+                    return Ok((list, if is_polling { POLL_PAUSE } else { pause }));
                 }
                 Err(error) => drop(failure.get_or_insert(error)),
             }
@@ -88,12 +93,21 @@ impl Agents {
             if self.token.is_empty() { &[] } else { &[("x-consul-token", &self.token)] };
         let bounds =
             Bounds { connect: Duration::from_millis(connect), answer: Duration::from_millis(answer_ms) };
-        let reply = self.http.get(&url, fields, bounds).await?;
-        match reply.status {
-            // A prefix without keys.
-            200 | 404 => Ok(reply),
-            status => Err(format!("{server} answered {status}: {}", reply.excerpt())),
-        }
+        self.http.get(&url, fields, bounds).await
+    }
+}
+
+/// What an agent lists.
+fn list_of(server: &str, path: &str, reply: &Reply) -> Result<Vec<Value>, String> {
+    match reply.status {
+        200 => {}
+        // A prefix without keys.
+        404 if path.starts_with(KEYS) => return Ok(Vec::new()),
+        status => return Err(format!("{server} answered {status}: {}", reply.excerpt())),
+    }
+    match reply.json().map_err(|error| format!("{server}: {error}"))? {
+        Value::Array(list) => Ok(list),
+        _ => Err(format!("{server} answered with no list: {}", reply.excerpt())),
     }
 }
 
@@ -136,10 +150,9 @@ impl Consul {
                 path.push_str(&format!("&{name}={}", encoded(value)));
             }
         }
-        let (reply, pause) = self.agents.ask(&path, cursor).await?;
-        let entries = reply.json()?;
-        let entries = entries.as_array().ok_or("the answer is no list of services")?;
-        let kept = entries.iter().filter(|entry| meets(&entry["Service"]["Meta"], args.metadata()));
+        let wanted = args.metadata()?;
+        let (entries, pause) = self.agents.ask(&path, cursor).await?;
+        let kept = entries.iter().filter(|entry| meets(&entry["Service"]["Meta"], wanted));
         let nodes = kept.filter_map(|entry| self.node(entry)).collect();
         Ok(Answer { nodes, pause })
     }
@@ -179,13 +192,8 @@ impl ConsulKv {
     pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
         Args::of(service, &[])?;
         let folder = self.folder(&service.name);
-        let (reply, pause) =
-            self.agents.ask(&format!("/v1/kv/{}?recurse=true", encoded(&folder)), cursor).await?;
-        if reply.status == 404 {
-            return Ok(Answer { nodes: Vec::new(), pause });
-        }
-        let entries = reply.json()?;
-        let entries = entries.as_array().ok_or("the answer is no list of keys")?;
+        let (entries, pause) =
+            self.agents.ask(&format!("{KEYS}{}?recurse=true", encoded(&folder)), cursor).await?;
         let nodes = entries.iter().filter_map(|entry| self.node(entry, &folder)).collect();
         Ok(Answer { nodes, pause })
     }

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tokio::task::JoinSet;
 use yumen_config::node::{self, DnsDiscovery, DnsRecord};
@@ -82,11 +84,12 @@ impl Dns {
         Ok(found.map(|(all, ttl_s)| (all.into_iter().map(node).collect(), ttl_s)))
     }
 
-    /// Targets that have no address are left out, as long as others have one (RFC 2782).
+    /// Targets that have no address are left out, as long as others have one (RFC 2782); where it cannot be found
+    /// out whether one has, nothing is known. A server that does not do SRV has none.
     async fn services(&self, name: &Name, port: u16) -> Result<Found, String> {
         let lookup = match self.resolver.lookup(name.clone(), RecordType::SRV).await {
             Ok(lookup) => lookup,
-            Err(error) if error.is_no_records_found() => return Ok(None),
+            Err(error) if error.is_no_records_found() || does_not_do(&error) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
         let mut ttl_s: Option<u32> = None;
@@ -94,6 +97,10 @@ impl Dns {
         for record in lookup.answers() {
             let RData::SRV(srv) = &record.data else { continue };
             ttl_s = [ttl_s, Some(record.ttl)].into_iter().flatten().min();
+            if srv.target.is_root() {
+                // The service is decidedly not there.
+                return Ok(Some((Vec::new(), ttl_s)));
+            }
             let (srv, resolver) = (srv.clone(), self.resolver.clone());
             targets.spawn(async move {
                 let found = match addresses(&resolver, srv.target.clone(), RecordType::A).await {
@@ -106,7 +113,7 @@ impl Dns {
         if targets.is_empty() {
             return Ok(None);
         }
-        let (mut nodes, mut failure) = (Vec::new(), None);
+        let (mut nodes, mut without) = (Vec::new(), None);
         while let Some(Ok((srv, found))) = targets.join_next().await {
             match found {
                 Ok(Some((ips, holds_s))) => {
@@ -116,15 +123,21 @@ impl Dns {
                     let (weight, priority) = (u32::from(srv.weight.max(1)), -i32::from(srv.priority));
                     nodes.extend(ips.into_iter().map(|ip| node(ip, port, weight, priority)));
                 }
-                Ok(None) => failure = Some(format!("{} has no address", srv.target)),
-                Err(error) => failure = Some(error),
+                Ok(None) => without = Some(format!("{} has no address", srv.target)),
+                Err(error) => return Err(format!("{}: {error}", srv.target)),
             }
         }
-        match failure {
+        match without {
             Some(error) if nodes.is_empty() => Err(error),
             _ => Ok(Some((nodes, ttl_s))),
         }
     }
+}
+
+/// Whether a server says that it does not answer such questions.
+fn does_not_do(error: &NetError) -> bool {
+    use ResponseCode::{NotImp, Refused};
+    matches!(error, NetError::Dns(DnsError::ResponseCode(Refused | NotImp)))
 }
 
 fn node(ip: IpAddr, port: u16, weight: u32, priority: i32) -> Node {

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,10 +24,10 @@ const FILE: &str = "discovery.json";
 /// Changes within so long are written once.
 const TOGETHER: Duration = Duration::from_millis(500);
 
-/// The services of an earlier run, and the file for the next.
+/// The services of an earlier run or of this one, and the file for the next.
 pub(super) struct Kept {
     path: PathBuf,
-    remembered: HashMap<Service, Vec<Node>>,
+    remembered: Mutex<HashMap<Service, Vec<Node>>>,
     changes: Notify,
     has_failed: AtomicBool,
 }
@@ -42,11 +43,16 @@ impl Kept {
             }),
             Err(_) => HashMap::new(),
         };
-        Kept { path, remembered, changes: Notify::new(), has_failed: AtomicBool::new(false) }
+        Kept {
+            path,
+            remembered: Mutex::new(remembered),
+            changes: Notify::new(),
+            has_failed: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn nodes(&self, service: &Service) -> Option<Vec<Node>> {
-        self.remembered.get(service).cloned()
+        self.remembered().get(service).cloned()
     }
 
     pub(super) fn changed(&self) {
@@ -59,8 +65,13 @@ impl Kept {
         sleep(TOGETHER).await;
     }
 
-    /// Writes what is known now. A directory that cannot be written is told once.
+    fn remembered(&self) -> MutexGuard<'_, HashMap<Service, Vec<Node>>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what is known now, and remembers it. A directory that cannot be written is told once.
     pub(super) fn save(&self, known: &[(Service, Vec<Node>)]) {
+        self.remembered().extend(known.iter().cloned());
         match self.write(known) {
             Ok(()) => self.has_failed.store(false, Ordering::Relaxed),
             Err(error) => {

@@ -1,6 +1,6 @@
 //! Nacos: instances of a service by its HTTP API, version 1, asked again and again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -17,7 +17,15 @@ struct Server {
     /// User and password.
     login: Option<(String, String)>,
     /// What the login gave.
-    token: Mutex<Option<String>>,
+    session: Mutex<Session>,
+}
+
+/// What logging in to a server came to.
+#[derive(Default)]
+struct Session {
+    token: Option<String>,
+    /// When the last login failed, and why: whoever waited for it does not try again.
+    failed: Option<(Instant, String)>,
 }
 
 /// `discovery_type: nacos`.
@@ -38,7 +46,7 @@ impl Nacos {
             Server {
                 url: format!("{scheme}://{}", authority.trim_end_matches('/')),
                 login: login.map(|(user, password)| (user.to_owned(), password.to_owned())),
-                token: Mutex::default(),
+                session: Mutex::default(),
             }
         };
         Nacos { http, servers: settings.host.iter().map(server).collect(), settings: settings.clone() }
@@ -46,6 +54,7 @@ impl Nacos {
 
     pub(super) async fn ask(&self, service: &Service, cursor: &mut Cursor) -> Result<Answer, String> {
         let args = Args::of(service, &["namespace_id", "group_name", "metadata"])?;
+        let wanted = args.metadata()?;
         let mut query = format!("serviceName={}&healthyOnly=true", encoded(&service.name));
         for (name, arg) in [("namespaceId", "namespace_id"), ("groupName", "group_name")] {
             if let Some(value) = args.text(arg)? {
@@ -56,9 +65,8 @@ impl Nacos {
         let mut failure = None;
         for _ in 0..self.servers.len() {
             match self.list(&self.servers[cursor.server % self.servers.len()], &query).await {
-                Ok(listed) => {
-                    let hosts = listed["hosts"].as_array().ok_or("the answer has no list `hosts`")?;
-                    let kept = hosts.iter().filter(|one| meets(&one["metadata"], args.metadata()));
+                Ok(hosts) => {
+                    let kept = hosts.iter().filter(|one| meets(&one["metadata"], wanted));
                     let nodes = kept.filter_map(|one| self.node(one)).collect();
                     return Ok(Answer { nodes, pause: Duration::from_secs(self.settings.fetch_interval) });
                 }
@@ -70,13 +78,16 @@ impl Nacos {
     }
 
     /// A token that is no longer valid is replaced once.
-    async fn list(&self, server: &Server, query: &str) -> Result<Value, String> {
+    async fn list(&self, server: &Server, query: &str) -> Result<Vec<Value>, String> {
         let mut reply = self.list_once(server, query).await?;
-        if matches!(reply.status, 401 | 403) && server.token.lock().await.take().is_some() {
+        if matches!(reply.status, 401 | 403) && server.session.lock().await.token.take().is_some() {
             reply = self.list_once(server, query).await?;
         }
         match reply.status {
-            200 => reply.json(),
+            200 => match reply.json()?["hosts"].take() {
+                Value::Array(hosts) => Ok(hosts),
+                _ => Err(format!("{} gave no list `hosts`: {}", server.url, reply.excerpt())),
+            },
             status => Err(format!("{} answered {status}: {}", server.url, reply.excerpt())),
         }
     }
@@ -84,11 +95,23 @@ impl Nacos {
     async fn list_once(&self, server: &Server, query: &str) -> Result<Reply, String> {
         let mut url = format!("{}{}ns/instance/list?{query}", server.url, self.prefix());
         if let Some((user, password)) = &server.login {
-            let mut token = server.token.lock().await;
-            if token.is_none() {
-                *token = Some(self.log_in(server, user, password).await?);
+            let began = Instant::now();
+            let mut session = server.session.lock().await;
+            if session.token.is_none() {
+                if let Some((at, error)) = &session.failed
+                    && *at >= began
+                {
+                    return Err(error.clone());
+                }
+                match self.log_in(server, user, password).await {
+                    Ok(token) => *session = Session { token: Some(token), failed: None },
+                    Err(error) => {
+                        session.failed = Some((Instant::now(), error.clone()));
+                        return Err(error);
+                    }
+                }
             }
-            url.push_str(&format!("&accessToken={}", encoded(token.as_deref().unwrap_or_default())));
+            url.push_str(&format!("&accessToken={}", encoded(session.token.as_deref().unwrap_or_default())));
         }
         self.http.get(&url, &[], self.bounds()).await
     }

@@ -138,6 +138,12 @@ fn metadata_has_all_that_is_wanted() {
         assert_eq!(meets(&metadata, wanted.as_object()), meant, "{metadata}");
     }
     assert!(meets(&json!(null), None));
+    let args = |text: &str| {
+        Args::of(&service("a", text), &["metadata"]).unwrap().metadata().map(|wanted| wanted.cloned())
+    };
+    assert_eq!(args("{}"), Ok(None));
+    assert_eq!(args(r#"{"metadata": {"a": 1}}"#), Ok(json!({ "a": 1 }).as_object().cloned()));
+    assert!(args(r#"{"metadata": "v1"}"#).unwrap_err().contains("discovery_args.metadata"));
     assert_eq!([bracketed("::1"), bracketed("[::1]"), bracketed("a")], ["[::1]", "[::1]", "a"]);
 }
 
@@ -149,7 +155,9 @@ fn what_is_kept_is_read_again_and_damage_is_nothing() {
             .unwrap()
     };
     let known = vec![(service("a", "{}"), vec![node("10.0.0.1"), node("[::1]")])];
-    Kept::open(&directory).save(&known);
+    let own = Kept::open(&directory);
+    own.save(&known);
+    assert_eq!(own.nodes(&known[0].0).as_ref(), Some(&known[0].1), "of this run as well");
     let read = Kept::open(&directory);
     assert_eq!(read.nodes(&known[0].0).as_ref(), Some(&known[0].1));
     assert_eq!(read.nodes(&service("a", "")), None);

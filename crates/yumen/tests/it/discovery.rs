@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::harness::registry::{Registry, consul_instance};
-use crate::harness::upstream::closed_port;
+use crate::harness::upstream::{closed_port, respond};
 use crate::harness::{Gateway, Options, Scratch, Upstream, eventually};
 
 /// A document whose one route goes to a service.
@@ -106,6 +106,32 @@ fn consul_tells_of_changes_by_blocking_queries_and_may_fail() {
         asked[1].starts_with("GET /v1/health/service/web?passing=true&dc=here&tag=blue&index=2&wait=60s ")
     );
     assert!(gateway.metric("yumen_discovery_errors_total{source=\"consul\"}") >= 1.0);
+}
+
+#[test]
+fn servers_whose_answers_are_no_lists_are_passed_over() {
+    let alive = Upstream::text("alive");
+    let (lost, portal) =
+        (Upstream::start(|_, stream| respond(stream, 404, "", b"lost")), Upstream::text("<html>"));
+    let strange = Upstream::text(r#"{"code": 500}"#);
+    let consul = Registry::consul();
+    consul.says("web", instances(&[alive.address]));
+    let nacos = Registry::nacos();
+    let instance = json!({ "ip": alive.address.ip().to_string(), "port": alive.address.port() });
+    nacos.says("web", Some(json!([instance])));
+    let good = format!("nacos:secret@{}", nacos.address());
+    let servers = [lost.address, portal.address, strange.address]
+        .map(|address| format!("'http://{address}'"))
+        .join(", ");
+    let node = format!(
+        "discovery:\n  consul: {{servers: [{servers}, '{}'], token: hush, datacenter: here}}\n  nacos: {{fetch_interval: 1, host: [{servers}, 'http://{good}']}}\n",
+        consul.url()
+    );
+    let gateway = start(&node, &asks("consul", "web", Value::Null));
+    until_answers(&gateway, &["alive"]);
+    gateway.apply(&asks("nacos", "web", json!({ "namespace_id": "n", "group_name": "g" })));
+    until_answers(&gateway, &["alive"]);
+    assert!(strange.requests() > 1, "each was asked before the next");
 }
 
 #[test]
