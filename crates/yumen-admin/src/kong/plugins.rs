@@ -11,12 +11,12 @@ use yumen_config::{Kind, Resource};
 
 use super::entity::Entity;
 use super::people::People;
-use super::report::{Report, dropped};
+use super::report::{Report, different, dropped};
 use super::scopes::Use;
 pub(super) use respond::message;
 
 /// Plugins whose absence would let in whom they keep out.
-const GUARDS: [&str; 17] = [
+pub(super) const GUARDS: [&str; 17] = [
     "acl",
     "basic-auth",
     "hmac-auth",
@@ -124,7 +124,13 @@ impl<'a> Translator<'a> {
             report.add(line.hint("it comes into force with a version that has it"));
             guard(one, plugins, report);
         }
-        add_filter(&mut settings, &one.filter);
+        if name == "proxy-rewrite" && !one.filter.is_empty() && !one.is_of_people() {
+            // It is what rewrites the path too, which is for all requests.
+            let why = "one plugin changes fields and the path here";
+            report.add(different(&one.label, "protocols", "requests of both schemes are changed").why(why));
+        } else {
+            add_filter(&mut settings, &one.filter);
+        }
         match plugins.get_mut(name) {
             None => drop(plugins.insert(name.to_owned(), settings)),
             Some(other) => {
@@ -247,7 +253,7 @@ impl Job<'_> {
 
     fn different(&mut self, field: &str, instead: impl Into<String>, why: impl Into<String>) {
         let path = self.path(field);
-        self.report.add(super::report::different(self.label, &path, instead).why(why));
+        self.report.add(different(self.label, &path, instead).why(why));
     }
 
     fn dropped(&mut self, field: &str, why: impl Into<String>) {

@@ -73,14 +73,29 @@ pub(super) fn translate(
             own.push(place);
         }
         let service = route.service.map(|at| &services.all[at]);
-        let plugins = translator.all(&uses.of_route(*at, route.service), report);
+        let mut plugins = translator.all(&uses.of_route(*at, route.service), report);
         let shared = shared_plugins(*at, route.service, uses, translator, report);
-        for group in groups(&route.asked, own) {
-            let value = resource(route, service, &group, &plugins, &shared);
-            resources.push(Resource::new(Kind::Routes, &ids.give(&route.name), &value));
+        let groups = groups(&route.asked, own);
+        let names: Vec<_> = groups.iter().map(|_| ids.give(&route.name)).collect();
+        if let [first, _, ..] = &names[..] {
+            count_together(&mut plugins, &shared, first);
+        }
+        for (group, id) in groups.iter().zip(&names) {
+            let value = resource(route, service, group, &plugins, &shared);
+            resources.push(Resource::new(Kind::Routes, id, &value));
         }
     }
     resources
+}
+
+/// A limit of one route stays one where several routes are made of it.
+fn count_together(plugins: &mut Map<String, Value>, shared: &Map<String, Value>, route: &str) {
+    let name = "limit-count";
+    let is_shared = shared.get(name) == plugins.get(name);
+    let own = plugins.get_mut(name).filter(|settings| !is_shared && settings.get("group").is_none());
+    if let Some(settings) = own {
+        settings["group"] = json!(format!("kong-route-{route}"));
+    }
 }
 
 /// What the service has and the route need not repeat. A plugin of the route's own is repeated even where

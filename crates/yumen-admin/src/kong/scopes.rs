@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::document::{Document, Index};
 use super::entity::Entity;
+use super::plugins::GUARDS;
 use super::report::{Report, different, dropped};
 
 /// Plugins that only watch: as global rules they also see requests that no route matches.
@@ -41,7 +42,7 @@ pub(super) struct Use {
 }
 
 impl Use {
-    fn is_of_people(&self) -> bool {
+    pub(super) fn is_of_people(&self) -> bool {
         self.consumer.is_some() || self.group.is_some()
     }
 
@@ -218,11 +219,21 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
             return true;
         }
         if names.iter().filter(|(name, _)| *name == one.name).count() > 1 {
-            let line = dropped(&one.label, "", "left out");
+            let is_guard = GUARDS.contains(&one.name.as_str());
+            let instead = if is_guard { "that consumer is refused there with 503" } else { "left out" };
+            let line = dropped(&one.label, "", instead);
             let why = "plugins for a consumer together with a route or service can only be told from others \
                        of their name if there are none";
             report.add(line.why(why).hint("use limits with variables in their key, or a route of its own"));
-            return false;
+            if !is_guard {
+                return false;
+            }
+            // An import must not open what was closed.
+            let message = format!("access is not guarded: {} is missing", one.name);
+            let settings = [("status_code", json!(503)), ("message", json!(message))];
+            let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+            one.config = Entity::new(one.label.clone(), String::new(), String::new(), fields);
+            one.name = "request-termination".into();
         }
         let mut ask = |variable: &str, name: &str| one.filter.push(json!([variable, "==", name]));
         if let Some(at) = one.route {

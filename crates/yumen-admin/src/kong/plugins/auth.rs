@@ -40,6 +40,13 @@ fn common(job: &mut Job<'_>) -> Value {
             job.different("anonymous", "a client is anonymous unless the last of them knows it", why);
         }
     }
+    let why =
+        "consumers are told by X-Consumer-Username, X-Consumer-Custom-ID and X-Credential-Identifier only";
+    job.different(
+        "",
+        "a client's own X-Consumer-ID, X-Consumer-Groups and X-Anonymous-Consumer are passed on",
+        why,
+    );
     if !job.flag("run_on_preflight", true) {
         out["_meta"] = json!({ "filter": [["request_method", "~=", "OPTIONS"]] });
     }
