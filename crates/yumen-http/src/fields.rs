@@ -148,19 +148,33 @@ impl Known {
     }
 
     /// Whether a field of this name may be passed on behind a body: not one that says how the message is read or
-    /// routed, or that is of one connection (RFC 9110 §6.5.1).
+    /// routed or who sent it, or that is of one connection (RFC 9110 §6.5.1).
     pub fn may_trail(self) -> bool {
         !matches!(
             self,
-            Known::Connection
+            Known::Authorization
+                | Known::Connection
+                | Known::ContentEncoding
                 | Known::ContentLength
+                | Known::ContentType
+                | Known::Cookie
+                | Known::Expect
+                | Known::Forwarded
                 | Known::Host
                 | Known::KeepAlive
+                | Known::ProxyAuthenticate
+                | Known::ProxyAuthorization
                 | Known::ProxyConnection
+                | Known::SetCookie
                 | Known::Te
                 | Known::Trailer
                 | Known::TransferEncoding
                 | Known::Upgrade
+                | Known::XForwardedFor
+                | Known::XForwardedHost
+                | Known::XForwardedPort
+                | Known::XForwardedProto
+                | Known::XRealIp
         )
     }
 

@@ -165,7 +165,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
 #[test]
 fn trailers_pass() {
     let upstream = Upstream::start(|_, stream| {
-        let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n";
+        let answer = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nSet-Cookie: late\r\n\r\n";
         stream.write_all(answer.as_bytes()).is_ok()
     });
     let gateway = Gateway::start(&upstream.everything());

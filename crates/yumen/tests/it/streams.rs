@@ -83,6 +83,15 @@ fn an_upgrade_is_not_asked_for_where_the_route_does_not_allow_it() {
 }
 
 #[test]
+fn no_tunnel_is_opened_for_requests_of_another_version() {
+    let upstream = tunnel_echo();
+    let route = json!({ "id": "1", "uri": "/ws", "enable_websocket": true, "upstream": upstream.alone() });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    assert_eq!(gateway.send(UPGRADE.replace("websocket", "h2c")).status, 426);
+    assert_eq!(gateway.send(UPGRADE.replace("websocket", "chat/1, H2C")).status, 426);
+}
+
+#[test]
 fn server_sent_events_arrive_one_by_one() {
     let (next, turn) = std::sync::mpsc::channel::<()>();
     let turn = std::sync::Mutex::new(turn);
