@@ -185,9 +185,11 @@ impl Table {
 }
 
 impl Session {
-    /// Something moved: the session lives on.
+    /// Something moved: the session lives on, unless it is at its end.
     fn touch(&self) {
-        self.timer.set(self.idle_ms.get());
+        if !self.refused.get() {
+            self.timer.set(self.idle_ms.get());
+        }
     }
 
     /// Sends towards the endpoint, and says whether that went. Here alone it is heard that an earlier datagram was
