@@ -117,7 +117,7 @@ impl ConnectionOptions {
             } else if token.eq_ignore_ascii_case(b"keep-alive") {
                 options.keep_alive = true;
             } else if token.eq_ignore_ascii_case(b"upgrade") {
-                options.upgrade = true;
+                options.upgrade = upgrades(fields);
             } else {
                 options.nominates = true;
             }
@@ -133,6 +133,15 @@ impl ConnectionOptions {
             Version::Http10 => self.keep_alive && !self.close,
         }
     }
+}
+
+/// Whether what is asked for is another protocol. HTTP/2 is none: through a tunnel of it requests would come past all
+/// that looks at them, and nobody is asked for it in this way any more (RFC 9113 §3.1).
+#[cold]
+#[inline(never)]
+fn upgrades(fields: &Fields) -> bool {
+    let is_http2 = |token: &[u8]| token.eq_ignore_ascii_case(b"h2c");
+    !fields.all_known(Known::Upgrade).flat_map(tokens).any(is_http2)
 }
 
 /// The comma-separated tokens of a field value, trimmed, empty ones left out.

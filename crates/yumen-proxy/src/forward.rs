@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::hash::Hasher;
 
 use yumen_http::fields::write_line;
-use yumen_http::head::tokens;
 use yumen_http::{Framing, Known, encode};
 use yumen_plugin::{Exchange, Phase};
 use yumen_snapshot::protection::Full;
@@ -240,14 +239,12 @@ impl Attempt<'_, '_> {
         is_tls(self.ex, self.upstream)
     }
 
-    /// Whether the client asks for another protocol, and the route lets it. HTTP/2 is none: through a tunnel of it
-    /// requests would come past routes and plugins.
+    /// Whether the client asks for another protocol, and the route lets it.
     #[inline]
     fn wants_upgrade(&self) -> bool {
-        let is_http2 = |wanted: &[u8]| tokens(wanted).any(|one| one.eq_ignore_ascii_case(b"h2c"));
         self.route.enable_websocket
             && self.ex.request.options.upgrade
-            && self.ex.request.fields.known(Known::Upgrade).is_some_and(|wanted| !is_http2(wanted))
+            && self.ex.request.fields.known(Known::Upgrade).is_some()
             && self.ex.request.framing == Framing::None
     }
 

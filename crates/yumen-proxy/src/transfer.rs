@@ -356,12 +356,7 @@ impl Transfer {
             if inbox.is_empty() && !self.rest.is_done() {
                 if self.may_splice(edit) {
                     inbox.release(buffers);
-                    let before = self.read_bytes;
-                    let spliced = self.poll_splice(cx, stream, sink);
-                    if self.read_bytes > before {
-                        inbox.pass_by();
-                    }
-                    if let Some(spliced) = spliced {
+                    if let Some(spliced) = self.poll_splice(cx, inbox, stream, sink) {
                         ready!(spliced)?;
                         continue;
                     }
@@ -393,6 +388,7 @@ impl Transfer {
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
+        inbox: &mut Inbox,
         source: &mut Stream,
         sink: &mut Stream,
     ) -> Option<Poll<Result<(), Broken>>> {
@@ -415,6 +411,7 @@ impl Transfer {
                     Poll::Ready(Ok(count)) => {
                         *left -= count as u64;
                         self.read_bytes += count as u64;
+                        inbox.pass_by();
                     }
                 }
             }
