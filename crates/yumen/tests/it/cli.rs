@@ -110,8 +110,8 @@ fn a_wrong_node_configuration_is_refused_with_place_and_hint() {
 #[test]
 fn a_missing_resource_file_is_named() {
     let any = "127.0.0.1:0";
-    let (code, _, err) =
-        run(YUMEN, &["run", "--file", "/nowhere/routes.yaml", "--listen", any, "--listen-tls", any]);
+    let places = ["--listen", any, "--listen-tls", any, "--admin", any, "--status", any];
+    let (code, _, err) = run(YUMEN, &[&["run", "--file", "/nowhere/routes.yaml"][..], &places].concat());
     assert_eq!(code, 1);
     assert!(err.contains("/nowhere/routes.yaml"), "{err}");
 }
