@@ -220,7 +220,11 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
         }
         if names.iter().filter(|(name, _)| *name == one.name).count() > 1 {
             let is_guard = GUARDS.contains(&one.name.as_str());
-            let instead = if is_guard { "that consumer is refused there with 503" } else { "left out" };
+            let instead = if is_guard {
+                "requests there are refused with 503, so that nobody passes unchecked"
+            } else {
+                "left out"
+            };
             let line = dropped(&one.label, "", instead);
             let why = "plugins for a consumer together with a route or service can only be told from others \
                        of their name if there are none";
@@ -234,6 +238,8 @@ fn combine(uses: &mut Uses, document: &Document, report: &mut Report) {
             let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
             one.config = Entity::new(one.label.clone(), String::new(), String::new(), fields);
             one.name = "request-termination".into();
+            (one.consumer, one.group) = (None, None);
+            return true;
         }
         let mut ask = |variable: &str, name: &str| one.filter.push(json!([variable, "==", name]));
         if let Some(at) = one.route {
