@@ -119,11 +119,16 @@ pub struct Counts {
 
 impl Default for Health {
     fn default() -> Self {
-        Health { up: AtomicBool::new(true), active: Counts::default(), passive: Counts::default() }
+        Health::new(true)
     }
 }
 
 impl Health {
+    /// What is known of an endpoint before any observation.
+    pub fn new(is_up: bool) -> Health {
+        Health { up: AtomicBool::new(is_up), active: Counts::default(), passive: Counts::default() }
+    }
+
     /// Whether requests should go there.
     pub fn is_up(&self) -> bool {
         self.up.load(Relaxed)

@@ -152,7 +152,8 @@ fn answer(snapshot: &Snapshot, request: &str) -> String {
         Target::Refuse { status, .. } => status.to_string(),
         Target::Upstream(slot) => {
             let upstream = snapshot.upstream(*slot).expect("a slot in use is filled");
-            let picked = upstream.pick(&ex, &Tried::default());
+            // What stands in for endpoints that are not known yet tells of what was before.
+            let picked = upstream.pick(&ex, &Tried::default()).filter(|_| upstream.unresolved.is_empty());
             picked.map_or("empty".into(), |index| upstream.endpoints[index].addr.to_string())
         }
     };
@@ -284,9 +285,17 @@ fn a_broken_route_says_what_becomes_of_its_requests() {
             "lua",
             json!({ "filter_func": "function(vars) return true end", "upstream": nodes("10.0.0.2") }),
         ),
+        // Refused, it would take the requests of all hosts.
+        route("misspelled", json!({ "hots": ["a.example"], "upstream": nodes("10.0.0.2") })),
+        route("unknown", json!({ "comment": "", "upstream": nodes("10.0.0.2") })),
     ];
     let compiled = compiler().apply(broken, 1);
-    for (path, answer, part) in [("new", "new 503", "answered 503"), ("lua", "-", "go to other routes")] {
+    for (path, answer, part) in [
+        ("new", "new 503", "answered 503"),
+        ("lua", "-", "go to other routes"),
+        ("misspelled", "-", "go to other routes"),
+        ("unknown", "unknown 503", "answered 503"),
+    ] {
         assert_eq!(get(&compiled, &format!("/{path}")), answer);
         let problem = compiled.problems.iter().find(|one| one.object == format!("routes/{path}")).unwrap();
         assert!(problem.hint.as_deref().is_some_and(|hint| hint.contains(part)), "{problem:?}");

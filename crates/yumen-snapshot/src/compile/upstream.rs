@@ -1,5 +1,6 @@
 //! Upstreams as users write them, turned into endpoints, checks and a balancer.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -274,16 +275,14 @@ impl Compiler {
             config::Scheme::Udp => Scheme::Udp,
             other => return refuse("scheme", format!("scheme {other:?} is not supported in this version")),
         };
-        let nodes = self.nodes_of(written);
         let tls = self.upstream_tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
         let checks = written.checks.as_ref().map(|written| Arc::new(checks(written)));
-        let named = Naming::new(scheme, &tls, checks.as_deref());
-        let mut endpoints: Box<[Endpoint]> =
-            nodes.iter().flat_map(|node| self.endpoints_of(node, &named)).collect();
+        let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
+        let named = Naming::new(scheme, &tls, checks.as_deref(), before);
+        let (mut endpoints, unresolved) = self.places(written, &named, before);
         let protection = self.protection(written, &origin, &mut endpoints);
         let mut balancer = self.balancer(written, &origin, &endpoints);
-        let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
         let since = |endpoint: &Endpoint| {
             let name = format!("slow start {origin} {} {}", endpoint.addr, endpoint.host);
             self.carry.keep_portable(&name, Since::default)
@@ -304,11 +303,7 @@ impl Compiler {
                 || matches!(scheme, Scheme::Grpc | Scheme::Grpcs),
             grpc_retry_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
             pass_host: pass_host(written),
-            unresolved: host_names(nodes)
-                .filter(|host| !self.resolved.contains_key(*host))
-                .map(Box::from)
-                .chain(Service::of(written).and_then(|service| self.discovered.unknown(&service)))
-                .collect(),
+            unresolved,
             retries: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
             endpoints,
             retry_timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
@@ -383,7 +378,31 @@ impl Compiler {
         }
     }
 
-    fn endpoints_of(&self, node: &config::Node, named: &Naming) -> Vec<Endpoint> {
+    /// The endpoints of an upstream, and what has no address yet.
+    fn places(
+        &self,
+        written: &config::Upstream,
+        named: &Naming<'_>,
+        before: Option<&Upstream>,
+    ) -> (Box<[Endpoint]>, Box<[Box<str>]>) {
+        let nodes = self.nodes_of(written);
+        let unresolved: Box<[Box<str>]> = host_names(nodes)
+            .filter(|host| !self.resolved.contains_key(*host))
+            .map(Box::from)
+            .chain(Service::of(written).and_then(|service| self.discovered.unknown(&service)))
+            .collect();
+        let found: Box<[Endpoint]> = nodes.iter().flat_map(|node| self.endpoints_of(node, named)).collect();
+        match before.filter(|_| found.is_empty() && !unresolved.is_empty()) {
+            // Until it is known where the new ones are, requests go on to those of before.
+            Some(before) => {
+                let endpoint = |one: &Endpoint| self.endpoint(one.into(), named);
+                (before.endpoints.iter().map(endpoint).collect(), unresolved)
+            }
+            None => (found, unresolved),
+        }
+    }
+
+    fn endpoints_of(&self, node: &config::Node, named: &Naming<'_>) -> Vec<Endpoint> {
         let host = bare_host(&node.host);
         let addresses: Vec<IpAddr> = match host.parse() {
             Ok(address) => vec![address],
@@ -398,39 +417,75 @@ impl Compiler {
             true => node.host.clone(),
             false => format!("{}:{port}", node.host),
         };
-        let endpoint = |address: IpAddr| {
-            let addr = SocketAddr::new(address, port);
-            let state = format!("endpoint {} {addr} {host} {}", named.scheme, named.tls);
-            let health = named
-                .checks
-                .as_ref()
-                .map(|checks| format!("health {addr} {host} {checks}"))
-                .map(|name| self.carry.keep_portable(&name, Health::default));
-            Endpoint {
-                addr,
-                authority: authority.as_str().into(),
-                host: host.into(),
-                weight: node.weight,
-                priority: node.priority,
-                state: self.carry.keep_portable(&state, EndpointState::new),
-                health,
-                outlier: None,
-            }
+        let place = |address| Place {
+            addr: SocketAddr::new(address, port),
+            authority: &authority,
+            host,
+            weight: node.weight,
+            priority: node.priority,
         };
-        addresses.into_iter().map(endpoint).collect()
+        addresses.into_iter().map(|address| self.endpoint(place(address), named)).collect()
+    }
+
+    fn endpoint(&self, place: Place<'_>, named: &Naming<'_>) -> Endpoint {
+        let Place { addr, authority, host, weight, priority } = place;
+        let state = format!("endpoint {} {addr} {host} {}", named.scheme, named.tls);
+        let health =
+            named.checks.as_ref().map(|checks| format!("health {addr} {host} {checks}")).map(|name| {
+                let is_up = || !named.down.contains(&(addr, host));
+                self.carry.keep_portable(&name, || Health::new(is_up()))
+            });
+        Endpoint {
+            addr,
+            authority: authority.into(),
+            host: host.into(),
+            weight,
+            priority,
+            state: self.carry.keep_portable(&state, EndpointState::new),
+            health,
+            outlier: None,
+        }
+    }
+}
+
+/// Where an endpoint is, and its part in the upstream.
+struct Place<'p> {
+    addr: SocketAddr,
+    authority: &'p str,
+    host: &'p str,
+    weight: u32,
+    priority: i32,
+}
+
+impl<'p> From<&'p Endpoint> for Place<'p> {
+    fn from(of: &'p Endpoint) -> Place<'p> {
+        Place {
+            addr: of.addr,
+            authority: &of.authority,
+            host: &of.host,
+            weight: of.weight,
+            priority: of.priority,
+        }
     }
 }
 
 /// What the names of carried state are made of, beside the endpoint itself.
-struct Naming {
+struct Naming<'b> {
     scheme: &'static str,
     default_port: u16,
     tls: String,
     checks: Option<String>,
+    /// Endpoints that are down by the checks of before: other checks begin where those were.
+    down: HashSet<(SocketAddr, &'b str)>,
 }
 
-impl Naming {
-    fn new(scheme: Scheme, tls: &UpstreamTls, checks: Option<&Checks>) -> Naming {
+impl<'b> Naming<'b> {
+    fn new(
+        scheme: Scheme,
+        tls: &UpstreamTls,
+        checks: Option<&Checks>,
+        before: Option<&'b Upstream>,
+    ) -> Naming<'b> {
         let default_port = match scheme {
             // Nothing is left out where nothing is usual.
             Scheme::Tcp | Scheme::Tls | Scheme::Udp => 0,
@@ -446,7 +501,10 @@ impl Naming {
         };
         let checks = checks.map(|checks| format!("{checks:?} {}", probe_tls(checks)));
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
-        Naming { scheme: scheme.name(), default_port, tls, checks }
+        let is_down = |endpoint: &&Endpoint| endpoint.health.as_ref().is_some_and(|health| !health.is_up());
+        let down = before.filter(|_| checks.is_some()).into_iter().flat_map(|before| &before.endpoints);
+        let down = down.filter(is_down).map(|endpoint| (endpoint.addr, &*endpoint.host)).collect();
+        Naming { scheme: scheme.name(), default_port, tls, checks, down }
     }
 }
 

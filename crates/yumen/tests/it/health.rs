@@ -106,9 +106,20 @@ fn names_of_endpoints_are_resolved() {
     let gateway =
         Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": { "nodes": nodes } }] }));
     assert_eq!(gateway.get("/").text(), "x", "{}", gateway.log());
-    let unknown = json!({ "no-such-name.invalid:80": 1 });
-    gateway.apply(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": { "nodes": unknown } }] }));
-    assert_eq!(gateway.get("/").status, 503);
+    let unknown = json!({ "upstream": { "nodes": { "no-such-name.invalid:80": 1 } } });
+    let at = |id: &str, uri: &str| {
+        let mut route = unknown.clone();
+        (route["id"], route["uri"]) = (json!(id), json!(uri));
+        route
+    };
+    gateway.apply(&json!({ "routes": [at("1", "/*"), at("2", "/new")] }));
+    assert_eq!(gateway.get("/new").status, 503);
+    assert_eq!(gateway.get("/").text(), "x", "it goes on to what it had");
+    eventually("both are told", 5, || {
+        let problems = gateway.status_json("/yumen/v1/problems");
+        let message = |at: usize| problems[at]["message"].as_str().unwrap_or_default().to_owned();
+        [message(0), message(1)] == ["no-such-name.invalid has no address"; 2].map(str::to_owned)
+    });
 }
 
 /// A service of gRPC that answers calls with its name and says in its health service whether it serves.

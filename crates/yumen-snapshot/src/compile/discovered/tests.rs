@@ -219,3 +219,62 @@ fn an_idle_timeout_of_nothing_is_for_ever() {
     let idle_ms = |path: &str| behind(&compiled, path, |upstream, _| upstream.keepalive.idle_timeout_ms);
     assert_eq!([idle_ms("/ever"), idle_ms("/short")], [u64::MAX, 500]);
 }
+
+#[test]
+fn an_upstream_goes_on_to_its_endpoints_until_it_is_known_where_the_new_ones_are() {
+    let named = |host: &str| json!({ "upstream": { "nodes": { host: 1 }, "pass_host": "node" } });
+    let asks = |name: &str| json!({ "upstream": { "service_name": name, "discovery_type": "consul" } });
+    let resolved = |host: &str, addrs: &[&str]| Change::Resolved {
+        host: host.into(),
+        addrs: addrs.iter().map(|text| text.parse().unwrap()).collect(),
+    };
+    let nodes = |host: &str| Some(json!([{ "host": host, "port": 80, "weight": 1 }]));
+    let mut compiler = compiler();
+    let steps = [
+        (route("1", named("a.local")), ""),
+        (resolved("a.local", &["10.0.0.1"]), "10.0.0.1:80 a.local"),
+        (route("1", named("b.local:81")), "10.0.0.1:80 a.local"),
+        (resolved("b.local", &[]), "10.0.0.1:80 a.local"),
+        (resolved("b.local", &["10.0.0.2"]), "10.0.0.2:81 b.local:81"),
+        (route("1", asks("a")), "10.0.0.2:81 b.local:81"),
+        (says(&service("a", ""), None, Some("cannot be reached")), "10.0.0.2:81 b.local:81"),
+        (says(&service("a", ""), nodes("10.0.0.3"), None), "10.0.0.3:80 10.0.0.3"),
+        (route("1", asks("b")), "10.0.0.3:80 10.0.0.3"),
+        (says(&service("b", ""), nodes("c.local"), None), "10.0.0.3:80 10.0.0.3"),
+        (resolved("c.local", &["10.0.0.4"]), "10.0.0.4:80 c.local"),
+        (route("1", asks("c")), "10.0.0.4:80 c.local"),
+        // Nobody is an answer, too.
+        (says(&service("c", ""), Some(json!([])), None), ""),
+    ];
+    for (number, (change, expected)) in steps.into_iter().enumerate() {
+        let compiled = compiler.apply(vec![change], number as u64);
+        assert_eq!(endpoints(&compiled, "/1").join(" "), expected, "step {number}");
+    }
+}
+
+#[test]
+fn other_checks_begin_with_what_the_checks_before_knew() {
+    let checked = |path: &str| {
+        let checks = json!({ "active": { "type": "http", "http_path": path } });
+        json!({ "upstream": { "nodes": { "10.0.0.1:80": 1, "10.0.0.2:80": 1 }, "checks": checks } })
+    };
+    let mut compiler = compiler();
+    let health = |compiled: &Compiled| {
+        behind(compiled, "/1", |upstream, _| {
+            upstream
+                .endpoints
+                .iter()
+                .map(|one| one.health.clone().expect("it has checks"))
+                .collect::<Vec<_>>()
+        })
+    };
+    let before = health(&compiler.apply(vec![route("1", checked("/a"))], 1));
+    before[1].set(false);
+    let after = health(&compiler.apply(vec![route("1", checked("/b"))], 2));
+    assert!(!Arc::ptr_eq(&before[0], &after[0]), "other checks count by themselves");
+    assert_eq!(after.iter().map(|one| one.is_up()).collect::<Vec<_>>(), [true, false]);
+    let unchecked = json!({ "upstream": { "nodes": { "10.0.0.1:80": 1, "10.0.0.2:80": 1 } } });
+    compiler.apply(vec![route("1", unchecked)], 3);
+    let anew = health(&compiler.apply(vec![route("1", checked("/c"))], 4));
+    assert_eq!(anew.iter().map(|one| one.is_up()).collect::<Vec<_>>(), [true, true]);
+}
