@@ -193,6 +193,7 @@ async fn decide<'s>(
         chains.route = RouteChain::Route(&route.chain);
     }
     if !chains.global.is_empty() {
+        chains.global = pinned.global_rules(found);
         run_global(conn, ex, chains, Phase::Rewrite).await?;
     }
     let Some(route) = found else {

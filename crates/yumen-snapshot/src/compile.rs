@@ -351,6 +351,7 @@ impl Compiler {
             certificates: self.certificates.clone(),
             asks_clients: self.client_policies > 0,
             chains: self.chains,
+            no_rules: self.empty_chain.clone(),
         }
     }
 
@@ -447,6 +448,9 @@ impl Compiler {
                     (false, Kind::Routes) => "requests it would match are answered 503 until it is mended",
                     (false, Kind::Ssls) if certificate::asks_clients(&json) => {
                         "requests for its names are answered 400 until it is mended"
+                    }
+                    (false, Kind::StreamRoutes) if !self.streams_held.contains_key(&name.id) => {
+                        "connections it would match go to other stream routes until it is mended"
                     }
                     (false, Kind::StreamRoutes) => "connections it would match are closed until it is mended",
                     (false, _) => "it is not in force until it is mended",

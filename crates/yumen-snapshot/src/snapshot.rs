@@ -83,6 +83,8 @@ pub struct Route {
     pub timeouts: Option<Box<Timeouts>>,
     /// Whether the client may change the protocol of its connection.
     pub enable_websocket: bool,
+    /// Whether global rules are not for it.
+    pub skips_global_rules: bool,
     /// What becomes of its tunnels when it or their endpoint changes, where it says so.
     pub on_change: Option<OnChange>,
     /// What plugins and logs may know of it.
@@ -180,6 +182,7 @@ pub struct Snapshot {
     pub(crate) certificates: Certificates,
     pub(crate) asks_clients: bool,
     pub(crate) chains: u64,
+    pub(crate) no_rules: Arc<Chain>,
 }
 
 impl Snapshot {
@@ -193,6 +196,14 @@ impl Snapshot {
     #[inline]
     pub fn find<'s>(&'s self, ex: &mut yumen_plugin::Exchange<'s>) -> Option<&'s Route> {
         self.router.find(ex, &mut ())
+    }
+
+    /// The global rules for requests of a route, or of none.
+    pub fn global_rules(&self, route: Option<&Route>) -> &Chain {
+        match route {
+            Some(route) if route.skips_global_rules => &self.no_rules,
+            _ => &self.global,
+        }
     }
 
     /// Whether finding a route looks into request bodies.

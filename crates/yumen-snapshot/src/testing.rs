@@ -105,6 +105,7 @@ pub(crate) fn route(id: &str, matching: Matching) -> Arc<Route> {
         target: Target::None,
         chain: Arc::default(),
         enable_websocket: false,
+        skips_global_rules: false,
         timeouts: None,
         on_change: None,
         life: Arc::default(),

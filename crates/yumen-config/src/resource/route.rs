@@ -80,6 +80,9 @@ pub struct Route {
     /// What becomes of tunnels, such as WebSockets, when this route or their endpoint changes: `keep`, `close`, or
     /// `{"drain": seconds}`. Beyond APISIX.
     pub on_change: Option<OnChange>,
+    /// Whether its requests pass by the global rules. Beyond APISIX.
+    #[serde(default)]
+    pub skip_global_rules: bool,
     /// 1 in force, 0 switched off.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]

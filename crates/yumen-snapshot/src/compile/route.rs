@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use yumen_base::{IpSet, Level, Problem};
 use yumen_config::resource as config;
-use yumen_config::{Kind, decode};
+use yumen_config::{Kind, closest, decode};
 use yumen_plugin::{Chain, Expr, Method, RouteInfo};
 
 use super::judge::Flaw;
@@ -111,6 +111,19 @@ const MATCHING_FIELDS: [&str; 13] = [
     "create_time",
 ];
 
+/// Whether a field nobody knows may have been meant to narrow what the `kept` ones match: refusing all of that
+/// would take requests from other routes.
+pub(super) fn may_narrow(
+    kind: Kind,
+    kept: &Map<String, Value>,
+    left: &Map<String, Value>,
+    matching: &[&str],
+) -> bool {
+    let known = &config::schema_of(kind)["properties"];
+    let meant = |field: &str| closest(field, matching.iter().copied()).is_some();
+    left.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || meant(field)))
+}
+
 /// A number for what a route says, but for its upstream and what is only for people.
 fn essence(json: &str) -> Option<u64> {
     let Ok(Value::Object(mut written)) = serde_json::from_str(json) else { return None };
@@ -168,6 +181,7 @@ impl Compiler {
             target: Target::None,
             chain: self.empty_chain.clone(),
             enable_websocket: false,
+            skips_global_rules: written.skip_global_rules,
             timeouts: written.timeout.as_ref().map(upstream::timeouts).map(Box::new),
             on_change: written.on_change.map(upstream::on_change),
             life: Arc::default(),
@@ -219,6 +233,9 @@ impl Compiler {
             .iter()
             .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
             .collect();
+        if may_narrow(name.kind, &kept, &written, &MATCHING_FIELDS) {
+            return;
+        }
         // The name does not match anything, and may be what is wrong.
         if !kept.get("name").is_some_and(Value::is_string) {
             kept.remove("name");
@@ -285,6 +302,7 @@ impl Compiler {
             target,
             chain,
             enable_websocket,
+            skips_global_rules: old.skips_global_rules,
             timeouts: old.timeouts.clone(),
             on_change: old.on_change,
             life: old.life.clone(),

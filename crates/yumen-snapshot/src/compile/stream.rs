@@ -109,6 +109,9 @@ impl Compiler {
             .iter()
             .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
             .collect();
+        if super::route::may_narrow(name.kind, &kept, &written, &MATCHING_FIELDS) {
+            return;
+        }
         let Ok(written) = config::decode_value::<config::StreamRoute>(Value::Object(kept)) else { return };
         let Ok(matching) = matching(&written) else { return };
         let mut held = self.held_stream(name, &written, matching, Box::default(), Goes::Nowhere);

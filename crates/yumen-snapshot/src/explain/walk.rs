@@ -24,7 +24,8 @@ impl Answered {
 
 /// A request on its way.
 pub(super) struct Walk<'w, 's> {
-    snapshot: &'s Snapshot,
+    /// The global rules for this route.
+    rules: &'s Chain,
     pub(super) ex: &'w mut Exchange<'s>,
     /// The consumer to assume where a plugin asks who it is.
     assumed: Option<&'w str>,
@@ -43,7 +44,8 @@ impl<'w, 's> Walk<'w, 's> {
         assumed: Option<&'w str>,
     ) -> Walk<'w, 's> {
         let (steps, remarks) = (Vec::new(), Vec::new());
-        Walk { snapshot, ex, assumed, route, merged: None, steps, answered: None, remarks }
+        let rules = snapshot.global_rules(route);
+        Walk { rules, ex, assumed, route, merged: None, steps, answered: None, remarks }
     }
 
     /// Rewrite, consumer, access; what answers where nothing else does.
@@ -93,7 +95,7 @@ impl<'w, 's> Walk<'w, 's> {
         let upstream: Vec<_> =
             route.iter().filter(|one| one.phases.has(Phases::UPSTREAM_REQUEST)).cloned().collect();
         self.run(&upstream, Phases::UPSTREAM_REQUEST);
-        for instance in self.snapshot.global.all().iter().chain(&route) {
+        for instance in self.rules.all().iter().chain(&route) {
             let later = [Phases::RESPONSE_HEAD, Phases::RESPONSE_BODY, Phases::LOG];
             if let Some(phase) = later.into_iter().find(|phase| instance.phases.has(*phase)) {
                 let decision = if self.steps_back(instance) { Decision::StepsBack } else { Decision::Later };
@@ -116,8 +118,7 @@ impl<'w, 's> Walk<'w, 's> {
     }
 
     fn run_global(&mut self, phase: Phases) {
-        let all = self.snapshot.global.all();
-        for instance in all.iter().filter(|instance| instance.phases.has(phase)) {
+        for instance in self.rules.all().iter().filter(|instance| instance.phases.has(phase)) {
             if self.steps_back(instance) {
                 self.note(instance, phase, Decision::StepsBack, None);
             } else {

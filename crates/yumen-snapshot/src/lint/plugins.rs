@@ -23,14 +23,15 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     let routes = input.snapshot.router.routes();
     let global = input.snapshot.global.all();
     let all = || routes.values().flat_map(|route| route.chain.all()).chain(global);
+    let rules = |route: &Route| input.snapshot.global_rules(Some(route)).all();
     let mut problems: Vec<Problem> =
-        routes.values().flat_map(|route| together(route, global, texts)).collect();
+        routes.values().flat_map(|route| together(route, rules(route), texts)).collect();
     // Settings that stand in a service are told once, not for each of its routes.
     let mut seen = BTreeSet::new();
     let first = |one: &&Arc<Instance>| seen.insert((one.origin.clone(), one.name));
     problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
     if input.strict || all().any(|instance| instance.is_auth) {
-        problems.extend(routes.values().filter_map(|route| open(route, global)));
+        problems.extend(routes.values().filter_map(|route| open(route, rules(route))));
     }
     problems
 }

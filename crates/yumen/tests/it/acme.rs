@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, ecdsa};
 use crate::harness::upstream::closed_port;
-use crate::harness::{Gateway, Options, Scratch, eventually, run};
+use crate::harness::{Client, Gateway, Options, Scratch, eventually, run};
 
 /// Where `scripts/deps.sh` puts what Go builds; `None` where there is no Go to build it.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests is told what was left out")]
@@ -142,6 +142,15 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
     let dir = data.path().display().to_string();
     let launch = || Gateway::launch(Scratch::new(), &options, &["--data-dir", &dir]);
     let mut gateway = launch();
+    // What holds for everybody does not hold for the server of ACME.
+    let refuse = json!({ "plugins": { "ip-restriction": { "blacklist": ["127.0.0.0/8"] } } }).to_string();
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    let put = format!(
+        "PUT /apisix/admin/global_rules/1?wait=applied HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\n\
+         Content-Length: {}\r\n\r\n{refuse}",
+        refuse.len()
+    );
+    assert_eq!(Client::connect(gateway.admin).send(put).reply().status, 201);
     let revision = gateway.revision();
     let first = wait_for_certificate(&gateway, &pebble, "shop.test");
     assert_eq!(shown(&gateway, "www.shop.test").1, first);

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Gateway, Upstream};
+use crate::harness::gateway::YUMEN;
+use crate::harness::{Client, Gateway, Upstream, run};
 
 fn with_plugins(upstream: &Upstream, plugins: &Value) -> Gateway {
     let route = json!({ "id": "r1", "uri": "/*", "plugins": plugins, "upstream": upstream.alone() });
@@ -90,6 +91,32 @@ fn global_rules_run_where_no_route_matches() {
     }));
     let reply = gateway.get("/none");
     assert_eq!((reply.status, reply.field("x-seen")), (404, Some("yes")));
+}
+
+#[test]
+fn a_route_may_pass_by_the_global_rules() {
+    let refuse = json!({ "ip-restriction": { "blacklist": ["127.0.0.0/8"] } });
+    let rewrite = json!({ "response-rewrite": { "headers": { "set": { "X-Seen": "yes" } } } });
+    let mock = json!({ "mocking": { "response_example": "x", "content_type": "text/plain" } });
+    let gateway = Gateway::start(&json!({
+        "global_rules": [{ "id": "1", "plugins": refuse }, { "id": "2", "plugins": rewrite }],
+        "routes": [
+            { "id": "open", "uri": "/open", "plugins": mock, "skip_global_rules": true },
+            { "id": "ruled", "uri": "/ruled", "plugins": mock },
+        ],
+    }));
+    for (path, expected) in
+        [("/open", (200, None)), ("/ruled", (403, Some("yes"))), ("/none", (403, Some("yes")))]
+    {
+        let reply = gateway.get(path);
+        assert_eq!((reply.status, reply.field("x-seen")), expected, "{path}");
+    }
+    let file = gateway.scratch.file("routes.yaml").display().to_string();
+    for (path, expected) in [("/open", "200"), ("/ruled", "403")] {
+        let (code, out, err) = run(YUMEN, &["explain", path, "--file", &file]);
+        assert!(code == 0 && out.contains(expected), "{out}{err}");
+        assert_eq!(out.contains("ip-restriction"), path == "/ruled", "{out}");
+    }
 }
 
 #[test]

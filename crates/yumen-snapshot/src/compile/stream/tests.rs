@@ -108,6 +108,26 @@ fn a_broken_text_leaves_the_last_good_version_and_a_new_one_refuses() {
 }
 
 #[test]
+fn a_broken_text_that_may_be_narrower_than_understood_takes_nothing_from_others() {
+    for (broken, expected) in [
+        (json!({"server_addr": "10.0.0.1", "upstream": nodes("10.1.0.9:9"), "plugins": {"cors": {}}}), "s "),
+        (json!({"server_addr": "10.0.0.1", "desc": 1}), "s "),
+        (json!({"server_prot": 1883, "upstream": nodes("10.1.0.9:9")}), "all "),
+        (json!({"server_addr": "10.0.0.1", "snis": "a.example"}), "all "),
+        (json!({"port": 1883}), "all "),
+        (json!({"remote_addr": "nobody"}), "all "),
+    ] {
+        let mut compiler: Compiler = compiler();
+        let all = put(Kind::StreamRoutes, "all", json!({"upstream": nodes("10.1.0.1:1")}));
+        let compiled = compiler.apply(vec![all, stream(broken.clone())], 1);
+        assert!(answer(&compiled.snapshot, 9100).starts_with(expected), "{broken}");
+        let hint = compiled.problems[0].hint.as_deref().unwrap_or_default();
+        let is_open = hint.contains("go to other stream routes");
+        assert_eq!(is_open, expected == "all ", "{broken}: {hint}");
+    }
+}
+
+#[test]
 fn what_a_protocol_inside_would_route_gets_no_connection() {
     let upstream = nodes("10.1.0.1:1");
     check(vec![
