@@ -322,7 +322,8 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
     let conn = Box::new(Connection::of(worker.clone(), shared.peer(), Stream::Http3(Box::new(duplex))));
     let mut head = worker.take_request();
     let limits = &worker.settings.request_head;
-    let read = heads::read_request(&request, has_ended, limits, &mut head);
+    let read = heads::refuse_connection_fields(request.headers())
+        .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head));
     head.version = Version::Http3;
     let conn = serve(conn, head, read).await;
     let Stream::Http3(duplex) = &conn.stream else { return };

@@ -49,6 +49,19 @@ pub(crate) fn read_request<T>(
     Ok(())
 }
 
+/// Refuses fields that belong to a connection, which a message of HTTP/2 or 3 must not have (RFC 9114 §4.2). Of
+/// HTTP/2 the library has done so.
+pub(crate) fn refuse_connection_fields(fields: &HeaderMap) -> Result<(), HeadError> {
+    use http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
+    let names =
+        [CONNECTION.as_str(), TRANSFER_ENCODING.as_str(), UPGRADE.as_str(), "keep-alive", "proxy-connection"];
+    let has_other_te = fields.get(TE).is_some_and(|value| value != "trailers");
+    match has_other_te || names.iter().any(|name| fields.contains_key(*name)) {
+        true => Err(HeadError::Malformed("a field belongs to a connection")),
+        false => Ok(()),
+    }
+}
+
 /// Whether the request opens a WebSocket; other protocols are not known here.
 fn websocket<T>(request: &Request<T>) -> Result<bool, HeadError> {
     match request.extensions().get::<Protocol>() {

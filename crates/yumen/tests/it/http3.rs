@@ -341,6 +341,17 @@ fn what_is_too_large_or_unknown_is_refused_and_the_connection_lives_on() {
         assert_eq!(client.ask(large, b"").await.status, 431);
         assert_eq!(client.ask(request("POST", "/up"), &noise(5000)).await.status, 413);
         assert_eq!(client.ask(request("POST", "/up"), &noise(500)).await.status, 200);
+        for (name, value, status) in [
+            ("te", "trailers", 200),
+            ("te", "gzip", 400),
+            ("transfer-encoding", "chunked", 400),
+            ("connection", "x-a", 400),
+            ("keep-alive", "1", 400),
+        ] {
+            let mut odd = request("GET", "/up");
+            odd.headers_mut().insert(name, value.parse().unwrap());
+            assert_eq!(client.ask(odd, b"").await.status, status, "{name}: {value}");
+        }
     });
 }
 
