@@ -110,6 +110,17 @@ fn upstream_rules_are_told_as_apisix_tells_them() {
             "slow_start_ms",
             "`slow_start_ms` cannot be used with `type` chash: a key always has the same endpoint",
         ),
+        (
+            json!({"nodes": {"a": 1}, "checks": {"active": {"timeout": 0}}}),
+            "checks.active.timeout",
+            "a probe needs time: `timeout` must be more than 0 seconds",
+        ),
+        (
+            json!({"nodes": {"a": 1}, "checks": {"active": {"req_headers": ["a: b", "c"]}}}),
+            "checks.active.req_headers[1]",
+            "a header is written `Name: value`",
+        ),
+        (json!({"nodes": {"a": 1}, "checks": {"active": {"req_headers": ["a: b"]}}}), "", ""),
         (json!({"nodes": {"a": 1}, "slow_start_ms": 5, "on_change": {"drain": 2.5}}), "", ""),
         (json!({"nodes": {"a": 1}, "on_change": "close"}), "", ""),
         (

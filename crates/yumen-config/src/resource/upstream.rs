@@ -312,10 +312,30 @@ pub(super) fn settle(upstream: &mut Upstream) -> Result<(), Invalid> {
         check_hash_key(upstream)?;
     }
     check_limits(upstream)?;
+    upstream.checks.as_ref().map_or(Ok(()), check_probes)?;
     if let Some(nodes) = &mut upstream.nodes {
         nodes.settle(upstream.scheme)?;
     }
     Ok(())
+}
+
+/// What would make every probe fail, or leave something out of it.
+fn check_probes(checks: &Checks) -> Result<(), Invalid> {
+    let active = &checks.active;
+    if active.timeout <= 0.0 {
+        return Err(Invalid::at(
+            "checks.active.timeout",
+            "a probe needs time: `timeout` must be more than 0 seconds",
+        ));
+    }
+    let no_field = |line: &String| !line.contains(':');
+    match active.req_headers.iter().flatten().position(no_field) {
+        Some(at) => {
+            let path = format!("checks.active.req_headers[{at}]");
+            Err(Invalid::at(path, "a header is written `Name: value`"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A connection of HTTP/2 carries many requests, and each worker needs one of its own.
