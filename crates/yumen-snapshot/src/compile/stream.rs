@@ -196,7 +196,11 @@ impl Compiler {
             (own, _) => own,
         };
         match goes {
-            Goes::Nowhere => refuse("the stream route has no upstream"),
+            Goes::Nowhere => {
+                let message = "there is no upstream: its connections are closed";
+                problems.push(Problem::warning(name.to_string(), "upstream", message));
+                refuse("the stream route has no upstream")
+            }
             Goes::Inline(slot) => Target::Upstream(*slot),
             Goes::Named(id) => match self.slots.get(&Name::new(Kind::Upstreams, id.clone())) {
                 Some(slot) => Target::Upstream(Slot(*slot)),

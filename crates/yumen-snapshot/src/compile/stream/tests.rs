@@ -103,7 +103,11 @@ fn a_broken_text_leaves_the_last_good_version_and_a_new_one_refuses() {
             "s 10.1.0.1:1",
             &["stream_routes/s at remote_addr: \"nobody\" is neither an address nor a network"],
         ),
-        (vec![stream(json!({"server_port": 9100}))], "s the stream route has no upstream", &[]),
+        (
+            vec![stream(json!({"server_port": 9100}))],
+            "s the stream route has no upstream",
+            &["stream_routes/s at upstream: there is no upstream: its connections are closed"],
+        ),
     ]);
 }
 
