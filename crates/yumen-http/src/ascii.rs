@@ -7,6 +7,10 @@ const HOST: u8 = 8;
 /// Those of them that are no capitals.
 const LOWER_HOST: u8 = 16;
 
+/// Words of eight equal bytes.
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
 static CLASS: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {
@@ -72,8 +76,6 @@ pub(crate) fn target_len(bytes: &[u8]) -> usize {
 /// Where `wanted` is first.
 #[inline]
 pub(crate) fn find_in_word(word: &[u8; 8], wanted: u8) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
     let other = u64::from_le_bytes(*word) ^ (ONES * u64::from(wanted));
     // A borrow can mark too much, but never below the first true mark.
     let found = other.wrapping_sub(ONES) & !other & HIGH;
@@ -102,19 +104,21 @@ pub(crate) fn is_value(bytes: &[u8]) -> bool {
 /// Eight bytes at a time: values are the bulk of a head. Blocks of 32 before that cost more than they
 /// save, as most values are short.
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
+    const LOW: u64 = ONES * 0x7f;
     let is_good = |byte: &&u8| CLASS[**byte as usize] & VALUE != 0;
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, bytes) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*bytes);
-        let below_space = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
-        let delete = word ^ (ONES * 0x7f);
-        let is_delete = delete.wrapping_sub(ONES) & !delete & HIGH;
-        let marks = below_space | is_delete;
+        // One more, and DEL is 0: all that is below 0x21 then stays below 0x80 when 0x5f is added. Nothing is
+        // carried from byte to byte.
+        let next = ((word & LOW) + ONES) & LOW;
+        let marks = !((next + ONES * 0x5f) | word) & HIGH;
         if marks != 0 {
-            // A borrow can mark too much, but never below the first true mark; tabs are marked too.
             let first = marks.trailing_zeros() as usize / 8;
+            if bytes[first] == b'\r' {
+                return at * 8 + first;
+            }
+            // Tabs are marked, too.
             let good = first + bytes[first..].iter().take_while(is_good).count();
             if good < 8 {
                 return at * 8 + good;

@@ -111,6 +111,12 @@ pub struct ConnectionOptions {
 impl ConnectionOptions {
     pub(crate) fn read(fields: &Fields) -> ConnectionOptions {
         let mut options = ConnectionOptions::default();
+        // What nearly all say who say anything.
+        match fields.only(Known::Connection) {
+            Ok(Some((b"keep-alive", _))) => return ConnectionOptions { keep_alive: true, ..options },
+            Ok(Some((b"close", _))) => return ConnectionOptions { close: true, ..options },
+            _ => {}
+        }
         for token in fields.all_known(Known::Connection).flat_map(tokens) {
             if token.eq_ignore_ascii_case(b"close") {
                 options.close = true;

@@ -269,19 +269,32 @@ fn field_line(rest: &[u8]) -> Option<(Line, Known)> {
         return None;
     }
     let mut value_start = name_end + 1;
-    while matches!(rest.get(value_start), Some(b' ' | b'\t')) {
+    // One stands there nearly always, and no more.
+    if rest.get(value_start) == Some(&b' ') {
         value_start += 1;
     }
-    let line_end = value_start + ascii::value_len(&rest[value_start..]);
-    if !rest[line_end..].starts_with(b"\r\n") {
+    let value_end = value_start + ascii::value_len(&rest[value_start..]);
+    if !rest[value_end..].starts_with(b"\r\n") {
         return None;
     }
-    let mut value_end = line_end;
+    let line = Line { name_end, value_start, value_end, end: value_end + 2 };
     // Of the bytes a value may have, only the space and the tab are so small.
-    while value_end > value_start && rest[value_end - 1] <= b' ' {
-        value_end -= 1;
+    match &rest[value_start..value_end] {
+        [first, .., last] if *first > b' ' && *last > b' ' => Some((line, known)),
+        _ => Some((trimmed(rest, line), known)),
     }
-    Some((Line { name_end, value_start, value_end, end: line_end + 2 }, known))
+}
+
+/// A line without the spaces and tabs around its value (OWS, RFC 9112 §5.1).
+#[cold]
+fn trimmed(rest: &[u8], mut line: Line) -> Line {
+    while line.value_start < line.value_end && rest[line.value_start] <= b' ' {
+        line.value_start += 1;
+    }
+    while line.value_end > line.value_start && rest[line.value_end - 1] <= b' ' {
+        line.value_end -= 1;
+    }
+    line
 }
 
 /// What is wrong with the line at `at`, which is no field line.

@@ -9,6 +9,8 @@ thread_local! {
     static SINCE_READ: Cell<u32> = const { Cell::new(0) };
     /// What to add to monotonic milliseconds to get Unix time.
     static UNIX_BASE_MS: Cell<u64> = const { Cell::new(0) };
+    /// Until when that holds.
+    static BASE_UNTIL_US: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A busy worker reads the clock again after so many questions without an event wait.
@@ -17,13 +19,12 @@ const QUESTIONS_MAX: u32 = 16;
 /// Reads the clock; run whenever the worker wakes from waiting for events.
 pub(crate) fn refresh() {
     let mono_us = mono_us();
-    let mut base = UNIX_BASE_MS.get();
     // The offset follows the wall clock about once a second.
-    if base == 0 || mono_us / 1_000_000 != CACHED.get().mono_us / 1_000_000 {
-        base = unix_ms().saturating_sub(mono_us / 1000);
-        UNIX_BASE_MS.set(base);
+    if mono_us >= BASE_UNTIL_US.get() {
+        UNIX_BASE_MS.set(unix_ms().saturating_sub(mono_us / 1000));
+        BASE_UNTIL_US.set(mono_us + 1_000_000);
     }
-    CACHED.set(Now { mono_us, unix_ms: base + mono_us / 1000 });
+    CACHED.set(Now { mono_us, unix_ms: UNIX_BASE_MS.get() + mono_us / 1000 });
     SINCE_READ.set(0);
 }
 

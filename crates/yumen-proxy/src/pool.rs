@@ -44,19 +44,19 @@ impl Pool {
     /// closed or spoken out of turn are dropped on the way.
     pub(crate) fn take(&mut self, key: PoolKey, now_ms: u64) -> Option<(Stream, u64, Option<Permit>)> {
         let idle = self.by_endpoint.get_mut(&key.endpoint)?;
-        let mut at = idle.len();
-        while let Some(before) = at.checked_sub(1) {
-            at = before;
-            if idle[at].tls_name != key.tls_name {
-                continue;
-            }
-            let Some(candidate) = idle.remove(at) else { break };
+        let is_named = |one: &Idle| one.tls_name == key.tls_name;
+        loop {
+            let candidate = if is_named(idle.back()?) {
+                idle.pop_back()?
+            } else {
+                let at = idle.iter().rposition(is_named)?;
+                idle.remove(at)?
+            };
             let is_fresh = now_ms.saturating_sub(candidate.since_ms) < candidate.timeout_ms;
             if is_fresh && candidate.stream.is_quiet() {
                 return Some((candidate.stream, candidate.requests, candidate.permit));
             }
         }
-        None
     }
 
     /// Whether [`Pool::take`] would give one.
@@ -83,7 +83,10 @@ impl Pool {
         if requests >= keep.requests || keep.size == 0 {
             return;
         }
-        let idle = self.by_endpoint.entry(key.endpoint).or_default();
+        let idle = match self.by_endpoint.get_mut(&key.endpoint) {
+            Some(idle) => idle,
+            None => self.by_endpoint.entry(key.endpoint).or_default(),
+        };
         if idle.len() >= keep.size as usize {
             // The one idle longest goes.
             idle.pop_front();
