@@ -210,7 +210,7 @@ impl Field {
     }
 
     /// Whether it stands as the peer sent it.
-    pub(crate) fn is_received(&self) -> bool {
+    pub fn is_received(&self) -> bool {
         self.line_end != 0
     }
 }

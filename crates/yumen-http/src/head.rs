@@ -193,6 +193,8 @@ pub struct RequestHead {
     pub options: ConnectionOptions,
     pub(crate) method: Method,
     pub(crate) method_span: Span,
+    /// What the client asked with, once a plugin changed the method.
+    pub(crate) method_before: Option<Method>,
     /// The target as received.
     pub(crate) target: Span,
     /// The normalized path, without the query.
@@ -226,9 +228,14 @@ impl RequestHead {
         self.received_bytes.into()
     }
 
-    /// The method.
+    /// The method that goes upstream: what came, unless a plugin changed it.
     pub fn method(&self) -> Method {
         self.method
+    }
+
+    /// The method the client asked with, which decides whether its answer has a body (RFC 9112 §6.3).
+    pub fn client_method(&self) -> Method {
+        self.method_before.unwrap_or(self.method)
     }
 
     /// The method's name as received.
@@ -242,13 +249,20 @@ impl RequestHead {
         if !crate::ascii::is_token(name.as_bytes()) {
             return;
         }
+        self.method_before = Some(self.client_method());
         self.method = Method::of(name.as_bytes());
         self.method_span = self.fields.append(name.as_bytes());
     }
 
-    /// The target as received: `request_uri` of NGINX.
+    /// The target as received, which may begin with scheme and host: for what shows the request line.
     pub fn target(&self) -> &[u8] {
         self.target.of(&self.fields.block)
+    }
+
+    /// Path and query as received, in whichever form they came: `request_uri` of NGINX. What judges targets judges
+    /// this one.
+    pub fn request_uri(&self) -> &[u8] {
+        self.origin_form.of(&self.fields.block)
     }
 
     /// The path that routing and plugins see: decoded, slashes merged, dot segments resolved.

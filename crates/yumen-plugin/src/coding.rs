@@ -58,7 +58,7 @@ impl Exchange<'_> {
             add_vary(head);
         }
         // The body of an answer to HEAD stays unsaid, so nothing is known of it coded.
-        if self.request.method() == Method::Head {
+        if self.request.client_method() == Method::Head {
             return;
         }
         let accepted = Accepted::of(self);

@@ -243,7 +243,7 @@ impl Fixed {
         let request = &ex.request;
         match self {
             Fixed::Uri => Some(request.path()),
-            Fixed::RequestUri => Some(request.target()),
+            Fixed::RequestUri => Some(request.request_uri()),
             Fixed::Args => request.query(),
             Fixed::IsArgs => {
                 Some(if request.query().is_some_and(|query| !query.is_empty()) { b"?" } else { b"" })

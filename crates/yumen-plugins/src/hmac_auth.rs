@@ -197,7 +197,7 @@ impl<'a> Signature<'a> {
             } else if *name == "@request-target" {
                 text.extend_from_slice(request.method_name());
                 text.push(b' ');
-                text.extend_from_slice(request.target());
+                text.extend_from_slice(request.request_uri());
             } else {
                 continue;
             }

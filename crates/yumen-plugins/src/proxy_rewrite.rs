@@ -185,7 +185,7 @@ impl ProxyRewrite {
 
     fn raw_target(&self, ex: &Exchange<'_>, groups: &mut Option<Groups>) -> Vec<u8> {
         let request = &ex.request;
-        let source = if request.is_rewritten() { request.target() } else { request.upstream_target() };
+        let source = request.request_uri();
         let (mut out, _) = self.rewritten(ex, source, groups);
         if let (Target::Uri(_), Some(at)) = (&self.target, position(source, b'?')) {
             let joint = if position(&out, b'?').is_some() { b'&' } else { b'?' };

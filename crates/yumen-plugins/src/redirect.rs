@@ -120,7 +120,7 @@ fn https(ports: &[u16], ex: &Exchange<'_>, out: &mut Vec<u8>) {
     if port != 443 && port != 0 {
         out.extend_from_slice(format!(":{port}").as_bytes());
     }
-    out.extend_from_slice(ex.request.target());
+    out.extend_from_slice(ex.request.request_uri());
 }
 
 impl Plugin for Redirect {

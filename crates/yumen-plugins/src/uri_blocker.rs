@@ -65,7 +65,7 @@ impl Plugin for UriBlocker {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if self.rules.is_match(ex.request.target()) {
+        if self.rules.is_match(ex.request.request_uri()) {
             return Step::Respond(self.refusal.clone());
         }
         Step::Continue

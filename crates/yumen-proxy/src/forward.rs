@@ -384,15 +384,21 @@ impl Attempt<'_, '_> {
         if self.conn.worker.settings.forwarded {
             forwarded::write(out, ex, self.conn.peer.trusted);
         }
+        let mut has_length = false;
         encode::request_fields(out, request, |field| match field.known() {
             Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
             Known::XForwardedProto | Known::XForwardedHost | Known::XForwardedPort => !trusted,
-            Known::ContentLength => ex.body.is_some(),
+            Known::ContentLength => {
+                // Only what the client sent is the length of what follows, whatever plugins made of it.
+                let is_replaced = ex.body.is_some() || !field.is_received();
+                has_length |= !is_replaced;
+                is_replaced
+            }
             _ => false,
         });
         match &ex.body {
             Some(body) => encode::framing(out, Framing::Length(body.len() as u64)),
-            None if request.framing == Framing::Chunked => encode::framing(out, Framing::Chunked),
+            None if !has_length => encode::framing(out, request.framing),
             None => {}
         }
         if self.relay.upgrade {

@@ -63,7 +63,7 @@ pub(crate) async fn answer(
         head.framing = Framing::Length(body.len() as u64);
         head.fields.remove("content-length");
     }
-    let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
+    let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let unread = if flow.body == RequestBody::Read { Framing::None } else { ex.request.framing };
     let ends = flow.body == RequestBody::Torn || flow.fault.is_some_and(|fault| fault.kind.ends_connection());
     let keeps = ex.request.persistent() && !worker.draining.get() && !ends && !expects_more(conn, ex);
@@ -143,7 +143,8 @@ pub(crate) async fn pass_on(
     let Some(begun) = begin(conn, ex, chains, (link, head), (upload.is_read(), upgrade), flow) else {
         return lose_client(upstream, index, flow);
     };
-    let Begun { mut download, outgoing, keeps, edits } = begun;
+    let Begun { mut download, outgoing, keeps, edits, drops_body } = begun;
+    let link_persists = link_persists && !drops_body;
     let read_timeout_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).read_ms;
     if upgrade {
         let bounds = tunnel_bounds(&conn.worker, ex, route, (upstream, index), read_timeout_ms);
@@ -187,6 +188,8 @@ struct Begun {
     keeps: bool,
     /// Whether plugins change the body.
     edits: bool,
+    /// Whether the endpoint sends a body that the client's answer has no place for.
+    drops_body: bool,
 }
 
 /// Writes the head of an endpoint's answer as the client gets it; `None` where the client is gone.
@@ -200,10 +203,16 @@ fn begin(
     flow: &mut Flow,
 ) -> Option<Begun> {
     ex.upstream_status = head.status;
-    let received = link.stream.incoming(head.framing);
+    let mut received = link.stream.incoming(head.framing);
     respond_head(ex, chains, head);
     note_head(ex, head, Source::Upstream, flow);
-    let is_bodyless = ex.request.method() == Method::Head || has_no_body(head.status);
+    let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
+    let drops_body = is_bodyless && !upgrade && !matches!(received, Framing::None | Framing::Length(0));
+    if drops_body {
+        received = Framing::None;
+    } else if head.framing == Framing::None && !is_bodyless {
+        tell_no_body(head);
+    }
     let edits = ex.edits_body && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
     let keeps = ex.request.persistent()
@@ -221,7 +230,13 @@ fn begin(
     flow.sent_head_bytes = head_bytes;
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let download = Transfer::new(received, ending, text, 0);
-    Some(Begun { download, outgoing, keeps, edits })
+    Some(Begun { download, outgoing, keeps, edits, drops_body })
+}
+
+/// Says of an answer that came without a body, as those to HEAD do, what one that may have a body must say.
+#[cold]
+fn tell_no_body(head: &mut ResponseHead) {
+    head.body_changes(Some(0));
 }
 
 /// What the client and the endpoint say to each other after a change of protocols.
@@ -370,8 +385,10 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
     encode::response_fields(out, head, |field| match field.known() {
         Known::Server => !server.is_empty(),
         Known::ContentLength => {
-            has_length = true;
-            drops_length
+            // What plugins say of it is nothing but a wish.
+            let is_dropped = drops_length || !field.is_received();
+            has_length |= !is_dropped;
+            is_dropped
         }
         _ => false,
     });

@@ -44,6 +44,7 @@ mod node;
 mod observe;
 mod operators;
 mod partitions;
+mod plugin_framing;
 mod plugins;
 mod protection;
 mod protection_node;

@@ -1,0 +1,130 @@
+//! Plugins may say what they like of lengths, methods and statuses: where a message ends is told by what is sent.
+
+use serde_json::{Value, json};
+
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Gateway, Upstream};
+
+/// A route `/id/*` with plugins for each.
+fn start(upstream: &Upstream, plugins: Value) -> Gateway {
+    let Value::Object(plugins) = plugins else { panic!("plugins by route") };
+    let route = |(id, plugins): (String, Value)| json!({ "id": id, "uri": format!("/{id}/*"), "plugins": plugins, "upstream": upstream.alone() });
+    Gateway::start(&json!({ "routes": plugins.into_iter().map(route).collect::<Vec<_>>() }))
+}
+
+/// Tells the lines of the head that speak of lengths, and the body.
+fn tells_lengths() -> Upstream {
+    Upstream::start(|request, stream| {
+        let is_length = |line: &&str| {
+            let line = line.to_ascii_lowercase();
+            line.starts_with("content-length") || line.starts_with("transfer-encoding")
+        };
+        let lines: Vec<&str> = request.head.lines().filter(is_length).collect();
+        let told = json!({ "lines": lines, "body": String::from_utf8_lossy(&request.body) });
+        respond(stream, 200, "", told.to_string().as_bytes())
+    })
+}
+
+#[test]
+fn an_endpoint_is_told_the_length_of_what_it_is_sent() {
+    let upstream = tells_lengths();
+    let headers = |edit: Value| json!({ "proxy-rewrite": { "method": "GET", "headers": edit } });
+    let gateway = start(
+        &upstream,
+        json!({
+            "remove": headers(json!({ "remove": ["Content-Length", "Transfer-Encoding"] })),
+            "set": headers(json!({ "set": { "Content-Length": "2", "Transfer-Encoding": "gzip" } })),
+            "add": headers(json!({ "add": { "Content-Length": "0" } })),
+        }),
+    );
+    let length = "Content-Length: 3\r\n\r\nabc";
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    for id in ["remove", "set", "add"] {
+        let mut client = Client::connect(gateway.http);
+        for (body, lines, sent) in [
+            (length, json!(["Content-Length: 3"]), "abc"),
+            (chunked, json!(["Transfer-Encoding: chunked"]), "abc"),
+            ("\r\n", json!([]), ""),
+        ] {
+            let reply = client.send(format!("POST /{id}/x HTTP/1.1\r\nHost: a\r\n{body}")).reply();
+            let told = json!({ "lines": lines, "body": sent });
+            assert_eq!((reply.status, reply.json()), (200, told), "{id}: {body:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_is_told_the_length_of_what_it_is_sent() {
+    // The query says with which status it answers.
+    let upstream = Upstream::start(|request, stream| match request.target.split_once('?') {
+        Some((_, status)) => {
+            let head = format!("HTTP/1.1 {status} x\r\nContent-Length: 9\r\n\r\n");
+            std::io::Write::write_all(stream, head.as_bytes()).is_ok()
+        }
+        None => respond(stream, 200, "X-Method: a\r\n", b"HTTP/1.1 "),
+    });
+    let rewrite = |settings: Value| json!({ "response-rewrite": settings });
+    let gateway = start(
+        &upstream,
+        json!({
+            "s200": rewrite(json!({ "status_code": 200 })),
+            "s204": rewrite(json!({ "status_code": 204 })),
+            "s304": rewrite(json!({ "status_code": 304 })),
+            "body": rewrite(json!({ "status_code": 204, "body": "rewritten" })),
+            "set": rewrite(json!({ "headers": { "set": { "Content-Length": "5" } } })),
+            "add": rewrite(json!({ "headers": { "add": ["Content-Length: 3"] } })),
+            "post": json!({ "proxy-rewrite": { "method": "POST" } }),
+            "head": json!({ "proxy-rewrite": { "method": "HEAD" } }),
+        }),
+    );
+    let mut client = Client::connect(gateway.http);
+    let whole = "HTTP/1.1 ";
+    for (method, path, status, length, body) in [
+        ("GET", "/s200/x?304", 200, Some("0"), ""),
+        ("GET", "/s200/x?204", 200, Some("0"), ""),
+        ("GET", "/s200/x", 200, Some("9"), whole),
+        ("GET", "/s204/x", 204, None, ""),
+        ("GET", "/s304/x", 304, Some("9"), ""),
+        ("GET", "/body/x", 204, None, ""),
+        ("GET", "/set/x", 200, Some("9"), whole),
+        ("GET", "/add/x", 200, Some("9"), whole),
+        ("HEAD", "/post/x", 200, Some("9"), ""),
+        ("GET", "/post/x", 200, Some("9"), whole),
+        ("GET", "/head/x?200", 200, Some("0"), ""),
+        ("HEAD", "/head/x?200", 200, Some("9"), ""),
+        ("HEAD", "/nowhere", 404, Some("36"), ""),
+    ] {
+        client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let reply = if method == "HEAD" { client.reply_to_head() } else { client.reply() };
+        let case = format!("{method} {path}: {}", reply.head);
+        assert_eq!((reply.status, reply.text().as_str()), (status, body), "{case}");
+        assert_eq!(reply.field("content-length"), length, "{case}");
+        assert_eq!(
+            reply.head.to_ascii_lowercase().matches("content-length").count(),
+            usize::from(length.is_some())
+        );
+    }
+}
+
+#[test]
+fn what_judges_targets_sees_those_in_absolute_form_as_all_others() {
+    let upstream = Upstream::echo("u");
+    let gateway = start(
+        &upstream,
+        json!({
+            "block": json!({ "uri-blocker": { "block_rules": ["^/block/admin"] } }),
+            "away": json!({ "redirect": { "http_to_https": true } }),
+            "shown": json!({ "mocking": { "response_example": "$request_uri", "content_type": "text/plain" } }),
+        }),
+    );
+    for target in ["/block/admin", "http://a/block/admin"] {
+        let reply = gateway.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(reply.status, 403, "{target}");
+    }
+    let ask = |path: &str| gateway.send(format!("GET http://a{path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let away = ask("/away/x?q");
+    let location = away.field("location").unwrap_or_default().to_owned();
+    assert!(location.starts_with("https://a") && location.ends_with("/away/x?q"), "{location}");
+    assert!(!location.contains("http://"), "{location}");
+    assert_eq!(ask("/shown/x?q").text(), "/shown/x?q");
+}
