@@ -151,6 +151,11 @@ impl Kind {
         matches!(self, Kind::UpstreamFull | Kind::UpstreamQueue | Kind::Overloaded)
     }
 
+    /// Whether the endpoint was waited for in vain.
+    pub(crate) fn is_silence(self) -> bool {
+        matches!(self, Kind::SendTimeout | Kind::ReadTimeout)
+    }
+
     /// Whether another endpoint might do better.
     pub(crate) fn is_worth_retrying(self) -> bool {
         matches!(

@@ -84,7 +84,11 @@ pub(crate) async fn forward(
                 }
                 Fault { kind: Kind::CallRefused, unsent: true }
             }
-            Err(fault) => deadline::settle(conn, fault),
+            Err(fault) => {
+                let link = relay.link.as_ref().filter(|_| fault.kind.is_silence());
+                link.into_iter().for_each(|link| link.stream.doubt());
+                deadline::settle(conn, fault)
+            }
         };
         // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
         let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);

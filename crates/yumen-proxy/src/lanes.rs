@@ -166,6 +166,7 @@ impl Driver {
             return Poll::Ready(());
         }
         self.lane.settle();
+        self.lane.hear(self.wire.inner().received_bytes);
         if sent.is_ready() {
             self.stalled_at = None;
             self.lane.look_in(self.keep.idle_timeout_ms);

@@ -25,6 +25,7 @@ use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
+use crate::tcp::Tcp;
 use crate::transfer::{Broken, Edit, Transfer};
 use crate::tunnel;
 use crate::wait::{End, Wait};
@@ -173,10 +174,23 @@ pub(crate) async fn pass_on(
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
         // takes a reset (RFC 9112 §8).
+        let link = relay.link.as_ref().filter(|_| kind.is_silence());
+        link.into_iter().for_each(|link| link.stream.doubt());
         flow.fault = Some(deadline::end(conn, kind.into()));
-        return if outgoing == Framing::Close { After::Reset } else { After::Close };
+        return break_off(kind, outgoing);
     }
     go_on(conn, ex, upload, keeps && is_whole)
+}
+
+/// How a connection ends whose answer is not whole. Answers before it may still be on their way, which closing with
+/// requests unread would destroy.
+#[cold]
+fn break_off(kind: Kind, outgoing: Framing) -> After {
+    match kind {
+        _ if outgoing == Framing::Close => After::Reset,
+        Kind::ClientGone | Kind::ClientStalled => After::Close,
+        _ => After::Linger,
+    }
 }
 
 /// An answer whose head is written, or stands before its body.
@@ -254,8 +268,16 @@ async fn run_tunnel(
     end_attempt(upstream, index, flow);
     flow.received_bytes += ended.up_bytes;
     flow.sent_bytes += ended.down_bytes;
-    // What the client was told must not be destroyed by what it still sends.
-    if ended.was_told { After::Linger } else { After::Close }
+    match ended {
+        // What the client was told must not be destroyed by what it still sends.
+        tunnel::Ended { was_told: true, .. } => After::Linger,
+        tunnel::Ended { is_whole: true, .. } => After::Close,
+        _ => {
+            // What was cut off must not look finished.
+            link.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
+            After::Reset
+        }
+    }
 }
 
 /// What ends a tunnel beside its two sides.

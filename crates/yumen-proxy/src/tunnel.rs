@@ -31,6 +31,8 @@ pub(crate) struct Ended {
     pub(crate) down_bytes: u64,
     /// Whether it was ended here, the client being told.
     pub(crate) was_told: bool,
+    /// Whether both sides had ended what they said.
+    pub(crate) is_whole: bool,
 }
 
 /// What ends a tunnel beside its two sides.
@@ -59,6 +61,7 @@ pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfe
     Ended {
         up_bytes: tunnel.up.bytes(),
         down_bytes: tunnel.down.bytes() + tunnel.opening.sent_bytes,
+        is_whole: tunnel.up.is_shut() && tunnel.down.is_shut(),
         was_told: tunnel.tied.is_some_and(|tied| tied.leaving.is_some()),
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Inner {
     worker: Rc<Worker>,
     /// Bytes the socket took so far.
     pub(crate) sent_bytes: u64,
+    /// Bytes the socket gave so far.
+    pub(crate) received_bytes: u64,
     pub(crate) patience: Patience,
 }
 
@@ -54,6 +56,7 @@ impl Wire {
             is_between_frames: true,
             worker,
             sent_bytes: 0,
+            received_bytes: 0,
             patience,
         })))
     }
@@ -140,6 +143,7 @@ impl Inner {
             self.early.consume(count);
             self.early.release(&self.worker.buffers);
         }
+        self.received_bytes += (room.filled().len() - before) as u64;
         self.patience.received(&room.filled()[before..], clock::now().mono_ms());
         Poll::Ready(Ok(()))
     }

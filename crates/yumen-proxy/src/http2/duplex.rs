@@ -49,7 +49,7 @@ enum Part {
     /// A client's, to be answered.
     Served(SendResponse<Bytes>),
     /// Ours; the answer, as long as its head has not come.
-    Asked { answer: Option<ResponseFuture>, _occupied: Occupied },
+    Asked { answer: Option<ResponseFuture>, occupied: Occupied },
 }
 
 /// What stands at the head of an answer.
@@ -71,7 +71,7 @@ impl Duplex {
         is_whole: bool,
         occupied: Occupied,
     ) -> Duplex {
-        let part = Part::Asked { answer: Some(answer), _occupied: occupied };
+        let part = Part::Asked { answer: Some(answer), occupied };
         Duplex { outgoing: Some(outgoing), is_finished: is_whole, ..Duplex::new(part) }
     }
 
@@ -88,6 +88,13 @@ impl Duplex {
             is_connect: false,
             is_tunnel: false,
             deadline: None,
+        }
+    }
+
+    /// Tells the connection that no answer came in time.
+    pub(crate) fn doubt(&self) {
+        if let Part::Asked { occupied, .. } = &self.part {
+            occupied.doubt();
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Lane {
     /// How many it carries in all.
     requests_max: Cell<u64>,
     is_closed: Cell<bool>,
+    /// Bytes received of the endpoint so far.
+    heard_bytes: Cell<u64>,
     /// When its driver looks whether it is still needed.
     timer: Timer,
 }
@@ -40,7 +42,11 @@ pub(crate) struct Lane {
 pub(crate) type Asked = (ResponseFuture, SendStream<Bytes>);
 
 /// A place on a connection; free again when dropped.
-pub(crate) struct Occupied(Rc<Lane>);
+pub(crate) struct Occupied {
+    lane: Rc<Lane>,
+    /// What had been heard of the endpoint when it was taken.
+    heard_bytes: u64,
+}
 
 impl Lane {
     pub(crate) fn new(sender: SendRequest<Bytes>, requests_max: u64, timer: Timer) -> Rc<Lane> {
@@ -52,6 +58,7 @@ impl Lane {
             requests: Cell::new(0),
             requests_max: Cell::new(requests_max),
             is_closed: Cell::new(false),
+            heard_bytes: Cell::new(0),
             timer,
         })
     }
@@ -94,6 +101,11 @@ impl Lane {
         }
     }
 
+    /// Notes how much was received of the endpoint by now.
+    pub(crate) fn hear(&self, received_bytes: u64) {
+        self.heard_bytes.set(received_bytes);
+    }
+
     /// Takes no more requests, and tells those who wait for its limit.
     pub(crate) fn retire(&self) {
         self.is_closed.set(true);
@@ -133,7 +145,7 @@ impl Lane {
     pub(crate) fn occupy(self: &Rc<Self>) -> Occupied {
         self.streams.set(self.streams.get() + 1);
         self.requests.set(self.requests.get() + 1);
-        Occupied(self.clone())
+        Occupied { lane: self.clone(), heard_bytes: self.heard_bytes.get() }
     }
 
     fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
@@ -155,18 +167,26 @@ impl Lane {
 impl Occupied {
     /// Sends a request; `is_whole` says that its head is all there is of it.
     pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
-        self.0.send(request, is_whole)
+        self.lane.send(request, is_whole)
     }
 
     /// Requests the connection carried before this one.
     pub(crate) fn requests_before(&self) -> u64 {
-        self.0.requests.get() - 1
+        self.lane.requests.get() - 1
+    }
+
+    /// Its request got no answer in time: where the endpoint has said nothing at all meanwhile, whoever asks next
+    /// asks on another connection.
+    pub(crate) fn doubt(&self) {
+        if self.lane.heard_bytes.get() == self.heard_bytes {
+            self.lane.exhaust();
+        }
     }
 }
 
 impl Drop for Occupied {
     fn drop(&mut self) {
-        let Occupied(lane) = self;
+        let lane = &self.lane;
         lane.streams.set(lane.streams.get() - 1);
         lane.close_where_spent();
     }

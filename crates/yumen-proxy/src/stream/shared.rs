@@ -104,6 +104,14 @@ impl Stream {
         sent
     }
 
+    /// Tells a connection that carries many requests that no answer to this one came in time.
+    #[cold]
+    pub(crate) fn doubt(&self) {
+        if let Stream::Http2(duplex) = self {
+            duplex.doubt();
+        }
+    }
+
     /// Why the peer waits no more, if so; a connection tells that only by what is read from it.
     #[inline]
     pub(crate) fn given_up(&mut self, cx: &mut Context<'_>) -> Option<Kind> {

@@ -1,0 +1,114 @@
+//! What breaks off looks broken to whoever hears it, and takes nothing else with it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
+use http::Response;
+use serde_json::json;
+
+use crate::harness::http2::Http2Upstream;
+use crate::harness::{Client, Gateway, Options, Upstream};
+
+const OPENED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n";
+const ASKED: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n";
+
+fn reset(stream: &TcpStream) {
+    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// How a side of a tunnel sees it end, after the head of the change.
+fn end_of(stream: &mut TcpStream) -> Result<Vec<u8>, ErrorKind> {
+    let mut seen = Vec::new();
+    stream.read_to_end(&mut seen).map(|_| seen).map_err(|error| error.kind())
+}
+
+#[test]
+fn a_tunnel_that_breaks_does_not_look_finished() {
+    let route = |upstream: &Upstream, read_s: f64| {
+        let mut to = upstream.alone();
+        to["timeout"] = json!({ "connect": 5, "send": 5, "read": read_s });
+        json!({ "routes": [{ "id": "1", "uri": "/*", "enable_websocket": true, "upstream": to }] })
+    };
+    let open = |gateway: &Gateway| {
+        let mut client = TcpStream::connect(gateway.http).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        client.write_all(ASKED.as_bytes()).unwrap();
+        client
+    };
+    let (broken, gateway) = (TcpListener::bind("127.0.0.1:0").unwrap(), Gateway::start(&json!({})));
+    let to = json!({ "nodes": { broken.local_addr().unwrap().to_string(): 1 } });
+    let all = json!({ "id": "1", "uri": "/*", "enable_websocket": true, "upstream": to });
+    gateway.apply(&json!({ "routes": [all] }));
+    std::thread::spawn(move || {
+        let (mut stream, _) = broken.accept().unwrap();
+        stream.write_all(OPENED).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        reset(&stream);
+    });
+    assert_eq!(end_of(&mut open(&gateway)), Err(ErrorKind::ConnectionReset), "the endpoint broke off");
+    let silent = Upstream::start(|_, stream| {
+        stream.write_all(OPENED).unwrap();
+        std::thread::sleep(Duration::from_secs(5));
+        false
+    });
+    let gateway = Gateway::start(&route(&silent, 0.3));
+    assert_eq!(end_of(&mut open(&gateway)), Err(ErrorKind::ConnectionReset), "nothing moved for long");
+    let ends = Upstream::start(|_, stream| {
+        stream.write_all(OPENED).unwrap();
+        stream.write_all(b"bye").unwrap();
+        false
+    });
+    let gateway = Gateway::start(&route(&ends, 60.0));
+    let mut client = open(&gateway);
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(end_of(&mut client).unwrap().ends_with(b"\r\n\r\nbye"));
+}
+
+#[test]
+fn an_answer_that_breaks_off_takes_none_before_it_along() {
+    const BIG: usize = 3_000_000;
+    let upstream = Upstream::start(|request, stream| {
+        let (sent, said) = if request.target == "/big" { (BIG, BIG) } else { (50, 100) };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {said}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), &vec![b'x'; sent]].concat()).is_ok() && sent == said
+    });
+    let gateway = Gateway::start(&upstream.everything());
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(8192).unwrap();
+    socket.connect(&gateway.http.into()).unwrap();
+    let mut client = Client::of(socket.into());
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(get("/big") + &get("/broken"));
+    std::thread::sleep(Duration::from_millis(50));
+    client.send(get("/big"));
+    // Slowly, so that the break lies behind much that is still on its way.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(client.reply().body.len(), BIG);
+    assert!(client.try_reply(false).is_err());
+}
+
+#[test]
+fn an_endpoint_of_http2_that_has_fallen_silent_is_asked_on_another_connection() {
+    let upstream = Http2Upstream::start(|request, mut respond| async move {
+        if request.uri().path() == "/never" {
+            std::future::pending::<()>().await;
+        }
+        respond.send_response(Response::new(()), true).map(drop)
+    });
+    let mut to = upstream.alone();
+    to["timeout"] = json!({ "connect": 5, "send": 5, "read": 0.4 });
+    let resources = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": to }] });
+    let gateway = Gateway::with(&resources, &Options { workers: 1, ..Options::default() });
+    assert_eq!([gateway.get("/").status, gateway.get("/").status], [200, 200]);
+    assert_eq!(upstream.connections(), 1);
+    assert_eq!(gateway.get("/never").status, 504);
+    assert_eq!((gateway.get("/").status, upstream.connections()), (200, 2), "nothing was heard meanwhile");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| gateway.get("/never").status);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(gateway.get("/").status, 200);
+        assert_eq!(waiting.join().unwrap(), 504);
+    });
+    assert_eq!((gateway.get("/").status, upstream.connections()), (200, 2), "it answers others");
+}
