@@ -8,8 +8,9 @@ mod hold;
 mod simulation;
 #[cfg(test)]
 mod tests;
+mod word;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::{OrdMap, Vector};
@@ -23,13 +24,18 @@ use super::proto::{Event, KeyValue};
 use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
 
 pub(super) use hold::Hold;
+pub(super) use word::Word;
 
 /// The author of what no writer left a note about.
 pub const FOREIGN: &str = "etcd";
 /// Settings of a state that this node keeps for itself: where in etcd it is from.
 pub(super) const FROM: &str = "etcd.prefix";
-/// And the newest confirmation that was taken in.
+/// The revision of the newest confirmation that was seen: a version that goes by it may run here again.
 const CONFIRMED: &str = "etcd.confirmed";
+/// And the nonces of those that are used up, with a space between them.
+const SPENT: &str = "etcd.spent";
+/// So many of these.
+const SPENT_MAX: usize = 64;
 /// So many of one's own writes are known again.
 const NONCES: usize = 1024;
 
@@ -72,6 +78,8 @@ pub(super) struct Mirror {
     settings_at: OrdMap<Arc<str>, u64>,
     note_at: u64,
     confirmed_at: u64,
+    /// Confirmations that confirm nothing any more, wherever they turn up again.
+    spent: Vector<Arc<str>>,
     unreadable: OrdMap<Key, Unreadable>,
     hold: Hold,
     /// Own writes that came back: nonce and revision.
@@ -84,6 +92,7 @@ impl Mirror {
     /// A mirror that begins with what was served last, and lets no more than so many percent go at once.
     pub(super) fn new(layout: Layout, served: State, hold_percent: u32) -> Mirror {
         let confirmed_at = served.setting(CONFIRMED).and_then(|at| at.parse().ok()).unwrap_or(0);
+        let spent = served.setting(SPENT).map(|spent| spent.split(' ').map(Arc::from).collect());
         Mirror {
             layout,
             seen: Head { cluster_id: 0, revision: served.revision.0 },
@@ -93,6 +102,7 @@ impl Mirror {
             settings_at: OrdMap::new(),
             note_at: 0,
             confirmed_at,
+            spent: spent.unwrap_or_default(),
             unreadable: OrdMap::new(),
             hold: Hold::new(hold_percent),
             nonces: Vector::new(),
@@ -118,6 +128,12 @@ impl Mirror {
     /// Deletions that wait for somebody's word.
     pub(super) fn held(&self) -> usize {
         self.hold.len()
+    }
+
+    /// What a word about all that is held has to name.
+    pub(super) fn held_names(&self) -> Vec<String> {
+        let name = |key: &Key| Some(word::name_of(key, self.served.get(key.kind, &key.id)?));
+        self.hold.keys().filter_map(name).collect()
     }
 
     /// Whether the deletion of a key waits.
@@ -189,7 +205,6 @@ impl Mirror {
                 listed.put(place, kv, self);
             }
         }
-        let was_confirmed = listed.confirmed_at > self.confirmed_at;
         let gone: Vec<Key> = self
             .served
             .entries()
@@ -198,13 +213,10 @@ impl Mirror {
             .cloned()
             .collect();
         listed.entries.keys().for_each(|key| self.hold.release(key));
-        let doomed = match was_confirmed {
-            true => {
-                self.hold.release_all();
-                gone
-            }
-            false => self.hold.admit(gone, self.served.len(), listing.head.revision),
-        };
+        // In a list a word that names nothing may be about anything, in another cluster even.
+        let word = listed.word.filter(|word| self.spend(&word.note.nonce));
+        let names = word.as_ref().and_then(Word::names).unwrap_or_default();
+        let doomed = self.pass(gone, &names, listing.head.revision);
         let is_held = self.hold.len() > 0;
         if !self.is_same(listing.head) {
             self.changed_at = 0;
@@ -218,7 +230,7 @@ impl Mirror {
         listed.unreadable.keys().for_each(|key| self.hold.release(key));
         self.unreadable = listed.unreadable;
         self.note_at = listed.note_at;
-        self.note_confirmed(listed.confirmed_at);
+        self.note_confirmed(listed.confirmed_at.max(self.confirmed_at));
         self.nonces.extend(listed.nonce);
         let is_first = self.served.revision == Revision::default();
         if is_first || !changes.is_empty() {
@@ -313,10 +325,10 @@ impl Mirror {
                 (Place::Note, true) => self.note_at = 0,
                 (Place::Confirmation, false) => {
                     self.note_confirmed(revision);
-                    let released = self.hold.release_all();
+                    let released = self.take_word(&Word::parse(&kv.value), revision);
                     after.extend(released.into_iter().map(|key| (key, None)));
                 }
-                (Place::Confirmation, true) => self.note_confirmed(0),
+                (Place::Confirmation, true) => {}
             }
         }
         gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
@@ -324,7 +336,7 @@ impl Mirror {
         let doomed = match &note {
             // Whoever writes through a gateway was asked whether it is meant.
             Some(_) => gone,
-            None => self.hold.admit(gone, self.served.len(), revision),
+            None => self.pass(gone, &BTreeSet::new(), revision),
         };
         if self.hold.len() == held_before {
             lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
@@ -347,6 +359,47 @@ impl Mirror {
         (self.served.revision, self.changed_at) = (Revision(revision), revision);
         let time_ms = if note.time_ms > 0 { note.time_ms } else { now_ms };
         Some(Arc::new(Committed { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
+    }
+
+    /// What of these deletions is let through: what a word names, and the rest unless that is much.
+    fn pass(&mut self, gone: Vec<Key>, names: &BTreeSet<&[u8]>, revision: u64) -> Vec<Key> {
+        let is_named = |key: &Key| {
+            let entry = self.served.get(key.kind, &key.id).filter(|_| !names.is_empty());
+            entry.is_some_and(|entry| names.contains(word::name_of(key, entry).as_bytes()))
+        };
+        let (mut passing, rest): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(is_named);
+        if !passing.is_empty() {
+            // What this node alone lost besides is judged by itself.
+            self.hold.release_all();
+        }
+        passing.extend(self.hold.admit(rest, self.served.len() - passing.len(), revision));
+        passing
+    }
+
+    /// What of the held deletions a word lets through that was just given.
+    fn take_word(&mut self, word: &Word, revision: u64) -> Vec<Key> {
+        match word.names() {
+            _ if !self.spend(&word.note.nonce) => Vec::new(),
+            Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, revision),
+            None => self.hold.release_all(),
+        }
+    }
+
+    /// Whether a confirmation confirms anything yet; from now on it does not.
+    fn spend(&mut self, nonce: &str) -> bool {
+        if nonce.is_empty() {
+            return true;
+        }
+        let is_fresh = !self.spent.iter().any(|spent| **spent == *nonce);
+        if is_fresh {
+            self.spent.push_back(nonce.into());
+            if self.spent.len() > SPENT_MAX {
+                self.spent.pop_front();
+            }
+            let spent: Vec<&str> = self.spent.iter().map(|nonce| &**nonce).collect();
+            self.served.replace_setting(&SPENT.into(), Some(spent.join(" ").into()));
+        }
+        is_fresh
     }
 
     /// Writes into what is served and gives what changed by it, ascending by key.
@@ -376,7 +429,7 @@ impl Mirror {
     /// What the doors keep is as precious as what they serve: it is not lost while anything is held.
     fn replace_settings(&mut self, listed: BTreeMap<Arc<str>, KeyValue>, is_held: bool) {
         let known: Vec<Arc<str>> = self.served.settings().map(|(name, _)| name.clone()).collect();
-        let is_own = |name: &str| name == FROM || name == CONFIRMED;
+        let is_own = |name: &str| [FROM, CONFIRMED, SPENT].contains(&name);
         let lost = known.iter().filter(|name| !is_own(name) && !listed.contains_key(*name));
         lost.filter(|_| !is_held).for_each(|name| self.served.replace_setting(name, None));
         self.settings_at.clear();
@@ -414,6 +467,7 @@ struct Listed {
     settings: BTreeMap<Arc<str>, KeyValue>,
     note_at: u64,
     confirmed_at: u64,
+    word: Option<Word>,
     nonce: Option<(Arc<str>, u64)>,
 }
 
@@ -431,7 +485,7 @@ impl Listed {
                 let nonce = Note::parse(&kv.value).nonce;
                 self.nonce = (!nonce.is_empty()).then(|| (nonce.into(), at));
             }
-            Place::Confirmation => self.confirmed_at = at,
+            Place::Confirmation => (self.confirmed_at, self.word) = (at, Some(Word::parse(&kv.value))),
         }
     }
 }

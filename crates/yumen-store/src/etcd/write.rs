@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::layout::Place;
-use super::mirror::Mirror;
+use super::mirror::{Mirror, Word};
 use super::note::Note;
 use super::plan::{self, Decision, Plan, Write};
 use super::proto::{CompareWith, PutRequest, Step, StepAnswer, StepKind, TxnRequest, TxnResponse};
@@ -23,6 +23,8 @@ use crate::store::{Confirmed, Proposal, StoreError};
 
 /// At most so many proposals are decided together.
 const BATCH_MAX: usize = 256;
+/// A confirmation names at most so many objects: etcd takes no larger value than 1.5 MiB.
+const NAMED_MAX: usize = 65_536;
 /// Between two attempts to send the same.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -261,12 +263,16 @@ async fn until(shared: &Shared, deadline: Instant, holds: impl Fn(&Mirror) -> bo
     }
 }
 
-/// Writes down, for every node, that what is held may pass.
+/// Writes down, for every node, that what is held now may pass.
 async fn confirm(shared: &Shared, by: &Authorship) -> Result<usize, StoreError> {
-    let held = shared.with_mirror(Mirror::held);
-    if held == 0 {
-        return Ok(0);
+    let held = shared.with_mirror(Mirror::held_names);
+    for part in held.chunks(NAMED_MAX) {
+        confirm_part(shared, by, part).await?;
     }
+    Ok(held.len())
+}
+
+async fn confirm_part(shared: &Shared, by: &Authorship, names: &[String]) -> Result<(), StoreError> {
     let deadline = Instant::now() + shared.settings.write_timeout;
     let note = Note {
         author: by.author.clone(),
@@ -274,15 +280,15 @@ async fn confirm(shared: &Shared, by: &Authorship) -> Result<usize, StoreError> 
         time_ms: now_ms(),
         nonce: super::random_name(),
     };
-    let put = |place| {
+    let put = |place, value: String| {
         let key = shared.layout.path(&place).into();
-        let put = PutRequest { key, value: note.to_json().into(), lease: 0 };
-        Step { kind: Some(StepKind::Put(put)) }
+        Step { kind: Some(StepKind::Put(PutRequest { key, value: value.into(), lease: 0 })) }
     };
-    let request =
-        TxnRequest { success: vec![put(Place::Confirmation), put(Place::Note)], ..TxnRequest::default() };
+    let word = Word::about(note.clone(), names);
+    let success = vec![put(Place::Confirmation, word.to_json()), put(Place::Note, note.to_json())];
+    let request = TxnRequest { success, ..TxnRequest::default() };
     match submit(shared, &request, &note.nonce, deadline).await? {
-        Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(held),
+        Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(()),
         _ => Err(StoreError::Unreachable("the confirmation was written, but did not come back yet".into())),
     }
 }

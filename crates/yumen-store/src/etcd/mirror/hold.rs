@@ -26,6 +26,10 @@ impl Hold {
         self.keys.len()
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.keys.keys()
+    }
+
     pub(super) fn holds(&self, key: &Key) -> bool {
         self.keys.contains_key(key)
     }

@@ -187,20 +187,78 @@ fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
     assert!(mirror.take_list(&list(110, vec![kv(&route(3), r#"{"v":3}"#, 102, 102)]), 1).commits.is_empty());
     assert_eq!(mirror.held(), 19);
     let mut other = Mirror::new(Layout::new("/apisix"), mirror.state().clone(), 50);
-    let confirmed = mirror.take_events(vec![put("/apisix/yumen/confirmed", "{}", 111, 111)], 1);
+    let word = word_about("n", &mirror);
+    let confirmed = mirror.take_events(vec![put(CONFIRMATION, &word, 111, 111)], 1);
     assert_eq!((confirmed.commits[0].changes.len(), mirror.held(), mirror.state().len()), (19, 0, 1));
     // one that was away meanwhile finds the word in the list
-    let listing =
-        list(120, vec![kv(&route(3), r#"{"v":3}"#, 102, 102), kv("/apisix/yumen/confirmed", "{}", 111, 111)]);
+    let listing = list(120, vec![kv(&route(3), r#"{"v":3}"#, 102, 102), kv(CONFIRMATION, &word, 111, 111)]);
     other.take_list(&listing, 1);
     assert_eq!((other.held(), other.state().len()), (0, 1));
     // and that word is not one for what comes later
     let (mut again, kvs) = (Mirror::new(Layout::new("/apisix"), other.state().clone(), 50), 0..20);
     let mut full: Vec<KeyValue> = kvs.map(|i| kv(&route(i), "{}", 130, 130)).collect();
-    full.push(kv("/apisix/yumen/confirmed", "{}", 111, 111));
+    full.push(kv(CONFIRMATION, &word, 111, 111));
     again.take_list(&list(140, full), 1);
-    again.take_list(&list(150, vec![kv("/apisix/yumen/confirmed", "{}", 111, 111)]), 1);
+    again.take_list(&list(150, vec![kv(CONFIRMATION, &word, 111, 111)]), 1);
     assert_eq!((again.held(), again.state().len()), (20, 20));
+}
+
+const CONFIRMATION: &str = "/apisix/yumen/confirmed";
+
+/// The word of a node that holds what this one holds.
+fn word_about(nonce: &str, holding: &Mirror) -> String {
+    let note = Note { nonce: nonce.into(), ..Note::default() };
+    Word::about(note, &holding.held_names()).to_json()
+}
+
+#[test]
+fn a_word_of_another_copy_confirms_nothing_here() {
+    // In the other cluster objects of the same ids were deleted, with somebody's word.
+    let mut other = mirror_of(20, 50);
+    other.take_list(&list(90, (0..20).map(|i| kv(&route(i), "{}", 80, 80)).collect()), 1);
+    other.take_list(&list(95, Vec::new()), 1);
+    assert_eq!(other.held(), 20);
+    let foreign = word_about("foreign", &other);
+    // Here a word was given once, too, of which a copy was made; then the objects came back as they were.
+    let mut mirror = mirror_of(20, 50);
+    mirror.take_list(&list(101, Vec::new()), 1);
+    let own = word_about("own", &mirror);
+    mirror.take_events(vec![put(CONFIRMATION, &own, 102, 102)], 1);
+    assert_eq!(mirror.state().len(), 0);
+    mirror.take_list(&list(100, (0..20).map(|i| kv(&route(i), "{}", 10, 10)).collect()), 1);
+    assert_eq!(mirror.state().len(), 20);
+    // The key was taken away meanwhile, which makes nothing of it new.
+    mirror.take_events(vec![put(CONFIRMATION, &own, 102, 102), delete(CONFIRMATION, 103)], 1);
+    for (word, held) in [(foreign.as_str(), 20), (own.as_str(), 20), ("{}", 20), ("x", 20)] {
+        for mut mirror in [
+            mirror.clone(),
+            // and after a restart
+            Mirror::new(Layout::new("/apisix"), mirror.state().clone(), 50),
+        ] {
+            mirror.take_list(&list(120, vec![kv(CONFIRMATION, word, 110, 110)]), 1);
+            assert_eq!((mirror.held(), mirror.state().len()), (held, 20), "{word}");
+        }
+        // told while the hold stands: only a word that names nothing can be meant for it, as older versions' do
+        let mut watching = mirror.clone();
+        watching.take_list(&list(120, Vec::new()), 1);
+        watching.take_events(vec![put(CONFIRMATION, word, 121, 121)], 1);
+        let held = if word.contains("nonce") { held } else { 0 };
+        assert_eq!(watching.held(), held, "{word}, watched");
+    }
+}
+
+#[test]
+fn what_one_node_lost_besides_is_judged_by_itself() {
+    for (own, held) in [(6, 0), (15, 15)] {
+        // Both knew these, one alone those of its own.
+        let (mut one, mut other) = (mirror_of(30, 50), mirror_of(30 + own, 50));
+        for mirror in [&mut one, &mut other] {
+            mirror.take_list(&list(101, Vec::new()), 1);
+        }
+        assert_eq!((one.held(), other.held()), (30, 30 + own));
+        other.take_events(vec![put(CONFIRMATION, &word_about("n", &one), 102, 102)], 1);
+        assert_eq!((other.held(), other.state().len()), (held, held), "{own}");
+    }
 }
 
 #[test]
