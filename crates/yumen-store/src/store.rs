@@ -173,12 +173,27 @@ pub struct Draft {
     touched: BTreeMap<Key, Option<Entry>>,
     settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
     now_ms: u64,
+    is_held: Option<IsHeld>,
 }
+
+/// Whether the deletion of an object is held back.
+type IsHeld = Box<dyn Fn(&Key) -> bool + Send>;
 
 impl Draft {
     /// A draft on top of `state`, written at `now_ms` since the Unix epoch.
     pub(crate) fn new(state: State, now_ms: u64) -> Draft {
-        Draft { state, touched: BTreeMap::new(), settings: BTreeMap::new(), now_ms }
+        Draft { state, touched: BTreeMap::new(), settings: BTreeMap::new(), now_ms, is_held: None }
+    }
+
+    /// Has it know which objects are gone in the store although they are in the state.
+    pub(crate) fn knowing(mut self, is_held: impl Fn(&Key) -> bool + Send + 'static) -> Draft {
+        self.is_held = Some(Box::new(is_held));
+        self
+    }
+
+    /// Whether an object is served and yet gone in the store: to write it as it is puts it back.
+    pub fn is_held(&self, key: &Key) -> bool {
+        !self.touched.contains_key(key) && self.is_held.as_ref().is_some_and(|is_held| is_held(key))
     }
 
     /// What is there, with what was written into the draft so far.
@@ -226,7 +241,7 @@ impl Draft {
 
     /// What was written: the state that comes of it, the revision if there is one, the settings.
     pub(crate) fn finish(self, by: Authorship) -> Finished {
-        let Draft { mut state, touched, settings, now_ms } = self;
+        let Draft { mut state, touched, settings, now_ms, .. } = self;
         let revision = Revision(state.revision.0 + 1);
         let changed = |(key, before): (Key, Option<Entry>)| {
             let after = state.get(key.kind, &key.id).cloned();

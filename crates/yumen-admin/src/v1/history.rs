@@ -8,7 +8,8 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use yumen_store::{
-    Authorship, Changed, Committed, Draft, Entry, Revision, State as StoreState, Store, StoreError, commit,
+    Authorship, Changed, Committed, Draft, Entry, Key, Revision, State as StoreState, Store, StoreError,
+    commit,
 };
 
 use super::applied::REVISION;
@@ -133,6 +134,20 @@ fn between(from: &StoreState, to: &StoreState) -> Vec<Changed> {
     changed.collect()
 }
 
+/// What is served as it was, but gone in the store.
+fn put_back(draft: &Draft, past: &StoreState) -> Vec<Changed> {
+    let json = |state: &StoreState, key: &Key| state.get(key.kind, &key.id).map(|entry| entry.json.clone());
+    let held = past
+        .entries()
+        .filter(|(key, entry)| draft.is_held(key) && json(draft.state(), key).as_ref() == Some(&entry.json));
+    held.map(|(key, entry)| Changed {
+        key: key.clone(),
+        before: Some(entry.clone()),
+        after: Some(entry.clone()),
+    })
+    .collect()
+}
+
 /// `POST /yumen/v1/revisions/{R}/rollback`: a new revision with the content of an old one.
 pub(super) async fn rollback(
     State(state): State<V1State>,
@@ -144,7 +159,8 @@ pub(super) async fn rollback(
     let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
     let decide = move |draft: &mut Draft| -> Result<usize, Refusal> {
-        let changes = between(draft.state(), &past);
+        let mut changes = between(draft.state(), &past);
+        changes.extend(put_back(draft, &past));
         for changed in &changes {
             match &changed.after {
                 Some(entry) => draft.put(changed.key.clone(), entry.json.clone(), entry.expires_ms),

@@ -317,7 +317,8 @@ impl Put {
         for time in TIMES {
             bare.shift_remove(time);
         }
-        if bare == self.object {
+        // What is held back is gone in the store: as it is served, it is put back.
+        if bare == self.object && !draft.is_held(&self.key) {
             return false;
         }
         let mut object = self.object.clone();

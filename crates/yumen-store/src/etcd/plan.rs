@@ -12,7 +12,7 @@ use super::note::Note;
 use super::proto::{
     Compare, CompareWith, DeleteRequest, PutRequest, RangeRequest, Step, StepKind, TxnRequest,
 };
-use crate::state::{Changed, Committed, Revision, State};
+use crate::state::{Changed, Committed, Key, Revision, State};
 use crate::store::{Draft, Finished, Proposal, StoreError};
 
 /// Values of so many bytes go into one transaction: etcd takes no larger request than 1.5 MiB.
@@ -55,6 +55,10 @@ pub(super) fn decide(mirror: &Mirror, proposals: &mut [Proposal], now_ms: u64, w
     let mut plan = Plan::default();
     for proposal in proposals {
         let mut draft = Draft::new(staged.clone(), now_ms);
+        if mirror.held() > 0 {
+            let (known, written) = (mirror.clone(), touched.keys.clone());
+            draft = draft.knowing(move |key| known.holds(key) && !written.contains(key));
+        }
         let verdict = match catch_unwind(AssertUnwindSafe(|| (proposal.decide)(&mut draft))) {
             Err(_) => Err(std::io::Error::other("what was to decide about the change panicked").into()),
             Ok(false) => Ok(Decision::default()),
@@ -93,7 +97,7 @@ fn refuse_held(mirror: &Mirror, finished: &Finished) -> Result<(), StoreError> {
 
 #[derive(Debug, Default, Clone)]
 struct Touched {
-    keys: BTreeSet<crate::state::Key>,
+    keys: BTreeSet<Key>,
     settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
     bytes: usize,
 }

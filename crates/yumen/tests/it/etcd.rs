@@ -222,3 +222,34 @@ fn a_table_that_vanishes_is_served_until_somebody_confirms() {
     eventually("it is gone", WAIT_S, || one.get("/11").status == 404);
     assert_eq!(one.metric("yumen_store_held_deletions"), 0.0);
 }
+
+#[test]
+fn what_is_held_is_put_back_by_an_import_of_an_export_and_by_a_rollback() {
+    let (etcd, data) = (Etcd::start(), Scratch::new());
+    let one = etcd.gateway(&data.path().join("one"));
+    let key = one.admin_key().unwrap();
+    let routes: Vec<Value> = (0..12)
+        .map(|i| {
+            let mut route = mock(&format!("/{i}"), "here");
+            route["id"] = json!(i.to_string());
+            route
+        })
+        .collect();
+    let applied =
+        ask(&one, &key, "POST", "/yumen/v1/apply", &json!({ "put": { "routes": routes } }).to_string());
+    assert_eq!(applied.status, 200, "{}", applied.text());
+    let revision = applied.json()["revision"].as_u64().unwrap();
+    let export = ask(&one, &key, "GET", "/yumen/v1/export", "").text();
+    let rollback = format!("/yumen/v1/revisions/{revision}/rollback");
+    for (path, body, counted) in [("/yumen/v1/import", export.as_str(), "put"), (&rollback, "", "changed")] {
+        etcd.ctl(&["del", "--prefix", "/apisix/routes"]).unwrap();
+        eventually("it is held", WAIT_S, || one.metric("yumen_store_held_deletions") == 12.0);
+        let put_back = ask(&one, &key, "POST", path, body);
+        assert_eq!(put_back.json()[counted], 12, "{path}: {}", put_back.text());
+        assert_eq!(one.metric("yumen_store_held_deletions"), 0.0, "{path}");
+        let keys = etcd.ctl(&["get", "--prefix", "--keys-only", "/apisix/routes"]).unwrap();
+        assert_eq!(keys.matches("/apisix/routes/").count(), 12, "{path}: {keys}");
+        let again = ask(&one, &key, "POST", path, body);
+        assert_eq!(again.json()[counted], 0, "{path}: {}", again.text());
+    }
+}
