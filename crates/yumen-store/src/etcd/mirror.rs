@@ -216,7 +216,7 @@ impl Mirror {
         // In a list a word that names nothing may be about anything, in another cluster even.
         let word = listed.word.filter(|word| self.spend(&word.note.nonce));
         let names = word.as_ref().and_then(Word::names).unwrap_or_default();
-        let doomed = self.pass(gone, &names, listing.head.revision);
+        let doomed = self.pass(gone, &names, listing.head.revision, now_ms);
         let is_held = self.hold.len() > 0;
         if !self.is_same(listing.head) {
             self.changed_at = 0;
@@ -325,7 +325,7 @@ impl Mirror {
                 (Place::Note, true) => self.note_at = 0,
                 (Place::Confirmation, false) => {
                     self.note_confirmed(revision);
-                    let released = self.take_word(&Word::parse(&kv.value), revision);
+                    let released = self.take_word(&Word::parse(&kv.value), revision, now_ms);
                     after.extend(released.into_iter().map(|key| (key, None)));
                 }
                 (Place::Confirmation, true) => {}
@@ -336,7 +336,7 @@ impl Mirror {
         let doomed = match &note {
             // Whoever writes through a gateway was asked whether it is meant.
             Some(_) => gone,
-            None => self.pass(gone, &BTreeSet::new(), revision),
+            None => self.pass(gone, &BTreeSet::new(), revision, now_ms),
         };
         if self.hold.len() == held_before {
             lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
@@ -361,26 +361,33 @@ impl Mirror {
         Some(Arc::new(Committed { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
     }
 
-    /// What of these deletions is let through: what a word names, and the rest unless that is much.
-    fn pass(&mut self, gone: Vec<Key>, names: &BTreeSet<&[u8]>, revision: u64) -> Vec<Key> {
+    /// What of these deletions is let through: what was to end by now, what a word names, and the rest unless that is
+    /// much.
+    fn pass(&mut self, gone: Vec<Key>, names: &BTreeSet<&[u8]>, revision: u64, now_ms: u64) -> Vec<Key> {
+        let entry_of = |key: &Key| self.served.get(key.kind, &key.id);
+        let has_ended =
+            |key: &Key| entry_of(key).and_then(|entry| entry.expires_ms).is_some_and(|at| at <= now_ms);
         let is_named = |key: &Key| {
-            let entry = self.served.get(key.kind, &key.id).filter(|_| !names.is_empty());
+            let entry = entry_of(key).filter(|_| !names.is_empty());
             entry.is_some_and(|entry| names.contains(word::name_of(key, entry).as_bytes()))
         };
-        let (mut passing, rest): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(is_named);
-        if !passing.is_empty() {
+        let (mut passing, gone): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(has_ended);
+        let (named, rest): (Vec<Key>, Vec<Key>) = gone.into_iter().partition(is_named);
+        if !named.is_empty() {
             // What this node alone lost besides is judged by itself.
             self.hold.release_all();
         }
+        passing.extend(named);
+        passing.iter().for_each(|key| self.hold.release(key));
         passing.extend(self.hold.admit(rest, self.served.len() - passing.len(), revision));
         passing
     }
 
     /// What of the held deletions a word lets through that was just given.
-    fn take_word(&mut self, word: &Word, revision: u64) -> Vec<Key> {
+    fn take_word(&mut self, word: &Word, revision: u64, now_ms: u64) -> Vec<Key> {
         match word.names() {
             _ if !self.spend(&word.note.nonce) => Vec::new(),
-            Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, revision),
+            Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, revision, now_ms),
             None => self.hold.release_all(),
         }
     }

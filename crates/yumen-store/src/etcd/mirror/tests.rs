@@ -248,6 +248,31 @@ fn a_word_of_another_copy_confirms_nothing_here() {
 }
 
 #[test]
+fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
+    // Of so many objects some were to end at 1000; these and others are found gone.
+    for (lasting, ending, others, now_ms, held) in [
+        (1, 12, 0, 1000, 0),
+        (1, 12, 0, 999, 12),
+        // what is left is judged as if they had never been
+        (18, 20, 10, 1000, 10),
+        (20, 20, 10, 1000, 0),
+    ] {
+        let line = format!("{ending} of {lasting} and {others} others at {now_ms}");
+        let mut mirror = Mirror::new(Layout::new("/apisix"), State::default(), 50);
+        mirror.note_lease(7, 1000, 1);
+        let leased = |i: usize| KeyValue { lease: 7, ..kv(&format!("/apisix/routes/t{i}"), "{}", 10, 10) };
+        let all = (0..lasting).map(|i| kv(&route(i), "{}", 10, 10)).chain((0..ending).map(leased));
+        mirror.take_list(&list(100, all.collect()), 5);
+        // after a restart, as a node that was down finds it
+        for mut mirror in [Mirror::new(Layout::new("/apisix"), mirror.state().clone(), 50), mirror] {
+            let left = (others..lasting).map(|i| kv(&route(i), "{}", 10, 10)).collect();
+            mirror.take_list(&list(101, left), now_ms);
+            assert_eq!((mirror.held(), mirror.state().len()), (held, lasting - others + held), "{line}");
+        }
+    }
+}
+
+#[test]
 fn what_one_node_lost_besides_is_judged_by_itself() {
     for (own, held) in [(6, 0), (15, 15)] {
         // Both knew these, one alone those of its own.
