@@ -73,12 +73,18 @@ pub(super) fn begin(shared: Arc<Shared>, runtime: &tokio::runtime::Handle, what:
 
 async fn keep(shared: &Shared, mut what: Announcement, lease: &AtomicI64) -> Infallible {
     let mut backoff = Backoff::new(shared.settings.retry);
+    let mut refusals = 0;
     loop {
-        let Err(error) = announce(shared, &mut what, lease).await;
+        let Err(error) = announce(shared, &mut what, lease, &mut refusals).await;
         tracing::debug!(%error, "the node cannot be announced");
         if matches!(error, RpcError::Status { .. }) {
             // Most likely the lease is one the cluster does not know any more.
             lease.store(0, Ordering::Relaxed);
+            refusals += 1;
+            // The first may be about the lease alone.
+            if refusals > 1 {
+                shared.note_unannounced(Some(error.to_string()));
+            }
         }
         sleep(backoff.pause()).await;
     }
@@ -89,6 +95,7 @@ async fn announce(
     shared: &Shared,
     what: &mut Announcement,
     lease: &AtomicI64,
+    refusals: &mut u32,
 ) -> Result<Infallible, RpcError> {
     let key = shared.nodes.path(&what.id);
     let renew_every = what.lease / 3;
@@ -106,6 +113,8 @@ async fn announce(
         };
         let written = Instant::now();
         let at = shared.client.put(&key, text, lease.load(Ordering::Relaxed)).await?;
+        *refusals = 0;
+        shared.note_unannounced(None);
         let due = sleep_until(renewed.unwrap_or(written) + renew_every);
         tokio::select! {
             () = due => {}

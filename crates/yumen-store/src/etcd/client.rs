@@ -196,15 +196,23 @@ impl Client {
         Q: prost::Message,
         A: prost::Message + Default,
     {
-        let first = self.call_once(path, question).await;
+        let connection = self.connection().await?;
+        let first = self.bounded(connection.call(path, question)).await;
         match &first {
             // The token has ended, or the users changed. Nothing was done, so it is asked once more, as somebody newly known.
-            Err(RpcError::Status { code, message }) if is_stale_token(*code, message) => {
+            Err(RpcError::Status { code, message })
+                if is_stale_token(*code, message) || self.is_taken_for_another(&connection, *code) =>
+            {
                 self.drop_connection("its token has ended").await;
                 self.call_once(path, question).await
             }
             _ => first,
         }
+    }
+
+    /// Whether a refusal may be about whoever the certificate names, as no user was asked for when the connection began.
+    fn is_taken_for_another(&self, connection: &Connection, code: Code) -> bool {
+        code == Code::PermissionDenied && self.0.settings.user.is_some() && !connection.has_token()
     }
 
     async fn call_once<Q, A>(&self, path: &str, question: &Q) -> Result<A, RpcError>

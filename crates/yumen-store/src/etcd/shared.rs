@@ -81,7 +81,24 @@ struct Sight {
 struct Core {
     mirror: Mirror,
     past: Past,
+    /// Why this node cannot say in the cluster that it is there.
+    unannounced: Option<String>,
     problems: Vec<Problem>,
+}
+
+impl Core {
+    /// What is wrong now, if that is news.
+    fn news(&mut self) -> Option<Vec<Problem>> {
+        let mut problems = self.mirror.problems();
+        problems.extend(self.unannounced.as_ref().map(|error| {
+            let found =
+                format!("this node's record in etcd cannot be renewed, so others take it for gone: {error}");
+            Problem::warning("store", "", found)
+        }));
+        let is_news = problems != self.problems;
+        self.problems = problems;
+        is_news.then(|| self.problems.clone())
+    }
 }
 
 pub(super) struct Shared {
@@ -122,7 +139,7 @@ impl Shared {
             told_up_to: 0,
         };
         Shared {
-            core: Mutex::new(Core { mirror, past, problems: Vec::new() }),
+            core: Mutex::new(Core { mirror, past, unannounced: None, problems: Vec::new() }),
             state: RwLock::new(state),
             followers: Mutex::default(),
             sight: Mutex::new(sight),
@@ -223,9 +240,7 @@ impl Shared {
             core.past.push(from, is_leap, committed.clone());
             from = committed.revision;
         }
-        let (state, problems) = (core.mirror.state().clone(), core.mirror.problems());
-        let news = (problems != core.problems).then(|| problems.clone());
-        core.problems = problems;
+        let (state, news) = (core.mirror.state().clone(), core.news());
         // Before anybody can see in the mirror that it was told: an answered write is there to be read.
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         drop(core);
@@ -237,6 +252,24 @@ impl Shared {
             lock(&self.on_problems)(problems);
         }
         taken.is_out_of_step
+    }
+
+    /// Why this node's record is refused; `None` once it is not.
+    pub(super) fn note_unannounced(&self, error: Option<String>) {
+        let mut core = lock(&self.core);
+        if core.unannounced.is_none() == error.is_none() {
+            return;
+        }
+        match &error {
+            Some(error) => tracing::warn!(error, "etcd refuses this node's record"),
+            None => tracing::info!("etcd takes this node's record again"),
+        }
+        core.unannounced = error;
+        let news = core.news();
+        drop(core);
+        if let Some(problems) = news {
+            lock(&self.on_problems)(problems);
+        }
     }
 
     fn note_head(&self, head: Head) {

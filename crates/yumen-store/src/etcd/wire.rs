@@ -142,6 +142,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether calls carry a token.
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Whether it can be used no more.
     pub(super) fn is_ended(&self) -> bool {
         self.ended.borrow().is_some()

@@ -6,8 +6,9 @@ use yumen_config::Kind;
 
 use super::cluster::{Cluster, Node, programs};
 use super::proxy::Proxy;
-use crate::etcd::FOREIGN;
+use crate::etcd::{Announcement, FOREIGN};
 use crate::fallback::Origin;
+use crate::state::Revision;
 use crate::store::{Store, StoreError};
 use crate::test_kit::{TestDir, key, note, put, until};
 
@@ -219,7 +220,7 @@ fn an_empty_cluster_in_place_of_a_full_one_takes_nothing_away() {
 }
 
 /// From now on `yumen` with the password `secret` may write, and nobody without one.
-fn demand_passwords(cluster: &Cluster) {
+pub(super) fn demand_passwords(cluster: &Cluster) {
     for command in [
         &["user", "add", "root:top"][..],
         &["user", "add", "yumen:secret"],
@@ -267,4 +268,28 @@ fn passwords_are_asked_for_and_tokens_renewed() {
     std::thread::sleep(Duration::from_secs(3));
     put(node.store(), "c", "{}").unwrap();
     assert_eq!(node.store().state().len(), 3);
+}
+
+#[test]
+fn a_node_whose_record_is_refused_tells_so_until_it_is_taken() {
+    let cluster = Cluster::start(1);
+    let mut settings = cluster.settings();
+    settings.client.user = Some(("yumen".into(), "secret".into()));
+    let node = cluster.node_with("one", settings);
+    let (_applied, watched) = tokio::sync::watch::channel(Revision::default());
+    let announced = node.store().announce(Announcement {
+        id: "one".into(),
+        lease: Duration::from_secs(1),
+        describe: Box::new(|_, _| Some("here".into())),
+        applied: watched,
+    });
+    until("it is there", || node.store().nodes().contains_key("one"));
+    demand_passwords(&cluster);
+    let root = |command: &[&str]| cluster.must(&[&["--user", "root:top"][..], command].concat());
+    root(&["role", "revoke-permission", "gateway", "--prefix=true", "/apisix/"]);
+    root(&["role", "grant-permission", "gateway", "read", "--prefix=true", "/apisix/"]);
+    until("it is told", || node.problems().contains("record in etcd cannot be renewed"));
+    root(&["role", "grant-permission", "gateway", "readwrite", "--prefix=true", "/apisix/"]);
+    until("it is over", || node.problems().is_empty());
+    announced.leave();
 }

@@ -3,6 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::cluster::{Cluster, Node, Places};
+use super::faults::demand_passwords;
 use crate::etcd::TlsFiles;
 use crate::store::Store;
 use crate::test_kit::{TestDir, WAIT, put};
@@ -33,16 +34,10 @@ impl Authority {
     }
 }
 
-#[test]
-fn members_prove_who_they_are_and_so_does_the_node() {
-    let dir = TestDir::new();
-    let authority = Authority::new(&dir, "authority");
-    authority.sign(&dir, "member", "127.0.0.1");
-    authority.sign(&dir, "node", "node.test");
-    Authority::new(&dir, "stranger").sign(&dir, "spy", "node.test");
-    let file = |name: &str| dir.join(name).display().to_string();
+/// What a member is started with that wants to see nodes' certificates, and `etcdctl` with one.
+fn demanding_certificates(dir: &TestDir) -> (Vec<String>, Vec<String>) {
     let with = |flags: &[(&str, &str)]| -> Vec<String> {
-        flags.iter().map(|(flag, name)| format!("{flag}={}", file(name))).collect()
+        flags.iter().map(|(flag, name)| format!("{flag}={}", dir.join(name).display())).collect()
     };
     let mut more = with(&[
         ("--cert-file", "member.pem"),
@@ -52,6 +47,41 @@ fn members_prove_who_they_are_and_so_does_the_node() {
     more.push("--client-cert-auth".into());
     let mut ctl = vec!["etcdctl".to_owned()];
     ctl.extend(with(&[("--cacert", "authority.pem"), ("--cert", "node.pem"), ("--key", "node-key.pem")]));
+    (more, ctl)
+}
+
+/// etcd takes a connection without a token for the user its certificate names, and says that this one may not.
+#[test]
+fn a_node_with_a_certificate_and_a_user_writes_on_when_etcd_begins_to_ask_for_users() {
+    let dir = TestDir::new();
+    let authority = Authority::new(&dir, "authority");
+    authority.sign(&dir, "member", "127.0.0.1");
+    authority.sign(&dir, "node", "node.test");
+    let (more, ctl) = demanding_certificates(&dir);
+    let tls = TlsFiles {
+        authorities: Some(dir.join("authority.pem")),
+        certificate: Some((dir.join("node.pem"), dir.join("node-key.pem"))),
+        server_name: None,
+    };
+    let cluster = Cluster::start_in(dir, Places { scheme: "https", more, ctl, ..Places::here(1) });
+    cluster.wait();
+    let mut settings = cluster.settings();
+    (settings.client.tls, settings.client.user) = (tls, Some(("yumen".into(), "secret".into())));
+    let node = cluster.node_with("one", settings);
+    put(node.store(), "a", "{}").unwrap();
+    demand_passwords(&cluster);
+    put(node.store(), "b", "{}").unwrap();
+    assert_eq!(node.store().state().len(), 2);
+}
+
+#[test]
+fn members_prove_who_they_are_and_so_does_the_node() {
+    let dir = TestDir::new();
+    let authority = Authority::new(&dir, "authority");
+    authority.sign(&dir, "member", "127.0.0.1");
+    authority.sign(&dir, "node", "node.test");
+    Authority::new(&dir, "stranger").sign(&dir, "spy", "node.test");
+    let (more, ctl) = demanding_certificates(&dir);
     let tls = |authority: &str, own: Option<&str>| TlsFiles {
         authorities: Some(dir.join(authority)),
         certificate: own.map(|own| (dir.join(&format!("{own}.pem")), dir.join(&format!("{own}-key.pem")))),
