@@ -205,7 +205,8 @@ impl Shared {
         self.nodes.take_list(listing);
         let mut sight = lock(&self.sight);
         (sight.last_good_since, sight.error, sight.cut_at) = (None, None, None);
-        sight.head = sight.head.max(listing.head.revision);
+        // Whatever was heard of before: an older copy, or another cluster, may stand in its place.
+        sight.head = listing.head.revision;
         drop(sight);
         self.note_in_step(listing.head.revision);
         self.moved.send_modify(|count| *count += 1);

@@ -293,3 +293,23 @@ fn a_node_whose_record_is_refused_tells_so_until_it_is_taken() {
     until("it is over", || node.problems().is_empty());
     announced.leave();
 }
+
+/// What was known of a newer past counts no longer.
+#[test]
+fn a_node_is_not_behind_an_older_copy() {
+    let data = TestDir::new();
+    let newer = Cluster::start(1);
+    let node = Node::open(data.join("node"), newer.settings()).unwrap();
+    for i in 0..30 {
+        put(node.store(), "a", &format!("{{\"v\":{i}}}")).unwrap();
+    }
+    let shared = node.store().shared.clone();
+    let head = shared.status().cluster_revision;
+    let kvs = Vec::new();
+    let listing = crate::etcd::Listing { head: crate::etcd::Head { cluster_id: 1, revision: 5 }, kvs };
+    assert!(head > 5);
+    drop(newer);
+    shared.need(listing.head);
+    shared.take_list(&listing);
+    assert_eq!((shared.status().cluster_revision, shared.status().lag_revisions), (5, 0));
+}
