@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -50,6 +51,13 @@ impl Channel {
         let mut text = vec![0; length];
         self.read(&mut text, until)?;
         Ok(serde_json::from_slice(&text)?)
+    }
+
+    /// Waits until there is something to receive, be it the peer's end; whether there is.
+    pub(super) fn is_told(&self, within: Duration) -> bool {
+        let mut asked = [PollFd::new(&self.stream, PollFlags::IN)];
+        let within = Timespec::try_from(within).ok();
+        poll(&mut asked, within.as_ref()).is_ok_and(|count| count > 0)
     }
 
     fn read(&self, mut room: &mut [u8], until: Option<Instant>) -> io::Result<()> {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use super::door::{Answer, Asked};
+use super::predecessor::ENDING;
 use crate::cli::{RunArgs, UpgradeArgs};
 use crate::node;
 
@@ -29,6 +30,7 @@ pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
                 say(&format!("upgraded: process {pid} serves"));
                 return Ok(ExitCode::SUCCESS);
             }
+            Answer::Failed(reason) if reason == ENDING => bail!("not upgraded: {ENDING}"),
             Answer::Failed(reason) => bail!("not upgraded, the process that ran serves on: {reason}"),
         }
     }

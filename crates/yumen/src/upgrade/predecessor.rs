@@ -35,12 +35,17 @@ use crate::process;
 use crate::service;
 use crate::sockets::{Door, Label, Sockets};
 
-const ENDING: &str = "the gateway is ending";
+/// Why nothing comes of an upgrade then.
+pub(super) const ENDING: &str = "the gateway is ending";
 const ENDED_EARLY: &str = "the new process ended before it served";
 /// Between two tellings of what connections of the old process count.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
+/// For something that begins to be said to be said to its end.
+const SAID_WITHIN: Duration = Duration::from_secs(5);
 /// For a process that could serve to begin with it.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks at whether the gateway is ending.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// For callers to be answered when the process ends.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// For a process that serves to be asked for the next upgrade.
@@ -136,6 +141,7 @@ impl Predecessor {
         let handed = self.try_hand_over(ask, tell);
         match &handed {
             Ok(pid) => tracing::info!(pid, took_ms = began.elapsed().as_millis() as u64, "{HANDED_OVER}"),
+            Err(reason) if reason == ENDING => tracing::warn!("the upgrade was given up, {ENDING}"),
             Err(reason) => {
                 self.is_underway.store(false, Ordering::Release);
                 tracing::error!(reason, "the upgrade failed, this process serves on");
@@ -196,7 +202,7 @@ impl Predecessor {
             });
         }
         loop {
-            match self.hear(channel, until)? {
+            match self.hear(channel, until, || self.is_ending.load(Ordering::Acquire))? {
                 FromSuccessor::Refuses(reason) => return Err(reason),
                 FromSuccessor::Does(what) => tell(&what),
                 FromSuccessor::WantsStore => {
@@ -219,34 +225,40 @@ impl Predecessor {
         *told = self.handover.carry.tell();
         tell(&format!("handing over {} states of limits and endpoints", told.len()));
         channel.send(&FromServing::Serve(told.clone())).map_err(|error| error.to_string())?;
-        match self.hear(channel, Instant::now() + BEGIN_WITHIN)? {
+        match self.hear(channel, Instant::now() + BEGIN_WITHIN, || false)? {
             FromSuccessor::Serves => Ok(()),
             FromSuccessor::Refuses(reason) => Err(reason),
             _ => Err("the new process said something else than that it serves".to_owned()),
         }
     }
 
-    fn hear(&self, channel: &Channel, until: Instant) -> Result<FromSuccessor, String> {
-        loop {
-            let soon = until.min(Instant::now() + WRITES_WAIT);
-            match channel.receive(Some(soon)) {
-                Ok(heard) => return Ok(heard),
-                Err(error) if error.kind() == io::ErrorKind::TimedOut && soon < until => {
-                    // Whoever writes shall not wait for as long as a process may take.
-                    self.handover.store.refuse_held();
-                }
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    let seconds = self.ready_within.as_secs();
-                    return Err(format!(
-                        "the new process was not ready within {seconds} s (upgrade.ready_s)"
-                    ));
-                }
-                Err(error) if is_gone(&error) => {
-                    return Err(ENDED_EARLY.to_owned());
-                }
-                Err(error) => return Err(format!("the new process cannot be understood: {error}")),
+    /// What the new process says next, unless it takes too long, or is not waited for any more.
+    fn hear(
+        &self,
+        channel: &Channel,
+        until: Instant,
+        is_over: impl Fn() -> bool,
+    ) -> Result<FromSuccessor, String> {
+        let mut writes_wait_until = Instant::now() + WRITES_WAIT;
+        while !channel.is_told(LOOK_EVERY) {
+            let now = Instant::now();
+            if is_over() {
+                return Err(ENDING.to_owned());
+            }
+            if now >= until {
+                let seconds = self.ready_within.as_secs();
+                return Err(format!("the new process was not ready within {seconds} s (upgrade.ready_s)"));
+            }
+            if now >= writes_wait_until {
+                // Whoever writes shall not wait for as long as a process may take.
+                self.handover.store.refuse_held();
+                writes_wait_until = now + WRITES_WAIT;
             }
         }
+        channel.receive(Some(Instant::now() + SAID_WITHIN)).map_err(|error| match is_gone(&error) {
+            true => ENDED_EARLY.to_owned(),
+            false => format!("the new process cannot be understood: {error}"),
+        })
     }
 
     /// Our ends of what leads from the new process to this one, for each listener with HTTP/3, and the other

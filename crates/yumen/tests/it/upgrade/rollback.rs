@@ -78,6 +78,29 @@ fn one_upgrade_at_a_time() {
     assert_eq!(line.gateway.get("/").status, 200);
 }
 
+#[test]
+fn a_gateway_that_is_ended_does_not_wait_for_an_upgrade_that_hangs() {
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
+    let mut line = start(&upstream.everything(), "upgrade: {ready_s: 600}");
+    let slow = executable(&line, "slow", "#!/bin/sh\ntouch started\nexec sleep 600\n");
+    let pid = line.gateway.pid();
+    let output = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| line.ask(&["--binary", &slow]));
+        eventually("it is under way", 30, || {
+            line.gateway.scratch.file("started").exists() && !children_of(pid).is_empty()
+        });
+        let sleeper = children_of(pid).pop().expect("the process that was started");
+        let gateway = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::kill_process(gateway, rustix::process::Signal::TERM).unwrap();
+        // Ten seconds are for callers that get no answer.
+        eventually("the new process is ended", 8, || !super::runs(sleeper));
+        asked.join().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("not upgraded: the gateway is ending"), "{said}");
+    line.wait_for_end_of(pid);
+}
+
 /// The processes a process has started, by any of its threads.
 fn children_of(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
