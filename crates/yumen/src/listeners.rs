@@ -12,8 +12,8 @@ use yumen_proxy::{
     StreamProtocol,
 };
 
-use crate::node;
 use crate::sockets::{Door, Sockets};
+use crate::{node, process};
 
 /// Bound sockets of all workers.
 pub(crate) struct Listeners {
@@ -214,12 +214,27 @@ fn take_datagrams(
         can_share &= socket.reuse_port().unwrap_or(false);
         taken.push(UdpSocket::from(socket));
     }
-    let Some(first) = taken.first() else { return Ok(yumen_proxy::bind_datagrams(listener, workers)?) };
+    let Some(first) = taken.first() else {
+        let bound = yumen_proxy::bind_datagrams(listener, workers);
+        return bound.with_context(|| whose(&process::with_datagrams_at(listener.address.port())));
+    };
     let address = first.local_addr()?;
     if can_share {
         taken.extend(yumen_proxy::bind_more_datagrams(address, workers.saturating_sub(taken.len()))?);
     }
     Ok(taken)
+}
+
+/// Why an address for datagrams may not be had.
+fn whose(holders: &[u32]) -> String {
+    let holders: Vec<String> = holders.iter().map(u32::to_string).collect();
+    match holders.is_empty() {
+        true => "it cannot be bound".to_owned(),
+        false => format!(
+            "process {} has it: a gateway that was upgraded keeps the port of its streams until they have ended",
+            holders.join(", ")
+        ),
+    }
 }
 
 fn open_http3(

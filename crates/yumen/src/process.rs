@@ -16,6 +16,35 @@ pub(crate) fn raise_open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// The processes with a socket for datagrams at a port, as far as this one may look.
+pub(crate) fn with_datagrams_at(port: u16) -> Vec<u32> {
+    let inodes: Vec<String> = ["/proc/net/udp", "/proc/net/udp6"]
+        .iter()
+        .flat_map(|table| inodes_at(port, &std::fs::read_to_string(table).unwrap_or_default()))
+        .collect();
+    let has_one = |pid: &u32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|file| std::fs::read_link(file.path()).ok())
+            .any(|leads_to| inodes.iter().any(|inode| leads_to.as_os_str() == inode.as_str()))
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    // Most have none: nobody is looked at for nothing.
+    pids.filter(|pid| !inodes.is_empty() && has_one(pid)).collect()
+}
+
+/// What descriptors of a port's sockets lead to, of a table as the system shows it.
+fn inodes_at(port: u16, table: &str) -> Vec<String> {
+    let inode_of = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (_, found) = fields.next()?.rsplit_once(':')?;
+        let is_there = u16::from_str_radix(found, 16).ok()? == port;
+        let inode = fields.nth(7)?;
+        is_there.then(|| format!("socket:[{inode}]"))
+    };
+    table.lines().filter_map(inode_of).collect()
+}
+
 /// How much earlier than traffic the threads of the configuration are served.
 const CONFIGURATION_NICE: i32 = -5;
 

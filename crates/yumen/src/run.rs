@@ -40,7 +40,7 @@ const FIRST_ADDRESSES_MS: u64 = 1500;
 /// Runs the gateway until a signal ends it or another process has taken over.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let successor = Successor::from_environment()?.map(Arc::new);
-    let ended = start(args, successor.as_ref()).map(Gateway::run);
+    let ended = start(args, successor.as_ref()).map(|gateway| gateway.run(successor.clone()));
     if let (Err(error), Some(successor)) = (&ended, &successor) {
         successor.refuses(error);
     }
@@ -284,8 +284,9 @@ enum Event {
 }
 
 impl Gateway {
-    /// Runs until a signal ends it or another process has taken over, and what was begun is finished.
-    fn run(mut self) {
+    /// Runs until a signal ends it or another process has taken over, and what was begun is finished. `before` is the
+    /// process this one has taken over from.
+    fn run(mut self, before: Option<Arc<Successor>>) {
         let successor = loop {
             match self.runtime.block_on(self.signals.next(&mut self.handed_over)) {
                 Event::End => break None,
@@ -300,6 +301,7 @@ impl Gateway {
                 tracing::info!("draining");
                 service::notify("STOPPING=1");
                 self.predecessor.release();
+                before.iter().for_each(|before| before.ends());
                 end
             }
             Some(pid) => {
@@ -311,7 +313,8 @@ impl Gateway {
         };
         // Workers hold receivers until they end.
         let _ = self.duty.send(duty);
-        self.runtime.spawn(hurry(self.signals, self.handed_over, self.duty, successor.map(|_| end)));
+        let hurry = Hurry { duty: self.duty, end: successor.map(|_| end), before };
+        self.runtime.spawn(hurry.run(self.signals, self.handed_over, self.predecessor.clone()));
         self.announced.take().into_iter().for_each(Announced::leave);
         self.fleet.join();
         self.predecessor.finish();
@@ -343,30 +346,51 @@ fn start_upgrade(predecessor: &Arc<Predecessor>) {
     }
 }
 
-/// While the process drains: a signal makes it `end` sooner where it may take long, and the next one at once.
-async fn hurry(
-    mut signals: Signals,
-    mut handed_over: UnboundedReceiver<u32>,
+/// What makes a process that drains drain sooner.
+struct Hurry {
     duty: watch::Sender<Duty>,
-    mut end: Option<Duty>,
-) {
-    handed_over.close();
-    loop {
-        match (signals.next(&mut handed_over).await, end.take()) {
-            (Event::End, None) => {
-                tracing::warn!("second signal, ending at once");
-                std::process::exit(1);
-            }
-            (Event::End, Some(end)) => {
-                tracing::info!("draining sooner");
-                let _ = duty.send(end);
-            }
-            (Event::Reload, sooner) => end = sooner,
-            (_, sooner) => {
-                tracing::error!("not upgraded: this process is ending");
-                end = sooner;
+    /// What it has to do then; `None` where that is what it does.
+    end: Option<Duty>,
+    /// The process before, which may drain still.
+    before: Option<Arc<Successor>>,
+}
+
+impl Hurry {
+    /// A signal ends a process sooner that may take long, and so does the end of the one that serves; the next signal
+    /// ends it at once.
+    async fn run(
+        mut self,
+        mut signals: Signals,
+        mut handed_over: UnboundedReceiver<u32>,
+        predecessor: Arc<Predecessor>,
+    ) {
+        handed_over.close();
+        loop {
+            let event = tokio::select! {
+                event = signals.next(&mut handed_over) => event,
+                () = predecessor.successor_ends() => {
+                    self.before.iter().for_each(|before| before.ends());
+                    self.drain_sooner();
+                    continue;
+                }
+            };
+            match event {
+                Event::End if !self.drain_sooner() => {
+                    tracing::warn!("second signal, ending at once");
+                    std::process::exit(1);
+                }
+                Event::End | Event::Reload => {}
+                _ => tracing::error!("not upgraded: this process is ending"),
             }
         }
+    }
+
+    /// Whether that is something new.
+    fn drain_sooner(&mut self) -> bool {
+        let Some(end) = self.end.take() else { return false };
+        tracing::info!("draining sooner");
+        let _ = self.duty.send(end);
+        true
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) enum FromSuccessor {
     Serves,
     /// It can be asked for the next upgrade.
     Settled,
+    /// The gateway is ending. A version that does not know of it does not listen any more by then.
+    Ends,
 }
 
 /// What the new process made of the configuration.

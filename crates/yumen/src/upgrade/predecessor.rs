@@ -19,6 +19,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use yumen_base::Level;
 use yumen_plugin::{Carry, Told};
@@ -93,6 +94,8 @@ pub(crate) struct Predecessor {
     /// Those who asked for an upgrade and have no answer yet.
     callers: AtomicUsize,
     counting: Mutex<Option<JoinHandle<()>>>,
+    /// Told when the process that serves instead says that the gateway is ending.
+    ended_by_successor: Notify,
 }
 
 impl Predecessor {
@@ -114,7 +117,13 @@ impl Predecessor {
             is_ending: AtomicBool::new(false),
             callers: AtomicUsize::new(0),
             counting: Mutex::default(),
+            ended_by_successor: Notify::new(),
         }
+    }
+
+    /// Returns when the process that serves instead is told to end, once.
+    pub(crate) async fn successor_ends(&self) {
+        self.ended_by_successor.notified().await;
     }
 
     /// Closes what is kept for a process that comes after: none will, and one that is about to does not.
@@ -214,7 +223,7 @@ impl Predecessor {
                     tell(&format!("yumen {} could serve", ready.version));
                     break;
                 }
-                FromSuccessor::Serves | FromSuccessor::Settled => {
+                FromSuccessor::Serves | FromSuccessor::Settled | FromSuccessor::Ends => {
                     return Err("the new process serves before it was told to".to_owned());
                 }
             }
@@ -334,7 +343,7 @@ impl Predecessor {
         }
     }
 
-    /// Tells the other process what connections of this one still count, until they have ended.
+    /// Tells the other process what connections of this one still count, until they have ended; hears whether it ends.
     fn count_on(self: &Arc<Self>, channel: Channel, mut told: Told) {
         let predecessor = self.clone();
         let run = move || loop {
@@ -344,7 +353,14 @@ impl Predecessor {
             if !since.is_empty() && channel.send(&FromServing::Counted(since)).is_err() || is_over {
                 return;
             }
-            std::thread::sleep(COUNT_EVERY);
+            if channel.is_told(COUNT_EVERY) {
+                match channel.receive(Some(Instant::now() + SAID_WITHIN)) {
+                    Ok(FromSuccessor::Ends) => predecessor.ended_by_successor.notify_one(),
+                    Ok(_) => {}
+                    // There is nobody to tell any more.
+                    Err(_) => return,
+                }
+            }
         };
         let thread = std::thread::Builder::new().name("yumen-handover".into()).spawn(run);
         *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();

@@ -147,6 +147,12 @@ impl Successor {
         Ok(())
     }
 
+    /// Says that the gateway is ending: the process before shall not stay for long either.
+    pub(crate) fn ends(&self) {
+        // One that has gone has nothing to end.
+        let _ = self.channel.send(&FromSuccessor::Ends);
+    }
+
     fn next_counted(&self) -> io::Result<Told> {
         loop {
             if let FromServing::Counted(told) = self.channel.receive(None)? {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use super::{Line, start, start_with};
+use super::{Line, runs, start, start_with};
+use crate::harness::gateway::YUMEN;
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Options, Upstream, eventually, run};
 use crate::l4;
@@ -234,8 +235,50 @@ fn streams_live_on_and_new_ones_go_to_the_new_process() {
         say("after");
     }
     check(&mut Client::connect(tcp), "late");
-    assert!(super::runs(first));
+    assert!(runs(first));
     drop(early);
+}
+
+/// What is left of streams in a process before keeps its port: who ends the gateway wants to start it again.
+#[test]
+fn a_process_that_still_drains_ends_with_the_gateway() {
+    let node = "timeouts: {drain_ms: 500}\nstream_listen: [{address: '127.0.0.1:0', protocol: udp}]";
+    let mut line = start(&json!({"stream_routes": [], "routes": []}), node);
+    let lines = line.gateway.lines();
+    let udp: SocketAddr =
+        lines.iter().find_map(|line| line.trim().strip_prefix("stream   udp")?.trim().parse().ok()).unwrap();
+    let nodes = json!({l4::udp_echo("u").to_string(): 1});
+    line.gateway.apply(&json!({"stream_routes": [
+        {"id": "1", "server_port": udp.port(), "upstream": {"type": "roundrobin", "nodes": nodes}},
+    ]}));
+    let begin_session = || {
+        let session = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        session.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        session.send_to(b"hello", udp).unwrap();
+        session.recv_from(&mut [0; 100]).expect("an answer");
+    };
+    let first = line.serving();
+    begin_session();
+    let second = line.upgrade();
+    begin_session();
+    let third = line.upgrade();
+    assert!(runs(first) && runs(second));
+    let again = "listen: [{address: '127.0.0.1:0'}]\nstore: {data_dir: again}";
+    let again = format!("{again}\nstream_listen: [{{address: '{udp}', protocol: udp}}]\n");
+    let again = line.gateway.scratch.write("again.yaml", again);
+    let taken = std::process::Command::new(YUMEN)
+        .args(["run", "--admin", "127.0.0.1:0", "--status", "127.0.0.1:0", "--config", &again])
+        .current_dir(line.gateway.scratch.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&taken.stderr).into_owned();
+    assert!(said.contains(&third.to_string()) && said.contains("process "), "{said}");
+    let serving = rustix::process::Pid::from_raw(third as i32).unwrap();
+    rustix::process::kill_process(serving, rustix::process::Signal::TERM).unwrap();
+    for pid in [third, second, first] {
+        line.wait_for_end_of(pid);
+    }
+    assert!(std::net::UdpSocket::bind(udp).is_ok());
 }
 
 #[test]
