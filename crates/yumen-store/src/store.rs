@@ -2,7 +2,7 @@
 //!
 //! Plain data only: neither memory, the embedded store nor a cluster shows through here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -173,27 +173,47 @@ pub struct Draft {
     touched: BTreeMap<Key, Option<Entry>>,
     settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
     now_ms: u64,
-    is_held: Option<IsHeld>,
+    differs: Option<Differs>,
+    removed: BTreeSet<Key>,
 }
 
-/// Whether the deletion of an object is held back.
-type IsHeld = Box<dyn Fn(&Key) -> bool + Send>;
+/// How the store itself differs from the state that is served of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// The object is gone there, and its deletion held back.
+    Held,
+    /// What lies there is no object.
+    Unreadable,
+}
+
+type Differs = Box<dyn Fn(&Key) -> Option<Difference> + Send>;
 
 impl Draft {
     /// A draft on top of `state`, written at `now_ms` since the Unix epoch.
     pub(crate) fn new(state: State, now_ms: u64) -> Draft {
-        Draft { state, touched: BTreeMap::new(), settings: BTreeMap::new(), now_ms, is_held: None }
+        let (touched, settings) = (BTreeMap::new(), BTreeMap::new());
+        Draft { state, touched, settings, now_ms, differs: None, removed: BTreeSet::new() }
     }
 
-    /// Has it know which objects are gone in the store although they are in the state.
-    pub(crate) fn knowing(mut self, is_held: impl Fn(&Key) -> bool + Send + 'static) -> Draft {
-        self.is_held = Some(Box::new(is_held));
+    /// Has it know where the store differs from the state.
+    pub(crate) fn knowing(mut self, differs: impl Fn(&Key) -> Option<Difference> + Send + 'static) -> Draft {
+        self.differs = Some(Box::new(differs));
         self
     }
 
     /// Whether an object is served and yet gone in the store: to write it as it is puts it back.
     pub fn is_held(&self, key: &Key) -> bool {
-        !self.touched.contains_key(key) && self.is_held.as_ref().is_some_and(|is_held| is_held(key))
+        !self.touched.contains_key(key) && self.difference(key) == Some(Difference::Held)
+    }
+
+    /// Removes what lies in the store under a key and is no object, and tells whether there was anything.
+    pub fn remove_unreadable(&mut self, key: &Key) -> bool {
+        let is_there = self.difference(key) == Some(Difference::Unreadable);
+        is_there && self.removed.insert(key.clone())
+    }
+
+    fn difference(&self, key: &Key) -> Option<Difference> {
+        self.differs.as_ref().and_then(|differs| differs(key))
     }
 
     /// What is there, with what was written into the draft so far.
@@ -241,7 +261,7 @@ impl Draft {
 
     /// What was written: the state that comes of it, the revision if there is one, the settings.
     pub(crate) fn finish(self, by: Authorship) -> Finished {
-        let Draft { mut state, touched, settings, now_ms, .. } = self;
+        let Draft { mut state, touched, settings, now_ms, removed, .. } = self;
         let revision = Revision(state.revision.0 + 1);
         let changed = |(key, before): (Key, Option<Entry>)| {
             let after = state.get(key.kind, &key.id).cloned();
@@ -252,7 +272,7 @@ impl Draft {
             state.revision = revision;
             Arc::new(Committed { revision, time_ms: now_ms, by, changes })
         });
-        Finished { state, committed, settings }
+        Finished { state, committed, settings, removed }
     }
 }
 
@@ -261,4 +281,6 @@ pub(crate) struct Finished {
     pub(crate) state: State,
     pub(crate) committed: Option<Arc<Committed>>,
     pub(crate) settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// What was no object, and shall not be there any more.
+    pub(crate) removed: BTreeSet<Key>,
 }

@@ -190,14 +190,15 @@ pub(crate) async fn delete(state: AdminState, target: Target, asked: Asked) -> R
     let (registry, index, condition) = (state.registry.clone(), state.index.clone(), asked.condition);
     let doomed = key.clone();
     let decide = move |draft: &mut Draft| -> Result<(), Refusal> {
-        let before = draft.state().get(doomed.kind, &doomed.id);
         if !is_forced {
             references::check_unused(&index.catch_up(&registry, draft.state()), &doomed)?;
         }
-        if before.is_none() {
-            return Err(Refusal::key_not_found());
-        }
-        check(&condition, &doomed, before)?;
+        let Some(before) = draft.state().get(doomed.kind, &doomed.id) else {
+            // What other tools wrote there may be no object.
+            let was_there = draft.remove_unreadable(&doomed);
+            return if was_there { check(&condition, &doomed, None) } else { Err(Refusal::key_not_found()) };
+        };
+        check(&condition, &doomed, Some(before))?;
         for credential in credentials_of(draft.state(), &doomed) {
             draft.delete(credential.kind, &credential.id);
         }

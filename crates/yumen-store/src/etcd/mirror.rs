@@ -22,6 +22,7 @@ use super::layout::{Layout, Place};
 use super::note::Note;
 use super::proto::{Event, KeyValue};
 use crate::state::{Authorship, Changed, Committed, Entry, Key, Revision, State};
+use crate::store::Difference;
 
 pub(super) use hold::Hold;
 pub(super) use word::Word;
@@ -139,6 +140,20 @@ impl Mirror {
     /// Whether the deletion of a key waits.
     pub(super) fn holds(&self, key: &Key) -> bool {
         self.hold.holds(key)
+    }
+
+    /// Whether what lies in etcd is otherwise than what is served, anywhere.
+    pub(super) fn differs(&self) -> bool {
+        self.hold.len() > 0 || !self.unreadable.is_empty()
+    }
+
+    /// How it is under one key.
+    pub(super) fn difference(&self, key: &Key) -> Option<Difference> {
+        match (self.hold.holds(key), self.unreadable.contains_key(key)) {
+            (true, _) => Some(Difference::Held),
+            (_, true) => Some(Difference::Unreadable),
+            _ => None,
+        }
     }
 
     /// What to ask a cluster that stands at `head`.

@@ -55,9 +55,9 @@ pub(super) fn decide(mirror: &Mirror, proposals: &mut [Proposal], now_ms: u64, w
     let mut plan = Plan::default();
     for proposal in proposals {
         let mut draft = Draft::new(staged.clone(), now_ms);
-        if mirror.held() > 0 {
+        if mirror.differs() {
             let (known, written) = (mirror.clone(), touched.keys.clone());
-            draft = draft.knowing(move |key| known.holds(key) && !written.contains(key));
+            draft = draft.knowing(move |key| known.difference(key).filter(|_| !written.contains(key)));
         }
         let verdict = match catch_unwind(AssertUnwindSafe(|| (proposal.decide)(&mut draft))) {
             Err(_) => Err(std::io::Error::other("what was to decide about the change panicked").into()),
@@ -71,9 +71,10 @@ pub(super) fn decide(mirror: &Mirror, proposals: &mut [Proposal], now_ms: u64, w
                 }
                 refuse_held(mirror, &finished).map(|()| {
                     touched = with_it;
-                    let Finished { state, committed, settings } = finished;
+                    let Finished { state, committed, settings, removed } = finished;
                     staged = state;
-                    Decision { writes: committed.is_some() || !settings.is_empty(), committed }
+                    let writes = committed.is_some() || !settings.is_empty() || !removed.is_empty();
+                    Decision { writes, committed }
                 })
             }
         };
@@ -98,6 +99,8 @@ fn refuse_held(mirror: &Mirror, finished: &Finished) -> Result<(), StoreError> {
 #[derive(Debug, Default, Clone)]
 struct Touched {
     keys: BTreeSet<Key>,
+    /// Of these, what is not in the state.
+    removed: BTreeSet<Key>,
     settings: BTreeMap<Arc<str>, Option<Arc<str>>>,
     bytes: usize,
 }
@@ -110,6 +113,8 @@ impl Touched {
             self.keys.insert(changed.key.clone());
         }
         self.settings.extend(finished.settings.clone());
+        self.keys.extend(finished.removed.iter().cloned());
+        self.removed.extend(finished.removed.iter().cloned());
     }
 
     /// Whether one transaction takes it.
@@ -134,7 +139,8 @@ impl Touched {
             writes.push(Write { place: Place::Resource(key), value, expires_ms });
         }
         // What was made and deleted again in one batch was never there.
-        let deletes = deletes.into_iter().rev().filter(|key| base.get(key.kind, &key.id).is_some());
+        let was_there = |key: &Key| base.get(key.kind, &key.id).is_some() || self.removed.contains(key);
+        let deletes = deletes.into_iter().rev().filter(was_there);
         writes.extend(deletes.map(|key| Write {
             place: Place::Resource(key),
             value: None,

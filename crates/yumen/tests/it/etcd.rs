@@ -144,6 +144,16 @@ fn what_one_gateway_is_told_all_serve() {
         assert_eq!((&status["config_source"], &status["store"]["kind"]), (&json!("store"), &json!("etcd")));
         assert_eq!(status["store"]["endpoint"], json!(etcd.url()));
     }
+    let delete = || ask(&one, &key, "DELETE", "/apisix/admin/routes/broken", "");
+    let deleted = delete();
+    assert_eq!(deleted.status, 200, "{}", deleted.text());
+    assert!(!etcd.ctl(&["get", "/apisix/routes/broken"]).unwrap().contains("broken"));
+    for gateway in [&one, &other] {
+        eventually("it is told no more", WAIT_S, || {
+            !ask(gateway, &key, "GET", "/yumen/v1/problems", "").text().contains("routes/broken")
+        });
+    }
+    assert_eq!(delete().status, 404);
 }
 
 #[test]
