@@ -57,7 +57,12 @@ async fn read(
     let ledger = Ledger::of(&now);
     let mut document = Map::new();
     for section in Section::ALL {
-        let items = section.read(&now, !is_viewer);
+        let items = match section.read(&now, !is_viewer) {
+            Ok(items) => items,
+            Err(message) => {
+                return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
+            }
+        };
         if !items.is_empty() {
             document.insert(section.name().into(), Value::Array(items));
         }

@@ -9,16 +9,32 @@ use yumen_snapshot::{Flaw, Judge, PluginFlaw};
 
 use crate::api::AdminState;
 
+/// How deep an object may be nested: less than readers of JSON allow (128), so that it can be read inside a
+/// document of many too.
+const LEVELS_MAX: usize = 100;
+
 /// Judges `value` as an object of `kind`; the message is the `error_msg` of the refusal.
 ///
 /// The id inside `value` tells which plugin's metadata and which secret manager it is of.
 pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+    if is_deeper(value, LEVELS_MAX) {
+        return Err(format!("invalid configuration: it is nested deeper than {LEVELS_MAX} levels"));
+    }
     let judge = Judge {
         registry: &state.registry,
         known_inactive_plugins: state.known_inactive_plugins,
         load_certificate: &state.load_certificate,
     };
     judge.judge(kind, value).map_err(|flaw| told(kind, value, flaw))
+}
+
+/// Whether lists and objects stand in one another more than so many levels deep.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Object(members) => levels == 0 || members.values().any(|one| is_deeper(one, levels - 1)),
+        Value::Array(items) => levels == 0 || items.iter().any(|one| is_deeper(one, levels - 1)),
+        _ => false,
+    }
 }
 
 /// The flaw as the Admin API tells it.

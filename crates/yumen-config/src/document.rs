@@ -9,6 +9,7 @@ mod substitute;
 mod tests;
 
 use serde::Deserializer;
+use serde_json::{Map, Value};
 use yumen_base::Problem;
 
 use crate::resource::Resource;
@@ -65,12 +66,14 @@ fn until_end(text: &str) -> &str {
 
 /// Writes resources as a YAML document that [`parse`] reads back, ending in `#END`.
 ///
-/// Ids are written into the items. A resource whose text is not a JSON object is left out.
-pub fn to_yaml(resources: &[Resource]) -> String {
-    use serde_json::{Map, Value};
+/// Ids are written into the items. A resource whose text is not a JSON object is an error: a document without it
+/// would not be all of them.
+pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
     let mut document = Map::new();
     for resource in resources {
-        let Ok(Value::Object(mut item)) = serde_json::from_str(&resource.json) else { continue };
+        let mut item: Map<String, Value> = serde_json::from_str(&resource.json).map_err(|error| {
+            Problem::error(resource.to_string(), "", format!("the stored text cannot be read: {error}"))
+        })?;
         if resource.kind != crate::Kind::Consumers {
             item.insert("id".into(), resource.id.as_ref().into());
         }
@@ -79,7 +82,8 @@ pub fn to_yaml(resources: &[Resource]) -> String {
             items.push(Value::Object(item));
         }
     }
-    let mut text = serde_yaml_ng::to_string(&document).unwrap_or_default();
+    let unwritable = |error| Problem::error("file", "", format!("no document can be written: {error}"));
+    let mut text = serde_yaml_ng::to_string(&document).map_err(unwritable)?;
     text.push_str("#END\n");
-    text
+    Ok(text)
 }

@@ -32,7 +32,8 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         true => format!("{:#}\n", report.json()),
         false => report.text(),
     };
-    put(args.out.as_deref(), &document::to_yaml(&resources), &mut std::io::stdout())?;
+    let document = document::to_yaml(&resources).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    put(args.out.as_deref(), &document, &mut std::io::stdout())?;
     put(args.report.as_deref(), &report, &mut std::io::stderr())?;
     Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

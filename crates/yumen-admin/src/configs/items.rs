@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
-use yumen_store::State;
+use yumen_store::{Entry, Key, State};
 
 use crate::api::AdminState;
 use crate::validate;
@@ -59,12 +59,15 @@ impl Section {
         format!("{}_conf_version", self.name())
     }
 
-    /// All its objects as items, ascending by kind and id; certificates with their private keys or without.
-    pub(super) fn read(self, state: &State, with_private_keys: bool) -> Vec<Value> {
+    /// All its objects as items, ascending by kind and id; certificates with their private keys or without. An
+    /// error names the object whose text cannot be read.
+    pub(super) fn read(self, state: &State, with_private_keys: bool) -> Result<Vec<Value>, String> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
         let entries = self.kinds().iter().copied().flat_map(of_kind);
-        let item = |(kind, id, entry): (Kind, &Arc<str>, &yumen_store::Entry)| {
-            let Ok(Value::Object(mut item)) = serde_json::from_str(&entry.json) else { return None };
+        let item = |(kind, id, entry): (Kind, &Arc<str>, &Entry)| {
+            let mut item: Map<String, Value> = serde_json::from_str(&entry.json).map_err(|error| {
+                format!("{}: the stored text cannot be read: {error}", Key::new(kind, id.clone()))
+            })?;
             if kind != Kind::Consumers {
                 item.insert("id".into(), json!(**id));
             }
@@ -73,9 +76,9 @@ impl Section {
                 item.shift_remove("keys");
             }
             item.insert("modifiedIndex".into(), json!(entry.modified.0));
-            Some(Value::Object(item))
+            Ok(Value::Object(item))
         };
-        entries.filter_map(item).collect()
+        entries.map(item).collect()
     }
 }
 

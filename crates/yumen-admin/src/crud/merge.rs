@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// How many names a path has at most: objects inside objects are read and freed by recursion.
+const NAMES_MAX: usize = 64;
+
 /// Merges `patch` into `object`: objects member by member, anything else replaces, null deletes.
 pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
@@ -23,11 +26,14 @@ pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) 
 }
 
 /// Puts `value` where `path` leads, making objects on the way; null deletes. An error is the part of the
-/// path that leads nowhere.
+/// path that leads nowhere, or says that it is too long.
 pub(crate) fn replace(object: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
     let Some((last, way)) = path.split_last() else {
         return Ok(());
     };
+    if path.len() > NAMES_MAX {
+        return Err(format!("it has {} names, at most {NAMES_MAX} are possible", path.len()));
+    }
     let mut inner = object;
     for (i, name) in way.iter().enumerate() {
         let next = inner.entry(name.as_str()).or_insert_with(|| Value::Object(Map::new()));

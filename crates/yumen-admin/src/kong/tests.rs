@@ -77,7 +77,7 @@ fn written(text: &str) -> String {
         Ok(imported) => imported,
         Err(message) => return format!("error: {message}\n"),
     };
-    let document = document::to_yaml(&resources);
+    let document = document::to_yaml(&resources).unwrap();
     let (read, problems) = document::parse(&document, &|_| None);
     assert_eq!(problems, [], "what is written can be read");
     assert_same(&read, &resources);

@@ -316,3 +316,28 @@ async fn an_object_named_twice_is_deleted_once() {
         fixture.send("POST", "/yumen/v1/apply", r#"{ "delete": ["routes/1", "routes/1"] }"#).await;
     assert_eq!(body, json!({ "revision": 2, "put": 0, "deleted": 1, "unchanged": 0 }));
 }
+
+#[tokio::test]
+async fn what_is_too_deep_is_refused_and_what_cannot_be_read_is_named() {
+    let fixture = Fixture::new();
+    let nested = format!("{}0{}", r#"{"a":"#.repeat(99), "}".repeat(99));
+    let route = format!(r#"{{"id":"1","uri":"/a","plugins":{{"cors":{nested}}}}}"#);
+    for (target, body) in [
+        ("/yumen/v1/apply", format!(r#"{{"put":{{"routes":[{route}]}}}}"#)),
+        ("/yumen/v1/import", format!(r#"{{"routes":[{route}]}}"#)),
+        ("/yumen/v1/import", format!("routes:\n- {route}\n")),
+    ] {
+        let (status, body, _) = fixture.send("POST", target, &body).await;
+        let error = "invalid configuration: it is nested deeper than 100 levels";
+        assert_eq!((status, &body["errors"][0]["error"]), (400, &json!(error)), "{target} {body}");
+    }
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    fixture.put(Kind::Routes, "2", json!([])).await;
+    let (status, body, _) = fixture.ask("GET", "/yumen/v1/export").await;
+    let message = body["error_msg"].as_str().unwrap();
+    assert!(
+        message.starts_with("nothing is exported: routes/2: the stored text cannot be read: "),
+        "{message}"
+    );
+    assert_eq!(status, 500);
+}

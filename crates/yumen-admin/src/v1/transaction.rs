@@ -121,7 +121,11 @@ pub(super) async fn export(
         ));
     }
     let now = state.admin.store.state();
-    let text = document::to_yaml(&now.resources());
+    let unreadable = |problem: Problem| {
+        let message = format!("nothing is exported: {}: {}", problem.object, problem.message);
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    };
+    let text = document::to_yaml(&now.resources()).map_err(unreadable)?;
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
     response.headers_mut().insert(REVISION, HeaderValue::from(now.revision.0));

@@ -162,8 +162,21 @@ fn what_is_exported_reads_back_the_same() {
         Resource::new(Kind::Consumers, "jack", &json!({"username": "jack"})),
         Resource::new(Kind::Credentials, "jack/credentials/a", &json!({"id": "jack/credentials/a"})),
     ];
-    let yaml = to_yaml(&resources);
+    let yaml = to_yaml(&resources).unwrap();
     assert_eq!(parse(&yaml, &|_| None), (resources.to_vec(), Vec::new()), "{yaml}");
+}
+
+#[test]
+fn a_resource_that_cannot_be_read_is_named_and_not_left_out() {
+    let deep = format!("{}{}", r#"{"a":"#.repeat(200), "}".repeat(200)).replace(":}", ":{}}");
+    for json in [deep.as_str(), "[]", "{"] {
+        let resources = [
+            Resource::new(Kind::Routes, "1", &json!({ "id": "1" })),
+            Resource { kind: Kind::Routes, id: "2".into(), json: json.into() },
+        ];
+        let problem = to_yaml(&resources).unwrap_err().to_string();
+        assert!(problem.starts_with("error: routes/2: the stored text cannot be read: "), "{problem}");
+    }
 }
 
 /// A reproducible stream of numbers: pure crates have no randomness.

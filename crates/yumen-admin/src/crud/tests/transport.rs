@@ -89,6 +89,34 @@ async fn bodies_are_bounded() {
 }
 
 #[tokio::test]
+async fn an_object_deeper_than_readers_allow_is_refused_at_every_door() {
+    let nested = |levels: usize| format!("{}0{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+    let route = |levels: usize| {
+        format!(r#"{{"uri":"/a","plugins":{{"serverless-pre-function":{}}}}}"#, nested(levels))
+    };
+    let api = Api::new();
+    assert_eq!(api.ask("PUT /routes/1", ROUTE).await.status, 201);
+    let before = api.state.store.state().revision;
+    let path = |names: usize| format!("PATCH /routes/1/plugins/cors{}", "/a".repeat(names));
+    let too_deep = "invalid configuration: it is nested deeper than 100 levels";
+    for (line, body, message) in [
+        ("PUT /routes/1".to_owned(), route(99), too_deep),
+        ("POST /routes".to_owned(), route(99), too_deep),
+        ("PATCH /routes/1".to_owned(), route(99), too_deep),
+        ("PATCH /routes/1/plugins/cors".to_owned(), nested(99), too_deep),
+        (path(60), nested(60), too_deep),
+        (path(63), "1".to_owned(), "invalid sub-path: it has 65 names, at most 64 are possible"),
+        (path(5000), "1".to_owned(), "invalid sub-path: it has 5002 names, at most 64 are possible"),
+        ("PUT /routes/1".to_owned(), route(200), "invalid request body: recursion limit exceeded"),
+    ] {
+        let answer = api.ask(&line, &body).await;
+        let found = answer.json()["error_msg"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((answer.status, found.starts_with(message)), (400, true), "{line:.60}: {found}");
+    }
+    assert_eq!(api.state.store.state().revision, before);
+}
+
+#[tokio::test]
 async fn conditions_are_judged_on_the_newest_object() {
     let api = Api::new();
     let put = async |name: &str, value: &str| {
