@@ -238,8 +238,17 @@ impl Draft {
         self.write(key, Some(Entry { json, created, modified: revision, expires_ms }));
     }
 
-    /// Deletes, and tells whether there was anything.
+    /// Deletes, and tells whether there was anything. A consumer's credentials do not outlive it: they would be
+    /// those of whoever gets its name next.
     pub fn delete(&mut self, kind: Kind, id: &str) -> bool {
+        if kind == Kind::Consumers {
+            let prefix = format!("{id}/credentials/");
+            let credentials: Vec<Arc<str>> =
+                self.state.under(Kind::Credentials, &prefix).map(|(id, _)| id.clone()).collect();
+            for credential in credentials {
+                self.write(Key::new(Kind::Credentials, credential), None);
+            }
+        }
         let is_there = self.state.get(kind, id).is_some();
         if is_there {
             self.write(Key::new(kind, id), None);

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
-use yumen_store::{Authorship, Committed, Draft, Entry, Key, Revision, State, commit};
+use yumen_store::{Authorship, Committed, Draft, Entry, Key, Revision, commit};
 
 use super::answer::{self, Action};
 use super::object::{self, Written};
@@ -199,24 +199,12 @@ pub(crate) async fn delete(state: AdminState, target: Target, asked: Asked) -> R
             return if was_there { check(&condition, &doomed, None) } else { Err(Refusal::key_not_found()) };
         };
         check(&condition, &doomed, Some(before))?;
-        for credential in credentials_of(draft.state(), &doomed) {
-            draft.delete(credential.kind, &credential.id);
-        }
         draft.delete(doomed.kind, &doomed.id);
         Ok(())
     };
     let ((), committed) = commit(&*state.store, asked.by, decide).await??;
     let revision = committed.map_or(state.store.state().revision, |committed| committed.revision);
     Ok(answer::deleted(state.api_version, &key, revision))
-}
-
-/// A consumer's credentials do not outlive it.
-fn credentials_of(state: &State, key: &Key) -> Vec<Key> {
-    if key.kind != Kind::Consumers {
-        return Vec::new();
-    }
-    let prefix = format!("{}/credentials/", key.id);
-    state.under(Kind::Credentials, &prefix).map(|(id, _)| Key::new(Kind::Credentials, id.clone())).collect()
 }
 
 fn check(condition: &Condition, key: &Key, before: Option<&Entry>) -> Result<(), Refusal> {

@@ -341,3 +341,23 @@ async fn what_is_too_deep_is_refused_and_what_cannot_be_read_is_named() {
     );
     assert_eq!(status, 500);
 }
+
+#[tokio::test]
+async fn a_consumers_credentials_go_with_it() {
+    for (target, body, deleted) in [
+        ("/yumen/v1/apply", r#"{"delete":["consumers/jack"]}"#, 3),
+        ("/yumen/v1/apply", r#"{"delete":["consumers/jack/credentials/a","consumers/jack"]}"#, 3),
+        ("/yumen/v1/import?mode=replace", r#"{"consumers":[{"username":"jacky"}]}"#, 3),
+    ] {
+        let fixture = Fixture::new();
+        fixture.put(Kind::Consumers, "jacky", json!({ "username": "jacky" })).await;
+        fixture.put(Kind::Consumers, "jack", json!({ "username": "jack" })).await;
+        for id in ["jack/credentials/a", "jack/credentials/b"] {
+            fixture.put(Kind::Credentials, id, json!({ "plugins": { "key-auth": { "key": id } } })).await;
+        }
+        let (status, answer, _) = fixture.send("POST", target, body).await;
+        assert_eq!((status, &answer["deleted"]), (200, &json!(deleted)), "{body}: {answer}");
+        let left: Vec<String> = fixture.store.state().entries().map(|(key, _)| key.to_string()).collect();
+        assert_eq!(left, ["consumers/jacky"], "{body}");
+    }
+}

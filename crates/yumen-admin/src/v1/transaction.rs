@@ -297,11 +297,22 @@ impl Work {
                     Some(key) => {
                         Err(Refusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
                     }
-                    None => Ok(keys.iter().collect::<BTreeSet<&Key>>().into_iter().cloned().collect()),
+                    None => Ok(with_credentials(state, keys)),
                 }
             }
         }
     }
+}
+
+/// These, each once, and the credentials of the consumers among them: they go along.
+fn with_credentials(state: &StoreState, keys: &[Key]) -> Vec<Key> {
+    let mut all: BTreeSet<Key> = keys.iter().cloned().collect();
+    for consumer in keys.iter().filter(|key| key.kind == Kind::Consumers) {
+        let prefix = format!("{}/credentials/", consumer.id);
+        let credentials = state.under(Kind::Credentials, &prefix);
+        all.extend(credentials.map(|(id, _)| Key::new(Kind::Credentials, id.clone())));
+    }
+    all.into_iter().collect()
 }
 
 #[derive(Default)]

@@ -142,3 +142,43 @@ fn what_cannot_expire_is_not_tried_without_pause() {
     assert!(begin.elapsed() >= Duration::from_millis(900));
     assert_eq!(store.state().len(), 1);
 }
+
+#[test]
+fn a_consumers_credentials_end_with_it() {
+    type Delete = fn(&mut Draft);
+    let by_hand: Delete = |draft| assert!(draft.delete(Kind::Consumers, "jack"));
+    let by_its_lifetime: Delete = |draft| {
+        let now_ms = draft.now_ms();
+        draft.put(Key::new(Kind::Consumers, "jack"), "{}".into(), Some(now_ms));
+    };
+    for delete in [by_hand, by_its_lifetime] {
+        let store = store();
+        let write = |mut decide: Box<dyn FnMut(&mut Draft) + Send>| {
+            let (tell, told) = channel();
+            store.propose(Proposal {
+                by: Authorship::by("test"),
+                decide: Box::new(move |draft| {
+                    decide(draft);
+                    true
+                }),
+                done: Box::new(move |result| tell.send(result).unwrap()),
+            });
+            told.recv_timeout(WAIT).unwrap().unwrap();
+        };
+        write(Box::new(|draft| {
+            for id in ["jack", "jacky"] {
+                draft.put(Key::new(Kind::Consumers, id), "{}".into(), None);
+                draft.put(Key::new(Kind::Credentials, format!("{id}/credentials/a")), "{}".into(), None);
+            }
+        }));
+        write(Box::new(delete));
+        let is_there = || store.state().get(Kind::Consumers, "jack").is_some();
+        let begin = std::time::Instant::now();
+        while is_there() {
+            assert!(begin.elapsed() < WAIT, "it never went");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let left: Vec<String> = store.state().entries().map(|(key, _)| key.to_string()).collect();
+        assert_eq!(left, ["consumers/jacky", "consumers/jacky/credentials/a"]);
+    }
+}
