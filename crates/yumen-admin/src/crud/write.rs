@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
-use yumen_store::{Authorship, Committed, Draft, Entry, Key, Revision, commit};
+use yumen_store::{Committed, Draft, Entry, Key, Revision, commit};
 
 use super::answer::{self, Action};
 use super::object::{self, Written};
@@ -13,8 +13,6 @@ use super::{Asked, Condition, merge, references};
 use crate::api::AdminState;
 use crate::refusal::Refusal;
 
-/// How often a PATCH starts over because somebody else wrote in between.
-const PATCH_ATTEMPTS: usize = 16;
 /// Longer lifetimes are as good as forever.
 const TTL_SECONDS_MAX: f64 = 1e9;
 
@@ -97,16 +95,30 @@ pub(crate) async fn patch(
     if target.within.is_empty() && !body.is_object() {
         return Err(Refusal::invalid("invalid configuration"));
     }
-    for _ in 0..PATCH_ATTEMPTS {
-        let at = state.store.state();
-        let before = at.get(key.kind, &key.id).ok_or_else(Refusal::key_not_found)?;
-        check(&asked.condition, &key, Some(before))?;
-        let change = Change::of(&state, &key, before, &target.within, body.clone())?;
-        if let Some(committed) = change.write(&state, &key, asked.by.clone(), ttl_ms).await? {
-            return written_answer(&state, Action::Patch, StatusCode::OK, &key, Some(&committed));
-        }
-    }
-    Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "value changed before overwritten"))
+    let patch = Patch { key, within: target.within, body, condition: asked.condition };
+    let at = state.store.state();
+    let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
+    let (deciding, asking) = (state.clone(), patch.clone());
+    let decide = move |draft: &mut Draft| -> Result<(), Refusal> {
+        let before = draft.state().get(asking.key.kind, &asking.key.id);
+        // Judged before the writer had it, unless somebody else wrote in between.
+        let change = match change.take() {
+            Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
+            _ => asking.on(&deciding, before)?,
+        };
+        change.write(&deciding, &asking.key, draft, ttl_ms)
+    };
+    let ((), committed) = commit(&*state.store, asked.by, decide).await??;
+    written_answer(&state, Action::Patch, StatusCode::OK, &patch.key, committed.as_deref())
+}
+
+/// What a PATCH asks for.
+#[derive(Clone)]
+struct Patch {
+    key: Key,
+    within: Vec<String>,
+    body: Value,
+    condition: Condition,
 }
 
 /// What a PATCH makes of one version of an object.
@@ -116,26 +128,12 @@ struct Change {
     keeps_update_time: bool,
 }
 
-/// Why a change was not written.
-enum NotWritten {
-    ChangedInBetween,
-    Refused(Refusal),
-}
-
-impl From<Refusal> for NotWritten {
-    fn from(refusal: Refusal) -> NotWritten {
-        NotWritten::Refused(refusal)
-    }
-}
-
-impl Change {
-    fn of(
-        state: &AdminState,
-        key: &Key,
-        before: &Entry,
-        within: &[String],
-        body: Value,
-    ) -> Result<Change, Refusal> {
+impl Patch {
+    fn on(&self, state: &AdminState, before: Option<&Entry>) -> Result<Change, Refusal> {
+        let Patch { key, within, body, condition } = self;
+        let before = before.ok_or_else(Refusal::key_not_found)?;
+        check(condition, key, Some(before))?;
+        let body = body.clone();
         let mut object = object_in(before)?;
         let keeps_update_time = within.is_empty() && body.get("update_time").is_some();
         match body {
@@ -146,40 +144,30 @@ impl Change {
         object::patched(state, key, &mut object)?;
         Ok(Change { object, on: before.modified, keeps_update_time })
     }
+}
 
-    /// `None` where the object is no longer the one that was changed.
-    async fn write(
+impl Change {
+    fn write(
         self,
         state: &AdminState,
         key: &Key,
-        by: Authorship,
+        draft: &mut Draft,
         ttl_ms: Option<u64>,
-    ) -> Result<Option<Box<Committed>>, Refusal> {
-        let (registry, index, key) = (state.registry.clone(), state.index.clone(), key.clone());
-        let decide = move |draft: &mut Draft| -> Result<(), NotWritten> {
-            let now = draft.state().get(key.kind, &key.id).map(|entry| entry.modified);
-            if now != Some(self.on) {
-                return Err(NotWritten::ChangedInBetween);
-            }
-            let mut object = self.object.clone();
-            references::check(draft.state(), &key, &object)?;
-            references::check_unique(&registry, &index.catch_up(&registry, draft.state()), &key, &object)?;
-            let now_s = draft.now_ms() / 1000;
-            let updated = object.get("update_time").cloned().filter(|_| self.keeps_update_time);
-            let created = object.get("create_time").cloned();
-            object::stamp(&mut object, created, now_s);
-            if let Some(updated) = updated {
-                object.insert("update_time".to_owned(), updated);
-            }
-            let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
-            draft.put(key.clone(), Value::Object(object).to_string().into(), expires_ms);
-            Ok(())
-        };
-        match commit(&*state.store, by, decide).await? {
-            Ok(((), committed)) => Ok(committed.map(|committed| Box::new((*committed).clone()))),
-            Err(NotWritten::ChangedInBetween) => Ok(None),
-            Err(NotWritten::Refused(refusal)) => Err(refusal),
+    ) -> Result<(), Refusal> {
+        let Change { mut object, keeps_update_time, .. } = self;
+        let known = state.index.catch_up(&state.registry, draft.state());
+        references::check(draft.state(), key, &object)?;
+        references::check_unique(&state.registry, &known, key, &object)?;
+        let now_s = draft.now_ms() / 1000;
+        let updated = object.get("update_time").cloned().filter(|_| keeps_update_time);
+        let created = object.get("create_time").cloned();
+        object::stamp(&mut object, created, now_s);
+        if let Some(updated) = updated {
+            object.insert("update_time".to_owned(), updated);
         }
+        let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
+        draft.put(key.clone(), Value::Object(object).to_string().into(), expires_ms);
+        Ok(())
     }
 }
 
