@@ -164,8 +164,7 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<Ledger, Stri
             }
         }
         for item in items {
-            let held = draft.state().get(item.kind, &item.id).map(|entry| entry.json.clone());
-            if let Some(json) = item.differing(held.as_deref()) {
+            if let Some(json) = item.differing(draft.state().get(item.kind, &item.id)) {
                 draft.put(Key::new(item.kind, item.id.clone()), json.into(), None);
                 is_changed = true;
             }

@@ -91,10 +91,11 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// What to write where `held` is in the store; `None` where it says the same already. Times the
+    /// What to write where `held` is in the store; `None` where it says the same already, and stays. Times the
     /// document does not mention are no difference.
-    pub(super) fn differing(&self, held: Option<&str>) -> Option<String> {
-        let held = held.and_then(|json| serde_json::from_str::<Map<String, Value>>(json).ok());
+    pub(super) fn differing(&self, held: Option<&Entry>) -> Option<String> {
+        let held = held.filter(|held| held.expires_ms.is_none());
+        let held = held.and_then(|held| serde_json::from_str::<Map<String, Value>>(&held.json).ok());
         let is_same = held.is_some_and(|mut held| {
             for time in ["create_time", "update_time"] {
                 if !self.value.contains_key(time) {

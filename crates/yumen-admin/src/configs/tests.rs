@@ -224,3 +224,34 @@ async fn a_whole_configuration_is_judged_item_by_item() {
     }
     assert!(state.store.state().is_empty());
 }
+
+#[tokio::test]
+async fn what_is_declared_stays_and_what_cannot_be_read_is_named() {
+    let state = state();
+    let document = json!({ "routes": [{ "id": "1", "uri": "/a", "plugins": {} }] });
+    let write = async |json: &'static str, lifetime_ms: Option<u64>| {
+        let written = commit(&*state.store, Authorship::by("ann"), move |draft| {
+            let expires_ms = lifetime_ms.map(|lifetime_ms| draft.now_ms() + lifetime_ms);
+            draft.put(Key::new(Kind::Routes, "1"), json.into(), expires_ms);
+            Ok::<(), ()>(())
+        });
+        written.await.unwrap().unwrap();
+    };
+    write(r#"{"id":"1","uri":"/a","plugins":{}}"#, Some(3_600_000)).await;
+    assert_eq!(put(&state, "d1", &document).await.status.as_u16(), 202);
+    assert_eq!(state.store.state().get(Kind::Routes, "1").unwrap().expires_ms, None);
+    let nested = format!("{}0{}", r#"{"a":"#.repeat(99), "}".repeat(99));
+    let deep: Value = serde_json::from_str(&nested).unwrap();
+    let document = json!({ "routes": [{ "id": "1", "uri": "/a", "plugins": { "cors": deep } }] });
+    let too_deep = "it is nested deeper than 100 levels";
+    let answer = put(&state, "d2", &document).await;
+    assert_eq!((answer.status.as_u16(), answer.text.contains(too_deep)), (400, true), "{}", answer.text);
+    let router = contract_router().with_state(state.clone());
+    let judged = call(&router, "POST", "/apisix/admin/configs/validate", &[], &document.to_string()).await;
+    assert_eq!((judged.status.as_u16(), judged.text.contains(too_deep)), (400, true), "{}", judged.text);
+    write("[]", None).await;
+    let read = get(&state).await;
+    let message = read.json()["error_msg"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(read.status.as_u16(), 500);
+    assert!(message.starts_with("routes/1: the stored text cannot be read: "), "{message}");
+}

@@ -114,7 +114,7 @@ pub(super) async fn diff(
         let to = span
             .to
             .map_or_else(|| Ok(state.admin.store.state()), |to| state.admin.store.state_at(Revision(to)))?;
-        let changes = between(&from, &to);
+        let changes = between(&from, &to, |entry| entry.json.clone());
         Ok((from.revision, to.revision, changes))
     })
     .await?;
@@ -122,10 +122,10 @@ pub(super) async fn diff(
     Ok(reply::json(StatusCode::OK, &json!({ "from": from.0, "to": to.0, "changes": changes })))
 }
 
-/// What leads from one state to another, ascending by key. Who wrote a text, and when, is no difference.
-fn between(from: &StoreState, to: &StoreState) -> Vec<Changed> {
-    let text = |entry: Option<&Entry>| entry.map(|entry| entry.json.clone());
-    let differs = from.differences(to).filter(|(_, before, after)| text(*before) != text(*after));
+/// What leads from one state to another as far as `aspect` tells them apart, ascending by key. Who wrote a text, and
+/// when, is no difference.
+fn between<T: PartialEq>(from: &StoreState, to: &StoreState, aspect: fn(&Entry) -> T) -> Vec<Changed> {
+    let differs = from.differences(to).filter(|(_, before, after)| before.map(aspect) != after.map(aspect));
     let changed = differs.map(|(key, before, after)| Changed {
         key: key.clone(),
         before: before.cloned(),
@@ -159,7 +159,8 @@ pub(super) async fn rollback(
     let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
     let decide = move |draft: &mut Draft| -> Result<usize, Refusal> {
-        let mut changes = between(draft.state(), &past);
+        // An object that is about to go is not the one that was to stay.
+        let mut changes = between(draft.state(), &past, |entry| (entry.json.clone(), entry.expires_ms));
         changes.extend(put_back(draft, &past));
         for changed in &changes {
             match &changed.after {

@@ -361,3 +361,27 @@ async fn a_consumers_credentials_go_with_it() {
         assert_eq!(left, ["consumers/jacky"], "{body}");
     }
 }
+
+#[tokio::test]
+async fn what_is_declared_stays_though_it_was_about_to_go() {
+    for (target, body) in [
+        ("/yumen/v1/apply", r#"{"put":{"routes":[{"id":"1","uri":"/a","plugins":{}}]}}"#),
+        ("/yumen/v1/import", "routes: [{ id: \"1\", uri: /a, plugins: {} }]"),
+        ("/yumen/v1/revisions/1/rollback", ""),
+    ] {
+        let fixture = Fixture::new();
+        let route = json!({ "id": "1", "uri": "/a", "plugins": {} });
+        fixture.put(Kind::Routes, "1", route.clone()).await;
+        let written = commit(&*fixture.store, Authorship::by("ann"), move |draft| {
+            let at_ms = draft.now_ms() + 3_600_000;
+            draft.put(Key::new(Kind::Routes, "1"), route.to_string().into(), Some(at_ms));
+            Ok::<(), ()>(())
+        });
+        written.await.unwrap().unwrap();
+        let (status, answer, _) = fixture.send("POST", target, body).await;
+        assert_eq!((status, &answer["revision"]), (200, &json!(3)), "{target}: {answer}");
+        assert_eq!(fixture.store.state().get(Kind::Routes, "1").unwrap().expires_ms, None, "{target}");
+        let (_, answer, _) = fixture.send("POST", target, body).await;
+        assert_eq!(answer["revision"], json!(3), "{target}: it is the same now: {answer}");
+    }
+}

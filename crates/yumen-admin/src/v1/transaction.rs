@@ -326,6 +326,8 @@ impl Put {
     /// Writes it where it differs from what is there.
     fn write(&self, draft: &mut Draft) -> bool {
         let before = draft.state().get(self.key.kind, &self.key.id);
+        // What is declared stays: an object about to expire is not the same.
+        let expires = before.is_some_and(|entry| entry.expires_ms.is_some());
         let before: Map<String, Value> =
             before.and_then(|entry| serde_json::from_str(&entry.json).ok()).unwrap_or_default();
         let mut bare = before.clone();
@@ -333,7 +335,7 @@ impl Put {
             bare.shift_remove(time);
         }
         // What is held back is gone in the store: as it is served, it is put back.
-        if bare == self.object && !draft.is_held(&self.key) {
+        if bare == self.object && !expires && !draft.is_held(&self.key) {
             return false;
         }
         let mut object = self.object.clone();
