@@ -14,20 +14,32 @@ use yumen_base::Problem;
 
 use crate::resource::Resource;
 use collect::Collector;
+pub use substitute::merge_keys;
 
 /// Finds the value of a variable.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Reads a document. JSON is told by its first byte `{`; everything else is YAML.
 ///
-/// A line `#END` ends a document, if there is one. `${{NAME}}` and `${{NAME:=default}}` in values
-/// and keys are replaced through `lookup`. A text that cannot be parsed at all gives no resources and
-/// one problem of the object `file` that tells line and column.
+/// A line `#END` ends a document, if there is one; a mark of the byte order before it says nothing. `${{NAME}}` and
+/// `${{NAME:=default}}` in values and keys are replaced through `lookup`, merge keys (`<<`) of YAML are followed. A
+/// text that cannot be parsed at all gives no resources and one problem of the object `file` that tells line and
+/// column.
 pub fn parse(text: &str, lookup: Lookup<'_>) -> (Vec<Resource>, Vec<Problem>) {
-    let substitutes = text.contains("${{").then_some(lookup);
-    let mut collector = Collector::new(substitutes);
-    let text = until_end(text);
-    let outcome = match text.trim_start().starts_with('{') {
+    read(text, Some(lookup))
+}
+
+/// As [`parse`], but `${{NAME}}` is what it says: who sends a document here knows another environment, and what
+/// [`to_yaml`] wrote is to come back.
+pub fn parse_literally(text: &str) -> (Vec<Resource>, Vec<Problem>) {
+    read(text, None)
+}
+
+fn read(text: &str, lookup: Option<Lookup<'_>>) -> (Vec<Resource>, Vec<Problem>) {
+    let text = until_end(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let is_json = text.trim_start().starts_with('{');
+    let mut collector = Collector::new(lookup.filter(|_| text.contains("${{")), !is_json);
+    let outcome = match is_json {
         true => read_json(text, &mut collector),
         false => read_yaml(text, &mut collector),
     };
@@ -64,7 +76,8 @@ fn until_end(text: &str) -> &str {
     text
 }
 
-/// Writes resources as a YAML document that [`parse`] reads back, ending in `#END`.
+/// Writes resources as a YAML document that [`parse_literally`] reads back, ending in `#END`. A member `<<` of an
+/// object would be a merge key: then it is JSON, which is YAML too and has none.
 ///
 /// Ids are written into the items. A resource whose text is not a JSON object is an error: a document without it
 /// would not be all of them.
@@ -82,8 +95,13 @@ pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
             items.push(Value::Object(item));
         }
     }
-    let unwritable = |error| Problem::error("file", "", format!("no document can be written: {error}"));
-    let mut text = serde_yaml_ng::to_string(&document).map_err(unwritable)?;
-    text.push_str("#END\n");
-    Ok(text)
+    let unwritable =
+        |error: String| Problem::error("file", "", format!("no document can be written: {error}"));
+    let text = match resources.iter().any(|resource| resource.json.contains("\"<<\"")) {
+        true => {
+            serde_json::to_string_pretty(&document).map_err(|error| unwritable(error.to_string()))? + "\n"
+        }
+        false => serde_yaml_ng::to_string(&document).map_err(|error| unwritable(error.to_string()))?,
+    };
+    Ok(text + "#END\n")
 }

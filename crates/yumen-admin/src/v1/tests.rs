@@ -385,3 +385,57 @@ async fn what_is_declared_stays_though_it_was_about_to_go() {
         assert_eq!(answer["revision"], json!(3), "{target}: it is the same now: {answer}");
     }
 }
+
+#[tokio::test]
+async fn an_export_comes_back_as_it_was() {
+    let fixture = Fixture::new();
+    // It refers to what somebody deleted by force.
+    let route = json!({ "id": "1", "uri": "/a", "upstream_id": "gone", "desc": "${{HOME}} ${{X:=1}}" });
+    fixture.put(Kind::Routes, "1", route).await;
+    let merge = json!({ "uri": "/b", "plugins": { "response-rewrite": { "body": "${{HOME}}", "headers": { "<<": { "a": "b" } } } } });
+    fixture.put(Kind::Routes, "2", merge).await;
+    fixture
+        .put(Kind::Ssls, "c", json!({ "type": "client", "cert": "c".repeat(200), "key": "k".repeat(200) }))
+        .await;
+    let upstream = json!({ "nodes": { "a:1": 1 }, "tls": { "client_cert_id": "c" } });
+    fixture.put(Kind::Upstreams, "u", upstream).await;
+    let request = Request::builder().uri("/yumen/v1/export").body(Body::empty()).unwrap();
+    let response = fixture.router.clone().oneshot(request).await.unwrap();
+    let exported = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let text = String::from_utf8(exported.to_vec()).unwrap();
+    let before = fixture.store.state().resources();
+    // Written without their ids, the last three are written once more.
+    let (status, answer, _) = fixture.send("POST", "/yumen/v1/import?mode=replace", &text).await;
+    assert_eq!((status, &answer["deleted"]), (200, &json!(0)), "{answer}\n{text}");
+    let (_, answer, _) = fixture.send("POST", "/yumen/v1/import?mode=replace", &text).await;
+    assert_eq!(answer, json!({ "revision": 5, "put": 0, "deleted": 0, "unchanged": 4 }));
+    let plain = |resource: &Resource| {
+        let mut object: serde_json::Map<String, Value> = serde_json::from_str(&resource.json).unwrap();
+        ["id", "create_time", "update_time"].iter().for_each(|name| drop(object.shift_remove(*name)));
+        (resource.to_string(), Value::Object(object))
+    };
+    let after = fixture.store.state().resources();
+    assert_eq!(after.iter().map(plain).collect::<Vec<_>>(), before.iter().map(plain).collect::<Vec<_>>());
+    // What the import itself takes away from an object that it leaves as it is, is refused still.
+    let without = r#"{"upstreams":[{"id":"u","nodes":{"a:1":1},"tls":{"client_cert_id":"c"}}]}"#;
+    let (status, answer, _) = fixture.send("POST", "/yumen/v1/import?mode=replace", without).await;
+    assert_eq!((status, &answer["errors"][0]["object"]), (400, &json!("upstreams/u")), "{answer}");
+}
+
+#[tokio::test]
+async fn a_transaction_is_told_in_the_words_of_its_language() {
+    let fixture = Fixture::new();
+    for (body, status, word) in [
+        (r#"{"put": {"routes": [}}"#, 400, "expected value at line 1 column 21"),
+        (r#"{"nope": 1}"#, 400, "unknown field `nope`, expected one of `put`, `delete`, `expected_revision`"),
+        ("put: [", 400, "did not find"),
+        ("{put: {routes: [{id: a, uri: /a, plugins: {}}]}}", 200, ""),
+        ("put:\n  routes:\n  - &a {id: b, uri: /b, plugins: {}}\n  - {<<: *a, id: c}\n", 200, ""),
+        ("\u{feff}{\"delete\": [\"routes/c\"]}", 200, ""),
+    ] {
+        let (found, answer, _) = fixture.send("POST", "/yumen/v1/apply", body).await;
+        assert_eq!((found, answer.to_string().contains(word)), (status, true), "{body}: {answer}");
+    }
+    let left: Vec<String> = fixture.store.state().entries().map(|(key, _)| key.to_string()).collect();
+    assert_eq!(left, ["routes/a", "routes/b"]);
+}

@@ -54,10 +54,7 @@ pub(super) async fn apply(
     by: Option<Extension<Authorship>>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    // Most send JSON, and often: reading it as YAML takes many times as long.
-    let transaction = serde_json::from_slice(&body).or_else(|_| serde_yaml_ng::from_slice(&body));
-    let transaction: Transaction =
-        transaction.map_err(|error| Refusal::invalid(format!("invalid request body: {error}")))?;
+    let transaction = read_transaction(&body)?;
     let puts = read_document(&Value::Object(transaction.put).to_string())?;
     let mut deletes = Vec::new();
     for name in &transaction.delete {
@@ -71,6 +68,24 @@ pub(super) async fn apply(
         confirmed: confirmation.confirm,
     };
     work.write(state, by).await
+}
+
+/// Most send JSON, and often: reading it as YAML takes many times as long. What looks like JSON and is neither is told
+/// in the words of JSON.
+fn read_transaction(body: &[u8]) -> Result<Transaction, Refusal> {
+    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+    let json = match serde_json::from_slice(body) {
+        Ok(transaction) => return Ok(transaction),
+        Err(error) => error,
+    };
+    let yaml = serde_yaml_ng::from_slice(body).and_then(|mut document: Value| {
+        document::merge_keys(&mut document);
+        serde_yaml_ng::from_value(serde_yaml_ng::to_value(document)?)
+    });
+    yaml.map_err(|error| match body.trim_ascii_start().starts_with(b"{") {
+        true => Refusal::invalid(format!("invalid request body: {json}")),
+        false => Refusal::invalid(format!("invalid request body: {error}")),
+    })
 }
 
 /// How a document is imported.
@@ -134,10 +149,10 @@ pub(super) async fn export(
 
 /// The resources of a document; one that cannot be read as a whole is refused with all that is wrong.
 ///
-/// A file may have sections of later versions. Who sends a document here waits for an answer, and a section
+/// It is taken literally, so that an export comes back as it was. A file may have sections of later versions. Who sends a document here waits for an answer, and a section
 /// that is left out would delete its objects where the document replaces the others.
 pub(super) fn read_document(text: &str) -> Result<Vec<Resource>, Refusal> {
-    let (resources, problems) = document::parse(text, &|_| None);
+    let (resources, problems) = document::parse_literally(text);
     let ignored: Vec<String> =
         problems.iter().filter(|problem| problem.level == Level::Warning).map(not_ignored).collect();
     if !ignored.is_empty() {
@@ -245,17 +260,14 @@ impl Work {
             let message = format!("the store is at revision {stands}, not {expected}: look again");
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
         }
-        let doomed = self.doomed(draft.state(), puts)?;
+        let before = draft.state().clone();
+        let doomed = self.doomed(&before, puts)?;
         let mut counts = Counts { deleted: doomed.len(), ..Counts::default() };
         for key in &doomed {
             draft.delete(key.kind, &key.id);
         }
-        for put in puts {
-            match put.write(draft) {
-                true => counts.put += 1,
-                false => counts.unchanged += 1,
-            }
-        }
+        let (written, unchanged): (Vec<&Put>, Vec<&Put>) = puts.iter().partition(|put| put.write(draft));
+        (counts.put, counts.unchanged) = (written.len(), unchanged.len());
         let mut errors = Vec::new();
         let registry = &state.admin.registry;
         let known = state.admin.index.catch_up(registry, draft.state());
@@ -266,9 +278,14 @@ impl Work {
                     .map(|refusal| json!({ "object": key.to_string(), "error": refusal.body["error_msg"] })),
             );
         };
-        for put in puts {
+        for put in written {
             note(&put.key, references::check(draft.state(), &put.key, &put.object));
             note(&put.key, references::check_unique(registry, &known, &put.key, &put.object));
+        }
+        // What was there already may lack what it needs already.
+        let held = |put: &&Put| references::check(&before, &put.key, &put.object).is_ok();
+        for put in unchanged.into_iter().filter(held) {
+            note(&put.key, references::check(draft.state(), &put.key, &put.object));
         }
         for key in &doomed {
             note(key, references::check_unused(&known, key));

@@ -16,14 +16,16 @@ use crate::resource::{Kind, Resource};
 /// Gathers resources and problems.
 pub(super) struct Collector<'l> {
     substitutes: Option<Lookup<'l>>,
+    /// Whether a member `<<` is YAML's merge key.
+    merges: bool,
     resources: Vec<Resource>,
     problems: Vec<Problem>,
     seen: HashSet<(Kind, Arc<str>)>,
 }
 
 impl<'l> Collector<'l> {
-    pub(super) fn new(substitutes: Option<Lookup<'l>>) -> Collector<'l> {
-        Collector { substitutes, resources: Vec::new(), problems: Vec::new(), seen: HashSet::new() }
+    pub(super) fn new(substitutes: Option<Lookup<'l>>, merges: bool) -> Collector<'l> {
+        Collector { substitutes, merges, resources: Vec::new(), problems: Vec::new(), seen: HashSet::new() }
     }
 
     pub(super) fn finish(self) -> (Vec<Resource>, Vec<Problem>) {
@@ -50,7 +52,9 @@ impl<'l> Collector<'l> {
             self.problems.push(Problem { object: named(kind, &item).unwrap_or(place), ..problem });
             return;
         }
-        substitute::merge_keys(&mut item);
+        if self.merges {
+            substitute::merge_keys(&mut item);
+        }
         let Value::Object(mut members) = item else {
             self.problems.push(Problem::error(place, "", "an item must be an object"));
             return;

@@ -100,8 +100,8 @@ fn typed(text: String) -> Value {
     }
 }
 
-/// Merges what stands under `<<` into its object; what the object says itself wins.
-pub(super) fn merge_keys(value: &mut Value) {
+/// Merges what stands under `<<` into its object, as YAML has it; what the object says itself wins.
+pub fn merge_keys(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(merge_keys),
         Value::Object(members) => {

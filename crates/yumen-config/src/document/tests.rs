@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{parse, to_yaml};
+use super::{parse, parse_literally, to_yaml};
 use crate::resource::{Kind, Resource};
 
 fn environment(name: &str) -> Option<String> {
@@ -216,4 +216,36 @@ fn mutated_documents_never_bring_the_reader_down() {
         }
         assert!(problems.iter().all(|problem| !problem.message.is_empty()), "{text}");
     }
+}
+
+#[test]
+fn what_looks_like_a_variable_or_a_merge_key_comes_back_as_it_was() {
+    let plugins = [
+        json!({ "echo": { "body": "${{HOST}} ${{X:=1}}", "${{HOST}}": "${{PORT}}" } }),
+        json!({ "echo": { "<<": { "a": 1 }, "b": "#END", "c": "a\n#END\n" } }),
+        json!({ "echo": { "<<": [{ "a": 1 }] } }),
+        json!({ "echo": { "body": "\u{feff}a" } }),
+    ];
+    for plugins in plugins {
+        let route = json!({ "id": "1", "uri": "/a", "plugins": plugins });
+        let resources = vec![Resource::new(Kind::Routes, "1", &route)];
+        let text = to_yaml(&resources).unwrap();
+        assert_eq!(parse_literally(&text), (resources, Vec::new()), "{text}");
+    }
+}
+
+#[test]
+fn only_yaml_has_merge_keys() {
+    let merged = json!({ "id": "1", "uri": "/a" });
+    check("routes:\n- {id: \"1\", <<: {uri: /a}}\n", &[("routes/1", merged)], &[]);
+    let kept = json!({ "id": "1", "<<": { "uri": "/a" } });
+    check(r#"{"routes":[{"id":"1","<<":{"uri":"/a"}}]}"#, &[("routes/1", kept)], &[]);
+}
+
+#[test]
+fn a_mark_of_the_byte_order_says_nothing() {
+    let expected = [("routes/1", json!({ "id": 1 }))];
+    check("\u{feff}routes:\n- id: 1\n", &expected, &[]);
+    check("\u{feff}{\"routes\":[{\"id\":1}]}", &expected, &[]);
+    check("\u{feff}#END\n", &[], &[]);
 }
