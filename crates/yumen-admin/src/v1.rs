@@ -30,7 +30,7 @@ use yumen_store::{Revision, StoreError};
 
 use crate::api::AdminState;
 
-pub(crate) use applied::wait_for_applied;
+pub(crate) use applied::{Wrote, wait_for_applied};
 pub use cluster::{ClusterView, NodeView};
 
 /// A document of so many bytes holds some hundred thousand objects.

@@ -1,5 +1,7 @@
 //! Writing: decided on the newest state inside the store's writer, so nothing changes in between.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value};
@@ -12,6 +14,7 @@ use super::target::{Target, word};
 use super::{Asked, Condition, merge, references};
 use crate::api::AdminState;
 use crate::refusal::Refusal;
+use crate::v1::Wrote;
 
 /// Longer lifetimes are as good as forever.
 const TTL_SECONDS_MAX: f64 = 1e9;
@@ -66,7 +69,7 @@ async fn store(
         Ok((key, status))
     };
     let ((key, status), committed) = commit(&*state.store, asked.by, decide).await??;
-    written_answer(&state, action, status, &key, committed.as_deref())
+    written_answer(&state, action, status, &key, committed)
 }
 
 /// The key of a new object, whose id is the revision that makes it.
@@ -109,7 +112,7 @@ pub(crate) async fn patch(
         change.write(&deciding, &asking.key, draft, ttl_ms)
     };
     let ((), committed) = commit(&*state.store, asked.by, decide).await??;
-    written_answer(&state, Action::Patch, StatusCode::OK, &patch.key, committed.as_deref())
+    written_answer(&state, Action::Patch, StatusCode::OK, &patch.key, committed)
 }
 
 /// What a PATCH asks for.
@@ -235,11 +238,13 @@ fn written_answer(
     action: Action,
     status: StatusCode,
     key: &Key,
-    committed: Option<&Committed>,
+    committed: Option<Arc<Committed>>,
 ) -> Result<Response, Refusal> {
     let lost = || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{} was not kept", word(key.kind)));
     let committed = committed.ok_or_else(lost)?;
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;
-    Ok(answer::one(state.api_version, status, action, (key, entry), committed.revision))
+    let mut response = answer::one(state.api_version, status, action, (key, entry), committed.revision);
+    response.extensions_mut().insert(Wrote(committed));
+    Ok(response)
 }

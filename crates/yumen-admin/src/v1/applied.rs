@@ -1,5 +1,7 @@
 //! Reading one's writes: which revision is in force, and waiting for one.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -9,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use tokio::time::timeout;
 use yumen_base::Level;
-use yumen_store::Revision;
+use yumen_store::{Committed, Key, Revision};
 
 use super::{ClusterView, Live, V1State};
 use crate::refusal::Refusal;
@@ -52,8 +54,26 @@ pub(super) async fn problems(State(state): State<V1State>) -> Response {
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
+/// Goes with an answer that says that this was written.
+#[derive(Debug, Clone)]
+pub(crate) struct Wrote(pub(crate) Arc<Committed>);
+
+impl Wrote {
+    /// Whether an object of it is refused by what serves requests: its last good version is in force, or none.
+    fn is_quarantined(&self, live: &dyn Live) -> bool {
+        let problems = live.problems();
+        let errors = problems.iter().filter(|problem| problem.level == Level::Error);
+        let refused: BTreeSet<&str> = errors.map(|problem| &*problem.object).collect();
+        let name = |key: &Key| format!("{}/{}", key.kind.name(), key.id);
+        let written = self.0.changes.iter().filter(|changed| changed.after.is_some());
+        let mut keys = written.map(|changed| &changed.key);
+        !refused.is_empty() && keys.any(|key| refused.contains(&*name(key)))
+    }
+}
+
 /// With `?wait=applied[&timeout=seconds]` an answer that carries a revision is held back until every
-/// next request is served by that revision; `X-Yumen-Applied` says whether it is. With `nodes=all` or `nodes=quorum`
+/// next request is served by that revision; `X-Yumen-Applied` says whether it is, or `quarantined` where an object that
+/// was written is not in force with it. With `nodes=all` or `nodes=quorum`
 /// on that many of the nodes; `X-Yumen-Behind` names those that are not there yet.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
     let wait = match Wait::asked(request.uri().query().unwrap_or_default()) {
@@ -75,7 +95,14 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
             reached
         }
     };
-    let value = if is_applied { "true" } else { "false" };
+    // What is wrong with a revision is known here once it is in force here.
+    let is_judged = is_applied && *state.live.applied().borrow() >= revision;
+    let wrote = response.extensions().get::<Wrote>().filter(|_| is_judged);
+    let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&*state.live)) {
+        true => "quarantined",
+        false if is_applied => "true",
+        false => "false",
+    };
     response.headers_mut().insert(APPLIED, HeaderValue::from_static(value));
     response
 }

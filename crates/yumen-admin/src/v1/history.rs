@@ -12,7 +12,7 @@ use yumen_store::{
     commit,
 };
 
-use super::applied::REVISION;
+use super::applied::{REVISION, Wrote};
 use super::arguments::{Arguments, InPath};
 use super::{V1State, difference};
 use crate::refusal::Refusal;
@@ -171,10 +171,14 @@ pub(super) async fn rollback(
         Ok(changes.len())
     };
     let (changed, committed) = commit(&*state.admin.store, by, decide).await??;
-    let newest = committed.map_or_else(|| state.admin.store.state().revision, |committed| committed.revision);
+    let newest =
+        committed.as_ref().map_or_else(|| state.admin.store.state().revision, |committed| committed.revision);
     let body = json!({ "revision": newest.0, "restored": revision, "changed": changed });
     let mut response = reply::json(StatusCode::OK, &body);
     response.headers_mut().insert(REVISION, HeaderValue::from(newest.0));
+    if let Some(committed) = committed {
+        response.extensions_mut().insert(Wrote(committed));
+    }
     Ok(response)
 }
 

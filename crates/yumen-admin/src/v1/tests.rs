@@ -387,6 +387,34 @@ async fn what_is_declared_stays_though_it_was_about_to_go() {
 }
 
 #[tokio::test]
+async fn an_answer_says_that_what_was_written_is_quarantined() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "8", json!({ "uri": "/old", "plugins": {} })).await;
+    fixture.put(Kind::Routes, "9", json!({ "uri": "/old", "plugins": {} })).await;
+    fixture.applied.send_replace(Revision(100));
+    let put = |id: &str| format!(r#"{{"put":{{"routes":[{{"id":"{id}","uri":"/a","plugins":{{}}}}]}}}}"#);
+    // The gateway of these tests finds an error in routes/9, and a warning in routes/8.
+    for (target, body, expected) in [
+        ("/yumen/v1/apply?wait=applied", put("9"), "quarantined"),
+        ("/yumen/v1/apply?wait=applied&nodes=quorum", put("8"), "true"),
+        (
+            "/yumen/v1/import?wait=applied",
+            r#"{"routes":[{"id":"9","uri":"/b","plugins":{}}]}"#.into(),
+            "quarantined",
+        ),
+        ("/yumen/v1/apply?wait=applied", r#"{"delete":["routes/9"]}"#.into(), "true"),
+        ("/yumen/v1/revisions/2/rollback?wait=applied", String::new(), "quarantined"),
+    ] {
+        let (status, answer, headers) = fixture.send("POST", target, &body).await;
+        assert_eq!(
+            (status, &headers["x-yumen-applied"]),
+            (200, &expected.parse().unwrap()),
+            "{body}: {answer}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_export_comes_back_as_it_was() {
     let fixture = Fixture::new();
     // It refers to what somebody deleted by force.

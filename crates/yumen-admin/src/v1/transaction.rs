@@ -15,7 +15,7 @@ use yumen_config::node::AdminRole;
 use yumen_config::{Kind, Resource, document};
 use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
 
-use super::applied::REVISION;
+use super::applied::{REVISION, Wrote};
 use super::arguments::Arguments;
 use super::{V1State, plan};
 use crate::crud::{object, references};
@@ -222,10 +222,14 @@ impl Work {
         let puts = Arc::new(puts);
         let decide = move |draft: &mut Draft| work.decide(&deciding, &puts, draft);
         let (counts, committed) = commit(&*store, by, decide).await??;
-        let revision = committed.map_or_else(|| store.state().revision, |committed| committed.revision);
+        let revision =
+            committed.as_ref().map_or_else(|| store.state().revision, |committed| committed.revision);
         let body = json!({ "revision": revision.0, "put": counts.put, "deleted": counts.deleted, "unchanged": counts.unchanged });
         let mut response = reply::json(StatusCode::OK, &body);
         response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
+        if let Some(committed) = committed {
+            response.extensions_mut().insert(Wrote(committed));
+        }
         Ok(response)
     }
 
