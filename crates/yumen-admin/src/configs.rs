@@ -21,6 +21,7 @@ use crate::api::AdminState;
 use crate::keys::Holder;
 use crate::refusal::Refusal;
 use crate::reply;
+use crate::whole::Whole;
 
 mod items;
 mod ledger;
@@ -100,7 +101,7 @@ async fn replace(
     State(state): State<AdminState>,
     by: Option<Extension<Authorship>>,
     headers: HeaderMap,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Response {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     match try_replace(state, by, headers, body).await {
@@ -177,7 +178,7 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<Ledger, Stri
     Ok(ledger)
 }
 
-async fn judge(State(state): State<AdminState>, headers: HeaderMap, body: Bytes) -> Response {
+async fn judge(State(state): State<AdminState>, headers: HeaderMap, Whole(body): Whole) -> Response {
     let document = match read_body(&headers, &body) {
         Ok(document) => document,
         Err(refusal) => return refusal.into_response(),

@@ -31,6 +31,7 @@ mod tests;
 mod tls;
 mod v1;
 mod validate;
+mod whole;
 
 pub use access::Access;
 pub use admin::serve_api;

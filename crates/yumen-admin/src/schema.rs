@@ -3,7 +3,6 @@
 //! Knows no store: nothing here depends on what is in force.
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -14,6 +13,7 @@ use yumen_config::{Kind, resource};
 use crate::api::AdminState;
 use crate::plugins::{self, query};
 use crate::refusal::Refusal;
+use crate::whole::Whole;
 use crate::{reply, validate};
 
 pub(crate) fn router() -> Router<AdminState> {
@@ -93,7 +93,11 @@ async fn plugin_schema(
     }
 }
 
-async fn validate_one(State(state): State<AdminState>, Path(name): Path<String>, body: Bytes) -> Response {
+async fn validate_one(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+    Whole(body): Whole,
+) -> Response {
     let judged = kind_of(&name)
         .ok_or_else(|| {
             Refusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))

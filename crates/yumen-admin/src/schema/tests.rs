@@ -71,3 +71,12 @@ async fn an_object_is_judged_without_being_written() {
     assert_eq!(answer.status.as_u16(), 400);
     assert!(answer.text.starts_with("{\"error_msg\":\"invalid request body: "), "{}", answer.text);
 }
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused_in_the_shape_of_the_api() {
+    let router = contract_router().with_state(state());
+    let large = " ".repeat(3 * 1024 * 1024);
+    let answer = call(&router, "POST", "/apisix/admin/schema/validate/routes", &[], &large).await;
+    let message = "invalid request body: Failed to buffer the request body: length limit exceeded";
+    assert_eq!((answer.status.as_u16(), &answer.json()["error_msg"]), (413, &json!(message)));
+}

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +15,7 @@ use super::V1State;
 use super::arguments::Arguments;
 use crate::refusal::Refusal;
 use crate::reply;
+use crate::whole::Whole;
 
 /// Which configuration to ask, and how to answer.
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,7 @@ pub(super) struct Asked {
 pub(super) async fn explain_request(
     State(state): State<V1State>,
     Arguments(asked): Arguments<Asked>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Refusal> {
     let question: Question = serde_json::from_slice(&body)
         .map_err(|error| Refusal::invalid(format!("the question cannot be read: {error}")))?;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,6 +16,7 @@ use super::arguments::Arguments;
 use super::transaction::{Mode, TIMES, read_document};
 use crate::refusal::Refusal;
 use crate::reply;
+use crate::whole::Whole;
 
 /// So few objects are written without thinking it through first, unless one is deleted.
 const FEW: usize = 10;
@@ -48,7 +48,7 @@ impl Asked {
 pub(super) async fn plan(
     State(state): State<V1State>,
     Arguments(asked): Arguments<Asked>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Refusal> {
     let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
     let puts = read_document(text)?;

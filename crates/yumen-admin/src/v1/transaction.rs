@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
@@ -21,6 +20,7 @@ use super::{V1State, plan};
 use crate::crud::{object, references};
 use crate::keys::Holder;
 use crate::refusal::Refusal;
+use crate::whole::Whole;
 use crate::{reply, validate};
 
 /// The times a store writes into objects; they are no difference.
@@ -52,7 +52,7 @@ pub(super) async fn apply(
     State(state): State<V1State>,
     Arguments(confirmation): Arguments<Confirmation>,
     by: Option<Extension<Authorship>>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Refusal> {
     let transaction = read_transaction(&body)?;
     let puts = read_document(&Value::Object(transaction.put).to_string())?;
@@ -111,7 +111,7 @@ pub(super) async fn import(
     State(state): State<V1State>,
     Arguments(import): Arguments<Import>,
     by: Option<Extension<Authorship>>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Refusal> {
     let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
     let deletes = match import.mode {
