@@ -1,27 +1,43 @@
 //! Bodies: bounded, and JSON.
 
-use axum::body::{Body, to_bytes};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::Error;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, header};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::refusal::Refusal;
 
 const BODY_BYTES_MAX: usize = 1_572_864;
+/// So much of a body that was refused is read on.
+const DRAINED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// For so long.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// The body as JSON; `None` where there is none.
-pub(crate) async fn read(headers: &HeaderMap, body: Body) -> Result<Option<Value>, Refusal> {
+pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<Value>, Refusal> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if let Some(size) = declared.filter(|size: &usize| *size > BODY_BYTES_MAX) {
+        // Who asks first whether to send the body need not send it.
+        if !headers.contains_key(header::EXPECT) {
+            drain(body).await;
+        }
         return Err(too_large(&size.to_string()));
     }
-    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
-        let is_too_large = std::error::Error::source(&error)
-            .is_some_and(|source| source.to_string().contains("length limit exceeded"));
-        match is_too_large {
-            true => too_large("of the chunks read"),
-            false => Refusal::invalid(format!("invalid request body: {error}")),
+    let mut bytes = Vec::with_capacity(declared.unwrap_or(0));
+    while let Some(chunk) = next(&mut body).await {
+        bytes.extend_from_slice(
+            &chunk.map_err(|error| Refusal::invalid(format!("invalid request body: {error}")))?,
+        );
+        if bytes.len() > BODY_BYTES_MAX {
+            drain(body).await;
+            return Err(too_large("of the chunks read"));
         }
-    })?;
+    }
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -32,8 +48,85 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body) -> Result<Option<Value
     })
 }
 
+/// What comes next of a body, empty where it is no data.
+async fn next(body: &mut Body) -> Option<Result<Bytes, Error>> {
+    let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
+    Some(frame.map(|frame| frame.into_data().unwrap_or_default()))
+}
+
+/// Reads on: most clients read no answer before all is sent, and would find the connection reset instead. Who sends
+/// much more, or slowly, does.
+async fn drain(mut body: Body) {
+    let reading = async {
+        let mut drained = 0;
+        while let Some(Ok(chunk)) = next(&mut body).await
+            && drained < DRAINED_BYTES_MAX
+        {
+            drained += chunk.len();
+        }
+    };
+    // It was refused either way.
+    let _ = timeout(DRAIN_TIME, reading).await;
+}
+
 fn too_large(size: &str) -> Refusal {
     Refusal::invalid(format!(
         "invalid request body: request size {size} is greater than the maximum size {BODY_BYTES_MAX} allowed"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll};
+
+    use hyper::body::Frame;
+
+    use super::*;
+
+    const CHUNK: usize = 1024 * 1024;
+
+    /// So many chunks to come, and how many were taken.
+    struct Chunks {
+        left: usize,
+        taken: Arc<AtomicUsize>,
+    }
+
+    impl HttpBody for Chunks {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            if self.left == 0 {
+                return Poll::Ready(None);
+            }
+            self.left -= 1;
+            self.taken.fetch_add(1, Ordering::Relaxed);
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![b' '; CHUNK])))))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_read_to_its_end_unless_that_is_far() {
+        for (headers, chunks, taken) in [
+            (vec![], 4, 4..=4),
+            (vec![("content-length", "4194304")], 4, 4..=4),
+            (vec![("content-length", "4194304"), ("expect", "100-continue")], 4, 0..=0),
+            (vec![("content-length", "104857600")], 100, 16..=20),
+            (vec![], 100, 16..=20),
+        ] {
+            let counter = Arc::new(AtomicUsize::new(0));
+            let body = Body::new(Chunks { left: chunks, taken: counter.clone() });
+            let told: HeaderMap =
+                headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            assert!(read(&told, body).await.is_err());
+            let found = counter.load(Ordering::Relaxed);
+            assert!(taken.contains(&found), "{headers:?}: {found} of {chunks}");
+        }
+    }
 }
