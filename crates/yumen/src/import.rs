@@ -10,7 +10,7 @@ use yumen_base::Problem;
 use yumen_config::{Resource, document};
 
 use crate::cli::ImportArgs;
-use crate::{compiler, offline};
+use crate::{compiler, offline, private_file};
 
 /// Translates a declarative file of Kong. Fails where the result does not pass `yumen check`.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
@@ -60,7 +60,8 @@ fn unusable(problem: &Problem) -> Line {
 
 fn put(file: Option<&Path>, text: &str, otherwise: &mut impl Write) -> anyhow::Result<()> {
     match file {
-        Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
+        // Credentials and private keys may be in it.
+        Some(file) => private_file::write(file, |file| Ok(file.write_all(text.as_bytes())?)),
         None => otherwise.write_all(text.as_bytes()).context("cannot write the result"),
     }
 }

@@ -25,6 +25,7 @@ mod offline;
 mod operators;
 mod origin;
 mod plan;
+mod private_file;
 mod process;
 mod reference;
 mod remote;

@@ -10,6 +10,7 @@ use hyper::Method;
 use serde_json::Value;
 
 use crate::client::Client;
+use crate::private_file;
 
 /// Which gateway to ask.
 #[derive(Debug, Args)]
@@ -151,9 +152,8 @@ pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<Exit
         None => {
             let _ = std::io::stdout().lock().write_all(text.as_bytes());
         }
-        Some(path) => {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?
-        }
+        // Private keys are in it.
+        Some(path) => private_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?,
     }
     Ok(ExitCode::SUCCESS)
 }

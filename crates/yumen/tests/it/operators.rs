@@ -99,6 +99,8 @@ fn an_export_imported_elsewhere_is_the_same_configuration() {
     let file = file.display().to_string();
     let (code, _, err) = run(YUMEN, &["export", "--out", &file, "--admin", &at, "--key", &admin.key]);
     assert_eq!(code, 0, "{err}");
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap());
+    assert_eq!(mode & 0o777, 0o600, "private keys are in it");
     let (second, key) = Gateway::embedded();
     let at = format!("http://{}", second.admin);
     let (code, out, err) = run(YUMEN, &["import", "file", &file, "--replace", "--admin", &at, "--key", &key]);
