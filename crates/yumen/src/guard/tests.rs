@@ -1,0 +1,59 @@
+use std::time::{Duration, Instant};
+
+use yumen_store::{Draft, Key, Memory, commit};
+
+use super::*;
+use crate::offline;
+
+const V1: &str = r#"{"id":"v1","uri":"/a","plugins":{"mocking":{"response_example":"1"}}}"#;
+const OTHER: &str = r#"{"id":"o","uri":"/o","plugins":{"mocking":{"response_example":"o"}}}"#;
+
+/// A test that asks for a route at a path.
+fn test(path: &str, route: &str) -> String {
+    format!(r#"{{"request":{{"url":"{path}"}},"expect":{{"route":"{route}"}}}}"#)
+}
+
+fn write(store: &Guarded, mut decide: impl FnMut(&mut Draft) + Send + 'static) -> Result<(), StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let written = runtime.block_on(commit(store, Authorship::by("ann"), move |draft| {
+        decide(draft);
+        Ok::<(), ()>(())
+    }));
+    written.map(|decided| drop(decided.unwrap()))
+}
+
+fn put(store: &Guarded, kind: Kind, id: &'static str, json: &str) -> Result<(), StoreError> {
+    let json: Arc<str> = json.into();
+    write(store, move |draft| {
+        draft.put(Key::new(kind, id), json.clone(), None);
+    })
+}
+
+#[test]
+fn only_tests_that_a_write_breaks_hold_it_back() {
+    let store = Memory::store(100).unwrap();
+    let store = Guarded::new(Arc::new(store), Arc::new(Trial::new(&offline::compiler())));
+    put(&store, Kind::Routes, "o", OTHER).unwrap();
+    put(&store, Kind::Tests, "o", &test("/o", "o")).unwrap();
+    let both = |draft: &mut Draft| {
+        let end_ms = draft.now_ms() + 1;
+        draft.put(Key::new(Kind::Routes, "v1"), V1.into(), Some(end_ms));
+        draft.put(Key::new(Kind::Tests, "v1"), test("/a", "v1").into(), None);
+    };
+    write(&store, both).unwrap();
+    let begin = Instant::now();
+    while store.state().get(Kind::Routes, "v1").is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it never expired");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Its test fails, and what has nothing to do with it is written all the same.
+    put(&store, Kind::Routes, "p", &OTHER.replace("\"o\"", "\"p\"").replace("/o", "/p")).unwrap();
+    let refused = |written: Result<(), StoreError>, object: &str| {
+        let error = written.unwrap_err().to_string();
+        assert!(error.contains(object), "{error}");
+    };
+    refused(put(&store, Kind::Routes, "o", &OTHER.replace("/o", "/elsewhere")), "tests/o");
+    refused(put(&store, Kind::Tests, "p", &test("/p", "none")), "tests/p");
+    refused(put(&store, Kind::Tests, "v1", &test("/a", "v2")), "tests/v1");
+    put(&store, Kind::Tests, "v1", &test("/p", "p")).unwrap();
+}
