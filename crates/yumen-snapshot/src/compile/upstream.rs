@@ -19,9 +19,12 @@ use crate::upstream::{
     Timeouts, Upstream, UpstreamTls,
 };
 
-/// Seconds as users write them, in milliseconds, never 0 unless written so.
+/// Ten years are as good as for ever, and can be added to any time.
+const MILLIS_MAX: f64 = 10.0 * 365.0 * 86_400_000.0;
+
+/// Seconds as users write them, in milliseconds, never 0 unless written so; at most ten years.
 pub(super) fn millis(seconds: f64) -> u64 {
-    (seconds * 1000.0).ceil().max(0.0) as u64
+    (seconds * 1000.0).ceil().clamp(0.0, MILLIS_MAX) as u64
 }
 
 pub(super) fn timeouts(written: &config::Timeout) -> Timeouts {
@@ -526,3 +529,6 @@ fn pass_host(written: &config::Upstream) -> PassHost {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
