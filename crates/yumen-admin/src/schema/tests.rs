@@ -80,3 +80,11 @@ async fn a_body_beyond_the_limit_is_refused_in_the_shape_of_the_api() {
     let message = "invalid request body: Failed to buffer the request body: length limit exceeded";
     assert_eq!((answer.status.as_u16(), &answer.json()["error_msg"]), (413, &json!(message)));
 }
+
+#[tokio::test]
+async fn what_is_too_deep_to_be_written_is_no_valid_object() {
+    let nested = format!("{}0{}", r#"{"a":"#.repeat(99), "}".repeat(99));
+    let body = format!(r#"{{"uri":"/a","plugins":{{"cors":{nested}}}}}"#);
+    let expected = json!({ "error_msg": "invalid configuration: it is nested deeper than 100 levels" });
+    check("POST", "/apisix/admin/schema/validate/routes", &body, 400, expected).await;
+}
