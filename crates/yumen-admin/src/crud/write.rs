@@ -64,6 +64,10 @@ async fn store(
         if key.kind != Kind::PluginMetadata {
             object::stamp(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
         }
+        if status == StatusCode::CREATED && key.kind == Kind::Consumers {
+            // What somebody of that name left behind is not the new one's.
+            draft.delete(key.kind, &key.id);
+        }
         let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
         draft.put(key.clone(), Value::Object(object).to_string().into(), expires_ms);
         Ok((key, status))

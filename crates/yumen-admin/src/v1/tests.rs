@@ -467,3 +467,23 @@ async fn a_transaction_is_told_in_the_words_of_its_language() {
     let left: Vec<String> = fixture.store.state().entries().map(|(key, _)| key.to_string()).collect();
     assert_eq!(left, ["routes/a", "routes/b"]);
 }
+
+#[tokio::test]
+async fn a_new_consumer_has_no_credentials_that_were_left_behind() {
+    let credential = |id: &str| json!({ "id": id, "plugins": { "key-auth": { "key": id } } });
+    let declared = json!({
+        "credentials": [{ "id": "jack/credentials/a", "plugins": { "key-auth": { "key": "a" } } }],
+        "consumers": [{ "username": "jack" }],
+    });
+    for target in ["/yumen/v1/apply", "/yumen/v1/import"] {
+        let fixture = Fixture::new();
+        for id in ["a", "b"] {
+            fixture.put(Kind::Credentials, &format!("jack/credentials/{id}"), credential(id)).await;
+        }
+        let body = if target.ends_with("apply") { json!({ "put": declared }) } else { declared.clone() };
+        let (status, answer, _) = fixture.send("POST", target, &body.to_string()).await;
+        assert_eq!(status, 200, "{answer}");
+        let left: Vec<String> = fixture.store.state().entries().map(|(key, _)| key.to_string()).collect();
+        assert_eq!(left, ["consumers/jack", "consumers/jack/credentials/a"], "{target}");
+    }
+}

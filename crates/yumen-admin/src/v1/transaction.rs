@@ -255,6 +255,8 @@ impl Work {
                 Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
             }
         }
+        // Consumers before their credentials, which a new one begins without.
+        puts.sort_by_key(|put| put.key.kind == Kind::Credentials);
         if errors.is_empty() { Ok((self, puts)) } else { Err(refused(errors)) }
     }
 
@@ -347,6 +349,7 @@ impl Put {
     /// Writes it where it differs from what is there.
     fn write(&self, draft: &mut Draft) -> bool {
         let before = draft.state().get(self.key.kind, &self.key.id);
+        let is_new = before.is_none();
         // What is declared stays: an object about to expire is not the same.
         let expires = before.is_some_and(|entry| entry.expires_ms.is_some());
         let before: Map<String, Value> =
@@ -358,6 +361,10 @@ impl Put {
         // What is held back is gone in the store: as it is served, it is put back.
         if bare == self.object && !expires && !draft.is_held(&self.key) {
             return false;
+        }
+        if is_new && self.key.kind == Kind::Consumers {
+            // What somebody of that name left behind is not the new one's.
+            draft.delete(self.key.kind, &self.key.id);
         }
         let mut object = self.object.clone();
         if self.key.kind != Kind::PluginMetadata {

@@ -9,7 +9,7 @@ use yumen_config::node::Admin;
 use yumen_plugin::Registry;
 use yumen_plugins::BUILTIN;
 use yumen_store::engine::{Batch, Engine, Medium};
-use yumen_store::{Committed, Revision, State, Store, StoreError};
+use yumen_store::{Authorship, Committed, Draft, Key, Revision, State, Store, StoreError, commit};
 
 use super::{ADMIN, Api, error};
 use crate::api::AdminState;
@@ -193,6 +193,25 @@ async fn an_object_with_a_lifetime_goes_by_itself() {
     assert!(ends("2").is_some());
     // written again without a lifetime, unless it went before that
     assert!(ends("3").is_none() && left.as_u64() >= Some(1));
+}
+
+#[tokio::test]
+async fn a_new_consumer_has_no_credentials_that_were_left_behind() {
+    let api = Api::new();
+    let left_behind = |draft: &mut Draft| -> Result<(), ()> {
+        for id in ["jack/credentials/a", "jacky/credentials/a"] {
+            draft.put(Key::new(Kind::Credentials, id), r#"{"id":"a","plugins":{}}"#.into(), None);
+        }
+        Ok(())
+    };
+    commit(&*api.state.store, Authorship::by("ann"), left_behind).await.unwrap().unwrap();
+    let jack = r#"{"username":"jack"}"#;
+    assert_eq!(api.ask("PUT /consumers", jack).await.status, 201);
+    let credential = r#"{"plugins":{"key-auth":{"key":"k"}}}"#;
+    assert_eq!(api.ask("PUT /consumers/jack/credentials/b", credential).await.status, 201);
+    assert_eq!(api.ask("PUT /consumers", jack).await.status, 200);
+    let names: Vec<String> = api.state.store.state().entries().map(|(key, _)| key.to_string()).collect();
+    assert_eq!(names, ["consumers/jack", "consumers/jack/credentials/b", "consumers/jacky/credentials/a"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
