@@ -167,6 +167,13 @@ pub(crate) fn import(
     reason: Option<&str>,
 ) -> anyhow::Result<ExitCode> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if text.windows(3).any(|some| some == b"${{") {
+        let line = format!(
+            "warning: {}: ${{{{...}}}} is imported as it is: only a resource file that is served has variables\n",
+            file.display()
+        );
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
     let mode = if replace { "replace" } else { "merge" };
     let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
     let path = format!("/yumen/v1/import?mode={mode}&confirm={confirm}&wait=applied");

@@ -127,6 +127,33 @@ fn an_export_imported_elsewhere_is_the_same_configuration() {
 }
 
 #[test]
+fn what_looks_like_a_variable_is_imported_as_it_is_and_told() {
+    let (gateway, key) = Gateway::embedded();
+    let (file, at) = (gateway.scratch.file("routes.json"), format!("http://{}", gateway.admin));
+    let mut route = mock("/v", "v");
+    (route["id"], route["desc"]) = ("v".into(), "${{HOME}} and ${{NAME:=none}}".into());
+    std::fs::write(&file, json!({ "routes": [route] }).to_string()).unwrap();
+    let file = file.display().to_string();
+    let (code, _, err) = run(YUMEN, &["import", "file", &file, "--admin", &at, "--key", &key]);
+    assert!(code == 0 && err.contains("${{...}} is imported as it is"), "{code} {err}");
+    let kept = Admin { gateway: &gateway, key }.ask("GET", "/apisix/admin/routes/v", "").json();
+    assert_eq!(kept["value"]["desc"], "${{HOME}} and ${{NAME:=none}}");
+}
+
+#[test]
+fn a_write_says_that_what_it_wrote_is_not_in_force() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = Admin { gateway: &gateway, key };
+    let mut route = mock("/q", "q");
+    route["filter_func"] = "function(vars) return true end".into();
+    let reply = admin.put("routes/q", &route);
+    assert_eq!((reply.status, reply.field("x-yumen-applied")), (201, Some("quarantined")), "{reply:?}");
+    assert_eq!(gateway.get("/q").status, 404);
+    let reply = admin.put("routes/q", &mock("/q", "q"));
+    assert_eq!((reply.status, reply.field("x-yumen-applied")), (200, Some("true")), "{reply:?}");
+}
+
+#[test]
 fn a_file_is_read_through_the_admin_listener_and_not_written() {
     let upstream = Upstream::text("x");
     let node = "admin: {keys: [{name: ci, key: 0123456789abcdef}]}";
