@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use yumen_config::node::AdminApiVersion;
 use yumen_plugin::Registry;
-use yumen_snapshot::compile::LoadCertificate;
+use yumen_snapshot::compile::{LoadCertificate, Variables};
 use yumen_store::Store;
 
 use crate::access::Access;
@@ -22,6 +22,8 @@ pub struct AdminState {
     pub known_inactive_plugins: &'static [&'static str],
     /// Loads a certificate and its key, to tell whether they fit.
     pub load_certificate: LoadCertificate,
+    /// The environment that `$env://` in settings refers to; [`AdminState::new`] gives an empty one.
+    pub variables: Variables,
     /// Who may ask what.
     pub access: Arc<Access>,
     /// Shape of answers.
@@ -50,6 +52,7 @@ impl AdminState {
             registry,
             known_inactive_plugins,
             load_certificate,
+            variables: Arc::new(|_| None),
             access: Arc::new(Access::default()),
             api_version: AdminApiVersion::V3,
             stream_routes: false,

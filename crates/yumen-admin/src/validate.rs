@@ -24,6 +24,7 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
         registry: &state.registry,
         known_inactive_plugins: state.known_inactive_plugins,
         load_certificate: &state.load_certificate,
+        variables: &state.variables,
     };
     judge.judge(kind, value).map_err(|flaw| told(kind, value, flaw))
 }

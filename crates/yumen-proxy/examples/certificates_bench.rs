@@ -62,6 +62,7 @@ fn measure(count: usize, is_rsa: bool) {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &[],
+        variables: Arc::new(|_| None),
         load_certificate: Arc::new(Loader::default()),
     };
     let mut compiler = Compiler::new(Arc::new(Registry::new(&[])), Arc::new(Carry::default()), env);

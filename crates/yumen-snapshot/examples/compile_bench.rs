@@ -20,6 +20,7 @@ fn compiler() -> Compiler {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &[],
+        variables: Arc::new(|_| None),
         load_certificate: Arc::new(|_: &str, _: &str| -> Result<yumen_snapshot::compile::Loaded, String> {
             Err("no certificates here".into())
         }),

@@ -14,6 +14,7 @@ mod names;
 mod objects;
 mod plugins;
 mod protection;
+mod references;
 mod resolved;
 mod route;
 mod settings;
@@ -53,6 +54,7 @@ use upstream::Links;
 pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded};
 pub use discovered::{Found, Service};
 pub use judge::{Flaw, Judge};
+pub use references::Variables;
 pub use settings::{PluginFlaw, meta_schema};
 
 /// Loads certificates, for the door that speaks TLS.
@@ -89,6 +91,8 @@ pub struct Env {
     pub workers: usize,
     /// Plugins that users may configure although they are not built yet: left out with a warning.
     pub known_inactive_plugins: &'static [&'static str],
+    /// The environment that `$env://` in settings refers to.
+    pub variables: Variables,
     /// Loads certificates.
     pub load_certificate: LoadCertificate,
 }
@@ -529,8 +533,9 @@ impl Compiler {
 
     fn stage_metadata(&mut self, name: &Name, json: &str) -> Staged {
         let written: config::PluginMetadata = decode(json).map_err(|error| vec![invalid(name, error)])?;
+        let known = self.known();
         let settings =
-            judge::metadata(&self.registry, &name.id, written).map_err(|error| vec![invalid(name, error)])?;
+            judge::metadata(&known, &name.id, written).map_err(|error| vec![invalid(name, error)])?;
         self.metadata.insert(name.id.clone(), settings);
         Ok(self.unread_metadata(name).into_iter().collect())
     }

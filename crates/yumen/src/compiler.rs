@@ -33,12 +33,13 @@ pub(crate) fn new(node: &NodeConfig, workers: usize, carry: Arc<Carry>, loader: 
         path_parameters: node.router.path_parameters,
         workers,
         known_inactive_plugins: yumen_plugins::inactive::KNOWN_ELSEWHERE,
+        variables: Arc::new(environment),
         load_certificate: loader,
     };
     Compiler::new(registry, carry, env)
 }
 
-/// Reads variables of documents from the environment.
+/// Reads variables of documents, and those that settings refer to, from the environment.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

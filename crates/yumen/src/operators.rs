@@ -31,6 +31,7 @@ use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
 
 use crate::cluster::Cluster;
+use crate::compiler;
 use crate::control::{Control, Shown};
 use crate::discovery::Ledger;
 use crate::dns::Freshness;
@@ -231,6 +232,7 @@ fn admin_state(node: &NodeConfig, house: &House) -> anyhow::Result<AdminState> {
     );
     let access = Access::new(&node.admin).map_err(|error| anyhow::anyhow!("admin.allow: {error}"))?;
     state.access = Arc::new(access);
+    state.variables = Arc::new(compiler::environment);
     state.api_version = node.admin.api_version;
     state.stream_routes = !node.stream_listen.is_empty();
     Ok(state)

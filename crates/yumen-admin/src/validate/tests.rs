@@ -349,6 +349,22 @@ fn mutate(value: &mut Value, random: &mut Random) {
     }
 }
 
+#[test]
+fn a_reference_that_this_node_cannot_follow_is_refused_where_it_is_written() {
+    let consumer = |key: &str| json!({ "username": "x", "plugins": { "key-auth": { "key": key } } });
+    let refused = |why: &str| {
+        let of = "invalid plugins configuration: failed to check the configuration of plugin key-auth err";
+        format!("{of}: \"key\" cannot be resolved: {why}")
+    };
+    let unset = "the environment variable \"KEY\" is not set for this node; set it and start the node again";
+    let secret = "secret managers are not asked in this version; use $env:// or write the value";
+    check(Kind::Consumers, consumer("$env://KEY"), &refused(unset));
+    check(Kind::Consumers, consumer("$secret://vault/1/a/b"), &refused(secret));
+    let mut with_key = state();
+    with_key.variables = Arc::new(|name| (name == "KEY").then(|| "open sesame".to_owned()));
+    assert_eq!(object(&with_key, Kind::Consumers, &consumer("$env://KEY")), Ok(()));
+}
+
 fn compiler() -> Compiler {
     let state = state();
     let env = Env {
@@ -357,6 +373,7 @@ fn compiler() -> Compiler {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: state.known_inactive_plugins,
+        variables: Arc::new(|_| None),
         load_certificate: load_certificate(),
     };
     Compiler::new(state.registry, Arc::new(Carry::default()), env)

@@ -29,6 +29,7 @@ fn acceptor_for(names: &[&str]) -> Acceptor {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: &[],
+        variables: Arc::new(|_| None),
         load_certificate: Arc::new(Loader::default()),
     };
     let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));

@@ -23,6 +23,7 @@ fn compiler() -> Compiler {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: &[],
+        variables: Arc::new(|_| None),
         load_certificate: Arc::new(|_: &str, _: &str| -> Result<yumen_snapshot::compile::Loaded, String> {
             Err("there is no TLS here".into())
         }),

@@ -1,6 +1,7 @@
 //! Certificates by server name, and what their handshakes ask of clients.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use regex::bytes::RegexSet;
@@ -10,7 +11,7 @@ use yumen_config::decode;
 use yumen_config::resource as config;
 
 use super::judge::Flaw;
-use super::{Compiler, LoadCertificate, Name, Staged, invalid};
+use super::{Compiler, LoadCertificate, Name, Staged, Variables, invalid, references};
 use crate::snapshot::{Certificate, ClientPolicy};
 
 /// Something of the door that speaks TLS.
@@ -97,9 +98,12 @@ fn pairs(written: &config::Ssl) -> impl Iterator<Item = (&str, &str)> {
     all.map(|(cert, key)| (cert.as_str(), key.as_str()))
 }
 
-/// A pair of which a part stands elsewhere.
-fn is_reference((cert, key): (&str, &str)) -> bool {
-    cert.starts_with('$') || key.starts_with('$')
+/// A pair with what it refers to; the error tells what cannot be resolved.
+pub(super) fn resolved<'w>(
+    (cert, key): (&'w str, &'w str),
+    variables: &Variables,
+) -> Result<(Cow<'w, str>, Cow<'w, str>), String> {
+    Ok((references::resolve_text(cert, variables)?, references::resolve_text(key, variables)?))
 }
 
 /// What an object gives to the snapshot.
@@ -107,18 +111,29 @@ pub(super) struct Parts {
     keys: Box<[Loaded]>,
     rules: Option<Loaded>,
     client: Option<ClientPolicy>,
+    /// The first pair that refers to what there is not here, and why.
+    unresolved: Option<(usize, String)>,
 }
 
-/// Loads all of an object; references are left out.
-pub(super) fn load(with: &LoadCertificate, written: &config::Ssl) -> Result<Parts, Flaw> {
-    let here = pairs(written).enumerate().filter(|(_, pair)| !is_reference(*pair));
-    let keys = here
-        .map(|(at, (cert, key))| with.pair(cert, key).map_err(|message| Flaw::Certificate { at, message }))
-        .collect::<Result<_, _>>()?;
+/// Loads all of an object; what refers to nothing there is here is left out and told.
+pub(super) fn load(
+    with: &LoadCertificate,
+    variables: &Variables,
+    written: &config::Ssl,
+) -> Result<Parts, Flaw> {
+    let (mut keys, mut unresolved) = (Vec::new(), None);
+    for (at, pair) in pairs(written).enumerate() {
+        match resolved(pair, variables) {
+            Ok((cert, key)) => {
+                keys.push(with.pair(&cert, &key).map_err(|message| Flaw::Certificate { at, message })?);
+            }
+            Err(message) => drop(unresolved.get_or_insert((at, message))),
+        }
+    }
     let rules = handshake_rules(written);
     let rules = rules.map(|rules| with.rules(&rules)).transpose();
     let rules = rules.map_err(|(path, message)| Flaw::Handshake { path, message })?;
-    Ok(Parts { keys, rules, client: client_policy(written)? })
+    Ok(Parts { keys: keys.into(), rules, client: client_policy(written)?, unresolved })
 }
 
 fn handshake_rules(written: &config::Ssl) -> Option<HandshakeRules<'_>> {
@@ -154,11 +169,13 @@ fn client_policy(written: &config::Ssl) -> Result<Option<ClientPolicy>, Flaw> {
 impl Compiler {
     pub(super) fn stage_ssl(&mut self, name: &Name, json: &str) -> Staged {
         let written: config::Ssl = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let parts = load(&self.env.load_certificate, &written).map_err(|flaw| match flaw {
-            Flaw::Certificate { at, message } => {
-                let path = if at == 0 { "cert".to_owned() } else { format!("certs[{}]", at - 1) };
-                vec![Problem::error(name.to_string(), path, message)]
-            }
+        let of_pair = |(at, message): (usize, String)| {
+            let path = if at == 0 { "cert".to_owned() } else { format!("certs[{}]", at - 1) };
+            vec![Problem::error(name.to_string(), path, message)]
+        };
+        let loaded = load(&self.env.load_certificate, &self.env.variables, &written);
+        let mut parts = loaded.map_err(|flaw| match flaw {
+            Flaw::Certificate { at, message } => of_pair((at, message)),
             Flaw::Handshake { path, message } => vec![Problem::error(name.to_string(), path, message)],
             other => vec![Problem::error(name.to_string(), "", format!("{other:?}"))],
         })?;
@@ -167,9 +184,8 @@ impl Compiler {
             self.remove_ssl(name);
             return Ok(Vec::new());
         }
-        if pairs(&written).any(is_reference) {
-            let message = "references to secrets are not resolved in this version";
-            return Err(vec![Problem::error(name.to_string(), "cert", message)]);
+        if let Some(unresolved) = parts.unresolved.take() {
+            return Err(of_pair(unresolved));
         }
         let mut problems = Vec::new();
         let protocols = written.ssl_protocols.as_deref().unwrap_or_default();
@@ -193,12 +209,12 @@ impl Compiler {
         let names = value.get("sni").into_iter().chain(several).filter_map(Value::as_str);
         let snis = names.map(|sni| sni.to_ascii_lowercase().into()).collect();
         let client = Some(ClientPolicy { skip: RegexSet::empty() });
-        self.hold_ssl(name, Parts { keys: Box::default(), rules: None, client }, snis);
+        self.hold_ssl(name, Parts { keys: Box::default(), rules: None, client, unresolved: None }, snis);
     }
 
     fn hold_ssl(&mut self, name: &Name, parts: Parts, snis: Vec<Box<str>>) {
         self.remove_ssl(name);
-        let Parts { keys, rules, client } = parts;
+        let Parts { keys, rules, client, .. } = parts;
         let certificate = Arc::new(Certificate { id: Box::from(&*name.id), keys, rules, client });
         for sni in &snis {
             let claims = self.sni_claims.entry(sni.clone()).or_default();

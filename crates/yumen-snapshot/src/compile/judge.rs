@@ -12,7 +12,7 @@ use yumen_plugin::proto::Protos;
 use yumen_plugin::{Carry, Registry, Setup};
 
 use super::settings::{Known, PluginFlaw, Side};
-use super::{LoadCertificate, certificate, route, stream};
+use super::{LoadCertificate, Variables, certificate, references, route, stream};
 
 /// What judging depends on beside the object.
 #[derive(Clone, Copy)]
@@ -23,6 +23,8 @@ pub struct Judge<'j> {
     pub known_inactive_plugins: &'j [&'j str],
     /// Loads certificates.
     pub load_certificate: &'j LoadCertificate,
+    /// The environment that `$env://` in settings refers to.
+    pub variables: &'j Variables,
 }
 
 /// Why an object was refused.
@@ -84,11 +86,11 @@ impl Judge<'_> {
             Kind::PluginMetadata => {
                 let written = decode_value::<config::PluginMetadata>(copy)?;
                 let id = written.id.as_ref().map_or("", config::Id::as_str).to_owned();
-                Ok(metadata(self.registry, &id, written).map(drop)?)
+                Ok(metadata(&self.known(), &id, written).map(drop)?)
             }
             Kind::Ssls => {
                 let written = decode_value::<config::Ssl>(copy)?;
-                certificate::load(self.load_certificate, &written).map(drop)
+                certificate::load(self.load_certificate, self.variables, &written).map(drop)
             }
             Kind::StreamRoutes => {
                 let written = decode_value::<config::StreamRoute>(copy)?;
@@ -100,12 +102,16 @@ impl Judge<'_> {
         }
     }
 
+    fn known(&self) -> Known<'_> {
+        Known { registry: self.registry, inactive: self.known_inactive_plugins, variables: self.variables }
+    }
+
     fn set(&self, plugins: Plugins) -> Result<(), Flaw> {
         self.plugins(Some(plugins), Side::Traffic)
     }
 
     fn plugins(&self, plugins: Option<Plugins>, side: Side) -> Result<(), Flaw> {
-        let known = Known { registry: self.registry, inactive: self.known_inactive_plugins };
+        let known = self.known();
         let node = NodeFacts { workers: 1, tls_ports: Vec::new() };
         for (name, settings) in plugins.into_iter().flatten() {
             // Nothing carried outlives the judging, so that it never meets what is in force.
@@ -121,12 +127,13 @@ impl Judge<'_> {
 
 /// The settings of a plugin's metadata, checked and completed, where the plugin has a schema of them.
 pub(super) fn metadata(
-    registry: &Registry,
+    known: &Known<'_>,
     plugin: &str,
     written: config::PluginMetadata,
 ) -> Result<Value, Invalid> {
     let mut settings = Value::Object(written.settings);
-    if let Some(schema) = registry.get(plugin).and_then(|one| one.metadata_schema()) {
+    references::resolve(&mut settings, known.variables)?;
+    if let Some(schema) = known.registry.get(plugin).and_then(|one| one.metadata_schema()) {
         schema::validate(&schema, &mut settings)?;
     }
     Ok(settings)

@@ -145,6 +145,12 @@ impl Compiler {
         if is_known { None } else { yumen_config::closest(name, built_in().chain(inactive)) }
     }
 
+    /// Which plugins there are, and what their settings may refer to.
+    pub(super) fn known(&self) -> Known<'_> {
+        let inactive = self.env.known_inactive_plugins;
+        Known { registry: &self.registry, inactive, variables: &self.env.variables }
+    }
+
     fn build_plugin(
         &self,
         (owner, object): (&Name, &Arc<str>),
@@ -153,12 +159,11 @@ impl Compiler {
         side: Side,
         built: &mut Built,
     ) -> Result<(), Invalid> {
-        let known = Known { registry: &self.registry, inactive: self.env.known_inactive_plugins };
         let metadata = self.metadata.get(name);
         let view = View { compiler: self, owner, plugin: name };
         let setup =
             Setup { carry: &self.carry, owner: object, metadata, node: &self.env.node, objects: Some(&view) };
-        match known.parse(name, settings, side, &setup).map_err(|flaw| flaw.told(name))? {
+        match self.known().parse(name, settings, side, &setup).map_err(|flaw| flaw.told(name))? {
             Parsed::Disabled => built.entries.push(Entry::Off(name.into())),
             Parsed::Inactive => {
                 let message = format!("plugin {name} is not available in this version and is left out");

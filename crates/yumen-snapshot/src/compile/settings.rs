@@ -9,6 +9,8 @@ use yumen_config::{Invalid, schema};
 use yumen_plugin::kind::{ConsumerKey, Registered};
 use yumen_plugin::{Expr, Kind, Meta, Plugin, Registry, Setup};
 
+use super::{Variables, references};
+
 /// Whose plugins they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -31,6 +33,8 @@ pub(crate) struct Known<'k> {
     pub(crate) registry: &'k Registry,
     /// Those that may be configured although they are not built yet.
     pub(crate) inactive: &'k [&'k str],
+    /// The environment that settings refer to.
+    pub(crate) variables: &'k Variables,
 }
 
 /// Settings that were understood.
@@ -102,6 +106,10 @@ impl<'k> Known<'k> {
         if registered.is_some_and(|one| !one.kind.is_auth) && side == Side::Credential {
             return Err(PluginFlaw::NotAuthentication);
         }
+        // Of what does not run nothing is looked at.
+        if registered.is_some() && !is_disabled(&settings) {
+            references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
+        }
         let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
         let Some(registered) = registered else { return Ok(Parsed::Inactive) };
         let kind = &registered.kind;
@@ -136,14 +144,19 @@ pub fn meta_schema() -> &'static Value {
     &SCHEMA
 }
 
+/// Whether `_meta` disables the plugin.
+fn is_disabled(settings: &Value) -> bool {
+    settings.pointer("/_meta/disable").and_then(Value::as_bool) == Some(true)
+}
+
 /// Takes `_meta` off the settings. `None` where it disables the plugin: then nothing else is looked at.
 fn take_meta(settings: &mut Value) -> Result<Option<Meta>, PluginFlaw> {
+    if is_disabled(settings) {
+        return Ok(None);
+    }
     let Some(mut written) = settings.as_object_mut().and_then(|settings| settings.remove("_meta")) else {
         return Ok(Some(Meta::default()));
     };
-    if written.get("disable").and_then(Value::as_bool) == Some(true) {
-        return Ok(None);
-    }
     schema::validate(meta_schema(), &mut written).map_err(|Invalid { path, message }| {
         let message = format!("property \"_meta\" validation failed: {message}");
         PluginFlaw::Settings(Invalid { path, message }.under("_meta"))

@@ -101,6 +101,18 @@ impl ConsumerAuth for Key {
     }
 }
 
+/// The environment the tests compile in.
+fn variable(name: &str) -> Option<String> {
+    let value = match name {
+        "ALICE_KEY" => "open sesame",
+        "KEYS" => r#"{"bob":"of bob","port":80,"nothing":null}"#,
+        "PEM" => "good",
+        "BAD_PEM" => "bad",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
 fn compiler_with(carry: Arc<Carry>) -> Compiler {
     let kinds = [
         yumen_plugin::Kind::of::<First>(),
@@ -113,6 +125,7 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &["later"],
+        variables: Arc::new(variable),
         load_certificate: Arc::new(|cert: &str, _: &str| -> Result<crate::compile::Loaded, String> {
             match cert.starts_with("bad") {
                 true => Err("not a certificate".into()),

@@ -11,7 +11,7 @@ use yumen_config::{Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_plugin::{Template, Var};
 
-use super::{Compiler, Name, Service};
+use super::{Compiler, Name, Service, certificate};
 use crate::balance::{Balancer, HashKey, RoundRobin, Since, SlowStart, UpstreamState};
 use crate::snapshot::{OnChange, Slot};
 use crate::upstream::{
@@ -358,7 +358,9 @@ impl Compiler {
             if ssl.kind != config::SslType::Client {
                 return Err(("tls.client_cert_id".into(), "wrong ssl type".into()));
             }
-            client = Some((ssl.cert.into(), ssl.key.into()));
+            let (cert, key) = certificate::resolved((&ssl.cert, &ssl.key), &self.env.variables)
+                .map_err(|message| ("tls.client_cert_id".to_owned(), message))?;
+            client = Some((cert.into(), key.into()));
         }
         self.check_upstream_tls(written)?;
         let tls =

@@ -1,0 +1,83 @@
+//! References in settings, `$env://NAME` and `$env://NAME/member`, replaced by what they stand for.
+//!
+//! Knows no environment: variables come in as a closure. A reference nobody can follow is an error, for taken
+//! literally it would be a key that everybody knows who can read the settings.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+use yumen_config::Invalid;
+
+/// Finds the value of a variable of the environment.
+pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+const ENV: &str = "$env://";
+const SECRET: &str = "$secret://";
+
+/// Replaces references in all texts inside `value`. The message tells where, in itself too.
+pub(super) fn resolve(value: &mut Value, variables: &Variables) -> Result<(), Invalid> {
+    resolve_at(value, variables, "")
+}
+
+fn resolve_at(value: &mut Value, variables: &Variables, path: &str) -> Result<(), Invalid> {
+    match value {
+        Value::String(written) => {
+            let told = |message| Invalid::at(path, format!("\"{path}\" cannot be resolved: {message}"));
+            if let Cow::Owned(meant) = resolve_text(written, variables).map_err(told)? {
+                *written = meant;
+            }
+        }
+        Value::Array(items) => {
+            for (at, item) in items.iter_mut().enumerate() {
+                resolve_at(item, variables, &format!("{path}[{at}]"))?;
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                resolve_at(member, variables, &path)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What a text stands for: itself, unless it is a reference.
+pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<Cow<'t, str>, String> {
+    if begins(text, SECRET).is_some() {
+        return Err("secret managers are not asked in this version; use $env:// or write the value".into());
+    }
+    let Some(rest) = begins(text, ENV) else { return Ok(Cow::Borrowed(text)) };
+    let (name, member) = rest.split_once('/').unwrap_or((rest, ""));
+    let unset = || {
+        format!(
+            "the environment variable \"{name}\" is not set for this node; set it and start the node again"
+        )
+    };
+    let value = variables(name).ok_or_else(unset)?;
+    if member.is_empty() { Ok(Cow::Owned(value)) } else { member_of(name, member, &value).map(Cow::Owned) }
+}
+
+/// What follows `scheme`, which is known in any case of letters.
+fn begins<'t>(text: &'t str, scheme: &str) -> Option<&'t str> {
+    let (head, rest) = text.split_at_checked(scheme.len())?;
+    head.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
+/// A member of a value that is a JSON object. The value itself is told to nobody.
+fn member_of(name: &str, member: &str, value: &str) -> Result<String, String> {
+    let value: Value = serde_json::from_str(value).map_err(|_| {
+        format!("the environment variable \"{name}\" holds no JSON to take \"{member}\" from")
+    })?;
+    match value.get(member) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Number(number)) => Ok(number.to_string()),
+        Some(Value::Bool(flag)) => Ok(flag.to_string()),
+        _ => Err(format!("the environment variable \"{name}\" has no text called \"{member}\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use serde_json::{Value, json};
+use yumen_config::Kind;
+
+use super::super::tests::{compiler, put, route};
+use crate::compile::{Compiled, Judge};
+
+/// Whose key this is, if anybody's.
+fn who(compiled: &Compiled, key: &str) -> Option<String> {
+    let found = compiled.snapshot.consumers.find("key-auth", key.as_bytes());
+    found.map(|identity| identity.consumer.username.to_string())
+}
+
+fn consumer(name: &str, key: &str) -> crate::Change {
+    let plugins = json!({ "key-auth": { "key": key } });
+    put(Kind::Consumers, name, json!({ "username": name, "plugins": plugins }))
+}
+
+#[test]
+fn a_key_that_refers_to_the_environment_is_what_stands_there() {
+    for (written, key) in [
+        ("$env://ALICE_KEY", Some("open sesame")),
+        ("$ENV://ALICE_KEY", Some("open sesame")),
+        ("$env://ALICE_KEY/", Some("open sesame")),
+        ("$env://KEYS/bob", Some("of bob")),
+        ("$env://KEYS/port", Some("80")),
+        ("$env://UNSET", None),
+        ("$env://", None),
+        ("$env://KEYS/nothing", None),
+        ("$env://KEYS/missing", None),
+        ("$env://ALICE_KEY/member", None),
+        ("$secret://vault/1/alice/key", None),
+        ("$SECRET://vault/1/alice/key", None),
+        (" $env://ALICE_KEY", Some(" $env://ALICE_KEY")),
+        ("$env:/ALICE_KEY", Some("$env:/ALICE_KEY")),
+        ("$env", Some("$env")),
+    ] {
+        let mut compiler = compiler();
+        let compiled = compiler.apply(vec![consumer("alice", written)], 1);
+        if let Some(key) = key {
+            assert_eq!(who(&compiled, key).as_deref(), Some("alice"), "{written}");
+        }
+        let is_literal = key == Some(written);
+        assert_eq!(who(&compiled, written).is_some(), is_literal, "{written} must open nothing");
+        assert_eq!(compiler.problems().is_empty(), key.is_some(), "{written}: {:?}", compiler.problems());
+    }
+}
+
+#[test]
+fn a_reference_nobody_can_follow_leaves_the_last_good_version_and_says_what_to_do() {
+    let mut compiler = compiler();
+    compiler.apply(vec![consumer("alice", "$env://ALICE_KEY")], 1);
+    let compiled = compiler.apply(vec![consumer("alice", "$env://UNSET")], 2);
+    assert_eq!(who(&compiled, "open sesame").as_deref(), Some("alice"));
+    let [problem] = &compiler.problems()[..] else { panic!("{:?}", compiler.problems()) };
+    assert_eq!((&*problem.object, &*problem.path), ("consumers/alice", "plugins.key-auth.key"));
+    let message = "\"key\" cannot be resolved: the environment variable \"UNSET\" is not set for this node; \
+                   set it and start the node again";
+    assert_eq!(problem.message, message);
+    // Keys are compared as they are in force.
+    compiler.apply(vec![consumer("alice", "$env://ALICE_KEY"), consumer("bob", "open sesame")], 3);
+    assert!(compiler.problems()[0].message.starts_with("duplicate key"), "{:?}", compiler.problems());
+}
+
+#[test]
+fn references_are_followed_wherever_settings_stand() {
+    let plugins = |text: &str| json!({ "plugins": { "first": { "text": text } } });
+    let meta =
+        |text: &str| json!({ "first": { "text": "", "_meta": { "filter": [["arg_a", "==", text]] } } });
+    let credential = |text: &str| json!({ "plugins": { "key-auth": { "key": text } } });
+    type Put = Box<dyn Fn(&str) -> crate::Change>;
+    let table: [(&str, Put); 6] = [
+        ("routes/a at plugins.first.text", Box::new(move |text| route("a", plugins(text)))),
+        (
+            "routes/a at plugins.first._meta.filter[0][2]",
+            Box::new(move |text| route("a", json!({ "plugins": meta(text) }))),
+        ),
+        ("services/a at plugins.first.text", Box::new(move |text| put(Kind::Services, "a", plugins(text)))),
+        (
+            "global_rules/a at plugins.first.text",
+            Box::new(move |text| put(Kind::GlobalRules, "a", plugins(text))),
+        ),
+        (
+            "plugin_metadata/first at deep[1].text",
+            Box::new(|text| put(Kind::PluginMetadata, "first", json!({ "deep": ["", { "text": text }] }))),
+        ),
+        (
+            "credentials/alice/credentials/a at plugins.key-auth.key",
+            Box::new(move |text| put(Kind::Credentials, "alice/credentials/a", credential(text))),
+        ),
+    ];
+    for (place, put) in table {
+        for (text, is_sound) in [("$env://ALICE_KEY", true), ("$env://UNSET", false)] {
+            let mut compiler = compiler();
+            compiler.apply(vec![consumer("alice", "of alice"), put(text)], 1);
+            let told: Vec<String> =
+                compiler.problems().iter().map(|one| format!("{} at {}", one.object, one.path)).collect();
+            let expected = if is_sound { vec![] } else { vec![place] };
+            assert_eq!(told, expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_run_need_not_be_resolved() {
+    let off = json!({ "first": { "text": "$env://UNSET", "_meta": { "disable": true } } });
+    let inactive = json!({ "later": { "client_secret": "$secret://vault/1/a/b" } });
+    for plugins in [off, inactive] {
+        let mut compiler = compiler();
+        let compiled = compiler.apply(vec![route("a", json!({ "plugins": plugins }))], 1);
+        let errors = compiled.problems.iter().any(|one| one.level == yumen_base::Level::Error);
+        assert!(!errors, "{:?}", compiled.problems);
+    }
+}
+
+#[test]
+fn certificates_may_stand_in_the_environment() {
+    let ssl = |cert: &str, status: u8| {
+        let object = json!({ "cert": cert, "key": "$env://PEM", "sni": "a.test", "status": status });
+        put(Kind::Ssls, "1", object)
+    };
+    for (cert, status, message) in [
+        ("$env://PEM", 1, ""),
+        ("$env://BAD_PEM", 1, "not a certificate"),
+        ("$env://UNSET", 1, "the environment variable \"UNSET\" is not set for this node"),
+        ("$env://UNSET", 0, ""),
+        ("$secret://vault/1/a/b", 1, "secret managers are not asked in this version"),
+    ] {
+        let mut compiler = compiler();
+        let compiled = compiler.apply(vec![ssl(cert, status)], 1);
+        let shows = compiled.snapshot.certificate("a.test").is_some();
+        assert_eq!(shows, message.is_empty() && status == 1, "{cert}");
+        let told = compiler.problems().first().map(|one| one.message.clone()).unwrap_or_default();
+        assert!(told.starts_with(message) && told.is_empty() == message.is_empty(), "{cert}: {told}");
+    }
+}
+
+#[test]
+fn the_doors_judge_references_as_the_compiler_does() {
+    let compiler = compiler();
+    let judge = Judge {
+        registry: &compiler.registry,
+        known_inactive_plugins: compiler.env.known_inactive_plugins,
+        load_certificate: &compiler.env.load_certificate,
+        variables: &compiler.env.variables,
+    };
+    let verdict = |key: &str| {
+        let object: Value = json!({ "username": "alice", "plugins": { "key-auth": { "key": key } } });
+        judge.judge(Kind::Consumers, &object).is_ok()
+    };
+    assert_eq!(
+        [verdict("$env://ALICE_KEY"), verdict("$env://UNSET"), verdict("$secret://vault/1/a/b")],
+        [true, false, false]
+    );
+}
