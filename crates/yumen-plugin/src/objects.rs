@@ -20,6 +20,10 @@ pub trait Objects {
 
     /// An upstream that stands in the plugin's settings at `path`.
     fn inline_upstream(&self, path: &str, written: Upstream) -> Result<UpstreamSlot, Invalid>;
+
+    /// Notes that these settings should be the same wherever plugins of this kind say `name` at `path`.
+    /// Objects whose settings differ all come into force, and are told.
+    fn agree(&self, _path: &str, _name: &str, _settings: &str) {}
 }
 
 /// An upstream a plugin may choose.

@@ -75,7 +75,7 @@ pub(crate) struct Config {
     pub window_type: WindowType,
     /// Several limits instead of one.
     pub rules: Option<Vec<RuleConfig>>,
-    /// Counters are shared by all that name this group.
+    /// Counters are shared by all that name this group and have the same settings.
     pub group: Option<String>,
     /// What requests are told apart by.
     #[serde(default = "remote_addr")]
@@ -136,8 +136,6 @@ pub(crate) struct LimitCount {
     is_ruled: bool,
     window_type: WindowType,
     counters: Arc<Share<Window>>,
-    /// Keeps the settings of the group in force as long as one of it is.
-    _group: Option<Arc<Config>>,
     rejected: Response,
     allow_degradation: bool,
     shows_quota: bool,
@@ -183,18 +181,21 @@ impl Configure for LimitCount {
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
         check(&config)?;
-        let group = config.group.as_deref().map(|name| join_group(&config, name, setup)).transpose()?;
+        let settings = format!("{config:?}");
+        if let (Some(group), Some(objects)) = (&config.group, setup.objects) {
+            objects.agree("group", group, &settings);
+        }
+        // New settings begin new counters, other changes of the object do not. So those of a group that do
+        // not agree count apart: together, their counters would mean different things.
         let name = match &config.group {
-            Some(name) => format!("group/{name}"),
-            // New settings begin new counters; other changes of the object do not.
-            None => format!("{}/{config:?}", setup.owner),
+            Some(name) => format!("group/{name}/{settings}"),
+            None => format!("{}/{settings}", setup.owner),
         };
         Ok(LimitCount {
             rules: rules(&config, &Metadata::of(setup)?)?,
             is_ruled: config.rules.is_some(),
             window_type: config.window_type,
             counters: share(setup, Self::NAME, &name),
-            _group: group,
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
             allow_degradation: config.allow_degradation,
             shows_quota: config.show_limit_quota_header,
@@ -218,12 +219,6 @@ fn check(config: &Config) -> Result<(), Invalid> {
         Some(at) => Err(Invalid::new(format!("duplicate key '{}' in rules", rules[at].key))),
         None => Ok(()),
     }
-}
-
-/// All of a group must agree, or their counters would mean different things.
-fn join_group(config: &Config, name: &str, setup: &Setup<'_>) -> Result<Arc<Config>, Invalid> {
-    let first = setup.carry.keep(&format!("limit-count/group/{name}"), || config.clone());
-    if *first == *config { Ok(first) } else { Err(Invalid::new("group conf mismatched")) }
 }
 
 fn rules(config: &Config, metadata: &Metadata) -> Result<Box<[Rule]>, Invalid> {

@@ -19,6 +19,7 @@ impl Compiler {
         names.extend(rivals.map(|id| Name::new(Kind::Ssls, id.clone())));
         names.extend(self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flatten().cloned());
         names.extend(self.discovered.troubled().cloned());
+        names.extend(self.discordant());
         names.iter().flat_map(|name| self.problems_of(name)).collect()
     }
 
@@ -31,6 +32,7 @@ impl Compiler {
         if name.kind == Kind::Ssls {
             problems.extend(self.sni_problems(name));
         }
+        problems.extend(self.discord_problems(name));
         let Some(links) = self.upstream_links.get(name) else { return problems };
         for host in links.hosts.iter().filter(|host| self.unresolved.contains(*host)) {
             let message = format!("{host} has no address");

@@ -41,6 +41,7 @@ impl Compiler {
         let plugins = value.get("plugins").filter(|_| bears_plugins);
         let plugins = plugins.and_then(|plugins| serde_json::from_value(plugins.clone()).ok());
         let mut faults = self.build_plugins(name, plugins, Side::Traffic).problems;
+        self.forget_asked();
         faults.retain(|fault| fault.level == Level::Error);
         faults
     }

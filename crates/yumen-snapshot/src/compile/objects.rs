@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use yumen_base::Problem;
@@ -30,7 +31,19 @@ struct Asked {
     names: BTreeSet<Name>,
     inline: Vec<Inline>,
     slots: Vec<u32>,
+    accords: Vec<(On, Terms)>,
 }
+
+/// What settings should agree on: the plugin, and a name at a path of its settings.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct On {
+    plugin: Box<str>,
+    path: Box<str>,
+    name: Box<str>,
+}
+
+/// The settings, as a number.
+type Terms = u64;
 
 /// What plugins were built from.
 #[derive(Debug, Default)]
@@ -46,6 +59,9 @@ pub(super) struct Bindings {
     /// Slots plugins know. They are never given to another upstream: a plugin that stays in force without
     /// its upstream must not find another one there.
     known_slots: HashSet<u32>,
+    /// Who should agree, and on what.
+    accords: HashMap<On, BTreeSet<(Name, Terms)>>,
+    accords_of: BTreeMap<Name, Vec<(On, Terms)>>,
 }
 
 impl Bindings {
@@ -105,6 +121,13 @@ impl Objects for View<'_> {
         self.compiler.bindings.asked.borrow_mut().inline.push(inline);
         Ok(slot)
     }
+
+    fn agree(&self, path: &str, name: &str, settings: &str) {
+        let mut hasher = DefaultHasher::new();
+        settings.hash(&mut hasher);
+        let on = On { plugin: self.plugin.into(), path: path.into(), name: name.into() };
+        self.compiler.bindings.asked.borrow_mut().accords.push((on, hasher.finish()));
+    }
 }
 
 /// No object has a slash in its id but credentials, and those hold no such plugins.
@@ -125,6 +148,9 @@ impl Compiler {
     /// last good version still needs what that had.
     pub(super) fn bind(&mut self, name: &Name, is_staged: bool) -> Vec<Problem> {
         let asked = self.bindings.asked.take();
+        if is_staged {
+            self.settle_accords(name, asked.accords);
+        }
         let has_any = !asked.names.is_empty() || !asked.inline.is_empty();
         if !has_any && !self.bindings.uses.contains_key(name) && !self.bindings.inline_of.contains_key(name) {
             return Vec::new();
@@ -144,6 +170,60 @@ impl Compiler {
     pub(super) fn unbind(&mut self, name: &Name) {
         self.forget_uses(name);
         drop(self.place_inline(name, Vec::new()));
+        self.settle_accords(name, Vec::new());
+    }
+
+    /// Forgets what was asked for in vain: nothing of it comes into force.
+    pub(super) fn forget_asked(&self) {
+        self.bindings.asked.take();
+    }
+
+    /// Notes what an object should agree with others on. The findings about these may change.
+    fn settle_accords(&mut self, name: &Name, accords: Vec<(On, Terms)>) {
+        if accords.is_empty() && !self.bindings.accords_of.contains_key(name) {
+            return;
+        }
+        for (on, terms) in self.bindings.accords_of.remove(name).into_iter().flatten() {
+            let Some(all) = self.bindings.accords.get_mut(&on) else { continue };
+            all.remove(&(name.clone(), terms));
+            self.touched.extend(all.iter().map(|(other, _)| other.clone()));
+            if all.is_empty() {
+                self.bindings.accords.remove(&on);
+            }
+        }
+        for (on, terms) in &accords {
+            let all = self.bindings.accords.entry(on.clone()).or_default();
+            all.insert((name.clone(), *terms));
+            self.touched.extend(all.iter().map(|(other, _)| other.clone()));
+        }
+        if !accords.is_empty() {
+            self.bindings.accords_of.insert(name.clone(), accords);
+        }
+    }
+
+    /// Objects that do not agree with others on something they should.
+    pub(super) fn discordant(&self) -> impl Iterator<Item = Name> {
+        let differ = |all: &&BTreeSet<(Name, Terms)>| {
+            let mut terms = all.iter().map(|(_, terms)| terms);
+            let first = terms.next();
+            terms.any(|other| Some(other) != first)
+        };
+        self.bindings.accords.values().filter(differ).flatten().map(|(name, _)| name.clone())
+    }
+
+    /// Warnings of what an object and others should agree on and do not.
+    pub(super) fn discord_problems(&self, name: &Name) -> Vec<Problem> {
+        let accords = self.bindings.accords_of.get(name);
+        let told = accords.into_iter().flatten().filter_map(|(on, terms)| {
+            let all = self.bindings.accords.get(on)?;
+            let (other, _) = all.iter().find(|(_, other)| other != terms)?;
+            let On { plugin, path, name: of } = on;
+            let message =
+                format!("{path} \"{of}\" has other settings in {other}: those that differ count apart");
+            let problem = Problem::warning(name.to_string(), format!("plugins.{plugin}.{path}"), message);
+            Some(problem.hint(format!("give all plugins with this {path} the same settings")))
+        });
+        told.collect()
     }
 
     fn forget_uses(&mut self, name: &Name) {

@@ -148,3 +148,42 @@ fn a_broken_proto_is_told_with_its_line_and_leaves_the_last_good_one() {
         "routes/1 plugins.grpc-transcode.method: service shop.Shop has no method \"Buy\"; it has: Sell";
     assert_eq!(problems, [missing]);
 }
+
+#[test]
+fn a_group_of_limits_changes_one_by_one_and_whoever_differs_meanwhile_is_told() {
+    let mut compiler = compiler();
+    let limited = |id: &str, count: u64| {
+        let settings = json!({ "count": count, "time_window": 60, "group": "g" });
+        put(Kind::Routes, id, json!({ "uri": format!("/{id}"), "plugins": { "limit-count": settings } }))
+    };
+    let differs = |id: &str, other: &str| {
+        format!(
+            "routes/{id} plugins.limit-count.group: group \"g\" has other settings in routes/{other}: those that \
+             differ count apart"
+        )
+    };
+    let none: [&str; 0] = [];
+    // The limit a route answers with, which tells the settings in force.
+    let limit = |snapshot: &Snapshot, id: &str| {
+        let bench = Bench::default();
+        let mut ex = bench.exchange(&format!("GET /{id}"));
+        let route = snapshot.find(&mut ex).expect("a route");
+        assert!(!matches!(route.target, Target::Refuse { .. }));
+        assert!(matches!(route.chain.access()[0].plugin.access(&mut ex), yumen_plugin::Step::Continue));
+        ex.response_fields.get("X-RateLimit-Limit").map(|value| String::from_utf8_lossy(value).into_owned())
+    };
+    let (_, problems) = apply(&mut compiler, vec![limited("a", 2), limited("b", 2)]);
+    assert_eq!(problems, none);
+    let (snapshot, problems) = apply(&mut compiler, vec![limited("a", 3)]);
+    assert_eq!(problems, [differs("a", "b"), differs("b", "a")]);
+    assert_eq!([limit(&snapshot, "a"), limit(&snapshot, "b")].map(Option::unwrap), ["3", "2"]);
+    assert_eq!(compiler.problems().len(), 2);
+    let (snapshot, problems) = apply(&mut compiler, vec![limited("b", 3)]);
+    assert_eq!((problems, compiler.problems().len()), (vec![], 0));
+    assert_eq!(limit(&snapshot, "b").as_deref(), Some("3"));
+    // All at once, and one that goes.
+    assert_eq!(apply(&mut compiler, vec![limited("a", 4), limited("b", 4)]).1, none);
+    assert_eq!(apply(&mut compiler, vec![limited("a", 5)]).1.len(), 2);
+    assert_eq!(apply(&mut compiler, vec![Change::Delete(Kind::Routes, "b".into())]).1, none);
+    assert!(compiler.problems().is_empty());
+}
