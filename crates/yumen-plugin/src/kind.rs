@@ -45,6 +45,8 @@ pub trait Configure: Plugin + Sized {
     const VERSION: &'static str = "0.1";
     /// Whether it finds out who the consumer is.
     const IS_AUTH: bool = false;
+    /// Whether it is there to refuse requests: left out, it would open what it protects.
+    const GUARDS: bool = Self::IS_AUTH;
     /// Whether an instance on the route makes the one of a global rule step back.
     const PREFERS_ROUTE: bool = false;
     /// What it may stand on.
@@ -119,6 +121,8 @@ pub struct Kind {
     pub version: &'static str,
     /// Whether it finds out who the consumer is.
     pub is_auth: bool,
+    /// Whether it is there to refuse requests: left out, it would open what it protects.
+    pub guards: bool,
     /// Whether an instance on the route makes the one of a global rule step back.
     pub prefers_route: bool,
     /// What it may stand on.
@@ -139,6 +143,7 @@ impl Kind {
             priority: T::PRIORITY,
             version: T::VERSION,
             is_auth: T::IS_AUTH,
+            guards: T::GUARDS,
             prefers_route: T::PREFERS_ROUTE,
             serves: T::SERVES,
             consumer: None,

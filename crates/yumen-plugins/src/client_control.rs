@@ -19,6 +19,7 @@ pub(crate) struct ClientControl(Option<u64>);
 impl Configure for ClientControl {
     const NAME: &'static str = "client-control";
     const PRIORITY: i32 = 22000;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {

@@ -109,6 +109,7 @@ pub(crate) struct ConsumerRestriction {
 impl Configure for ConsumerRestriction {
     const NAME: &'static str = "consumer-restriction";
     const PRIORITY: i32 = 2400;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {

@@ -43,6 +43,7 @@ pub(crate) struct Csrf(Config);
 impl Configure for Csrf {
     const NAME: &'static str = "csrf";
     const PRIORITY: i32 = 2980;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {

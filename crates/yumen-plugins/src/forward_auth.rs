@@ -127,6 +127,7 @@ pub(crate) struct ForwardAuth {
 impl Configure for ForwardAuth {
     const NAME: &'static str = "forward-auth";
     const PRIORITY: i32 = 2002;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(mut config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {

@@ -85,6 +85,7 @@ pub(crate) struct IpRestriction {
 impl Configure for IpRestriction {
     const NAME: &'static str = "ip-restriction";
     const PRIORITY: i32 = 3000;
+    const GUARDS: bool = true;
     const SERVES: Serves = Serves::Both;
     type Config = Config;
 

@@ -170,6 +170,7 @@ pub(crate) struct LimitConn {
 impl Configure for LimitConn {
     const NAME: &'static str = "limit-conn";
     const PRIORITY: i32 = 1003;
+    const GUARDS: bool = true;
     const SERVES: Serves = Serves::Both;
     type Config = Config;
 

@@ -167,6 +167,7 @@ impl Place {
 impl Configure for LimitCount {
     const NAME: &'static str = "limit-count";
     const PRIORITY: i32 = 1002;
+    const GUARDS: bool = true;
     const VERSION: &'static str = "0.5";
     type Config = Config;
 

@@ -140,6 +140,7 @@ pub(crate) struct LimitReq {
 impl Configure for LimitReq {
     const NAME: &'static str = "limit-req";
     const PRIORITY: i32 = 1001;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {

@@ -44,6 +44,7 @@ pub(crate) struct RefererRestriction {
 impl Configure for RefererRestriction {
     const NAME: &'static str = "referer-restriction";
     const PRIORITY: i32 = 2990;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {

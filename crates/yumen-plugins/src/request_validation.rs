@@ -47,6 +47,7 @@ pub(crate) struct RequestValidation(Config);
 impl Configure for RequestValidation {
     const NAME: &'static str = "request-validation";
     const PRIORITY: i32 = 2800;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {

@@ -44,6 +44,7 @@ pub(crate) struct UaRestriction {
 impl Configure for UaRestriction {
     const NAME: &'static str = "ua-restriction";
     const PRIORITY: i32 = 2999;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {

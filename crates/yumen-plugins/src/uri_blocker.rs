@@ -39,6 +39,7 @@ pub(crate) struct UriBlocker {
 impl Configure for UriBlocker {
     const NAME: &'static str = "uri-blocker";
     const PRIORITY: i32 = 2900;
+    const GUARDS: bool = true;
     type Config = Config;
 
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {

@@ -9,6 +9,7 @@ mod consumer;
 mod discovered;
 mod findings;
 mod further;
+mod global;
 mod judge;
 mod names;
 mod objects;
@@ -434,8 +435,11 @@ impl Compiler {
             }
             Err(mut problems) => {
                 self.note_hopes(name, &json);
+                let mut left = None;
                 if let Some(before) = before.filter(|_| was_good) {
                     self.good.insert(name.clone(), before);
+                } else if name.kind == Kind::GlobalRules {
+                    left = Some(self.salvage_rule(name, &json));
                 } else if name.kind == Kind::Routes {
                     self.salvage_route(name, &json);
                 } else if name.kind == Kind::Ssls {
@@ -462,7 +466,10 @@ impl Compiler {
                 if let Some(first) =
                     problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one)))
                 {
-                    first.hint.get_or_insert_with(|| hint.to_owned());
+                    match (left, &mut first.hint) {
+                        (Some(left), Some(hint)) => *hint = format!("{hint} {left}"),
+                        (left, told) => drop(told.get_or_insert_with(|| left.unwrap_or(hint.to_owned()))),
+                    }
                 }
                 problems.extend(self.further(name, &json, &problems));
                 problems
@@ -550,7 +557,7 @@ impl Compiler {
             Kind::Credentials => self.credentials.contains_key(&name.id),
             Kind::PluginConfigs => self.plugin_configs.contains_key(&name.id),
             Kind::ConsumerGroups => self.consumer_groups.contains_key(&name.id),
-            Kind::GlobalRules => self.global_rules.contains_key(&name.id),
+            Kind::GlobalRules => self.global_rules.get(&name.id).is_some_and(|set| set.is_whole),
             Kind::PluginMetadata => self.metadata.contains_key(&name.id),
             Kind::Ssls => self.ssls.get(&name.id).is_some_and(SslHeld::is_good),
             Kind::StreamRoutes => self.streams_held.get(&name.id).is_some_and(|held| !held.broken),

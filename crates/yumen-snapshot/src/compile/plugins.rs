@@ -40,12 +40,14 @@ impl Entry {
 pub(super) struct PluginSet {
     pub(super) entries: Box<[Entry]>,
     pub(super) chain: Arc<Chain>,
+    /// Whether all that was written is among them.
+    pub(super) is_whole: bool,
 }
 
 impl PluginSet {
     pub(super) fn new(entries: Box<[Entry]>, empty: &Arc<Chain>) -> PluginSet {
         let chain = if entries.is_empty() { empty.clone() } else { Arc::new(Chain::new(merge(&[&entries]))) };
-        PluginSet { entries, chain }
+        PluginSet { entries, chain, is_whole: true }
     }
 }
 

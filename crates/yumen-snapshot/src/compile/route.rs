@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use yumen_base::{IpSet, Level, Problem};
 use yumen_config::resource as config;
 use yumen_config::{Kind, closest, decode};
-use yumen_plugin::{Chain, Expr, Method, RouteInfo};
+use yumen_plugin::{Expr, Method, RouteInfo};
 
 use super::judge::Flaw;
 use super::plugins::{self, Entry, PluginSet};
@@ -419,14 +419,6 @@ impl Compiler {
         if let Some(gone) = gone {
             self.remove_uses(name, gone.entries.iter());
         }
-    }
-
-    /// The plugins of all global rules, rule after rule.
-    pub(super) fn link_global(&mut self) {
-        let mut rules: Vec<_> = self.global_rules.iter().collect();
-        rules.sort_unstable_by(|a, b| a.0.cmp(b.0));
-        let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
-        self.global = Arc::new(Chain::concat(all.collect()));
     }
 
     pub(super) fn add_uses<'e>(&mut self, name: &Name, entries: impl Iterator<Item = &'e Entry>) {

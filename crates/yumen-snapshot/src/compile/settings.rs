@@ -150,7 +150,7 @@ fn is_disabled(settings: &Value) -> bool {
 }
 
 /// Takes `_meta` off the settings. `None` where it disables the plugin: then nothing else is looked at.
-fn take_meta(settings: &mut Value) -> Result<Option<Meta>, PluginFlaw> {
+pub(crate) fn take_meta(settings: &mut Value) -> Result<Option<Meta>, PluginFlaw> {
     if is_disabled(settings) {
         return Ok(None);
     }

@@ -1,0 +1,107 @@
+//! Global rules: those in force one after another, and what is left of a new one that is broken.
+//!
+//! A rule may be all that guards the gateway, and it may be a line of statistics: what of it can be built
+//! comes into force, and requests are refused only in place of what would have guarded.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use yumen_plugin::{Chain, Exchange, Foreseen, Instance, Phases, Plugin, Response, Step};
+
+use super::plugins::{Entry, PluginSet};
+use super::settings::{self, Side};
+use super::{Compiler, Name};
+
+/// Stands where a plugin that guards could not be built.
+struct Refusal;
+
+impl Plugin for Refusal {
+    fn phases(&self) -> Phases {
+        Phases::REWRITE
+    }
+
+    fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
+        Step::Respond(Response::error_msg(503, "a global rule is misconfigured"))
+    }
+
+    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
+        Foreseen::by_running(self, phase, ex)
+    }
+}
+
+impl Compiler {
+    /// The plugins of all global rules, rule after rule.
+    pub(super) fn link_global(&mut self) {
+        let mut rules: Vec<_> = self.global_rules.iter().collect();
+        rules.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
+        self.global = Arc::new(Chain::concat(all.collect()));
+    }
+
+    /// Puts in force what can be built of a new broken rule, and refusals for what cannot and would have
+    /// guarded. Tells what becomes of requests.
+    pub(super) fn salvage_rule(&mut self, name: &Name, json: &str) -> String {
+        self.remove_set(name);
+        let (mut entries, mut refusing, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
+        for (plugin, settings) in plugins(json) {
+            let alone = Map::from_iter([(plugin.clone(), settings.clone())]);
+            let built = self.build_plugins(name, Some(alone), Side::Traffic);
+            if !built.failed() {
+                entries.extend(built.entries);
+            } else if let Some(refusal) = self.refusal(name, &plugin, settings) {
+                entries.push(Entry::On(Arc::new(refusal)));
+                refusing.push(plugin);
+            } else {
+                lacking.push(plugin);
+            }
+        }
+        self.add_uses(name, entries.iter());
+        let runs = entries.len() > refusing.len();
+        if !entries.is_empty() {
+            let set = PluginSet { is_whole: false, ..PluginSet::new(entries.into(), &self.empty_chain) };
+            self.global_rules.insert(name.id.clone(), set);
+        }
+        // What the others asked for while they were built is placed now.
+        drop(self.bind(name, true));
+        match (refusing.is_empty(), runs) {
+            (false, _) => format!(
+                "requests under global rules are answered 503 until it is mended: they must not pass without {}",
+                refusing.join(" and ")
+            ),
+            (true, true) if lacking.is_empty() => "its plugins are in force all the same".into(),
+            (true, true) => format!(
+                "its other plugins are in force; requests pass without {} until it is mended",
+                lacking.join(" and ")
+            ),
+            (true, false) => "it is not in force, and requests pass without it, until it is mended".into(),
+        }
+    }
+
+    /// What stands in for a plugin that could not be built, if that would have guarded.
+    fn refusal(&self, name: &Name, plugin: &str, mut settings: Value) -> Option<Instance> {
+        let kind = self.registry.get(plugin).map(|registered| &registered.kind).filter(|kind| kind.guards)?;
+        // Where only some requests would have been looked at, only those are refused.
+        let meta = settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
+        Some(Instance {
+            phases: Refusal.phases(),
+            plugin: Arc::new(Refusal),
+            name: kind.name,
+            priority: meta.priority.unwrap_or(kind.priority),
+            meta,
+            origin: name.to_string().into(),
+            is_auth: kind.is_auth,
+            prefers_route: kind.prefers_route,
+        })
+    }
+}
+
+/// What a text says of plugins, whatever else is wrong with it.
+fn plugins(json: &str) -> Map<String, Value> {
+    match serde_json::from_str::<Value>(json).ok().as_mut().and_then(|rule| rule.get_mut("plugins")) {
+        Some(Value::Object(plugins)) => std::mem::take(plugins),
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+use serde_json::{Value, json};
+use yumen_config::{Kind, Resource};
+use yumen_plugin::Step;
+
+use crate::testing::{Bench, compiler};
+use crate::{Change, Compiler, Snapshot};
+
+fn rule(id: &str, value: Value) -> Change {
+    Change::Put(Resource::new(Kind::GlobalRules, id, &value))
+}
+
+/// What the rules come to for a request: the status of an answer, or the plugins that ran.
+fn came(snapshot: &Snapshot, request: &str) -> String {
+    let bench = Bench::default();
+    let mut ex = bench.exchange(request);
+    let mut ran = Vec::new();
+    for instance in snapshot.global.rewrite() {
+        if !ex.admits(instance) {
+            continue;
+        }
+        ran.push(instance.name);
+        if let Step::Respond(response) = instance.plugin.rewrite(&mut ex) {
+            return response.status.to_string();
+        }
+    }
+    ran.join(" ")
+}
+
+fn hint(compiler: &Compiler) -> String {
+    compiler.problems().first().and_then(|one| one.hint.clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_guarded() {
+    let refused = "requests under global rules are answered 503";
+    let id = json!({ "header_name": "X" });
+    let broken_id = json!({ "header_name": 1 });
+    let post_only = json!({ "filter": [["request_method", "==", "POST"]] });
+    let off = json!({ "whitelist": 1, "_meta": { "disable": true } });
+    for (plugins, expected, told) in [
+        // One that guards, for all requests or for some.
+        (json!({ "ip-restriction": { "whitelist": ["nowhere"] }, "request-id": id }), "503", refused),
+        (json!({ "key-auth": { "header": 1 }, "request-id": id }), "503", refused),
+        (json!({ "limit-count": { "count": "many" } }), "503", refused),
+        (json!({ "ua-restriction": { "_meta": post_only } }), "", refused),
+        (json!({ "ua-restriction": { "_meta": { "filter": [["a"]] } } }), "503", refused),
+        // One that does not.
+        (
+            json!({ "proxy-rewrite": { "uri": 1 }, "request-id": id }),
+            "request-id",
+            "its other plugins are in force; requests pass without proxy-rewrite",
+        ),
+        (json!({ "request-id": broken_id }), "", "it is not in force, and requests pass without it"),
+        (
+            json!({ "request-ids": {}, "request-id": id }),
+            "request-id",
+            "did you mean \"request-id\"? its other plugins are in force; requests pass without request-ids",
+        ),
+        (json!({ "ip-restriction": off, "request-id": broken_id }), "", "its other plugins are in force"),
+        (json!("none"), "", "it is not in force"),
+    ] {
+        let mut compiler = compiler();
+        let compiled = compiler.apply(vec![rule("1", json!({ "plugins": plugins }))], 1);
+        assert_eq!(came(&compiled.snapshot, "GET /"), expected, "{plugins}");
+        let hint = hint(&compiler);
+        assert!(hint.starts_with(told), "{plugins}: {hint}");
+    }
+}
+
+#[test]
+fn a_rule_with_something_wrong_beside_its_plugins_runs_them() {
+    let mut compiler = compiler();
+    let compiled = compiler.apply(vec![rule("1", json!({ "plugins": { "request-id": {} }, "odd": 1 }))], 1);
+    assert_eq!(came(&compiled.snapshot, "GET /"), "request-id");
+    assert_eq!(hint(&compiler), "its plugins are in force all the same");
+}
+
+#[test]
+fn a_broken_rule_heals_refuses_again_and_goes() {
+    let guarded = |list: Value| rule("1", json!({ "plugins": { "ip-restriction": { "whitelist": list } } }));
+    let (broken, sound) = (guarded(json!(["nowhere"])), guarded(json!(["10.0.0.1"])));
+    let mut compiler = compiler();
+    let mut came_of = |changes, revision| came(&compiler.apply(changes, revision).snapshot, "GET /");
+    assert_eq!(came_of(vec![broken.clone()], 1), "503");
+    // What is left of a broken rule is no good version of it.
+    assert_eq!(came_of(vec![guarded(json!(["elsewhere"]))], 2), "503");
+    assert_eq!(came_of(vec![sound], 3), "");
+    assert_eq!(came_of(vec![broken.clone()], 4), "", "its last good version stays");
+    assert_eq!(came_of(vec![Change::Delete(Kind::GlobalRules, "1".into()),], 5), "");
+    assert_eq!(came_of(vec![broken], 6), "503");
+    assert_eq!(came_of(vec![Change::Delete(Kind::GlobalRules, "1".into())], 7), "");
+    assert!(compiler.problems().is_empty());
+}
