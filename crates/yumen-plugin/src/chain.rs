@@ -38,6 +38,8 @@ pub struct Instance {
     pub is_auth: bool,
     /// Whether an instance on the route makes the one of a global rule step back.
     pub prefers_route: bool,
+    /// Whether its settings or its filter name variables whose values are in the request body.
+    pub needs_body: bool,
 }
 
 impl Instance {
@@ -113,6 +115,7 @@ pub struct Chain {
     response_head: List,
     response_body: List,
     log: List,
+    needs_body: bool,
 }
 
 impl Chain {
@@ -140,6 +143,7 @@ impl Chain {
             response_head: in_phase(Phases::RESPONSE_HEAD),
             response_body: in_phase(Phases::RESPONSE_BODY),
             log: in_phase(Phases::LOG),
+            needs_body: all.iter().any(|instance| instance.needs_body),
             all: all.into_boxed_slice(),
         }
     }
@@ -167,6 +171,12 @@ impl Chain {
     /// Whether there is no plugin.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// Whether the request body must be read before its plugins can be asked.
+    #[inline]
+    pub fn needs_body(&self) -> bool {
+        self.needs_body
     }
 
     /// Whether a plugin of this name is in the chain.

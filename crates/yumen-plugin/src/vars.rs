@@ -217,6 +217,12 @@ impl Var {
     }
 }
 
+/// Whether a setting names a variable whose value is in the request body, by itself or behind a `$`.
+pub fn names_body(text: &str) -> bool {
+    let may_name = text.contains("post_arg") || text.contains("graphql_");
+    may_name && (Var::parse(text).needs_body() || Template::parse(text).needs_body())
+}
+
 impl Fixed {
     fn get<'a>(self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         if let Some(bytes) = self.borrowed(ex) {

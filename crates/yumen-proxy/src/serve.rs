@@ -28,7 +28,7 @@ use crate::reply;
 use crate::stream::Stream;
 use crate::worker::{Pinned, Worker};
 
-/// Bodies that routes look into are buffered up to this many bytes.
+/// Bodies that routes, filters and variables look into are buffered up to this many bytes.
 const ROUTED_BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// Why the way to the upstream ended early.
@@ -185,8 +185,8 @@ async fn decide<'s>(
     {
         return Err(Stop::Respond(answer));
     }
-    if pinned.needs_body() && ex.request.framing != Framing::None {
-        apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await?;
+    if pinned.needs_body() {
+        read_variables(conn, ex).await?;
     }
     let found = pinned.find(ex);
     if let Some(route) = found {
@@ -194,6 +194,9 @@ async fn decide<'s>(
     }
     if !chains.global.is_empty() {
         chains.global = pinned.global_rules(found);
+        if chains.global.needs_body() {
+            read_variables(conn, ex).await?;
+        }
         run_global(conn, ex, chains, Phase::Rewrite).await?;
     }
     let Some(route) = found else {
@@ -231,16 +234,30 @@ async fn run_route<'s>(
 ) -> Result<(), Stop> {
     let watch = chains.watch.clone();
     let watch = watch.as_deref();
+    if route.chain.needs_body() {
+        read_variables(conn, ex).await?;
+    }
     run(conn, ex, route.chain.rewrite(), Phase::Rewrite, watch).await?;
     if let Some(consumer) = ex.consumer
         && consumer.changes_plugins()
     {
         let merged = pinned.merged(route, consumer);
         chains.route = RouteChain::Merged(merged.clone());
+        if merged.needs_body() {
+            read_variables(conn, ex).await?;
+        }
         run(conn, ex, merged.rewrite_in_consumer(), Phase::Rewrite, watch).await?;
     }
     run_global(conn, ex, chains, Phase::Access).await?;
     run(conn, ex, chains.route.access(), Phase::Access, watch).await
+}
+
+/// Reads the body for variables whose values are in it.
+async fn read_variables(conn: &mut Connection, ex: &mut Exchange<'_>) -> Result<(), Fault> {
+    match ex.request.framing {
+        Framing::None => Ok(()),
+        _ => apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await,
+    }
 }
 
 async fn run_global(

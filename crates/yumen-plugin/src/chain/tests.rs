@@ -27,6 +27,7 @@ fn instance(name: &'static str, priority: i32, phases: Phases, origin: &str) -> 
         origin: origin.into(),
         is_auth: false,
         prefers_route: false,
+        needs_body: false,
     })
 }
 
@@ -146,4 +147,17 @@ fn a_filter_is_asked_once_for_each_plugin() {
         assert!(ex.admits(&filtered), "the first verdict stands for the whole exchange");
     });
     with_exchange(false, "GET / HTTP/1.0", |ex| assert!(!ex.admits(&filtered) && ex.admits(&always)));
+}
+
+#[test]
+fn a_chain_needs_the_body_where_one_of_its_plugins_or_the_consumers_does() {
+    let looking = |name| {
+        let instance = Arc::try_unwrap(instance(name, 1, Phases::ACCESS, "routes/1")).unwrap();
+        Arc::new(Instance { needs_body: true, ..instance })
+    };
+    let plain = || instance("b", 1, Phases::ACCESS, "routes/1");
+    assert!(!Chain::new([plain()]).needs_body());
+    assert!(Chain::new([plain(), looking("a")]).needs_body());
+    assert!(Chain::new([plain()]).with_consumer(&consumer(vec![looking("a")])).needs_body());
+    assert!(!Chain::new([looking("b")]).with_consumer(&consumer(vec![plain()])).needs_body());
 }

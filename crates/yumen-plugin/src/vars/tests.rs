@@ -366,3 +366,21 @@ fn graphql_operations_are_understood_in_three_carriers() {
     let get = "GET /?query=query+Q%7Bshop%7D HTTP/1.1\nHost: a";
     assert_eq!(with_exchange(false, get, |ex| value("graphql_name", ex)).as_deref(), Some("Q"));
 }
+
+#[test]
+fn a_setting_that_names_a_variable_of_the_body_is_known_as_such() {
+    for (text, expected) in [
+        ("post_arg_a", true),
+        ("post_arg.a.b", true),
+        ("graphql_name", true),
+        ("$post_arg_a", true),
+        ("$remote_addr and ${ post_arg_a ?? none }", true),
+        ("the post_arg_a", false),
+        ("\\$post_arg_a", false),
+        ("$graphql_nothing", false),
+        ("arg_a", false),
+        ("", false),
+    ] {
+        assert_eq!(super::names_body(text), expected, "{text}");
+    }
+}

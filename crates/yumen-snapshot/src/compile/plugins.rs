@@ -175,16 +175,19 @@ impl Compiler {
             Parsed::Key { plugin, key: (key, auth) } => {
                 built.keys.push(super::consumer::Key { plugin, key, auth });
             }
-            Parsed::Plugin { kind, plugin, meta } => built.entries.push(Entry::On(Arc::new(Instance {
-                phases: plugin.phases(),
-                plugin,
-                name: kind.name,
-                priority: meta.priority.unwrap_or(kind.priority),
-                meta,
-                origin: object.clone(),
-                is_auth: kind.is_auth,
-                prefers_route: kind.prefers_route,
-            }))),
+            Parsed::Plugin { kind, plugin, meta, needs_body } => {
+                built.entries.push(Entry::On(Arc::new(Instance {
+                    phases: plugin.phases(),
+                    plugin,
+                    name: kind.name,
+                    priority: meta.priority.unwrap_or(kind.priority),
+                    meta: *meta,
+                    origin: object.clone(),
+                    is_auth: kind.is_auth,
+                    prefers_route: kind.prefers_route,
+                    needs_body,
+                })))
+            }
         }
         Ok(())
     }

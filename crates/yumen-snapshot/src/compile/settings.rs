@@ -46,7 +46,7 @@ pub(crate) enum Parsed<'k> {
     /// What a consumer or credential holds.
     Key { plugin: &'static str, key: ConsumerKey },
     /// To run.
-    Plugin { kind: &'k Kind, plugin: Arc<dyn Plugin>, meta: Meta },
+    Plugin { kind: &'k Kind, plugin: Arc<dyn Plugin>, meta: Box<Meta>, needs_body: bool },
 }
 
 /// Why a plugin's settings were refused.
@@ -110,6 +110,7 @@ impl<'k> Known<'k> {
         if registered.is_some() && !is_disabled(&settings) {
             references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
         }
+        let needs_body = names_body(&settings);
         let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
         let Some(registered) = registered else { return Ok(Parsed::Inactive) };
         let kind = &registered.kind;
@@ -120,7 +121,7 @@ impl<'k> Known<'k> {
             return Ok(Parsed::Key { plugin: kind.name, key: key.map_err(PluginFlaw::Settings)? });
         }
         let plugin = registered.build(settings, setup).map_err(PluginFlaw::Settings)?;
-        Ok(Parsed::Plugin { kind, plugin, meta })
+        Ok(Parsed::Plugin { kind, plugin, meta: Box::new(meta), needs_body })
     }
 }
 
@@ -142,6 +143,16 @@ pub fn meta_schema() -> &'static Value {
         })
     });
     &SCHEMA
+}
+
+/// Whether some text in settings names a variable whose value is in the request body.
+pub(crate) fn names_body(settings: &Value) -> bool {
+    match settings {
+        Value::String(text) => yumen_plugin::vars::names_body(text),
+        Value::Array(items) => items.iter().any(names_body),
+        Value::Object(members) => members.values().any(names_body),
+        _ => false,
+    }
 }
 
 /// Whether `_meta` disables the plugin.
