@@ -162,7 +162,8 @@ impl Configure for Cors {
         Ok(Cors {
             origins: counts.then_some(origins),
             named: named(config.allow_origins_by_metadata.as_deref().unwrap_or(&[]), setup)?,
-            varies: !is_star,
+            // What the client is told depends on its origin unless everybody is told the same.
+            varies: !is_star || by_regex.is_some() || config.allow_origins_by_metadata.is_some(),
             headers: Some(config.allow_headers).filter(|list| list != "**"),
             methods,
             expose,

@@ -43,14 +43,16 @@ fn origins_are_told_by_rule() {
     let one = json!({"allow_origins": "http://a.com"});
     let any = json!({"allow_origins": "**"});
     let regex = json!({"allow_origins_by_regex": [r".*\.test\.com$"]});
+    let named = json!({"allow_origins_by_metadata": ["partners"]});
     for (settings, origin, expected, vary) in [
         (&list, "http://b.com:80", Some("http://b.com:80"), Some("Origin")),
         (&list, "http://c.com", None, Some("Origin")),
         (&one, "http://a.com", Some("http://a.com"), Some("Origin")),
         (&one, "http://b.com", None, Some("Origin")),
         (&any, "http://x.y", Some("http://x.y"), Some("Origin")),
-        (&regex, "http://a.test.com", Some("http://a.test.com"), None),
-        (&regex, "http://a.test.org", None, None),
+        (&regex, "http://a.test.com", Some("http://a.test.com"), Some("Origin")),
+        (&regex, "http://a.test.org", None, Some("Origin")),
+        (&named, "http://a.test.org", None, Some("Origin")),
     ] {
         let request = format!("GET / HTTP/1.1\nOrigin: {origin}");
         check_with(&Bench::new(), settings, &request, &[(ORIGIN, expected), ("Vary", vary)]);
