@@ -8,6 +8,8 @@ fn run(settings: Value, authorization: Option<&str>) -> Reply {
     let mut bench = Bench::new();
     let foo = bench.add_consumer("foo-consumer");
     bench.add_key(&foo, "basic-auth", json!({"username": "foo", "password": "bar"}), None);
+    let spaced = json!({"username": "a b", "password": " two words\t"});
+    bench.add_key(&foo, "basic-auth", spaced, Some("c2"));
     let long = json!({"username": "long", "password": "p:".repeat(400)});
     bench.add_key(&foo, "basic-auth", long, Some("c1"));
     bench.add_consumer("nobody");
@@ -47,7 +49,9 @@ fn a_request_without_a_valid_password_is_refused_and_told_why() {
         check_refused(Some(bad), malformed);
     }
     let wrong = "Invalid user authorization";
-    for bad in ["bar:bar", "foo:foo", "foo:bar2", "foo:ba", ":bar", "foo:bar:baz"] {
+    for bad in
+        ["bar:bar", "foo:foo", "foo:bar2", "foo:ba", ":bar", "foo:bar:baz", "a b:twowords", "ab: two words\t"]
+    {
         check_refused(Some(&basic(bad)), wrong);
     }
 }
@@ -57,6 +61,8 @@ fn a_valid_password_leads_to_its_consumer() {
     for value in ["Basic Zm9vOmJhcg==", "basic Zm9vOmJhcg==", "bASiC Zm9vOmJhcg", "BASIC Zm9vOmJhcgo="] {
         check_admitted(json!({}), Some(value), "foo-consumer", Some(value));
     }
+    let spaced = basic("a b: two words\t");
+    check_admitted(json!({}), Some(&spaced), "foo-consumer", Some(&spaced));
     let long = basic(&format!("long:{}", "p:".repeat(400)));
     check_admitted(json!({}), Some(&long), "foo-consumer", Some(&long));
 }
