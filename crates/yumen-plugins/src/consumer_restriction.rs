@@ -7,6 +7,8 @@ use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
+use crate::text::answerable;
+
 #[cfg(test)]
 mod tests;
 
@@ -124,7 +126,7 @@ impl Configure for ConsumerRestriction {
             whitelist: names(config.whitelist),
             allowed_by_methods: config.allowed_by_methods.unwrap_or_default().into(),
             // A status line has room for three digits (RFC 9112 §4).
-            rejected_code: config.rejected_code.clamp(200, 999) as u16,
+            rejected_code: answerable(config.rejected_code),
             rejected_msg: rejected_msg.into(),
         })
     }

@@ -9,7 +9,7 @@ use yumen_config::schema::Invalid;
 use yumen_http::Framing;
 use yumen_plugin::{Configure, Exchange, Expr, Foreseen, Phases, Plugin, Response, Setup, Step};
 
-use crate::text::{HeaderMap, Text, header_map_schema};
+use crate::text::{HeaderMap, Text, answerable, header_map_schema};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,9 +24,9 @@ pub(crate) struct Config {
 /// An answer instead of the upstream's.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Abort {
-    /// Its status.
+    /// Its status; above 999 is 999.
     #[schemars(range(min = 200))]
-    http_status: u16,
+    http_status: u64,
     /// Its body; variables are filled in.
     #[schemars(length(min = 0))]
     body: Option<String>,
@@ -99,7 +99,7 @@ struct Answer {
 impl Answer {
     fn new(abort: Abort) -> Result<Answer, Invalid> {
         let aim = Aim::new(abort.percentage, abort.vars, "abort.vars")?;
-        let mut prepared = Response::status(abort.http_status);
+        let mut prepared = Response::status(answerable(abort.http_status));
         let mut body = abort.body.as_deref().map(Text::parse);
         if body.as_ref().is_some_and(|text| text.as_plain().is_some()) {
             prepared = prepared.body(abort.body.unwrap_or_default());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, Exchange, Foreseen, Host, Phases, Plugin, Response, Setup, Step};
 
-use crate::text::{HeaderMap, Text, header_map_schema};
+use crate::text::{HeaderMap, Text, answerable, header_map_schema};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -17,10 +17,10 @@ pub(crate) struct Config {
     /// Seconds to wait before the answer.
     #[serde(default)]
     delay: i64,
-    /// Status of the answer.
+    /// Status of the answer; below 200 is 200, above 999 is 999.
     #[serde(default = "ok")]
     #[schemars(range(min = 100))]
-    response_status: u16,
+    response_status: u64,
     /// Type of the body: JSON, XML, plain text or HTML.
     #[serde(default = "json_type")]
     content_type: String,
@@ -37,7 +37,7 @@ pub(crate) struct Config {
     response_headers: Option<HeaderMap>,
 }
 
-fn ok() -> u16 {
+fn ok() -> u64 {
     200
 }
 
@@ -94,7 +94,7 @@ impl Configure for Mocking {
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
         let format =
             Format::of(&config.content_type).ok_or_else(|| Invalid::new("unsupported content type!"))?;
-        let mut prepared = Response::status(config.response_status);
+        let mut prepared = Response::status(answerable(config.response_status));
         prepared = if config.content_type == JSON {
             prepared.field("Content-Type", JSON)
         } else {

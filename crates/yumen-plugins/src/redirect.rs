@@ -7,16 +7,16 @@ use yumen_http::uri::encode_path;
 use yumen_plugin::{Configure, Exchange, Foreseen, Method, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
-use crate::text::Text;
+use crate::text::{Text, answerable};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["uri"]}, {"required": ["regex_uri"]}, {"required": ["http_to_https"]}]))]
 pub(crate) struct Config {
-    /// Status of the redirection.
+    /// Status of the redirection; above 999 is 999.
     #[serde(default = "found")]
     #[schemars(range(min = 200))]
-    ret_code: u16,
+    ret_code: u64,
     /// Where to; variables are filled in.
     #[schemars(
         length(min = 2),
@@ -36,7 +36,7 @@ pub(crate) struct Config {
     append_query_string: bool,
 }
 
-fn found() -> u16 {
+fn found() -> u64 {
     302
 }
 
@@ -78,7 +78,7 @@ impl Configure for Redirect {
             (None, None) => Target::Nowhere,
         };
         let (encodes, appends_query) = (config.encode_uri, config.append_query_string);
-        Ok(Redirect { status: config.ret_code, target, encodes, appends_query })
+        Ok(Redirect { status: answerable(config.ret_code), target, encodes, appends_query })
     }
 }
 

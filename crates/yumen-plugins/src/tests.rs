@@ -263,3 +263,20 @@ fn no_plugin_is_silent() {
         forgotten.iter().map(|one| one.name).collect::<Vec<_>>()
     );
 }
+
+#[test]
+fn a_status_that_is_none_of_a_last_answer_becomes_the_nearest_that_is_one() {
+    for (name, settings, expected) in [
+        ("mocking", json!({"response_status": 101, "response_example": "x"}), 200),
+        ("mocking", json!({"response_status": 1000, "response_example": "x"}), 999),
+        ("fault-injection", json!({"abort": {"http_status": 70_000}}), 999),
+        ("redirect", json!({"uri": "/b", "ret_code": 1000}), 999),
+        ("uri-blocker", json!({"block_rules": ["a"], "rejected_code": 1000}), 999),
+        ("uri-blocker", json!({"block_rules": ["a"], "rejected_code": 1000, "rejected_msg": "no"}), 999),
+        ("uri-blocker", json!({"block_rules": ["a"], "rejected_code": 451}), 451),
+    ] {
+        let bench = bench();
+        let plugin = bench.plugin(name, settings.clone());
+        assert_eq!(bench.run(&plugin, "GET /a HTTP/1.1").status, expected, "{name} {settings}");
+    }
+}

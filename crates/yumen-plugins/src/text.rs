@@ -5,6 +5,12 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use yumen_plugin::{Exchange, Template};
 
+/// A status to answer with: what is none of a last answer, as 101 or 1000, is the nearest that is one. The
+/// schemas are the contract's and admit more.
+pub(crate) fn answerable(status: u64) -> u16 {
+    status.clamp(200, 999) as u16
+}
+
 /// Header names and values in the order they were written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(from = "serde_json::Map<String, serde_json::Value>")]

@@ -7,6 +7,7 @@ use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern;
+use crate::text::answerable;
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -14,10 +15,10 @@ pub(crate) struct Config {
     /// Patterns looked for in the target as received, query included.
     #[schemars(extend("uniqueItems" = true), inner(length(min = 1, max = 4096)))]
     block_rules: Vec<String>,
-    /// Status of the refusal.
+    /// Status of the refusal; above 999 is 999.
     #[serde(default = "forbidden")]
     #[schemars(range(min = 200))]
-    rejected_code: u16,
+    rejected_code: u64,
     /// Text of the refusal.
     #[schemars(length(min = 1))]
     rejected_msg: Option<String>,
@@ -26,7 +27,7 @@ pub(crate) struct Config {
     case_insensitive: bool,
 }
 
-fn forbidden() -> u16 {
+fn forbidden() -> u64 {
     403
 }
 
@@ -52,9 +53,10 @@ impl Configure for UriBlocker {
             config.block_rules.iter().map(|rule| format!("(?:{rule})")).collect::<Vec<_>>().join("|");
         let options = if config.case_insensitive { "i" } else { "" };
         let rules = pattern::with_options(&joined, options, "block_rules")?;
+        let status = answerable(config.rejected_code);
         let refusal = match &config.rejected_msg {
-            Some(message) => Response::error_msg(config.rejected_code, message),
-            None => Response::status(config.rejected_code),
+            Some(message) => Response::error_msg(status, message),
+            None => Response::status(status),
         };
         Ok(UriBlocker { rules, refusal })
     }
