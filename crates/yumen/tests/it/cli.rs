@@ -49,6 +49,17 @@ fn check_is_content_with_warnings_and_clean_documents() {
 }
 
 #[test]
+fn check_follows_references_into_its_own_environment() {
+    let consumer = |key: &str| {
+        format!("consumers:\n- username: alice\n  plugins: {{key-auth: {{key: \"$env://{key}\"}}}}\n")
+    };
+    check(&consumer("PATH"), 0, &["0 errors"]);
+    let unset = "error: consumers/alice at plugins.key-auth.key: \"key\" cannot be resolved: the environment \
+                 variable \"YUMEN_UNSET\" is not set";
+    check(&consumer("YUMEN_UNSET"), 1, &[unset]);
+}
+
+#[test]
 fn check_prints_problems_as_json_when_asked() {
     let scratch = Scratch::new();
     let path = scratch.write("routes.yaml", "routes:\n- {id: r1, uri: 1}\n");
