@@ -132,9 +132,10 @@ pub(super) fn metadata(
     written: config::PluginMetadata,
 ) -> Result<Value, Invalid> {
     let mut settings = Value::Object(written.settings);
-    references::resolve(&mut settings, known.variables)?;
+    let followed = references::resolve(&mut settings, known.variables)?;
     if let Some(schema) = known.registry.get(plugin).and_then(|one| one.metadata_schema()) {
-        schema::validate(&schema, &mut settings)?;
+        schema::validate(&schema, &mut settings)
+            .map_err(|Invalid { path, message }| Invalid::at(path, followed.mask(message)))?;
     }
     Ok(settings)
 }

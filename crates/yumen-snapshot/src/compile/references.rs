@@ -15,28 +15,49 @@ pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 const ENV: &str = "$env://";
 const SECRET: &str = "$secret://";
 
-/// Replaces references in all texts inside `value`. The message tells where, in itself too.
-pub(super) fn resolve(value: &mut Value, variables: &Variables) -> Result<(), Invalid> {
-    resolve_at(value, variables, "")
+/// What was replaced by what.
+#[derive(Debug, Default)]
+pub(super) struct Followed(Vec<(String, String)>);
+
+impl Followed {
+    /// A message about settings that shows what was written and not what that stands for.
+    pub(super) fn mask(&self, message: String) -> String {
+        self.0.iter().fold(message, |message, (written, meant)| message.replace(meant.as_str(), written))
+    }
 }
 
-fn resolve_at(value: &mut Value, variables: &Variables, path: &str) -> Result<(), Invalid> {
+/// Replaces references in all texts inside `value`. The message tells where, in itself too.
+pub(super) fn resolve(value: &mut Value, variables: &Variables) -> Result<Followed, Invalid> {
+    let mut followed = Followed::default();
+    resolve_at(value, variables, "", &mut followed)?;
+    Ok(followed)
+}
+
+fn resolve_at(
+    value: &mut Value,
+    variables: &Variables,
+    path: &str,
+    followed: &mut Followed,
+) -> Result<(), Invalid> {
     match value {
         Value::String(written) => {
             let told = |message| Invalid::at(path, format!("\"{path}\" cannot be resolved: {message}"));
             if let Cow::Owned(meant) = resolve_text(written, variables).map_err(told)? {
-                *written = meant;
+                let reference = std::mem::replace(written, meant.clone());
+                if !meant.is_empty() {
+                    followed.0.push((reference, meant));
+                }
             }
         }
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                resolve_at(item, variables, &format!("{path}[{at}]"))?;
+                resolve_at(item, variables, &format!("{path}[{at}]"), followed)?;
             }
         }
         Value::Object(members) => {
             for (name, member) in members.iter_mut() {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                resolve_at(member, variables, &path)?;
+                resolve_at(member, variables, &path, followed)?;
             }
         }
         _ => {}

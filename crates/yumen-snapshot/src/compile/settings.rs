@@ -9,7 +9,8 @@ use yumen_config::{Invalid, schema};
 use yumen_plugin::kind::{ConsumerKey, Registered};
 use yumen_plugin::{Expr, Kind, Meta, Plugin, Registry, Setup};
 
-use super::{Variables, references};
+use super::Variables;
+use super::references::{self, Followed};
 
 /// Whose plugins they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,17 @@ pub enum PluginFlaw {
 }
 
 impl PluginFlaw {
+    /// The flaw without what was read from elsewhere.
+    fn masked(self, followed: &Followed) -> PluginFlaw {
+        match self {
+            PluginFlaw::Settings(Invalid { path, message }) => {
+                PluginFlaw::Settings(Invalid::at(path, followed.mask(message)))
+            }
+            PluginFlaw::Filter(message) => PluginFlaw::Filter(followed.mask(message)),
+            other => other,
+        }
+    }
+
     /// The flaw at its path inside the settings.
     pub(crate) fn told(self, name: &str) -> Invalid {
         match self {
@@ -107,22 +119,33 @@ impl<'k> Known<'k> {
             return Err(PluginFlaw::NotAuthentication);
         }
         // Of what does not run nothing is looked at.
+        let mut followed = Followed::default();
         if registered.is_some() && !is_disabled(&settings) {
-            references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
+            followed = references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
         }
-        let needs_body = names_body(&settings);
-        let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
-        let Some(registered) = registered else { return Ok(Parsed::Inactive) };
-        let kind = &registered.kind;
-        if matches!(side, Side::Consumer | Side::Credential) && kind.is_auth {
-            let key = registered
-                .consumer_key(settings)
-                .unwrap_or_else(|| Err(Invalid::new("the plugin cannot be configured on a consumer")));
-            return Ok(Parsed::Key { plugin: kind.name, key: key.map_err(PluginFlaw::Settings)? });
-        }
-        let plugin = registered.build(settings, setup).map_err(PluginFlaw::Settings)?;
-        Ok(Parsed::Plugin { kind, plugin, meta: Box::new(meta), needs_body })
+        understand(registered, settings, side, setup).map_err(|flaw| flaw.masked(&followed))
     }
+}
+
+/// Builds what settings that hold no references any more are of.
+fn understand<'k>(
+    registered: Option<&'k Registered>,
+    mut settings: Value,
+    side: Side,
+    setup: &Setup<'_>,
+) -> Result<Parsed<'k>, PluginFlaw> {
+    let needs_body = names_body(&settings);
+    let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
+    let Some(registered) = registered else { return Ok(Parsed::Inactive) };
+    let kind = &registered.kind;
+    if matches!(side, Side::Consumer | Side::Credential) && kind.is_auth {
+        let key = registered
+            .consumer_key(settings)
+            .unwrap_or_else(|| Err(Invalid::new("the plugin cannot be configured on a consumer")));
+        return Ok(Parsed::Key { plugin: kind.name, key: key.map_err(PluginFlaw::Settings)? });
+    }
+    let plugin = registered.build(settings, setup).map_err(PluginFlaw::Settings)?;
+    Ok(Parsed::Plugin { kind, plugin, meta: Box::new(meta), needs_body })
 }
 
 /// The schema of `_meta`, common to all plugins.

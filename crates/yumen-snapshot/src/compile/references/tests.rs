@@ -113,6 +113,15 @@ fn what_does_not_run_need_not_be_resolved() {
 }
 
 #[test]
+fn what_a_reference_stands_for_is_told_to_nobody() {
+    let meta = json!({ "filter": [["arg_a", "$env://ALICE_KEY", 1]] });
+    let mut compiler = compiler();
+    compiler.apply(vec![route("a", json!({ "plugins": { "first": { "text": "", "_meta": meta } } }))], 1);
+    let message = &compiler.problems()[0].message;
+    assert!(message.contains("$env://ALICE_KEY") && !message.contains("open sesame"), "{message}");
+}
+
+#[test]
 fn certificates_may_stand_in_the_environment() {
     let ssl = |cert: &str, status: u8| {
         let object = json!({ "cert": cert, "key": "$env://PEM", "sni": "a.test", "status": status });
