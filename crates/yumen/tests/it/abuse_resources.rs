@@ -49,8 +49,9 @@ fn check_timed_out(bytes: &[u8], count: usize) {
     for stream in streams {
         assert_eq!(Client::of(stream).reply().status, 408);
     }
-    assert_eq!(faults(&gateway, "client", "client_timeout"), count as f64);
+    // Counted once it is over, which is after the client has its answer.
     eventually("all are gone", 10, || gateway.metric("yumen_connections") == 0.0);
+    assert_eq!(faults(&gateway, "client", "client_timeout"), count as f64);
 }
 
 #[test]
