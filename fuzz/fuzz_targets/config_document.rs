@@ -14,10 +14,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(!problem.object.is_empty());
         assert!(!problem.message.is_empty());
     }
-    // What stands in a value after substitution could be taken for a variable again.
-    if !text.contains("${{") {
-        let written = document::to_yaml(&resources);
-        let (again, _) = document::parse(&written, &lookup);
-        assert_eq!(again.len(), resources.len(), "{written}");
-    }
+    let Ok(written) = document::to_yaml(&resources) else { return };
+    let (again, _) = document::parse_literally(&written);
+    assert_eq!(again.len(), resources.len(), "{written}");
 });
