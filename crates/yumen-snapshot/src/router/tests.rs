@@ -345,6 +345,37 @@ fn explains_as_it_serves(
 }
 
 #[test]
+fn labels_and_forks_of_every_length_are_found_and_left_clean() {
+    let letters: Vec<char> = ('0'..='9').chain('A'..='Z').chain('a'..='z').collect();
+    for label in 0..24 {
+        for width in [1, 2, 9, 19, 20, 21, letters.len()] {
+            let stem = "x".repeat(label);
+            let mut router = Router::default();
+            let mut routes = Vec::new();
+            for letter in &letters[..width] {
+                for (kind, star) in [("exact", ""), ("prefix", "*")] {
+                    let uri = format!("/{stem}{letter}{star}");
+                    let route = route(&format!("{kind}-{letter}"), matching(&[&uri], &[]));
+                    router.insert(&route);
+                    routes.push(route);
+                }
+            }
+            for (at, letter) in letters[..width].iter().enumerate() {
+                let path = format!("/{stem}{letter}");
+                check(&router, &[(&path, "", &format!("exact-{letter}"))]);
+                check(&router, &[(&format!("{path}/more"), "", &format!("prefix-{letter}"))]);
+                check(&router, &[(&format!("/{stem}-"), "", "-"), (&format!("/{stem}"), "", "-")]);
+                router.remove(&routes[2 * at]);
+                check(&router, &[(&path, "", &format!("prefix-{letter}"))]);
+                router.remove(&routes[2 * at + 1]);
+                check(&router, &[(&path, "", "-")]);
+            }
+            assert!(router.any_host.is_empty(), "{label} and {width} leave nodes behind");
+        }
+    }
+}
+
+#[test]
 fn random_tables_answer_as_the_plain_rules_do_through_every_change() {
     for seed in 0..400 {
         let random = Random::new(seed);

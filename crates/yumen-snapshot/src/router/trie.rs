@@ -71,88 +71,211 @@ impl Key for Reversed<'_> {
     }
 }
 
-type Text = SmallVec<[u8; 16]>;
+/// Bytes of a text in the node itself: those of a number, which are looked at all at once.
+const SHORT: usize = 16;
 
-/// Children stand side by side, so that going down a level is one step to memory that may be far away.
+/// The label of a node, then the first byte of each child, ascending.
 #[derive(Debug, Clone)]
-pub(crate) struct Node<T> {
-    /// The label, then the first byte of each child, ascending. In the node itself where it is short, as most
-    /// are: in a large table a look-up costs what the memory it touches costs.
-    text: Text,
-    children: Arc<[Node<T>]>,
-    exact: Option<T>,
-    prefix: Option<T>,
-    label_len: u32,
-    /// Whether the label has a parameter in it.
-    is_wild: bool,
+enum Text {
+    /// In the node itself, as most are.
+    Short { label_len: u8, len: u8, is_wild: bool, bytes: [u8; SHORT] },
+    /// Elsewhere.
+    Long(Box<LongText>),
 }
 
-impl<T> Node<T> {
-    fn leaf(label: &[u8], reach: Reach, value: T) -> Node<T> {
-        let (exact, prefix) = match reach {
-            Reach::Exact => (Some(value), None),
-            Reach::Prefix => (None, Some(value)),
-        };
-        Node {
-            text: label.into(),
-            children: Arc::default(),
-            exact,
-            prefix,
-            label_len: label.len() as u32,
-            is_wild: label.contains(&PARAMETER),
+#[derive(Debug, Clone)]
+struct LongText {
+    label_len: usize,
+    is_wild: bool,
+    bytes: Box<[u8]>,
+}
+
+impl Text {
+    fn new(label: &[u8], firsts: impl Iterator<Item = u8>) -> Text {
+        let bytes: Label = label.iter().copied().chain(firsts).collect();
+        let is_wild = label.contains(&PARAMETER);
+        if bytes.len() > SHORT {
+            let bytes = bytes.into_boxed_slice();
+            return Text::Long(Box::new(LongText { label_len: label.len(), is_wild, bytes }));
         }
+        let mut short = [0; SHORT];
+        short[..bytes.len()].copy_from_slice(&bytes);
+        Text::Short { label_len: label.len() as u8, len: bytes.len() as u8, is_wild, bytes: short }
     }
 
     #[inline]
     fn label(&self) -> &[u8] {
-        &self.text[..self.label_len as usize]
+        match self {
+            Text::Short { label_len, bytes, .. } => &bytes[..usize::from(*label_len)],
+            Text::Long(long) => &long.bytes[..long.label_len],
+        }
     }
 
     #[inline]
-    fn child_at(&self, first: u8) -> Result<usize, usize> {
-        let firsts = &self.text[self.label_len as usize..];
-        if firsts.len() <= 8 {
-            return firsts
-                .iter()
-                .position(|byte| *byte == first)
-                .ok_or_else(|| firsts.iter().position(|byte| *byte > first).unwrap_or(firsts.len()));
+    fn firsts(&self) -> &[u8] {
+        match self {
+            Text::Short { label_len, len, bytes, .. } => &bytes[usize::from(*label_len)..usize::from(*len)],
+            Text::Long(long) => &long.bytes[long.label_len..],
         }
-        firsts.binary_search(&first)
+    }
+
+    /// Whether the label has a parameter in it.
+    #[inline]
+    fn is_wild(&self) -> bool {
+        match self {
+            Text::Short { is_wild, .. } => *is_wild,
+            Text::Long(long) => long.is_wild,
+        }
+    }
+
+    /// Which child begins with a byte.
+    ///
+    /// Which one it is cannot be guessed, so all are looked at together instead of one after another.
+    #[inline]
+    fn child_at(&self, first: u8) -> Option<usize> {
+        match self {
+            Text::Short { label_len, len, bytes, .. } => {
+                let count = usize::from(len - label_len);
+                let firsts = equal_bytes(*bytes, first).checked_shr(8 * u32::from(*label_len))?;
+                let at = firsts.trailing_zeros() as usize / 8;
+                (at < count).then_some(at)
+            }
+            Text::Long(_) => self.firsts().binary_search(&first).ok(),
+        }
+    }
+}
+
+/// The upper bit of each byte that is the one asked for, the first byte lowest.
+#[inline]
+fn equal_bytes(bytes: [u8; SHORT], byte: u8) -> u128 {
+    const ONES: u128 = u128::from_le_bytes([1; SHORT]);
+    const LOWER: u128 = 0x7f * ONES;
+    let differ = u128::from_le_bytes(bytes) ^ (ONES * u128::from(byte));
+    !(((differ & LOWER) + LOWER) | differ | LOWER)
+}
+
+/// What ends at a node.
+#[derive(Debug, Clone)]
+enum Values<T> {
+    None,
+    Exact(T),
+    Prefix(T),
+    /// The exact one first.
+    Both(Arc<(T, T)>),
+}
+
+impl<T> Values<T> {
+    fn new(reach: Reach, value: T) -> Values<T> {
+        match reach {
+            Reach::Exact => Values::Exact(value),
+            Reach::Prefix => Values::Prefix(value),
+        }
+    }
+
+    #[inline]
+    fn exact(&self) -> Option<&T> {
+        match self {
+            Values::Exact(value) => Some(value),
+            Values::Both(both) => Some(&both.0),
+            Values::None | Values::Prefix(_) => None,
+        }
+    }
+
+    #[inline]
+    fn prefix(&self) -> Option<&T> {
+        match self {
+            Values::Prefix(value) => Some(value),
+            Values::Both(both) => Some(&both.1),
+            Values::None | Values::Exact(_) => None,
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        matches!(self, Values::None)
+    }
+}
+
+impl<T: Clone> Values<T> {
+    /// Replaces the value of one reach by what `change` makes of it.
+    fn update(&mut self, reach: Reach, change: impl FnOnce(Option<T>) -> Option<T>) {
+        let (exact, prefix) = match std::mem::replace(self, Values::None) {
+            Values::None => (None, None),
+            Values::Exact(value) => (Some(value), None),
+            Values::Prefix(value) => (None, Some(value)),
+            Values::Both(both) => {
+                let (exact, prefix) = Arc::unwrap_or_clone(both);
+                (Some(exact), Some(prefix))
+            }
+        };
+        let (exact, prefix) = match reach {
+            Reach::Exact => (change(exact), prefix),
+            Reach::Prefix => (exact, change(prefix)),
+        };
+        *self = match (exact, prefix) {
+            (Some(exact), Some(prefix)) => Values::Both(Arc::new((exact, prefix))),
+            (Some(exact), None) => Values::Exact(exact),
+            (None, Some(prefix)) => Values::Prefix(prefix),
+            (None, None) => Values::None,
+        };
+    }
+}
+
+/// Labels while a node is changed.
+type Label = SmallVec<[u8; SHORT]>;
+
+/// Children stand side by side, so that going down a level is one step to memory that may be far away; and a node is
+/// a cache line, which is all that is fetched for the step: in a large table a look-up costs what the memory it
+/// touches costs.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+pub(crate) struct Node<T> {
+    text: Text,
+    children: Option<Arc<[Node<T>]>>,
+    values: Values<T>,
+}
+
+impl<T> Node<T> {
+    fn leaf(label: &[u8], values: Values<T>) -> Node<T> {
+        Node { text: Text::new(label, std::iter::empty()), children: None, values }
+    }
+
+    #[inline]
+    fn children(&self) -> &[Node<T>] {
+        self.children.as_deref().unwrap_or_default()
     }
 
     #[inline]
     fn has_parameter_child(&self) -> bool {
-        self.text.get(self.label_len as usize) == Some(&PARAMETER)
+        self.text.firsts().first() == Some(&PARAMETER)
     }
 
-    fn value_mut(&mut self, reach: Reach) -> &mut Option<T> {
-        match reach {
-            Reach::Exact => &mut self.exact,
-            Reach::Prefix => &mut self.prefix,
-        }
-    }
-
-    fn has_value(&self) -> bool {
-        self.exact.is_some() || self.prefix.is_some()
+    fn first(&self) -> u8 {
+        self.text.label()[0]
     }
 
     /// Sets label and children together, since the text depends on both.
-    fn set_shape(&mut self, label: &[u8], children: Arc<[Node<T>]>) {
-        let firsts = children.iter().map(|child| child.text[0]);
-        self.text = label.iter().copied().chain(firsts).collect();
-        self.label_len = label.len() as u32;
-        self.is_wild = label.contains(&PARAMETER);
+    fn set_shape(&mut self, label: &[u8], children: Option<Arc<[Node<T>]>>) {
+        self.text = Text::new(label, children.iter().flat_map(|children| children.iter()).map(Node::first));
         self.children = children;
     }
 
     /// Where the key stands after the label, if it has the label at `at`.
     #[inline]
     fn pass<K: Key>(&self, key: K, at: usize) -> Option<usize> {
-        let label = self.label();
-        if !self.is_wild {
+        let label = self.text.label();
+        if !self.text.is_wild() {
             return key.has_at(at, label).then(|| at + label.len());
         }
         pass_wild(label, key, at)
+    }
+
+    /// [`Node::pass`] where the first byte was found to be the label's.
+    #[inline]
+    fn pass_found<K: Key>(&self, key: K, at: usize) -> Option<usize> {
+        if self.text.label().len() == 1 {
+            return Some(at + 1);
+        }
+        self.pass(key, at)
     }
 }
 
@@ -176,43 +299,40 @@ fn pass_wild<K: Key>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
 impl<T: Clone> Node<T> {
     /// Cuts the label at `at`: what follows becomes the only child.
     fn split(&mut self, at: usize) {
-        let label = Text::from(self.label());
-        let mut lower = Node {
-            text: Text::new(),
-            children: Arc::default(),
-            exact: self.exact.take(),
-            prefix: self.prefix.take(),
-            label_len: 0,
-            is_wild: false,
-        };
-        lower.set_shape(&label[at..], std::mem::take(&mut self.children));
-        self.set_shape(&label[..at], Arc::new([lower]));
+        let label = Label::from(self.text.label());
+        let mut lower = Node::leaf(&label[at..], std::mem::replace(&mut self.values, Values::None));
+        lower.set_shape(&label[at..], self.children.take());
+        self.set_shape(&label[..at], Some(Arc::new([lower])));
     }
 
     fn add_child(&mut self, child: Node<T>) {
-        let label = Text::from(self.label());
-        let at = self.children.partition_point(|other| other.text[0] < child.text[0]);
-        let (before, behind) = self.children.split_at(at);
+        let label = Label::from(self.text.label());
+        let at = self.children().partition_point(|other| other.first() < child.first());
+        let (before, behind) = self.children().split_at(at);
         let children = before.iter().cloned().chain([child]).chain(behind.iter().cloned()).collect();
-        self.set_shape(&label, children);
+        self.set_shape(&label, Some(children));
     }
 
     fn remove_child(&mut self, at: usize) {
-        let label = Text::from(self.label());
-        let children = [&self.children[..at], &self.children[at + 1..]].concat();
-        self.set_shape(&label, children.into());
+        let label = Label::from(self.text.label());
+        let children = [&self.children()[..at], &self.children()[at + 1..]].concat();
+        self.set_shape(&label, (!children.is_empty()).then(|| children.into()));
     }
 
     /// Joins a node that has neither value nor choice with its only child.
     fn join(&mut self) {
-        if self.has_value() || self.children.len() != 1 {
-            return;
+        let [child] = self.children() else { return };
+        if self.values.is_none() {
+            let child = child.clone();
+            let label = [self.text.label(), child.text.label()].concat();
+            self.values = child.values;
+            self.set_shape(&label, child.children);
         }
-        let child = self.children[0].clone();
-        let label = [self.label(), child.label()].concat();
-        self.exact = child.exact;
-        self.prefix = child.prefix;
-        self.set_shape(&label, child.children);
+    }
+
+    /// The child at a place, to be changed.
+    fn child_mut(&mut self, at: usize) -> &mut Node<T> {
+        &mut Arc::make_mut(self.children.get_or_insert_with(Arc::default))[at]
     }
 }
 
@@ -238,8 +358,8 @@ impl<T> Trie<T> {
         let mut stack: Vec<&Node<T>> = self.root.as_deref().into_iter().collect();
         std::iter::from_fn(move || {
             let node = stack.pop()?;
-            stack.extend(node.children.iter());
-            Some(node.exact.iter().chain(node.prefix.iter()))
+            stack.extend(node.children());
+            Some(node.values.exact().into_iter().chain(node.values.prefix()))
         })
         .flatten()
     }
@@ -254,31 +374,34 @@ impl<T> Trie<T> {
 impl<T: Clone> Trie<T> {
     /// Replaces the value under a key by what `change` makes of it.
     pub(crate) fn update(&mut self, key: &[u8], reach: Reach, change: impl FnOnce(Option<T>) -> Option<T>) {
+        let new = |value| Values::new(reach, value);
         let Some(root) = self.root.as_mut() else {
-            self.root = change(None).map(|value| Arc::new(Node::leaf(key, reach, value)));
+            self.root = change(None).map(|value| Arc::new(Node::leaf(key, new(value))));
             return;
         };
         let mut node = Arc::make_mut(root);
         let mut rest = key;
         loop {
-            let label = node.label();
+            let label = node.text.label();
             let common = label.iter().zip(rest).take_while(|(a, b)| a == b).count();
             if common < label.len() {
-                return add_by_split(node, common, &rest[common..], reach, change(None));
+                if let Some(value) = change(None) {
+                    add_by_split(node, common, &rest[common..], new(value));
+                }
+                return;
             }
             rest = &rest[common..];
             let Some(first) = rest.first() else { break };
-            let Ok(at) = node.child_at(*first) else {
+            let Some(at) = node.text.child_at(*first) else {
                 if let Some(value) = change(None) {
-                    node.add_child(Node::leaf(rest, reach, value));
+                    node.add_child(Node::leaf(rest, new(value)));
                 }
                 return;
             };
-            node = &mut Arc::make_mut(&mut node.children)[at];
+            node = node.child_mut(at);
         }
-        let value = node.value_mut(reach);
-        *value = change(value.take());
-        if !node.has_value() {
+        node.values.update(reach, change);
+        if node.values.is_none() {
             self.prune(key);
         }
     }
@@ -286,23 +409,24 @@ impl<T: Clone> Trie<T> {
     /// Restores the shape after the node of `key` lost its last value.
     fn prune(&mut self, key: &[u8]) {
         let Some(root) = self.root.as_mut() else { return };
-        let mut rest = &key[root.label_len as usize..];
+        let mut rest = &key[root.text.label().len()..];
         if rest.is_empty() {
-            match root.children.len() {
-                0 => self.root = None,
+            match root.children() {
+                [] => self.root = None,
                 _ => Arc::make_mut(root).join(),
             }
             return;
         }
         let mut node = Arc::make_mut(root);
         loop {
-            let Ok(at) = node.child_at(rest[0]) else { return };
-            rest = &rest[node.children[at].label_len as usize..];
-            if rest.is_empty() && node.children[at].children.is_empty() {
+            let Some(at) = node.text.child_at(rest[0]) else { return };
+            let child = &node.children()[at];
+            rest = &rest[child.text.label().len()..];
+            if rest.is_empty() && child.children().is_empty() {
                 node.remove_child(at);
                 return node.join();
             }
-            let child = &mut Arc::make_mut(&mut node.children)[at];
+            let child = node.child_mut(at);
             if rest.is_empty() {
                 return child.join();
             }
@@ -311,13 +435,12 @@ impl<T: Clone> Trie<T> {
     }
 }
 
-fn add_by_split<T: Clone>(node: &mut Node<T>, at: usize, rest: &[u8], reach: Reach, value: Option<T>) {
-    let Some(value) = value else { return };
+fn add_by_split<T: Clone>(node: &mut Node<T>, at: usize, rest: &[u8], values: Values<T>) {
     node.split(at);
     if rest.is_empty() {
-        *node.value_mut(reach) = Some(value);
+        node.values = values;
     } else {
-        node.add_child(Node::leaf(rest, reach, value));
+        node.add_child(Node::leaf(rest, values));
     }
 }
 
@@ -368,9 +491,9 @@ impl<'t, T> Search<'t, T> {
         }
         while let Some(frame) = self.pop() {
             match frame.todo {
-                Todo::Prefix => return frame.node.prefix.as_ref(),
+                Todo::Prefix => return frame.node.values.prefix(),
                 Todo::Parameter => {
-                    let child = &frame.node.children[0];
+                    let child = &frame.node.children()[0];
                     if let Some(at) = child.pass(key, frame.at as usize)
                         && let Some(found) = self.walk(child, key, at)
                     {
@@ -385,11 +508,11 @@ impl<'t, T> Search<'t, T> {
     #[inline]
     fn walk<K: Key>(&mut self, mut node: &'t Node<T>, key: K, mut at: usize) -> Option<&'t T> {
         loop {
-            if node.prefix.is_some() {
+            if node.values.prefix().is_some() {
                 self.push(Frame { node, at: at as u32, todo: Todo::Prefix });
             }
             if at == key.len() {
-                return node.exact.as_ref();
+                return node.values.exact();
             }
             if node.has_parameter_child() {
                 self.push(Frame { node, at: at as u32, todo: Todo::Parameter });
@@ -398,8 +521,8 @@ impl<'t, T> Search<'t, T> {
             if first == PARAMETER {
                 return None;
             }
-            let child = &node.children[node.child_at(first).ok()?];
-            at = child.pass(key, at)?;
+            let child = &node.children()[node.text.child_at(first)?];
+            at = child.pass_found(key, at)?;
             node = child;
         }
     }
