@@ -10,5 +10,5 @@ pub mod time;
 
 pub use counter::{Counter, Gauge, Histogram};
 pub use ipset::IpSet;
-pub use problem::{Level, Problem, Problems};
+pub use problem::{Level, Problem, Problems, keep_last_good};
 pub use time::Now;

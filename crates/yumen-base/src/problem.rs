@@ -28,6 +28,9 @@ pub struct Problem {
     pub message: String,
     /// What to do about it, where that is known.
     pub hint: Option<String>,
+    /// Whether what was there before is in force instead: a process that starts now does not have it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub last_good: bool,
 }
 
 /// All findings of one compilation.
@@ -42,6 +45,7 @@ impl Problem {
             path: path.into(),
             message: message.into(),
             hint: None,
+            last_good: false,
         }
     }
 
@@ -54,6 +58,13 @@ impl Problem {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// Notes of errors that what was there before is in force instead.
+pub fn keep_last_good(problems: &mut [Problem]) {
+    for problem in problems.iter_mut().filter(|problem| problem.level == Level::Error) {
+        problem.last_good = true;
     }
 }
 

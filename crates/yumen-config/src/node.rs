@@ -213,7 +213,7 @@ impl NodeConfig {
     /// beyond the loopback needs TLS and keys; to be asked again where the address is overridden.
     pub fn admin_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let Admin { listen, tls, keys, key_required, .. } = &self.admin;
+        let Admin { listen, tls, keys, .. } = &self.admin;
         if tls.certificate.is_empty() != tls.key.is_empty() {
             let found = "a certificate and a key belong together: only one of them is set";
             problems.push(problem("admin.tls", found));
@@ -224,15 +224,27 @@ impl NodeConfig {
                 problems.push(problem(&format!("admin.keys[{i}].name"), found));
             }
         }
-        let is_reachable = listen.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
-        if is_reachable && !key_required {
-            let found = format!("\"{listen}\" can be reached by others, so keys cannot be switched off");
+        if let Ok(address) = listen.parse() {
+            problems.extend(self.admin_reach_problems(address));
+        }
+        problems
+    }
+
+    /// What is wrong with an admin listener at this address; to be asked of the address a socket really has, which
+    /// a service manager may have bound elsewhere.
+    pub fn admin_reach_problems(&self, address: SocketAddr) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if address.ip().is_loopback() {
+            return problems;
+        }
+        if !self.admin.key_required {
+            let found = format!("\"{address}\" can be reached by others, so keys cannot be switched off");
             let hint = "listen on 127.0.0.1, or set admin.key_required to true";
             problems.push(problem("admin.key_required", found).hint(hint));
         }
-        if is_reachable && !tls.is_on() {
+        if !self.admin.tls.is_on() {
             let found =
-                format!("\"{listen}\" can be reached by others, so keys must not cross it in the clear");
+                format!("\"{address}\" can be reached by others, so keys must not cross it in the clear");
             problems
                 .push(problem("admin.tls", found).hint("listen on 127.0.0.1, or set certificate and key"));
         }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use serde_json::Value;
-use yumen_base::Problem;
+use yumen_base::{Problem, keep_last_good};
 use yumen_config::resource as config;
 use yumen_config::{Invalid, Kind, Resource, decode};
 use yumen_plugin::kind::NodeFacts;
@@ -438,6 +438,7 @@ impl Compiler {
                 let mut left = None;
                 if let Some(before) = before.filter(|_| was_good) {
                     self.good.insert(name.clone(), before);
+                    keep_last_good(&mut problems);
                 } else if name.kind == Kind::GlobalRules {
                     left = Some(self.salvage_rule(name, &json));
                 } else if name.kind == Kind::Routes {

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::Context;
-use yumen_base::{Level, Problem};
+use yumen_base::{Level, Problem, keep_last_good};
 use yumen_config::node::{self, StoreKind};
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_store::embedded::Options;
@@ -200,8 +200,9 @@ impl Reader {
         is_usable.then_some(resources)
     }
 
-    fn refuse(&self, problems: Vec<Problem>) {
+    fn refuse(&self, mut problems: Vec<Problem>) {
         tracing::error!("resource file not usable, the last good configuration stays in force");
+        keep_last_good(&mut problems);
         self.tell(problems);
     }
 

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail};
-use yumen_base::IpSet;
+use yumen_base::{IpSet, Problem};
 use yumen_config::NodeConfig;
 use yumen_config::node::{self, Listen, StoreKind, StreamListen};
 use yumen_proxy::debug::DebugKey;
@@ -43,15 +43,20 @@ pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
     if let Some(status) = args.status {
         node.status.listen = status.to_string();
     }
-    let problems = node.admin_problems();
-    if !problems.is_empty() {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        bail!("the admin listener cannot be opened like this:\n{}", lines.join("\n"));
-    }
+    refuse_admin(&node.admin_problems())?;
     if node.listen.is_empty() && node.stream_listen.is_empty() {
         bail!("there is nothing to listen on: give --listen or --listen-tls");
     }
     Ok(node)
+}
+
+/// Fails where anything is wrong with the admin listener.
+pub(crate) fn refuse_admin(problems: &[Problem]) -> anyhow::Result<()> {
+    if !problems.is_empty() {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        bail!("the admin listener cannot be opened like this:\n{}", lines.join("\n"));
+    }
+    Ok(())
 }
 
 fn replace_listeners(listen: &mut Vec<Listen>, addresses: &[SocketAddr], tls: bool) {

@@ -103,8 +103,12 @@ impl Doorway {
         let admin = bind(runtime, &node.admin.listen, Door::Admin, outside);
         let status = bind(runtime, &node.status.listen, Door::Status, outside);
         let control = bind(runtime, &node.control.listen, Door::Control, outside);
+        let admin = admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?;
+        if let Some(address) = admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
+            node::refuse_admin(&node.admin_reach_problems(address))?;
+        }
         Ok(Doorway {
-            admin: admin.with_context(|| format!("cannot listen on {} (admin)", node.admin.listen))?,
+            admin,
             status: status.with_context(|| format!("cannot listen on {} (status)", node.status.listen))?,
             control: control
                 .with_context(|| format!("cannot listen on {} (control)", node.control.listen))?,

@@ -124,6 +124,27 @@ pub(super) fn may_narrow(
     left.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || meant(field)))
 }
 
+/// Mends fields that say nothing of which requests a route is for, since they may be what is wrong; says whether
+/// the route may be in force at all.
+fn mend_what_matches_nothing(kept: &mut Map<String, Value>) -> bool {
+    let number = |value: &Value| match value {
+        Value::String(text) => text.trim().parse::<f64>().ok(),
+        Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
+        other => other.as_f64(),
+    };
+    if !kept.get("name").is_some_and(Value::is_string) {
+        kept.remove("name");
+    }
+    if !kept.get("create_time").is_some_and(Value::is_i64) {
+        kept.remove("create_time");
+    }
+    if let Some(priority) = kept.remove("priority").as_ref().and_then(number) {
+        kept.insert("priority".into(), Value::from(priority as i64));
+    }
+    // A disabled route may be as broken as it likes.
+    kept.remove("status").as_ref().and_then(number) != Some(0.0)
+}
+
 /// A number for what a route says, but for its upstream and what is only for people.
 fn essence(json: &str) -> Option<u64> {
     let Ok(Value::Object(mut written)) = serde_json::from_str(json) else { return None };
@@ -236,9 +257,8 @@ impl Compiler {
         if may_narrow(name.kind, &kept, &written, &MATCHING_FIELDS) {
             return;
         }
-        // The name does not match anything, and may be what is wrong.
-        if !kept.get("name").is_some_and(Value::is_string) {
-            kept.remove("name");
+        if !mend_what_matches_nothing(&mut kept) {
+            return;
         }
         kept.insert("plugins".into(), Value::Object(Map::new()));
         let Ok(written) = config::decode_value::<config::Route>(Value::Object(kept)) else { return };
@@ -454,3 +474,6 @@ pub(super) fn uses<'e>(entries: impl Iterator<Item = &'e Entry>) -> impl Iterato
 pub(super) fn any_error(problems: &[Problem]) -> bool {
     problems.iter().any(|problem| problem.level == Level::Error)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,6 @@
 //!
 //! Knows in which order things change hands; what they are is others' business.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,7 +20,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
-use yumen_base::Level;
 use yumen_plugin::{Carry, Told};
 use yumen_proxy::Http3Identity;
 use yumen_proxy::tls::TicketKeys;
@@ -328,15 +326,12 @@ impl Predecessor {
 
     /// Whether the new program makes as much of the configuration as this one.
     fn judge(&self, ready: &Ready, ask: &Ask) -> Result<(), String> {
-        let problems = self.handover.shown.problems();
-        let errors = problems.iter().filter(|problem| problem.level == Level::Error);
-        let known: BTreeSet<&str> = errors.map(|problem| &*problem.object).collect();
-        let mut new = ready.broken.iter().filter(|(object, _)| !known.contains(object.as_str()));
-        match new.next() {
+        let lost = ready.loses(&self.handover.shown.problems());
+        match lost.first() {
             Some((object, message)) if !ask.force => Err(format!(
                 "{} objects that work now would not with yumen {}; the first is {object}: {message} \
                  (--force takes over all the same)",
-                1 + new.count(),
+                lost.len(),
                 ready.version
             )),
             _ => Ok(()),

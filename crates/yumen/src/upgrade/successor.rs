@@ -107,10 +107,13 @@ impl Successor {
     /// is known here.
     pub(crate) fn ready(&self, problems: &[Problem], carry: &Carry) -> anyhow::Result<()> {
         let errors = problems.iter().filter(|problem| problem.level == Level::Error);
-        let broken =
-            errors.map(|problem| (problem.object.to_string(), problem.message.to_string())).collect();
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        self.channel.send(&FromSuccessor::Ready(Ready { version, broken }))?;
+        let last_good = errors.clone().filter(|problem| problem.last_good);
+        let ready = Ready {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            last_good: last_good.map(|problem| problem.object.clone()).collect(),
+            broken: errors.map(|problem| (problem.object.clone(), problem.message.clone())).collect(),
+        };
+        self.channel.send(&FromSuccessor::Ready(ready))?;
         match self.channel.receive(Some(Instant::now() + ANSWER_WITHIN))? {
             FromServing::Serve(told) => {
                 carry.take_over(&told, clock::exact());

@@ -61,6 +61,30 @@ fn a_new_process_that_would_break_what_works_does_not_take_over() {
 }
 
 #[test]
+fn what_only_a_last_good_version_serves_is_not_lost_by_an_upgrade() {
+    let ok = json!({"mocking": {"response_example": "ok"}});
+    let secret = |auth| json!({"id": "secret", "uri": "/secret", "plugins": {"key-auth": auth}});
+    let open = json!({"id": "open", "uri": "/*", "plugins": ok});
+    let good = json!({"routes": [secret(json!({})), open]}).to_string();
+    let line = start(&json!({"routes": [secret(json!({})), open]}), "");
+    let broken = json!({"routes": [secret(json!(7)), open]}).to_string();
+    for (text, named) in [(&*broken, "routes/secret"), ("routes: [", "file")] {
+        line.gateway.scratch.write("routes.yaml", text);
+        eventually("the problem is told", 10, || {
+            line.gateway.status_json("/yumen/v1/problems").to_string().contains(named)
+        });
+        check(&line, &[], named);
+        assert_eq!(line.gateway.get("/secret").status, 401);
+        line.gateway.scratch.write("routes.yaml", &good);
+        eventually("it is mended", 10, || {
+            !line.gateway.status_json("/yumen/v1/problems").to_string().contains(named)
+        });
+    }
+    let output = line.ask(&[]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn one_upgrade_at_a_time() {
     let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
     let line = start(&upstream.everything(), "upgrade: {ready_s: 600}");

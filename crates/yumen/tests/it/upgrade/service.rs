@@ -151,6 +151,35 @@ fn main_pid(lines: &[String]) -> Option<u32> {
 }
 
 #[test]
+fn an_admin_socket_others_can_reach_is_refused_without_tls_and_keys() {
+    let scratch = Scratch::new();
+    scratch.write("routes.yaml", json!({"routes": Value::Array(Vec::new())}).to_string());
+    let (web, admin) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("0.0.0.0:0").unwrap());
+    let address = admin.local_addr().unwrap().to_string();
+    // What is configured is for this machine alone, and so is what the rule would allow.
+    scratch.write(
+        "yumen.yaml",
+        format!(
+            "listen: [{{address: '{}'}}]\nadmin: {{listen: '127.0.0.1:9', key_required: false}}\n\
+             status: {{listen: '127.0.0.1:0'}}",
+            web.local_addr().unwrap()
+        ),
+    );
+    let output = Command::new("sh")
+        .current_dir(scratch.path())
+        .args(["-c", AS_MANAGER, "manager", YUMEN, "run", "--config", "yumen.yaml", "--file", "routes.yaml"])
+        .stdin(Stdio::from(OwnedFd::from(web)))
+        .stdout(Stdio::from(OwnedFd::from(admin)))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [&*address, "admin.key_required", "admin.tls"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn a_socket_that_nothing_listens_on_is_an_error_with_its_name() {
     let scratch = Scratch::new();
     scratch.write("routes.yaml", json!({"routes": Value::Array(Vec::new())}).to_string());
