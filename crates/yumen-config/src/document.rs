@@ -64,16 +64,14 @@ fn read_yaml(text: &str, collector: &mut Collector<'_>) -> Result<(), String> {
     serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector).map_err(|error| error.to_string())
 }
 
-/// What stands before the line `#END`.
+/// The text without the line `#END` that says that it is whole, which is its last. Elsewhere that is a comment, as
+/// APISIX has it: what stands behind it counts.
 fn until_end(text: &str) -> &str {
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        if line.trim_end() == "#END" {
-            return &text[..start];
-        }
-        start += line.len();
+    let whole = text.trim_end();
+    match whole.strip_suffix("#END") {
+        Some(rest) if rest.is_empty() || rest.ends_with('\n') => rest,
+        _ => text,
     }
-    text
 }
 
 /// Writes resources as a YAML document that [`parse_literally`] reads back, ending in `#END`. A member `<<` of an

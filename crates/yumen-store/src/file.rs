@@ -152,9 +152,9 @@ impl Drop for WatchGuard {
     }
 }
 
-/// Whether a line `#END` says that the writer had finished.
+/// Whether a last line `#END` says that the writer had finished.
 fn has_end(text: &str) -> bool {
-    text.lines().any(|line| line.trim_end() == "#END")
+    text.trim_end().lines().next_back() == Some("#END")
 }
 
 /// Reading a pipe or a device could block for ever.

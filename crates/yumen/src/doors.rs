@@ -13,7 +13,9 @@ use yumen_store::embedded::Options;
 use yumen_store::etcd::{ClientSettings, EtcdHome, EtcdOpened, EtcdSettings, EtcdStore, TlsFiles};
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
-use yumen_store::{Authorship, Draft, Entry, Key, Memory, Proposal, ReadOnly, Revision, State, Store};
+use yumen_store::{
+    Authorship, Draft, Entry, Key, Memory, Proposal, ReadOnly, Retention, Revision, State, Store,
+};
 use yumen_store::{open_keyring, open_or_last_good};
 
 use crate::compiler;
@@ -41,7 +43,7 @@ impl Doors {
     pub(crate) fn open(node: &NodeConfig, control: &Control, trial: Arc<Trial>) -> anyhow::Result<Doors> {
         let reader = Reader { messages: control.messages.clone(), trial };
         match node.store.kind {
-            StoreKind::File => open_file(Path::new(&node.store.file), reader),
+            StoreKind::File => open_file(&node.store, reader),
             StoreKind::Embedded => open_embedded(node, reader),
             StoreKind::Etcd => open_etcd(node, &control.messages),
         }
@@ -120,10 +122,19 @@ fn etcd_settings(store: &node::Store) -> EtcdSettings {
         retry: (defaults.retry.0, Duration::from_millis(written.retry_ms_max)),
         write_timeout: Duration::from_millis(written.write_ms),
         txn_steps_max: written.txn_steps_max as usize,
-        revisions_max: store.revisions_max as usize,
+        retention: retention(store, store.revisions_max as usize),
         hold_percent: written.hold_deletions_percent,
         ..defaults
     }
+}
+
+/// How much of the past is kept in memory.
+fn retention(store: &node::Store, revisions_max: usize) -> Retention {
+    Retention { revisions_max, bytes_max: store.history_bytes_max, age_max: age_max(store) }
+}
+
+fn age_max(store: &node::Store) -> Option<Duration> {
+    (store.revisions_age_max_s > 0).then(|| Duration::from_secs(store.revisions_age_max_s))
 }
 
 /// How the node's configuration wants its store kept.
@@ -131,8 +142,7 @@ fn options(store: &node::Store) -> anyhow::Result<Options> {
     let keyring = open_keyring(Path::new(&store.data_dir), &store.keyring)?;
     Ok(Options {
         revisions_max: store.revisions_max as usize,
-        revisions_age_max: (store.revisions_age_max_s > 0)
-            .then(|| Duration::from_secs(store.revisions_age_max_s)),
+        revisions_age_max: age_max(store),
         history_bytes_max: store.history_bytes_max,
         seal: Some(Arc::new(keyring)),
     })
@@ -154,13 +164,17 @@ fn write_first(store: &dyn Store, reader: &Reader) -> anyhow::Result<()> {
 }
 
 /// A watched document: what it says is mirrored into a store in memory.
-fn open_file(path: &Path, reader: Reader) -> anyhow::Result<Doors> {
+fn open_file(settings: &node::Store, reader: Reader) -> anyhow::Result<Doors> {
+    let path = Path::new(&settings.file);
     let file = FileStore::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let text = file.read().with_context(|| format!("cannot read {}", path.display()))?;
     let read = reader.read(&text);
     let messages = &reader.messages;
     let is_started = read.is_some();
-    let store = Arc::new(Memory::store_of(first_state(read.unwrap_or_default()), FILE_REVISIONS_MAX)?);
+    let store = Arc::new(Memory::store_of(
+        first_state(read.unwrap_or_default()),
+        retention(settings, FILE_REVISIONS_MAX),
+    )?);
     let state = follow(&*store, messages);
     if is_started {
         let _ = messages.send(Message::State(state));
@@ -228,7 +242,7 @@ impl Mirror {
                 return self.reader.tell(Vec::new());
             }
             FileEvent::Vanished => "the resource file is gone".to_owned(),
-            FileEvent::HalfWritten => "the resource file lost its #END: half written?".to_owned(),
+            FileEvent::HalfWritten => "the resource file lost its last line #END: half written?".to_owned(),
             FileEvent::Unreadable(error) => format!("the resource file cannot be read: {error}"),
         };
         self.reader.refuse(vec![Problem::error("file", "", fault)]);

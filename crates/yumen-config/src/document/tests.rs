@@ -84,8 +84,11 @@ fn nesting_without_end_is_a_problem() {
 }
 
 #[test]
-fn the_end_marker_hides_what_follows() {
-    check("routes:\n- id: 1\n#END\n- id: 2\n", &[("routes/1", json!({"id": 1}))], &[]);
+fn the_end_marker_is_the_last_line_and_elsewhere_a_comment() {
+    let both = [("routes/1", json!({"id": 1})), ("routes/2", json!({"id": 2}))];
+    check("routes:\n- id: 1\n#END\n- id: 2\n", &both, &[]);
+    check("routes:\n- id: 1\n- id: 2\n#END \n\n", &both, &[]);
+    check("{\"routes\": [{\"id\": 1}, {\"id\": 2}]}\n#END", &both, &[]);
     check("routes:\n- id: 1", &[("routes/1", json!({"id": 1}))], &[]);
     for nothing in ["", "#END\n", "# only\n\n", "routes:\n", "routes: []\n", "{}", "{\"routes\": {}}", "~"] {
         check(nothing, &[], &[]);

@@ -273,7 +273,7 @@ pub struct Store {
     /// `etcd`, how many of those a node saw.
     #[schemars(range(min = 1))]
     pub revisions_max: u32,
-    /// How many bytes of them; older ones are forgotten first.
+    /// How many bytes of them, in memory with `etcd` and `file`; older ones are forgotten first.
     #[schemars(range(min = 1))]
     pub history_bytes_max: u64,
     /// None older than this; 0 keeps them whatever their age.

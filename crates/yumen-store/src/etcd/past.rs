@@ -1,8 +1,8 @@
 //! The revisions a node saw, to look back to. Bounded; etcd itself keeps more of the past for a while.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::recent::{Recent, Retention};
 use crate::state::{Committed, Revision, State};
 
 #[derive(Debug)]
@@ -14,36 +14,38 @@ struct Step {
     committed: Arc<Committed>,
 }
 
+impl AsRef<Committed> for Step {
+    fn as_ref(&self) -> &Committed {
+        &self.committed
+    }
+}
+
 /// The newest revisions.
 #[derive(Debug)]
 pub(super) struct Past {
-    steps: VecDeque<Step>,
-    steps_max: usize,
+    steps: Recent<Step>,
 }
 
 impl Past {
-    pub(super) fn new(steps_max: usize) -> Past {
-        Past { steps: VecDeque::new(), steps_max }
+    pub(super) fn new(retention: Retention) -> Past {
+        Past { steps: Recent::new(retention) }
     }
 
     /// Notes a revision that led on from `from`.
     pub(super) fn push(&mut self, from: Revision, is_leap: bool, committed: Arc<Committed>) {
-        self.steps.push_back(Step { from, is_leap, committed });
-        if self.steps.len() > self.steps_max {
-            self.steps.pop_front();
-        }
+        self.steps.push(Step { from, is_leap, committed });
     }
 
     /// As [`crate::Store::history`].
     pub(super) fn history(&self, before: Option<Revision>, limit: usize) -> Vec<Arc<Committed>> {
-        let all = self.steps.iter().rev().map(|step| &step.committed);
+        let all = self.steps.newest_first().map(|step| &step.committed);
         all.filter(|one| before.is_none_or(|before| one.revision < before)).take(limit).cloned().collect()
     }
 
     /// The state as of `revision`, by way back from `newest`; `None` where the way is not known so far.
     pub(super) fn state_at(&self, revision: Revision, newest: &State) -> Option<State> {
         let mut state = newest.clone();
-        for step in self.steps.iter().rev() {
+        for step in self.steps.newest_first() {
             if revision >= state.revision {
                 break;
             }
@@ -80,7 +82,7 @@ mod tests {
 
     /// Revisions 10, 14 and 20 of one key; 20 is what a list told.
     fn past(steps_max: usize) -> (Past, State) {
-        let mut past = Past::new(steps_max);
+        let mut past = Past::new(Retention::of(steps_max));
         let mut before = None;
         let mut from = Revision(0);
         for (revision, is_leap) in [(10, false), (14, false), (20, true)] {

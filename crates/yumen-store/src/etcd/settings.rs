@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::recent::Retention;
+
 /// How to reach a cluster, and how long to wait for it.
 #[derive(Clone)]
 pub struct ClientSettings {
@@ -62,8 +64,8 @@ pub struct EtcdSettings {
     pub write_timeout: Duration,
     /// How many steps the cluster takes in one transaction (its `--max-txn-ops`).
     pub txn_steps_max: usize,
-    /// How many revisions are kept to look back to.
-    pub revisions_max: usize,
+    /// What is kept in memory to look back to.
+    pub retention: Retention,
     /// Deletions of more than this share of all objects at once, in percent, wait for somebody's word; 0 lets all pass.
     pub hold_percent: u32,
 }
@@ -89,7 +91,7 @@ impl EtcdSettings {
             retry: (Duration::from_millis(50), Duration::from_secs(1)),
             write_timeout: Duration::from_secs(10),
             txn_steps_max: 128,
-            revisions_max: 1000,
+            retention: Retention::default(),
             hold_percent: 50,
         }
     }

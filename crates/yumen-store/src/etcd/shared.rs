@@ -127,7 +127,7 @@ impl Shared {
         let last_good_since = last_good.is_some().then(SystemTime::now);
         let state = last_good.map(|(state, _)| state).unwrap_or_default();
         let mirror = Mirror::new(layout.clone(), state.clone(), settings.hold_percent);
-        let past = Past::new(settings.revisions_max);
+        let past = Past::new(settings.retention);
         let sight = Sight {
             last_good_since,
             error: Some("not connected yet".into()),

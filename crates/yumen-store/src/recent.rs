@@ -1,0 +1,116 @@
+//! The newest revisions, kept in memory within bounds.
+//!
+//! Knows what they weigh; what is looked for among them is others' business.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::state::Committed;
+
+/// How much of the past is kept. The newest revision always is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// So many revisions.
+    pub revisions_max: usize,
+    /// So many bytes of what they replaced.
+    pub bytes_max: u64,
+    /// None older than this, by the newest.
+    pub age_max: Option<Duration>,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { revisions_max: 1000, bytes_max: 64 << 20, age_max: None }
+    }
+}
+
+impl Retention {
+    /// So many revisions, bounded otherwise as usual.
+    pub fn of(revisions_max: usize) -> Retention {
+        Retention { revisions_max, ..Retention::default() }
+    }
+}
+
+/// Bytes a change costs beside its texts.
+const CHANGE_BYTES: u64 = 128;
+
+/// What only the past holds: the texts that were replaced. Those that replaced them are in force, or a later
+/// revision's to count.
+fn weight(committed: &Committed) -> u64 {
+    let of = |text: usize| text as u64;
+    let changes = committed.changes.iter().map(|change| {
+        let before = change.before.as_ref().map_or(0, |entry| of(entry.json.len()));
+        CHANGE_BYTES + of(change.key.id.len()) + before
+    });
+    CHANGE_BYTES + changes.sum::<u64>()
+}
+
+/// The newest revisions, or what stands for them.
+#[derive(Debug)]
+pub(crate) struct Recent<T> {
+    items: VecDeque<T>,
+    bytes: u64,
+    retention: Retention,
+}
+
+impl<T: AsRef<Committed>> Recent<T> {
+    pub(crate) fn new(retention: Retention) -> Recent<T> {
+        Recent { items: VecDeque::new(), bytes: 0, retention }
+    }
+
+    /// Adds the newest; forgets what is too much by now.
+    pub(crate) fn push(&mut self, item: T) {
+        let newest_ms = item.as_ref().time_ms;
+        self.bytes += weight(item.as_ref());
+        self.items.push_back(item);
+        let age_max = self.retention.age_max.map(|age| age.as_millis() as u64);
+        while self.items.len() > 1 {
+            let oldest = self.items[0].as_ref();
+            let is_old = age_max.is_some_and(|age_max| newest_ms.saturating_sub(oldest.time_ms) > age_max);
+            let is_too_much =
+                self.items.len() > self.retention.revisions_max || self.bytes > self.retention.bytes_max;
+            if !is_old && !is_too_much {
+                break;
+            }
+            self.bytes -= weight(oldest);
+            self.items.pop_front();
+        }
+    }
+
+    /// From the newest on.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &T> {
+        self.items.iter().rev()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::state::{Authorship, Changed, Entry, Revision};
+    use crate::test_kit::key;
+
+    fn replacing(revision: u64, bytes: usize) -> Arc<Committed> {
+        let at = Revision(revision);
+        let entry = Entry { json: "x".repeat(bytes).into(), created: at, modified: at, expires_ms: None };
+        let changes = vec![Changed { key: key("a"), before: Some(entry), after: None }];
+        Arc::new(Committed { revision: at, time_ms: revision * 1000, by: Authorship::by("test"), changes })
+    }
+
+    fn kept(retention: Retention, bytes: usize) -> Vec<u64> {
+        let mut recent = Recent::new(retention);
+        (1..=10).for_each(|revision| recent.push(replacing(revision, bytes)));
+        recent.newest_first().map(|one| one.revision.0).collect()
+    }
+
+    #[test]
+    fn the_past_is_bounded_by_number_bytes_and_age_and_the_newest_stays() {
+        let all = Retention { revisions_max: 100, bytes_max: 1 << 20, age_max: None };
+        assert_eq!(kept(all, 1000).len(), 10);
+        assert_eq!(kept(Retention { revisions_max: 2, ..all }, 1000), [10, 9]);
+        assert_eq!(kept(Retention { bytes_max: 4000, ..all }, 1000), [10, 9, 8]);
+        assert_eq!(kept(Retention { bytes_max: 1, ..all }, 1000), [10]);
+        assert_eq!(kept(Retention { age_max: Some(Duration::from_secs(3)), ..all }, 1000), [10, 9, 8, 7]);
+    }
+}
