@@ -5,9 +5,11 @@
 
 mod duplex;
 mod endpoint;
+mod frames;
 mod head;
 mod link;
 mod outgoing;
+mod quic;
 mod runtime;
 mod steer;
 
@@ -16,3 +18,4 @@ pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, listen};
 pub(crate) use head::{Incoming, Resolver, resolved};
 pub use link::Pipe;
 pub(crate) use outgoing::{Outgoing, send_all};
+pub(crate) use quic::Quic;

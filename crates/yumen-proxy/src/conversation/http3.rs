@@ -23,7 +23,7 @@ use super::streams::{Stage, Streams};
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::http2::heads;
-use crate::http3::{Duplex, Incoming, Outgoing, Resolver, resolved, send_all};
+use crate::http3::{Duplex, Incoming, Outgoing, Quic, Resolver, resolved, send_all};
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::tls;
@@ -88,7 +88,7 @@ pub(crate) async fn open(
 }
 
 /// A connection, and what tells that its handshake is over where that was not waited for.
-type Shaken = (quinn::Connection, Library<h3_quinn::Connection, Bytes>, Option<ZeroRttAccepted>);
+type Shaken = (quinn::Connection, Library<Quic<h3_quinn::Connection>, Bytes>, Option<ZeroRttAccepted>);
 
 async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken> {
     let shaken = connect(incoming, worker.settings.http3.early_data).await;
@@ -98,7 +98,7 @@ async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken>
         .max_field_section_size(head_bytes_max)
         .send_grease(false)
         .enable_extended_connect(true)
-        .build(h3_quinn::Connection::new(quic.clone()))
+        .build(Quic::new(quic.clone()))
         .await
         .ok()?;
     Some((quic, library, over))
@@ -171,7 +171,7 @@ impl Shared {
 }
 
 struct Driver {
-    library: Library<h3_quinn::Connection, Bytes>,
+    library: Library<Quic<h3_quinn::Connection>, Bytes>,
     timer: Timer,
     shared: Rc<Shared>,
     stage: Stage,

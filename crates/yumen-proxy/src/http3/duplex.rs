@@ -8,16 +8,20 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use h3::error::connection_error_creators::CloseStream;
+use h3::error::internal_error::InternalConnectionError;
+use h3::error::{Code, StreamError};
 use h3::server::RequestStream;
 
 use super::outgoing::Outgoing;
+use super::quic::{Cut, Framed};
 use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::Kind;
 use crate::http2::heads;
 use crate::timers::Timer;
 
 /// The library's half of a stream that receives.
-pub(crate) type Receiver = RequestStream<h3_quinn::RecvStream, Bytes>;
+pub(crate) type Receiver = RequestStream<Framed<h3_quinn::RecvStream>, Bytes>;
 
 /// A stream that carries a client's request.
 pub(crate) struct Duplex {
@@ -88,6 +92,10 @@ impl Duplex {
     ///
     /// The head's length is held against the body: an endpoint that believes the one must not get the other.
     pub(crate) fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_torn {
+            // What the library failed in once, it is not asked for again.
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         let polled = self.poll_body(cx);
         self.is_torn |= matches!(polled, Poll::Ready(Err(_)));
         polled
@@ -96,13 +104,15 @@ impl Duplex {
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.waiting.is_empty() && !self.has_ended {
             if self.has_data_ended {
-                let trailers = ready!(self.incoming.poll_recv_trailers(cx)).map_err(io::Error::other)?;
+                let trailers =
+                    ready!(self.incoming.poll_recv_trailers(cx)).map_err(|error| self.failed(error))?;
                 self.trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
                 self.has_ended = true;
                 continue;
             }
-            let data = ready!(self.incoming.poll_recv_data(cx)).map_err(io::Error::other)?;
-            let data = data.map(|mut data| data.copy_to_bytes(data.remaining()));
+            let data = ready!(self.incoming.poll_recv_data(cx));
+            let data = data.map(|data| data.map(|mut data| data.copy_to_bytes(data.remaining())));
+            let data = data.map_err(|error| self.failed(error))?;
             let Some(data) = data else {
                 if self.left_bytes.is_some_and(|left| left > 0) {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
@@ -116,6 +126,18 @@ impl Duplex {
             self.waiting = data;
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// A frame that was cut is the whole connection's fault (RFC 9114 §7.1), which the library does not see.
+    #[cold]
+    fn failed(&mut self, error: StreamError) -> io::Error {
+        io::Error::other(match error {
+            StreamError::Undefined(cause) if cause.is::<Cut>() => {
+                let told = InternalConnectionError::new(Code::H3_FRAME_ERROR, Cut.to_string());
+                self.incoming.handle_connection_error_on_stream(told)
+            }
+            error => error,
+        })
     }
 
     /// Takes what came into the inbox; 0 is the end.

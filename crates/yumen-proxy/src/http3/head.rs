@@ -12,10 +12,12 @@ use h3::server::{RequestResolver, RequestStream};
 use http::Request;
 use yumen_http::field_section::{self, take_protocol};
 
+use super::quic::{Framed, Quic};
+
 /// What reads a head from a stream that has just begun.
-pub(crate) type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
+pub(crate) type Resolver = RequestResolver<Quic<h3_quinn::Connection>, Bytes>;
 /// A stream behind its head.
-pub(crate) type Incoming = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+pub(crate) type Incoming = RequestStream<Framed<h3_quinn::BidiStream<Bytes>>, Bytes>;
 
 /// Reads the head. A protocol stands in the request's extensions as those of HTTP/2 have it, whatever the method.
 pub(crate) async fn resolved(mut resolver: Resolver) -> Result<(Request<()>, Incoming), StreamError> {

@@ -36,6 +36,7 @@ mod health;
 mod http2;
 mod http2_abuse;
 mod http3;
+mod http3_frames;
 mod import;
 mod killed;
 mod l4;
