@@ -39,13 +39,13 @@ use head_wait::HeadWait;
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
-pub(crate) async fn forward(
+pub(crate) async fn forward<'u>(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     chains: &Chains<'_>,
     route: &Route,
-    upstream: &Upstream,
-    relay: &mut Relay,
+    upstream: &'u Upstream,
+    relay: &mut Relay<'u>,
     flow: &mut Flow,
 ) -> Result<(), Fault> {
     let mut tried = Tried::default();
@@ -68,9 +68,8 @@ pub(crate) async fn forward(
         flow.attempts += 1;
         let endpoint = &upstream.endpoints[index];
         ex.endpoint = Some(endpoint.addr);
-        upstream.started(index);
-        relay.index = index;
-        let mut attempt = Attempt { conn, ex, chains, route, upstream, endpoint, relay, flow };
+        relay.underway = Some(upstream.started(index));
+        let mut attempt = Attempt { conn, ex, chains, route, upstream, index, endpoint, relay, flow };
         let tried_out = attempt.run().await;
         if let Some(watch) = chains.explaining() {
             watch.attempted(endpoint.addr, tried_out.err());
@@ -91,11 +90,9 @@ pub(crate) async fn forward(
         let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
         relay.head.clear();
         let now = clock::now();
-        upstream.finished(
-            index,
-            now.mono_us.saturating_sub(flow.upstream_started_us.unwrap_or(0)),
-            now.mono_us,
-        );
+        if let Some(underway) = relay.underway.take() {
+            underway.end(now.mono_us.saturating_sub(started.mono_us), now.mono_us);
+        }
         if !was_stale {
             health::observe_fault(upstream, index, fault.kind);
         }
@@ -112,7 +109,7 @@ pub(crate) async fn forward(
 
 /// What a failed attempt failed by. A connection that others share is told where nothing was heard in time.
 #[cold]
-fn settled(conn: &Connection, relay: &Relay, fault: Fault) -> Fault {
+fn settled(conn: &Connection, relay: &Relay<'_>, fault: Fault) -> Fault {
     let link = relay.link.as_ref().filter(|_| fault.kind.is_silence());
     link.into_iter().for_each(|link| link.stream.doubt());
     deadline::settle(conn, fault)
@@ -124,7 +121,7 @@ fn may_retry(
     conn: &mut Connection,
     ex: &Exchange<'_>,
     upstream: &Upstream,
-    relay: &mut Relay,
+    relay: &mut Relay<'_>,
     (fault, attempts, body_mark): (Fault, u32, (usize, u64)),
 ) -> bool {
     let spent = attempts > upstream.retries;
@@ -150,25 +147,26 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
 
 /// Whether a call was answered with a status after which another endpoint is asked, and nothing else.
 #[cold]
-fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay) -> bool {
+fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay<'_>) -> bool {
     grpc::is_grpc(&ex.request)
         && grpc::status_of(&relay.head.fields)
             .is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
 }
 
 /// One try on one endpoint.
-struct Attempt<'a, 's> {
+struct Attempt<'a, 's, 'u> {
     conn: &'a mut Connection,
     ex: &'a mut Exchange<'s>,
     chains: &'a Chains<'a>,
     route: &'a Route,
     upstream: &'a Upstream,
+    index: usize,
     endpoint: &'a Endpoint,
-    relay: &'a mut Relay,
+    relay: &'a mut Relay<'u>,
     flow: &'a mut Flow,
 }
 
-impl Attempt<'_, '_> {
+impl Attempt<'_, '_, '_> {
     /// A connection used before that turns out to be dead says nothing about the endpoint: the request is
     /// repeated on another, once.
     async fn run(&mut self) -> Result<(), Fault> {
@@ -267,7 +265,7 @@ impl Attempt<'_, '_> {
         if let Some(protection) = &self.upstream.protection
             && self.relay.permit.is_none()
         {
-            let leave = protection.connect(self.relay.index);
+            let leave = protection.connect(self.index);
             self.relay.permit = leave.map_err(|Full| failed(Kind::UpstreamFull))?;
         }
         self.conn.worker.counters.connects.add(1);

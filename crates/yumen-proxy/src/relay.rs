@@ -1,6 +1,7 @@
 //! An exchange with an endpoint: `forward` fills it in, `reply` drains it.
 
 use yumen_http::{Framing, ResponseHead};
+use yumen_snapshot::Underway;
 use yumen_snapshot::protection::{Permit, Place};
 
 use crate::body::Ending;
@@ -23,7 +24,7 @@ pub(crate) struct Link {
 
 /// An exchange with an endpoint: filled in here, drained in `reply`. It stays in one place, since all
 /// of it is needed until the end and moving it would cost more than routing does.
-pub(crate) struct Relay {
+pub(crate) struct Relay<'u> {
     /// The connection, from the first attempt on.
     pub(crate) link: Option<Link>,
     /// The place on a shared connection that the request is to be sent on.
@@ -32,8 +33,8 @@ pub(crate) struct Relay {
     pub(crate) head: Box<ResponseHead>,
     /// The request, whose body may still be on its way when the answer comes.
     pub(crate) upload: Transfer,
-    /// Which of the upstream's endpoints.
-    pub(crate) index: usize,
+    /// The attempt that is under way, until its end is known.
+    pub(crate) underway: Option<Underway<'u>>,
     /// Whether the client asked for another protocol and the route lets it.
     pub(crate) upgrade: bool,
     /// Leave to have the connection, where they are bounded. Given back after the connection.
@@ -42,15 +43,15 @@ pub(crate) struct Relay {
     pub(crate) turn: Option<Place>,
 }
 
-impl Relay {
-    pub(crate) fn new(worker: &Worker) -> Relay {
+impl Relay<'_> {
+    pub(crate) fn new(worker: &Worker) -> Self {
         let upload = Transfer::new(Framing::None, Ending::Known, Vec::new(), 0);
         Relay {
             link: None,
             place: None,
             head: worker.take_response(),
             upload,
-            index: 0,
+            underway: None,
             upgrade: false,
             permit: None,
             turn: None,

@@ -8,7 +8,7 @@ use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::protection::Permit;
-use yumen_snapshot::{Route, Upstream};
+use yumen_snapshot::{Route, Underway, Upstream};
 
 mod edited;
 mod translate;
@@ -132,24 +132,25 @@ pub(crate) async fn pass_on(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     chains: &Chains<'_>,
-    relay: &mut Relay,
+    relay: &mut Relay<'_>,
     route: &Route,
     upstream: &Upstream,
     flow: &mut Flow,
 ) -> After {
-    let (index, upgrade) = (relay.index, relay.upgrade);
+    let upgrade = relay.upgrade;
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
     let Some(link) = &mut relay.link else { return After::Close };
     let link_persists = head.persistent() && !link.stream.is_shared();
     let Some(begun) = begin(conn, ex, chains, (link, head), (upload.is_read(), upgrade), flow) else {
-        return lose_client(upstream, index, flow);
+        return lose_client(relay.underway.take(), flow);
     };
     let Begun { mut download, outgoing, keeps, edits, drops_body } = begun;
     let link_persists = link_persists && !drops_body;
     let read_timeout_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).read_ms;
     if upgrade {
-        let bounds = tunnel_bounds(&conn.worker, ex, route, (upstream, index), read_timeout_ms);
-        return apart(run_tunnel(conn, link, download, bounds, (upstream, index), flow)).await;
+        let underway = relay.underway.take();
+        let bounds = tunnel_bounds(&conn.worker, ex, (route, upstream), underway.as_ref(), read_timeout_ms);
+        return apart(run_tunnel(conn, link, download, bounds, underway, flow)).await;
     }
     let (result, told) = if edits {
         let edited = Edited { ex, chains, is_call: flow.grpc_status.is_some() };
@@ -160,7 +161,7 @@ pub(crate) async fn pass_on(
     };
     flow.sent_bytes += download.sent_bytes;
     flow.received_bytes += upload.read_bytes;
-    let now = end_attempt(upstream, index, flow);
+    let now = end_attempt(relay.underway.take(), flow);
     let is_whole = result.is_ok() && upload.is_done();
     link.inbox.release(&conn.worker.buffers);
     let is_reusable = is_whole && link_persists && link.inbox.is_empty();
@@ -259,13 +260,13 @@ async fn run_tunnel(
     link: &mut Link,
     opening: Transfer,
     bounds: tunnel::Bounds,
-    (upstream, index): (&Upstream, usize),
+    underway: Option<Underway<'_>>,
     flow: &mut Flow,
 ) -> After {
     // The request was answered; what follows has no end that anybody set.
     conn.timer.uncap();
     let ended = tunnel::run(conn, link, opening, bounds).await;
-    end_attempt(upstream, index, flow);
+    end_attempt(underway, flow);
     flow.received_bytes += ended.up_bytes;
     flow.sent_bytes += ended.down_bytes;
     match ended {
@@ -284,14 +285,14 @@ async fn run_tunnel(
 fn tunnel_bounds(
     worker: &crate::worker::Worker,
     ex: &Exchange<'_>,
-    route: &Route,
-    (upstream, index): (&Upstream, usize),
+    (route, upstream): (&Route, &Upstream),
+    underway: Option<&Underway<'_>>,
     idle_timeout_ms: u64,
 ) -> tunnel::Bounds {
     let upgrade = ex.request.fields.known(Known::Upgrade);
     tunnel::Bounds {
         idle_timeout_ms,
-        tie: worker.ties.tie(&worker.timers, route, upstream, index),
+        tie: underway.and_then(|one| worker.ties.tie(&worker.timers, route, upstream, one.index())),
         is_websocket: upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
     }
 }
@@ -308,9 +309,9 @@ fn go_on(conn: &Connection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -
 
 /// The client went away before it could be told anything.
 #[cold]
-fn lose_client(upstream: &Upstream, index: usize, flow: &mut Flow) -> After {
+fn lose_client(underway: Option<Underway<'_>>, flow: &mut Flow) -> After {
     flow.fault = Some(Kind::ClientGone.into());
-    end_attempt(upstream, index, flow);
+    end_attempt(underway, flow);
     After::Close
 }
 
@@ -343,12 +344,14 @@ fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>
 }
 
 /// Notes when an endpoint was done.
-fn end_attempt(upstream: &Upstream, index: usize, flow: &mut Flow) -> Now {
+fn end_attempt(underway: Option<Underway<'_>>, flow: &mut Flow) -> Now {
     let now = clock::now();
     let now_us = now.mono_us;
     let spent_us = now_us.saturating_sub(flow.upstream_started_us.unwrap_or(now_us));
     flow.upstream_us = Some(spent_us);
-    upstream.finished(index, spent_us, now_us);
+    if let Some(underway) = underway {
+        underway.end(spent_us, now_us);
+    }
     now
 }
 

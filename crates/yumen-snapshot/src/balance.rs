@@ -20,7 +20,7 @@ pub use consistent_hash::{ConsistentHash, HashKey};
 pub use round_robin::{RoundRobin, UpstreamState};
 pub use slow_start::{Since, SlowStart};
 
-use crate::upstream::{Endpoint, EndpointState, Tried, Upstream};
+use crate::upstream::{Endpoint, Tried, Upstream};
 
 /// How an upstream spreads requests.
 #[derive(Debug)]
@@ -164,31 +164,52 @@ impl Upstream {
         (0..self.endpoints.len()).map(|index| pool.is_some_and(|pool| pool.has(index))).collect()
     }
 
-    /// Notes that an attempt at an endpoint begins; each is followed by one [`Upstream::finished`].
+    /// Counts an attempt at an endpoint as under way.
     #[inline]
-    pub fn started(&self, index: usize) {
+    pub fn started(&self, index: usize) -> Underway<'_> {
         if self.balancer.needs_active()
             && let Some(endpoint) = self.endpoints.get(index)
         {
             endpoint.state.active.fetch_add(1, Relaxed);
         }
+        Underway { upstream: self, index }
+    }
+}
+
+/// An attempt at an endpoint. It counts as under way until this is dropped, so that none is counted for ever
+/// whose exchange was lost.
+#[derive(Debug)]
+#[must_use = "what is dropped is over"]
+pub struct Underway<'u> {
+    upstream: &'u Upstream,
+    index: usize,
+}
+
+impl Underway<'_> {
+    /// Which of the upstream's endpoints.
+    pub fn index(&self) -> usize {
+        self.index
     }
 
-    /// Notes that an attempt ended after `duration_us`, at `now_us` of the monotonic clock.
+    /// It ended after `duration_us`, at `now_us` of the monotonic clock. One that is merely dropped tells nothing
+    /// of how fast the endpoint is.
     #[inline]
-    pub fn finished(&self, index: usize, duration_us: u64, now_us: u64) {
-        if !self.balancer.needs_active() {
-            return;
-        }
-        let Some(endpoint) = self.endpoints.get(index) else { return };
-        release(&endpoint.state);
-        if matches!(self.balancer, Balancer::Ewma) {
+    pub fn end(self, duration_us: u64, now_us: u64) {
+        if matches!(self.upstream.balancer, Balancer::Ewma)
+            && let Some(endpoint) = self.upstream.endpoints.get(self.index)
+        {
             ewma::observe(&endpoint.state, duration_us, now_us);
         }
     }
 }
 
-fn release(state: &EndpointState) {
-    // Never below zero, even if a caller finishes what it did not start.
-    let _ = state.active.fetch_update(Relaxed, Relaxed, |active| active.checked_sub(1));
+impl Drop for Underway<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.upstream.balancer.needs_active()
+            && let Some(endpoint) = self.upstream.endpoints.get(self.index)
+        {
+            endpoint.state.active.fetch_sub(1, Relaxed);
+        }
+    }
 }

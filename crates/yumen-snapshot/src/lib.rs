@@ -18,7 +18,7 @@ pub mod streams;
 mod testing;
 pub mod upstream;
 
-pub use balance::{Balancer, UpstreamState};
+pub use balance::{Balancer, Underway, UpstreamState};
 pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
 pub use explain::{Background, Explained, Explanation, Question, StreamExplanation, explain, explain_any};
 pub use lint::{CertificateFacts, KeyFacts, Lint, lint};

@@ -17,16 +17,16 @@ use crate::relay::Relay;
 use crate::wait::{End, Wait};
 
 /// One who wants to ask a protected upstream.
-pub(super) struct Asking<'a, 's> {
+pub(super) struct Asking<'a, 's, 'u> {
     pub(super) conn: &'a mut Connection,
     pub(super) ex: &'a Exchange<'s>,
     pub(super) upstream: &'a Upstream,
     pub(super) protection: &'a Protection,
-    pub(super) relay: &'a mut Relay,
+    pub(super) relay: &'a mut Relay<'u>,
     pub(super) tried: &'a Tried,
 }
 
-impl Asking<'_, '_> {
+impl Asking<'_, '_, '_> {
     /// The endpoint to ask. `last` is what to say where there is none. Only a first attempt waits: to ask
     /// again what has no room helps nobody.
     pub(super) async fn admit(mut self, last: Fault) -> Result<usize, Fault> {

@@ -15,7 +15,7 @@ use crate::relay::Link;
 use crate::stream::Stream;
 use crate::timers::until;
 
-impl Attempt<'_, '_> {
+impl Attempt<'_, '_, '_> {
     /// A WebSocket goes over HTTP/1.1: few servers take one over HTTP/2 (RFC 8441), and those that speak both
     /// take it there. Services of gRPC speak nothing else.
     pub(super) fn speaks_http2(&self) -> bool {

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 
 use yumen_http::proxy_protocol::{self, Ends};
 use yumen_plugin::{Client, Exchange};
-use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Upstream};
+use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Underway, Upstream};
 
 use super::{Fault, Tally};
 use crate::clock;
@@ -17,19 +17,19 @@ use crate::timers::{Timer, until};
 use crate::tls;
 use crate::worker::Worker;
 
-/// An attempt at an endpoint that is counted as under way until it is dropped.
-pub(super) struct Underway<'u> {
-    upstream: &'u Upstream,
+/// An attempt at an endpoint that is timed until it is dropped.
+pub(super) struct Timed<'u> {
+    underway: Option<Underway<'u>>,
     index: usize,
     began_us: u64,
     /// How long the endpoint took to be there, once it was.
     took_us: Option<u64>,
 }
 
-impl<'u> Underway<'u> {
-    pub(super) fn start(upstream: &'u Upstream, index: usize) -> Underway<'u> {
-        upstream.started(index);
-        Underway { upstream, index, began_us: clock::now().mono_us, took_us: None }
+impl<'u> Timed<'u> {
+    pub(super) fn start(upstream: &'u Upstream, index: usize) -> Timed<'u> {
+        let underway = Some(upstream.started(index));
+        Timed { underway, index, began_us: clock::now().mono_us, took_us: None }
     }
 
     /// Which of the upstream's endpoints.
@@ -43,18 +43,18 @@ impl<'u> Underway<'u> {
     }
 }
 
-impl Drop for Underway<'_> {
+impl Drop for Timed<'_> {
     fn drop(&mut self) {
         let now_us = clock::now().mono_us;
         let took_us = self.took_us.unwrap_or(now_us.saturating_sub(self.began_us));
-        self.upstream.finished(self.index, took_us, now_us);
+        self.underway.take().into_iter().for_each(|underway| underway.end(took_us, now_us));
     }
 }
 
 /// The endpoint's side of a stream.
 pub(super) struct Back<'u> {
     pub(super) stream: Stream,
-    _underway: Underway<'u>,
+    _timed: Timed<'u>,
 }
 
 /// Connects to an endpoint; where that fails, to others, as the upstream allows.
@@ -70,12 +70,12 @@ pub(super) async fn connect<'u>(
         let index = attempts.next(ex)?;
         let endpoint = &upstream.endpoints[index];
         worker.counters.connects.add(1);
-        let mut underway = Underway::start(upstream, index);
+        let mut timed = Timed::start(upstream, index);
         match attempt(ex.client, upstream, endpoint, timer).await {
             Ok(stream) => {
-                underway.answered();
+                timed.answered();
                 health::observe(upstream, index, Observation::Connected);
-                return Ok(Back { stream, _underway: underway });
+                return Ok(Back { stream, _timed: timed });
             }
             Err(fault) => {
                 attempts.failed(index, fault)?;

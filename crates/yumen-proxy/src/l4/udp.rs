@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use yumen_plugin::{Client, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
-use super::dial::{Attempts, Underway};
+use super::dial::{Attempts, Timed};
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
 use crate::duty::Duty;
@@ -291,10 +291,10 @@ async fn connect<'u>(
     ex: &mut Exchange<'_>,
     upstream: &'u Upstream,
     attempts: &mut Attempts<'_>,
-) -> Result<(Underway<'u>, UdpSocket), Fault> {
+) -> Result<(Timed<'u>, UdpSocket), Fault> {
     loop {
         let index = attempts.next(ex)?;
-        let underway = Underway::start(upstream, index);
+        let underway = Timed::start(upstream, index);
         match open(upstream.endpoints[index].addr).await {
             Ok(socket) => return Ok((underway, socket)),
             Err(error) => {

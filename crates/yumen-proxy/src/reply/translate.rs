@@ -21,7 +21,7 @@ pub(crate) async fn pass_on_translated(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
     chains: &Chains<'_>,
-    relay: &mut Relay,
+    relay: &mut Relay<'_>,
     (route, upstream): (&Route, &Upstream),
     flow: &mut Flow,
 ) -> After {
@@ -32,7 +32,7 @@ pub(crate) async fn pass_on_translated(
     flow.received_bytes += relay.upload.read_bytes;
     // What is left of the request is nobody's: the translator read all of it.
     flow.body = if relay.upload.is_read() { RequestBody::Read } else { RequestBody::Torn };
-    let now = end_attempt(upstream, relay.index, flow);
+    let now = end_attempt(relay.underway.take(), flow);
     if let Some(link) = &mut relay.link {
         link.inbox.release(&conn.worker.buffers);
     }
@@ -61,7 +61,7 @@ pub(crate) async fn pass_on_translated(
 /// The whole body and its trailers.
 async fn collect(
     conn: &mut Connection,
-    relay: &mut Relay,
+    relay: &mut Relay<'_>,
     bytes_max: usize,
     read_timeout_ms: u64,
 ) -> Result<(Vec<u8>, Vec<u8>), Kind> {
