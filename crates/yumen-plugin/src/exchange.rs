@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yumen_base::Now;
-use yumen_http::{Fields, RequestHead};
+use yumen_http::{Fields, Framing, RequestHead};
 
 use crate::plugin::LocalFuture;
 use crate::{
@@ -170,6 +170,15 @@ pub struct Exchange<'s> {
 }
 
 impl<'s> Exchange<'s> {
+    /// Whether who looks at up to so many bytes of the body has to ask for it ([`Step::NeedBody`](crate::Step)): it
+    /// was not read, or another read more, which that refuses.
+    pub fn lacks_body(&self, bytes_max: usize) -> bool {
+        match &self.body {
+            None => self.request.framing != Framing::None,
+            Some(body) => body.len() > bytes_max,
+        }
+    }
+
     /// An exchange at its beginning, before a route was looked for.
     pub fn new(
         request: impl Into<Box<RequestHead>>,

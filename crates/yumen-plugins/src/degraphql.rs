@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use yumen_config::schema::Invalid;
-use yumen_http::{Framing, Method};
+use yumen_http::Method;
 use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::query::pairs;
@@ -125,7 +125,7 @@ impl Plugin for Degraphql {
                 self.rewrite_get(ex);
                 Step::Continue
             }
-            Method::Post if ex.body.is_none() && ex.request.framing != Framing::None => {
+            Method::Post if ex.lacks_body(self.0.max_req_body_size) => {
                 Step::NeedBody { bytes_max: self.0.max_req_body_size }
             }
             Method::Post => match self.rewrite_post(ex) {

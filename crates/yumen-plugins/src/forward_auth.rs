@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde_json::json;
 use yumen_config::resource::{Upstream, decode_value};
 use yumen_config::schema::Invalid;
-use yumen_http::Framing;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     Answer, AskFault, Configure, Exchange, Fields, Foreseen, Method, Phases, Plugin, Question, Response,
@@ -319,7 +318,7 @@ impl Plugin for ForwardAuth {
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let is_post = self.config.request_method == AskMethod::Post;
-        if is_post && ex.body.is_none() && ex.request.framing != Framing::None {
+        if is_post && ex.lacks_body(self.config.max_req_body_size) {
             return Step::NeedBody { bytes_max: self.config.max_req_body_size };
         }
         let asked = self.upstream.get().and_then(|slot| ex.host.ask(self.question(slot, ex)));

@@ -185,8 +185,10 @@ impl Plugin for GrpcWeb {
         if !ex.note::<Call>().is_some_and(|call| call.is_text) {
             return Step::Continue;
         }
-        let Some(body) = &ex.body else { return Step::NeedBody { bytes_max: self.body_bytes_max } };
-        match decode(body) {
+        if ex.lacks_body(self.body_bytes_max) {
+            return Step::NeedBody { bytes_max: self.body_bytes_max };
+        }
+        match decode(ex.body.as_deref().unwrap_or_default()) {
             Some(body) => {
                 ex.body = Some(body);
                 Step::Continue

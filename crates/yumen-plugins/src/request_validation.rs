@@ -166,7 +166,10 @@ impl Plugin for RequestValidation {
             return self.refuse(&invalid.message);
         }
         let Some(schema) = &self.0.body_schema else { return Step::Continue };
-        let Some(body) = &ex.body else { return Step::NeedBody { bytes_max: self.0.max_req_body_size } };
+        if ex.lacks_body(self.0.max_req_body_size) {
+            return Step::NeedBody { bytes_max: self.0.max_req_body_size };
+        }
+        let body = ex.body.as_deref().unwrap_or_default();
         if body.is_empty() {
             return self.refuse("");
         }

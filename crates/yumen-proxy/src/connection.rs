@@ -122,10 +122,11 @@ impl Connection {
 
     /// Reads the whole request body into the exchange, for a plugin or a route that looks into it.
     pub(crate) async fn read_body(&mut self, ex: &mut Exchange<'_>, bytes_max: usize) -> Result<(), Fault> {
-        if ex.body.is_some() {
-            return Ok(());
-        }
         let bytes_max = self.body_bytes_max(ex).min(bytes_max as u64);
+        if let Some(body) = &ex.body {
+            let fits = body.len() as u64 <= bytes_max;
+            return if fits { Ok(()) } else { Err(Kind::BodyTooLarge.into()) };
+        }
         if let Framing::Length(length) = ex.request.framing
             && length > bytes_max
         {
