@@ -48,6 +48,11 @@ impl Expr {
         self.root.eval(ex)
     }
 
+    /// Whether it holds; `None` where only the body can tell, which was not read.
+    pub fn eval_before_body(&self, ex: &Exchange<'_>) -> Option<bool> {
+        self.root.eval_before_body(ex)
+    }
+
     /// Whether it looks into the request body.
     pub fn needs_body(&self) -> bool {
         self.root.needs_body()
@@ -104,6 +109,22 @@ impl Node {
             Node::All { nodes, negated } => nodes.iter().all(|node| node.eval(ex)) != *negated,
             Node::Any { nodes, negated } => nodes.iter().any(|node| node.eval(ex)) != *negated,
         }
+    }
+
+    fn eval_before_body(&self, ex: &Exchange<'_>) -> Option<bool> {
+        let (nodes, decisive, negated) = match self {
+            Node::Rule { var, .. } => return (!var.awaits_body(ex)).then(|| self.eval(ex)),
+            Node::All { nodes, negated } => (nodes, false, *negated),
+            Node::Any { nodes, negated } => (nodes, true, *negated),
+        };
+        let mut is_open = false;
+        for node in nodes {
+            match node.eval_before_body(ex) {
+                Some(held) if held == decisive => return Some(decisive != negated),
+                held => is_open |= held.is_none(),
+            }
+        }
+        (!is_open).then_some(decisive == negated)
     }
 
     fn needs_body(&self) -> bool {

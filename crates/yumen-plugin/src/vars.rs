@@ -215,6 +215,18 @@ impl Var {
         use Fixed::{GraphqlName, GraphqlOperation, GraphqlRootFields};
         matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
     }
+
+    /// Whether only the body can tell its value, which was not read. Where its type is none that is looked into,
+    /// there is no value.
+    pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {
+        self.needs_body()
+            && ex.body.is_none()
+            && ex.request.framing != Framing::None
+            && match self {
+                Var::PostArgument(_) => post::is_looked_into(ex),
+                _ => graphql::is_in_body(ex),
+            }
+    }
 }
 
 /// Whether a setting names a variable whose value is in the request body, by itself or behind a `$`.

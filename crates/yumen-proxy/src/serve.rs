@@ -8,7 +8,7 @@ use std::sync::Arc;
 use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
-use yumen_snapshot::{Route, Slot, Target, Upstream};
+use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
@@ -185,10 +185,13 @@ async fn decide<'s>(
     {
         return Err(Stop::Respond(answer));
     }
-    if pinned.needs_body() {
-        read_variables(conn, ex).await?;
-    }
-    let found = pinned.find(ex);
+    let found = match pinned.find_before_body(ex) {
+        Ok(found) => found,
+        Err(AwaitsBody) => {
+            read_variables(conn, ex).await?;
+            pinned.find(ex)
+        }
+    };
     if let Some(route) = found {
         chains.route = RouteChain::Route(&route.chain);
     }

@@ -24,7 +24,7 @@ pub use explain::{Background, Explained, Explanation, Question, StreamExplanatio
 pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
 pub use protection::Protection;
 pub use publish::Publisher;
-pub use router::{Losing, Lost, Router, Trace, Witness};
+pub use router::{AwaitsBody, Losing, Lost, Router, Trace, Witness};
 pub use snapshot::{Certificate, Filters, Life, Matching, OnChange, Route, Slot, Snapshot, Target};
 pub use streams::{StreamAsk, StreamRoute, StreamRouter};
 pub use upstream::{

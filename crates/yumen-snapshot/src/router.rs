@@ -20,6 +20,7 @@ pub use trace::{Losing, Lost, Trace, Witness};
 
 use crate::Route;
 use pattern::{capture, host_key, path_key};
+use trace::BeforeBody;
 use trie::{Reversed, Trie};
 
 /// One way to a route: its place among the route's paths, and whether that path names parameters.
@@ -90,6 +91,10 @@ struct HostTable {
     pattern: Box<str>,
     paths: Paths,
 }
+
+/// Which route a request has, its body tells, and that was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AwaitsBody;
 
 /// The routes of a snapshot. A clone shares everything; later changes to either do not show in the
 /// other.
@@ -172,13 +177,24 @@ impl Router {
             let mut levels = self.hosts.search();
             while let Some(table) = levels.next(Reversed(ex.request.host())) {
                 find_path(&table.paths, &table.pattern, ex, witness, &mut winner);
-                if winner.is_some() && !W::WATCHES {
+                if (winner.is_some() && !W::WATCHES) || witness.has_stopped() {
                     return winner;
                 }
             }
         }
         find_path(&self.any_host, "", ex, witness, &mut winner);
         winner
+    }
+
+    /// [`Router::find`] for a request whose body was not read: only those that come to a route whose condition
+    /// looks into it, and are not decided without it, have to have it read.
+    pub fn find_before_body<'s>(&'s self, ex: &mut Exchange<'s>) -> Result<Option<&'s Route>, AwaitsBody> {
+        if !self.needs_body() {
+            return Ok(self.find(ex, &mut ()));
+        }
+        let mut witness = BeforeBody::default();
+        let found = self.find(ex, &mut witness);
+        if witness.has_stopped() { Err(AwaitsBody) } else { Ok(found) }
     }
 
     /// [`Router::find`], and why every other route lost. Costs as much as the table is large.
@@ -236,7 +252,7 @@ impl Router {
     }
 
     /// Whether any route's condition looks into the request body.
-    pub fn needs_body(&self) -> bool {
+    fn needs_body(&self) -> bool {
         self.need_body > 0
     }
 
@@ -274,7 +290,11 @@ fn find_path<'s, W: Witness>(
                 ex.path_params.clear();
                 capture(uri, ex.request.path(), &mut ex.path_params);
             }
-            if let Some(lost) = fails(&way.route, ex) {
+            if let Some(lost) = fails(&way.route, ex, witness) {
+                if witness.has_stopped() {
+                    ex.path_params.clear();
+                    return;
+                }
                 witness.candidate(&way.route, lost, ex);
                 ex.path_params.clear();
                 continue;
@@ -292,7 +312,7 @@ fn find_path<'s, W: Witness>(
 
 /// The first filter a request fails.
 #[inline]
-fn fails(route: &Route, ex: &Exchange<'_>) -> Option<Lost> {
+fn fails<W: Witness>(route: &Route, ex: &Exchange<'_>, witness: &mut W) -> Option<Lost> {
     let matching = &route.matching;
     if matching.methods != 0 && matching.methods & ex.request.method().bit() == 0 {
         return Some(Lost::Method);
@@ -302,7 +322,7 @@ fn fails(route: &Route, ex: &Exchange<'_>) -> Option<Lost> {
         return Some(Lost::RemoteAddr);
     }
     match &filters.vars {
-        Some(vars) if !vars.eval(ex) => Some(Lost::Vars),
+        Some(vars) if witness.eval(vars, ex) != Some(true) => Some(Lost::Vars),
         _ => None,
     }
 }

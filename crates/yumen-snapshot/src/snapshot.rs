@@ -8,7 +8,7 @@ use regex::bytes::RegexSet;
 use yumen_base::IpSet;
 use yumen_plugin::{Chain, Consumers, Expr, RouteInfo};
 
-use crate::router::Router;
+use crate::router::{AwaitsBody, Router};
 use crate::streams::StreamRouter;
 use crate::upstream::{Timeouts, Upstream};
 
@@ -206,9 +206,13 @@ impl Snapshot {
         }
     }
 
-    /// Whether finding a route looks into request bodies.
-    pub fn needs_body(&self) -> bool {
-        self.router.needs_body()
+    /// The route for a request whose body was not read; see [`Router::find_before_body`].
+    #[inline]
+    pub fn find_before_body<'s>(
+        &'s self,
+        ex: &mut yumen_plugin::Exchange<'s>,
+    ) -> Result<Option<&'s Route>, AwaitsBody> {
+        self.router.find_before_body(ex)
     }
 
     /// The upstream in a slot.

@@ -164,6 +164,33 @@ fn bodies_are_asked_for_only_where_a_rule_looks_into_them() {
 }
 
 #[test]
+fn before_the_body_was_read_only_what_hangs_on_it_is_open() {
+    let verdict = |rules: Value, content_type: &str, length: &str| {
+        let request = format!("POST /?v=1 HTTP/1.1\nHost: a\nContent-Type: {content_type}{length}");
+        with_exchange(false, &request, |ex| Expr::parse(&rules).unwrap().eval_before_body(ex))
+    };
+    let check = |rules: Value, expected| {
+        assert_eq!(verdict(rules.clone(), "application/json", "\nContent-Length: 2"), expected, "{rules}");
+        let known = |content_type, length| verdict(rules.clone(), content_type, length).is_some();
+        assert!(known("application/json", ""), "{rules}: there is no body");
+        assert!(known("application/grpc", "\nContent-Length: 2"), "{rules}: nothing can be looked at");
+    };
+    check(json!([["arg_v", "==", "1"]]), Some(true));
+    check(json!([["post_arg_x", "==", "1"]]), None);
+    check(json!([["post_arg_x", "!", "==", "1"]]), None);
+    check(json!([["graphql_name", "==", "q"]]), None);
+    check(json!([["arg_v", "==", "1"], ["post_arg_x", "==", "1"]]), None);
+    check(json!([["post_arg_x", "==", "1"], ["arg_v", "==", "2"]]), Some(false));
+    check(json!(["OR", ["post_arg_x", "==", "1"], ["arg_v", "==", "1"]]), Some(true));
+    check(json!(["OR", ["post_arg_x", "==", "1"], ["arg_v", "==", "2"]]), None);
+    check(json!(["!AND", ["post_arg_x", "==", "1"], ["arg_v", "==", "2"]]), Some(true));
+    check(json!(["!OR", ["post_arg_x", "==", "1"], ["arg_v", "==", "2"]]), None);
+    let get = "GET /?query=x HTTP/1.1\nHost: a\nContent-Type: application/json\nContent-Length: 2";
+    let name = Expr::parse(&json!([["graphql_name", "==", "q"]])).unwrap();
+    assert_eq!(with_exchange(false, get, |ex| name.eval_before_body(ex)), Some(false));
+}
+
+#[test]
 fn typed_values_of_bodies_keep_their_type() {
     let request = "POST / HTTP/1.1\nHost: a\nContent-Type: application/json\nContent-Length: 2\n\n\
         {\"n\":5,\"on\":true,\"tags\":[\"a\",\"b\",3]}";

@@ -41,6 +41,14 @@ pub(super) fn operation(ex: &Exchange<'_>) -> Option<Operation> {
     })
 }
 
+/// Whether the body is of a type that carries a document, and the request of a method that looks for it there.
+pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
+    ex.request.method() != Method::Get
+        && ex.request.fields.known(Known::ContentType).map(media_type).is_some_and(|media_type| {
+            media_type.eq_ignore_ascii_case(b"application/graphql") || is_json(media_type)
+        })
+}
+
 fn document(ex: &Exchange<'_>) -> Option<String> {
     if ex.request.method() == Method::Get {
         return String::from_utf8(form_field(ex.request.query()?, b"query")?).ok();

@@ -29,6 +29,15 @@ pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<
     }
 }
 
+/// Whether the body is of a type that has fields or places.
+pub(super) fn is_looked_into(ex: &Exchange<'_>) -> bool {
+    ex.request.fields.known(Known::ContentType).map(media_type).is_some_and(|media_type| {
+        media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+            || media_type.eq_ignore_ascii_case(b"multipart/form-data")
+            || is_json(media_type)
+    })
+}
+
 /// The media type of a `Content-Type`, without its parameters.
 pub(super) fn media_type(content_type: &[u8]) -> &[u8] {
     content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()

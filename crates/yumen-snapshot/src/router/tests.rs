@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use yumen_base::IpSet;
-use yumen_plugin::Method;
+use yumen_plugin::{Expr, Method};
 
 use super::{Lost, Router};
 use crate::explain::outcome;
@@ -110,6 +110,36 @@ fn a_level_whose_routes_fail_falls_through_to_the_next() {
     router.insert(&route("inside", inside));
     check(&router, &[("/ab", "x.com", "wide"), ("/b", "x.com", "any")]);
     assert_eq!(found(&router, "POST /ab\nHost: x.com"), "post");
+}
+
+#[test]
+fn a_body_is_wanted_only_where_it_decides() {
+    let looks = |uri: &str, host: &[&str]| {
+        let vars = Expr::parse(&serde_json::json!([["post_arg_a", "==", "1"]])).unwrap();
+        let filters = Filters { vars: Some(vars), ..Filters::default() };
+        let methods = Method::Post.bit();
+        Matching { filters: Some(Arc::new(filters)), methods, ..matching(&[uri], host) }
+    };
+    let mut router = table(&[("any", "/*", &[]), ("exact", "/u/exact", &["a.com"])]);
+    router.insert(&route("body", looks("/u/:id", &["a.com"])));
+    let look_up = |request: &str, body: Option<&str>| {
+        let bench = Bench::default();
+        let mut ex = bench.exchange(&format!("{request}\nContent-Type: application/json\nContent-Length: 9"));
+        ex.body = body.map(|body| body.as_bytes().to_vec());
+        let found = router.find_before_body(&mut ex).map(|route| route.map_or("-", |route| &route.info.id));
+        let found = found.map_or("?", |id| id).to_owned();
+        if found == "?" {
+            assert!(ex.route.is_none() && ex.path_params.is_empty(), "nothing is left of it");
+        }
+        found
+    };
+    assert_eq!(look_up("POST /u/1\nHost: a.com", None), "?");
+    assert_eq!(look_up("POST /u/1\nHost: a.com", Some(r#"{"a":"1"}"#)), "body");
+    assert_eq!(look_up("POST /u/1\nHost: a.com", Some(r#"{"a":"2"}"#)), "any");
+    assert_eq!(look_up("POST /u/exact\nHost: a.com", None), "exact");
+    assert_eq!(look_up("PUT /u/1\nHost: a.com", None), "any");
+    assert_eq!(look_up("POST /u/1\nHost: b.com", None), "any");
+    assert_eq!(look_up("POST /v\nHost: a.com", None), "any");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Who watches a look-up, and why candidates lost.
 
-use yumen_plugin::{Exchange, Method};
+use yumen_plugin::{Exchange, Expr, Method};
 
 use crate::Route;
 
@@ -30,6 +30,18 @@ pub trait Witness {
     /// Told of each candidate that lost, in the order they were looked at. The exchange is as it was
     /// for that candidate, path parameters included.
     fn candidate(&mut self, route: &Route, lost: Lost, ex: &Exchange<'_>);
+
+    /// Whether a condition holds; `None` ends the look-up.
+    #[inline]
+    fn eval(&mut self, vars: &Expr, ex: &Exchange<'_>) -> Option<bool> {
+        Some(vars.eval(ex))
+    }
+
+    /// Whether a condition has ended the look-up.
+    #[inline]
+    fn has_stopped(&self) -> bool {
+        false
+    }
 }
 
 impl Witness for () {
@@ -37,6 +49,30 @@ impl Witness for () {
 
     #[inline]
     fn candidate(&mut self, _route: &Route, _lost: Lost, _ex: &Exchange<'_>) {}
+}
+
+/// Stops where only the body can tell whether a candidate is the request's route.
+#[derive(Default)]
+pub(super) struct BeforeBody {
+    has_stopped: bool,
+}
+
+impl Witness for BeforeBody {
+    const WATCHES: bool = false;
+
+    #[inline]
+    fn candidate(&mut self, _route: &Route, _lost: Lost, _ex: &Exchange<'_>) {}
+
+    fn eval(&mut self, vars: &Expr, ex: &Exchange<'_>) -> Option<bool> {
+        let held = vars.eval_before_body(ex);
+        self.has_stopped = held.is_none();
+        held
+    }
+
+    #[inline]
+    fn has_stopped(&self) -> bool {
+        self.has_stopped
+    }
 }
 
 /// Writes down why each candidate lost.

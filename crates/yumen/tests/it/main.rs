@@ -42,6 +42,7 @@ mod killed;
 mod l4;
 mod limits;
 mod long_bodies;
+mod looking_into_bodies;
 mod node;
 mod observe;
 mod operators;
