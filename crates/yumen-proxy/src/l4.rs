@@ -120,7 +120,7 @@ async fn pass(
     }
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
     let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
-    let tie = worker.ties.tie_stream(&worker.timers, route, &upstream, tally.endpoint);
+    let tie = worker.ties.tie_stream(&worker.timers, &upstream, tally.endpoint);
     let mut relay = relay::Relay::new(std::mem::take(&mut front.inbox), idle_ms, tie);
     let ended = relay.run(worker, &front.timer, &mut front.stream, &mut back.stream).await;
     (tally.received_bytes, tally.sent_bytes) = relay.bytes();

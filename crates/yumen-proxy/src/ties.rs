@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Context;
 
-use yumen_snapshot::{Endpoint, Life, Route, Slot, Snapshot, StreamRoute, Target, Upstream};
+use yumen_snapshot::{Endpoint, Life, Route, Slot, Snapshot, Upstream};
 
 use crate::timers::{Timer, Timers};
 
@@ -61,34 +61,32 @@ impl Ties {
     ) -> Option<Rc<Tie>> {
         let grace_ms = route.on_change.unwrap_or(upstream.on_change).grace_ms()?;
         let endpoint = upstream.endpoints.get(endpoint)?;
-        self.keep(timers, Some(route.life.clone()), &route.target, (upstream, endpoint), grace_ms)
+        Some(self.keep(timers, Some(route.life.clone()), (upstream, endpoint), grace_ms))
     }
 
     /// Ties a stream, where its upstream wants that.
     pub(crate) fn tie_stream(
         &self,
         timers: &Rc<Timers>,
-        route: &StreamRoute,
         upstream: &Upstream,
         endpoint: Option<SocketAddr>,
     ) -> Option<Rc<Tie>> {
         let grace_ms = upstream.on_change.grace_ms()?;
         let endpoint = upstream.endpoints.iter().find(|one| Some(one.addr) == endpoint)?;
-        self.keep(timers, None, &route.target, (upstream, endpoint), grace_ms)
+        Some(self.keep(timers, None, (upstream, endpoint), grace_ms))
     }
 
     fn keep(
         &self,
         timers: &Rc<Timers>,
         route: Option<Arc<Life>>,
-        target: &Target,
         (upstream, endpoint): (&Upstream, &Endpoint),
         grace_ms: u64,
-    ) -> Option<Rc<Tie>> {
-        let Target::Upstream(slot) = *target else { return None };
+    ) -> Rc<Tie> {
         let tie = Rc::new(Tie {
             route,
-            slot,
+            // That of the upstream in use, which a plugin may have chosen instead of the route's.
+            slot: upstream.slot,
             origin: upstream.origin.clone(),
             endpoint: endpoint.state.id,
             grace_ms,
@@ -96,7 +94,7 @@ impl Ties {
             timer: timers.timer(),
         });
         self.tied.borrow_mut().push(Rc::downgrade(&tie));
-        Some(tie)
+        tie
     }
 
     /// Compares with what is in force now; says how many begin to end.

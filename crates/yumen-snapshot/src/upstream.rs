@@ -9,7 +9,7 @@ use yumen_http::proxy_protocol::ProxyVersion;
 
 use crate::balance::{Balancer, SlowStart};
 use crate::protection::{Protection, Tally};
-use crate::snapshot::OnChange;
+use crate::snapshot::{OnChange, Slot};
 
 /// The protocol spoken to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -316,6 +316,8 @@ pub struct Checks {
 pub struct Upstream {
     /// Where it is written, as `upstreams/1`, `routes/1` or `services/1`.
     pub origin: Arc<str>,
+    /// Where the snapshots have it.
+    pub slot: Slot,
     /// The protocol spoken to endpoints.
     pub scheme: Scheme,
     /// Whether that is over HTTP/2.

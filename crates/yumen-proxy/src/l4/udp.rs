@@ -272,7 +272,7 @@ async fn pass(
     }
     // Set once, here.
     let back = session.back.get_or_init(|| back);
-    let tie = worker.ties.tie_stream(&worker.timers, route, &upstream, ex.endpoint);
+    let tie = worker.ties.tie_stream(&worker.timers, &upstream, ex.endpoint);
     let mut answers = Answers { answered: false, draining: false, tie };
     let ended = poll_fn(|cx| answers.poll(cx, table, session, back, ex.client.peer)).await;
     if answers.answered {

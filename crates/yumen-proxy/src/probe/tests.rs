@@ -103,6 +103,7 @@ fn endpoint(addr: SocketAddr, health: Option<Arc<Health>>) -> Endpoint {
 
 fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<Checks>) -> Arc<Upstream> {
     Arc::new(Upstream {
+        slot: yumen_snapshot::Slot(0),
         origin: origin.into(),
         scheme: Scheme::Http,
         http2: false,

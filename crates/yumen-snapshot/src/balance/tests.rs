@@ -31,6 +31,7 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
     let endpoints = endpoints(of);
     Upstream {
         origin: "upstreams/1".into(),
+        slot: crate::Slot(0),
         scheme: Scheme::Http,
         http2: false,
         grpc_retry_statuses: Box::default(),

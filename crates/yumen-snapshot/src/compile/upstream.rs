@@ -150,7 +150,7 @@ impl Compiler {
         written: &config::Upstream,
         path: &str,
     ) -> Result<Slot, Problem> {
-        let built = self.build_upstream(owner, written).map_err(|(at, message)| {
+        let mut built = self.build_upstream(owner, written).map_err(|(at, message)| {
             let dot = if path.is_empty() { "" } else { "." };
             Problem::error(owner.to_string(), format!("{path}{dot}{at}"), message)
         })?;
@@ -167,6 +167,7 @@ impl Compiler {
                 self.upstreams.len() as u32 - 1
             }
         });
+        built.slot = Slot(slot);
         self.put_in_slot(slot, Some(Arc::new(built)));
         Ok(Slot(slot))
     }
@@ -301,6 +302,8 @@ impl Compiler {
             slow_start,
             on_change: written.on_change.map(on_change).unwrap_or_default(),
             origin,
+            // Known once it is placed.
+            slot: Slot(u32::MAX),
             scheme,
             http2: written.http_version == Some(config::HttpVersion::V2)
                 || matches!(scheme, Scheme::Grpc | Scheme::Grpcs),

@@ -337,6 +337,41 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
 }
 
 #[test]
+fn tunnels_of_a_split_depend_on_the_upstream_they_go_to() {
+    let (upstream, other) = (echoing(), echoing());
+    let named = json!({ "upstream_id": "b", "weight": 1 });
+    let inline = |to: &Upstream| json!({ "upstream": to.alone(), "weight": 1 });
+    // The route's own upstream, who the split leads to, and where `b` is.
+    let document = |own: &Value, choice: &Value, b: &Upstream| {
+        let split = json!({ "rules": [{ "weighted_upstreams": [choice] }] });
+        let mut route = json!({ "id": "1", "uri": "/ws", "enable_websocket": true, "on_change": "close",
+            "plugins": { "traffic-split": split } });
+        route.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let mut b = b.alone();
+        b["id"] = json!("b");
+        let mut a = other.alone();
+        a["id"] = json!("a");
+        json!({ "routes": [route], "upstreams": [a, b] })
+    };
+    let gateway = Gateway::with(&json!({}), &Options { workers: 1, ..Options::default() });
+    for own in [json!({ "upstream_id": "a" }), json!({})] {
+        for choice in [named.clone(), inline(&upstream)] {
+            gateway.apply(&document(&own, &choice, &upstream));
+            let mut tunnel = Tunnel::open(&gateway);
+            // Longer than it takes to notice.
+            for _ in 0..15 {
+                std::thread::sleep(Duration::from_millis(100));
+                assert!(tunnel.works(), "{own}, {choice}: nothing changed");
+            }
+            let moved = if choice == named { named.clone() } else { inline(&other) };
+            gateway.apply(&document(&own, &moved, &other));
+            assert_eq!(tunnel.rest(), [0x88, 2, 0x03, 0xe9], "{own}, {choice}: going away");
+            gateway.apply(&json!({}));
+        }
+    }
+}
+
+#[test]
 fn a_new_endpoint_starts_slowly_where_that_is_asked_for() {
     let (old, new) = (Upstream::text("old"), Upstream::text("new"));
     let document = |nodes: &[&Upstream]| {
