@@ -2,6 +2,7 @@
 
 mod http2;
 mod http3;
+mod linger;
 mod shared;
 mod streams;
 
@@ -30,9 +31,8 @@ pub(crate) use http3::open as open_http3;
 
 /// A draining connection waits so long for a request that may be on its way, in milliseconds.
 const DRAIN_GRACE_MS: u64 = 250;
-/// Bounds of lingering: time between reads in milliseconds, and bytes thrown away.
-const LINGER_MS: u64 = 1000;
-const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// For a client to take the last words of TLS, in milliseconds.
+const CLOSE_MS: u64 = 1000;
 
 /// How a connection goes on.
 enum End {
@@ -97,7 +97,7 @@ async fn talk(
         // TLS says goodbye; for TCP the drop does.
         End::After(After::Next | After::Close) if matches!(conn.stream, Stream::Tcp(_)) => {}
         End::After(After::Next | After::Close) => apart(conn.close()).await,
-        End::After(After::Linger) => apart(conn.linger()).await,
+        End::After(After::Linger) => apart(linger::linger(conn)).await,
         End::After(After::Reset) => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
         End::Http2 => apart(http2::run(*conn)).await,
     }
@@ -224,47 +224,12 @@ impl Connection {
 
     /// Ends a connection on which all was read.
     async fn close(mut self: Box<Self>) {
-        self.timer.set(LINGER_MS);
+        self.timer.set(CLOSE_MS);
         let (stream, timer) = (&mut self.stream, &self.timer);
         poll_fn(|cx| match stream.poll_shutdown(cx) {
             Poll::Pending if !timer.is_over(cx) => Poll::Pending,
             _ => Poll::Ready(()),
         })
         .await;
-    }
-
-    /// Ends a connection whose client may still be sending: says that nothing more will come, then
-    /// reads for a while, since closing with unread data would reset the connection and could destroy
-    /// the answer on its way (RFC 9112 §9.6).
-    async fn linger(mut self: Box<Self>) {
-        self.timer.set(LINGER_MS);
-        let worker = self.worker.clone();
-        self.inbox.consume(self.inbox.len());
-        let mut read = 0;
-        let mut is_shut = false;
-        poll_fn(|cx| {
-            loop {
-                if !is_shut {
-                    is_shut = self.stream.poll_shutdown(cx).is_ready();
-                }
-                match self.stream.poll_fill(cx, &mut self.inbox, &worker.buffers) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
-                    Poll::Ready(Ok(count)) => {
-                        read += count;
-                        self.inbox.consume(self.inbox.len());
-                    }
-                    Poll::Pending => {
-                        self.inbox.release(&worker.buffers);
-                        return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
-                    }
-                }
-                if read > LINGER_BYTES_MAX {
-                    return Poll::Ready(());
-                }
-            }
-        })
-        .await;
-        self.inbox.consume(self.inbox.len());
-        self.inbox.release(&worker.buffers);
     }
 }

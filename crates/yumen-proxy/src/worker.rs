@@ -106,6 +106,8 @@ pub(crate) struct Worker {
     edits: RefCell<Vec<Fields>>,
     random: Cell<u64>,
     open: Cell<usize>,
+    /// Of those, connections that only wait for their client to hear the last answer.
+    pub(crate) lingering: Cell<usize>,
 }
 
 /// What a worker is made of.
@@ -162,6 +164,7 @@ impl Worker {
             edits: RefCell::default(),
             random: Cell::new(parts.seed | 1),
             open: Cell::new(0),
+            lingering: Cell::new(0),
         })
     }
 

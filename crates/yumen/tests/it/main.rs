@@ -55,6 +55,7 @@ mod proxying;
 mod redis_limits;
 mod routing;
 mod soak;
+mod slow_writers;
 mod staples;
 mod streams;
 mod tls;
