@@ -248,10 +248,13 @@ impl Plugin for ResponseRewrite {
         if self.condition.as_ref().is_some_and(|condition| !condition.eval(ex)) {
             return;
         }
-        if let Some(status) = self.status {
-            head.set_status(status);
+        // A change of protocols has no other status and no body.
+        if head.status != 101 {
+            if let Some(status) = self.status {
+                head.set_status(status);
+            }
+            self.begin_body(ex, head);
         }
-        self.begin_body(ex, head);
         self.edit_fields(ex, head);
     }
 

@@ -250,6 +250,8 @@ impl Attempt<'_, '_, '_> {
     fn wants_upgrade(&self) -> bool {
         self.route.enable_websocket
             && self.ex.request.options.upgrade
+            // Clients of HTTP/1.0 know of none (RFC 9110 §7.8).
+            && self.ex.request.version != yumen_http::Version::Http10
             && self.ex.request.fields.known(Known::Upgrade).is_some()
             && self.ex.request.framing == Framing::None
     }
@@ -327,7 +329,12 @@ impl Attempt<'_, '_, '_> {
             let step = self.await_head().await;
             let fault = match (step, self.relay.head.status) {
                 (Err(fault), _) => fault,
-                (Ok(()), 101) if self.relay.upgrade => return Ok(()),
+                // To what it changed must be said.
+                (Ok(()), 101)
+                    if self.relay.upgrade && self.relay.head.fields.known(Known::Upgrade).is_some() =>
+                {
+                    return Ok(());
+                }
                 (Ok(()), 101) => Kind::UnexpectedUpgrade.into(),
                 (Ok(()), 100..=199) => {
                     self.pass_interim().await?;

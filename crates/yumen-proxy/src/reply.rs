@@ -220,6 +220,9 @@ fn begin(
     ex.upstream_status = head.status;
     let mut received = link.stream.incoming(head.framing);
     respond_head(ex, chains, head);
+    if upgrade && head.status != 101 {
+        keep_upgrade(ex, head);
+    }
     note_head(ex, head, Source::Upstream, flow);
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let drops_body = is_bodyless && !upgrade && !matches!(received, Framing::None | Framing::Length(0));
@@ -246,6 +249,13 @@ fn begin(
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let download = Transfer::new(received, ending, text, 0);
     Some(Begun { download, outgoing, keeps, edits, drops_body })
+}
+
+/// The endpoint has changed protocols, whatever a plugin makes of its answer.
+#[cold]
+fn keep_upgrade(ex: &mut Exchange<'_>, head: &mut ResponseHead) {
+    head.set_status(101);
+    ex.status = 101;
 }
 
 /// Says of an answer that came without a body, as those to HEAD do, what one that may have a body must say.
@@ -421,15 +431,33 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
         Framing::Length(_) if has_length || head.status == 204 => {}
         framing => encode::framing(out, framing),
     }
-    if head.status == 101 {
-        out.extend_from_slice(b"Connection: upgrade\r\n");
-        write_line(out, b"Upgrade", head.fields.known(Known::Upgrade).unwrap_or_default());
+    if matches!(head.status, 101 | 426) && ex.request.version != Version::Http10 {
+        write_upgrade(out, ex, head, keeps);
     } else if !keeps {
         out.extend_from_slice(b"Connection: close\r\n");
     } else if ex.request.version == Version::Http10 {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// The protocol changed to, or that one has to ask for (RFC 9110 §7.8, §15.5.22).
+#[cold]
+fn write_upgrade(out: &mut Vec<u8>, ex: &Exchange<'_>, head: &ResponseHead, keeps: bool) {
+    let protocol = head.fields.known(Known::Upgrade);
+    // A plugin may have taken the field away, but not the change.
+    let asked = || ex.request.fields.known(Known::Upgrade).filter(|_| head.status == 101);
+    let protocol = protocol.or_else(asked);
+    let ends = !keeps && head.status != 101;
+    out.extend_from_slice(match (protocol, ends) {
+        (Some(_), true) => b"Connection: upgrade, close\r\n",
+        (Some(_), false) => b"Connection: upgrade\r\n",
+        (None, true) => b"Connection: close\r\n",
+        (None, false) => b"",
+    });
+    if let Some(protocol) = protocol {
+        write_line(out, b"Upgrade", protocol);
+    }
 }
 
 /// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of
