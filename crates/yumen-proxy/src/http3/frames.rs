@@ -83,13 +83,17 @@ impl Frames {
         came.split_to(at)
     }
 
-    /// How the stream ended whose last bytes have come by.
+    /// How the stream ended whose last bytes have come by. A cut stays one, however often it is asked for.
     pub(super) fn end(&mut self) -> Ended {
-        match std::mem::take(&mut self.place) {
-            Place::Header { held, len } => Ended::Told(Bytes::copy_from_slice(&held[..len])),
+        match &self.place {
             Place::Payload { is_data: true, .. } => Ended::Cut,
             // It has been waiting for the rest, and says itself what is wrong.
             Place::Payload { is_data: false, .. } => Ended::Told(Bytes::new()),
+            Place::Header { held, len } => {
+                let rest = Bytes::copy_from_slice(&held[..*len]);
+                self.place = Place::default();
+                Ended::Told(rest)
+            }
         }
     }
 

@@ -13,6 +13,8 @@ fn passed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Ended) {
         }
     }
     let ended = frames.end();
+    let again = if ended == Ended::Cut { Ended::Cut } else { told() };
+    assert_eq!(frames.end(), again);
     (out, ended)
 }
 
