@@ -1,6 +1,7 @@
 //! Request and response heads, and the framing of the body that follows them.
 
 use crate::fields::{Field, Fields, Known, Span};
+use crate::parse;
 use crate::uri::{self, BadPath, HostPart};
 
 /// A request method (RFC 9110 §9).
@@ -93,6 +94,19 @@ pub enum Framing {
     Chunked,
     /// Everything until the peer closes; responses only.
     Close,
+}
+
+impl Framing {
+    /// Whether a `Content-Length` of this value tells where the body ends: beside any other it would lie, and who
+    /// believes it takes the next message for a part of this one, or the other way round (RFC 9112 §11.2).
+    pub fn is_told_by(self, content_length: &[u8]) -> bool {
+        let told = parse::content_length(content_length).ok();
+        match self {
+            Framing::None => told == Some(0),
+            Framing::Length(length) => told == Some(length),
+            Framing::Chunked | Framing::Close => false,
+        }
+    }
 }
 
 /// What the `Connection` field says, read once.

@@ -432,7 +432,7 @@ fn body_fields(fields: &crate::fields::Fields, version: Version) -> Result<Optio
 }
 
 /// A decimal length; signs, lists and spaces are refused.
-fn content_length(value: &[u8]) -> Result<u64, HeadError> {
+pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     const BAD: HeadError = HeadError::Malformed("the Content-Length is not a number");
     if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
         return Err(BAD);

@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use yumen_http::fields::write_line;
 use yumen_http::parse::{self, Parsed};
-use yumen_http::{Framing, Method, encode};
+use yumen_http::{Framing, Known, Method, encode};
 use yumen_plugin::{Answer, AskFault, Question};
 use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Slot, Upstream};
@@ -69,7 +69,10 @@ fn head(question: &Question) -> Vec<u8> {
     out.extend_from_slice(b" HTTP/1.1\r\n");
     write_line(&mut out, b"Host", question.authority.as_bytes());
     for (name, value) in question.fields.iter() {
-        write_line(&mut out, name, value);
+        // How its end is told is decided below.
+        if !matches!(Known::of(name), Known::ContentLength | Known::TransferEncoding) {
+            write_line(&mut out, name, value);
+        }
     }
     if !question.keeps {
         write_line(&mut out, b"Connection", b"close");

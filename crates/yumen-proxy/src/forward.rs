@@ -402,10 +402,12 @@ impl Attempt<'_, '_, '_> {
             Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
             Known::XForwardedProto | Known::XForwardedHost | Known::XForwardedPort => !trusted,
             Known::ContentLength => {
-                // Only what the client sent is the length of what follows, whatever plugins made of it.
-                let is_replaced = ex.body.is_some() || !field.is_received();
-                has_length |= !is_replaced;
-                is_replaced
+                // What the client sent stays only where it is the length of what follows, whatever plugins say of it.
+                let is_told = ex.body.is_none()
+                    && field.is_received()
+                    && request.framing.is_told_by(request.fields.value(field));
+                has_length |= is_told;
+                !is_told
             }
             _ => false,
         });

@@ -420,8 +420,9 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
     encode::response_fields(out, head, |field| match field.known() {
         Known::Server => !server.is_empty(),
         Known::ContentLength => {
-            // What plugins say of it is nothing but a wish.
-            let is_dropped = drops_length || !field.is_received();
+            // What plugins say of it is nothing but a wish. Without a body it is that of one there might have been.
+            let is_told = head.framing == Framing::None || head.framing.is_told_by(head.fields.value(field));
+            let is_dropped = drops_length || !field.is_received() || !is_told;
             has_length |= !is_dropped;
             is_dropped
         }

@@ -213,6 +213,10 @@ async fn decide<'s>(
     if !chains.are_empty() {
         run_route(conn, ex, pinned, chains, route).await?;
     }
+    if asks_for_tunnel(&ex.request) && !route.enable_websocket {
+        // As a GET it would be another request than the client made.
+        return Err(Kind::ConnectRefused.into());
+    }
     if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
         return Err(Kind::BodyTooLarge.into());
     }
@@ -225,6 +229,13 @@ async fn decide<'s>(
         Some(upstream) => Ok((route, upstream)),
         None => Err(Kind::Unavailable.into()),
     }
+}
+
+/// Whether it is an extended CONNECT of HTTP/2 or 3 (RFC 8441, RFC 9220). Over HTTP/1.1 an upgrade may be ignored;
+/// this cannot, since any success would say that the tunnel stands.
+fn asks_for_tunnel(request: &RequestHead) -> bool {
+    // No other request of these versions has connection options.
+    request.options.upgrade && matches!(request.version, Version::Http2 | Version::Http3)
 }
 
 /// The route's own phases, with the consumer's plugins once it is known.

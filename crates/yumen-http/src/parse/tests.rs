@@ -489,3 +489,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_length_tells_only_the_framing_it_is_of() {
+    let check = |framing: Framing, value: &str, expected: bool| {
+        assert_eq!(framing.is_told_by(value.as_bytes()), expected, "{framing:?} {value}");
+    };
+    check(Framing::Length(43), "43", true);
+    check(Framing::Length(43), "44", false);
+    check(Framing::Length(43), "43, 43", false);
+    check(Framing::None, "0", true);
+    check(Framing::None, "43", false);
+    check(Framing::Chunked, "0", false);
+    check(Framing::Close, "43", false);
+}

@@ -40,6 +40,10 @@ pub(crate) fn read_request<T>(
     let fields = host.chain(fields).chain(upgrade.iter().copied());
     apart::request(method.as_bytes(), target, fields, limits, head)?;
     head.version = Version::Http2;
+    if is_websocket && head.fields.known(Known::ContentLength).is_some() {
+        // Its bytes are those of a tunnel and no content, which could have a length (RFC 9110 §9.3.6).
+        return Err(HeadError::Malformed("a WebSocket has a Content-Length"));
+    }
     if has_ended || is_websocket {
         head.framing = Framing::None;
     } else if head.framing == Framing::None && head.fields.known(Known::ContentLength).is_none() {

@@ -506,8 +506,15 @@ fn websockets_run_over_a_stream() {
         stream.send_data(Bytes::new(), true).unwrap();
         let (rest, _) = http2::read_body(&mut incoming).await.unwrap();
         assert!(rest.is_empty(), "the end is passed on and comes back");
+        // Nobody is asked for what the route does not carry.
+        let asked = upstream.requests();
         let (answer, _stream) = client.begin(open("/plain")).await;
-        assert_eq!(answer.await.unwrap().status(), 426);
+        assert_eq!(answer.await.unwrap().status(), 405);
+        let mut long = open("/ws");
+        long.headers_mut().insert("content-length", "43".parse().unwrap());
+        let (answer, _stream) = client.begin(long).await;
+        assert_eq!(answer.await.unwrap().status(), 400);
+        assert_eq!(upstream.requests(), asked);
         // Any success would say that it is open.
         let (answer, _stream) = client.begin(open("/fine")).await;
         assert_eq!(answer.await.unwrap().status(), 502);
