@@ -16,6 +16,8 @@ use yumen_plugin::{Client, Exchange};
 
 use crate::body::Rest;
 use crate::buffer::Inbox;
+use crate::clock;
+use crate::desk::After;
 use crate::fault::{Fault, Kind};
 use crate::grpc;
 use crate::http2::heads::LastFields;
@@ -28,6 +30,8 @@ use crate::worker::Worker;
 
 /// A body nobody wanted is read to its end if it is at most this long, so that the connection lives on.
 const DISCARD_BYTES_MAX: u64 = 256 * 1024;
+/// And no longer than this, in milliseconds: a new connection costs the client less.
+const DISCARD_MS: u64 = 5000;
 
 /// A client connection, or a stream of one that carries many, and what is known of it.
 pub(crate) struct Connection {
@@ -113,10 +117,14 @@ impl Connection {
     /// The slowest the client may send its body. Calls have streams, which may be silent for long.
     #[inline]
     pub(crate) fn body_rate(&self, ex: &Exchange<'_>) -> Rate {
-        let Settings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
-        if !body_rate.is_set() || grpc::is_call(ex) {
+        if !self.worker.settings.body_rate.is_set() || grpc::is_call(ex) {
             return Rate::default();
         }
+        self.client_rate()
+    }
+
+    fn client_rate(&self) -> Rate {
+        let Settings { body_rate, body_timeout_ms, .. } = &*self.worker.settings;
         Rate { window_ms: body_rate.window_ms.min(*body_timeout_ms), ..*body_rate }
     }
 
@@ -204,6 +212,10 @@ impl Connection {
                 self.inbox.release(&self.worker.buffers);
                 return Poll::Ready(Ok(()));
             }
+            if piece.data > 0 && !self.inbox.is_empty() {
+                // What is broken waits behind what is not.
+                continue;
+            }
             match self.stream.poll_fill(cx, &mut self.inbox, &self.worker.buffers) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Kind::ClientGone.into())),
                 Poll::Ready(Ok(0)) if !self.stream.is_shared() => {
@@ -226,27 +238,31 @@ impl Connection {
         }
     }
 
-    /// Throws away a request body that nobody read; says whether it ended soon enough.
-    pub(crate) async fn discard_body(&mut self, framing: Framing) -> bool {
-        let mut rest = Rest::from(framing);
-        if rest.is_done() {
-            return true;
-        }
+    /// Throws away what is left of the body of a request that was answered; says how the connection goes on.
+    pub(crate) async fn discard_body(&mut self, framing: Framing) -> After {
         if matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX) {
-            return false;
+            return After::Linger;
         }
+        let mut rest = Rest::from(framing);
+        let (rate, mut pace, mut read) = (self.client_rate(), Pace::default(), 0);
+        self.timer.cap(clock::now().mono_ms() + DISCARD_MS);
         self.timer.set(self.worker.settings.body_timeout_ms);
-        let mut read = 0;
-        poll_fn(|cx| {
+        let is_whole = poll_fn(|cx| {
+            if rate.is_set() {
+                // As in `read_body`.
+                self.timer.set(0);
+            }
             // A vector that is emptied again and again only counts.
             let mut body = Vec::new();
-            let polled = self.poll_body(cx, &mut rest, &mut body, DISCARD_BYTES_MAX);
+            let polled = self.poll_body(cx, &mut rest, &mut body, DISCARD_BYTES_MAX - read);
             read += body.len() as u64;
-            if read > DISCARD_BYTES_MAX {
-                return Poll::Ready(false);
+            if !rate.is_set() || polled.is_ready() {
+                return polled.map(|result| result.is_ok());
             }
-            polled.map(|result| result.is_ok())
+            pace.poll_slow(cx, &self.timer, rate, read).map(|()| false)
         })
-        .await
+        .await;
+        self.timer.uncap();
+        if is_whole { After::Next } else { After::Linger }
     }
 }

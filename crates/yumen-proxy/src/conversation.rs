@@ -97,7 +97,7 @@ async fn talk(
         // TLS says goodbye; for TCP the drop does.
         End::After(After::Next | After::Close) if matches!(conn.stream, Stream::Tcp(_)) => {}
         End::After(After::Next | After::Close) => apart(conn.close()).await,
-        End::After(After::Linger) => apart(linger::linger(conn)).await,
+        End::After(After::Linger | After::Unread(_)) => apart(linger::linger(conn)).await,
         End::After(After::Reset) => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
         End::Http2 => apart(http2::run(*conn)).await,
     }
@@ -119,9 +119,12 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
             Next::Closed => return (conn, End::After(After::Close)),
         };
         let mut seat = Seat::take(conn, job);
-        let after;
+        let mut after;
         (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
         seat.leave(&conn.worker);
+        if let After::Unread(framing) = after {
+            after = apart(conn.discard_body(framing)).await;
+        }
         if after != After::Next {
             return (conn, End::After(after));
         }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use yumen_http::RequestHead;
+use yumen_http::{Framing, RequestHead};
 
 use crate::connection::Connection;
 use crate::fault::Kind;
@@ -29,6 +29,8 @@ pub(crate) enum Job {
 pub(crate) enum After {
     /// Another request may follow.
     Next,
+    /// The same, behind what is left of this one's body, which nobody wanted.
+    Unread(Framing),
     /// Everything was said and read.
     Close,
     /// The client may still be sending: its answer must not be destroyed by a reset.

@@ -85,10 +85,13 @@ pub(crate) async fn answer(
         // What the client still sends of the body is stopped with its stream.
         return After::Next;
     }
-    if keeps && conn.discard_body(unread).await {
-        return After::Next;
+    match unread {
+        Framing::None if keeps => After::Next,
+        Framing::None => ends_with(conn, ex),
+        // What this exchange holds is given back before more is waited for.
+        unread if keeps => After::Unread(unread),
+        _ => After::Linger,
     }
-    if unread == Framing::None { ends_with(conn, ex) } else { After::Linger }
 }
 
 /// How a connection ends whose last request was read. A client that did not agree on the end may have

@@ -9,21 +9,42 @@ fn start(upstream: &Upstream, node: &str) -> Gateway {
     Gateway::with(&upstream.everything(), &Options { node, workers: 1, ..Options::default() })
 }
 
+/// Sends a byte after another until the other side takes none: more often than any timeout between two reads.
+fn drip(mut stream: std::net::TcpStream) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        while std::io::Write::write_all(&mut stream, b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    })
+}
+
+#[test]
+fn a_body_that_nobody_wants_holds_no_place_and_is_not_waited_for_long() {
+    let gateway = start(&Upstream::echo("a"), "overload: {exchanges_per_worker: 1}");
+    gateway.apply(&serde_json::json!({ "routes": [] }));
+    let stream = std::net::TcpStream::connect(gateway.http).unwrap();
+    let mut slow = Client::of(stream.try_clone().unwrap());
+    slow.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n");
+    assert_eq!(slow.reply().status, 404);
+    assert_eq!(gateway.get("/").status, 404, "there is room for another");
+    let dripping = drip(stream);
+    assert!(slow.is_closed_within(Duration::from_secs(30)), "it is given up");
+    dripping.join().unwrap();
+    // One that comes is read, and the next request behind it.
+    let mut quick = Client::connect(gateway.http);
+    quick.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n");
+    assert_eq!(quick.reply().status, 404);
+    assert_eq!(quick.send("abc").get("/").status, 404);
+}
+
 #[test]
 fn a_body_that_comes_too_slowly_is_refused() {
     let upstream = Upstream::echo("a");
     let gateway = start(&upstream, "limits: {body_bytes_per_s: 1000, rate_window_ms: 500}");
     let stream = std::net::TcpStream::connect(gateway.http).unwrap();
-    let mut writer = stream.try_clone().unwrap();
-    let mut slow = Client::of(stream);
+    let mut slow = Client::of(stream.try_clone().unwrap());
     slow.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
-    let dripping = std::thread::spawn(move || {
-        use std::io::Write;
-        // More often than any timeout between two reads.
-        while writer.write_all(b"x").is_ok() {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    });
+    let dripping = drip(stream);
     assert_eq!(slow.reply().status, 408);
     drop(slow);
     dripping.join().unwrap();
