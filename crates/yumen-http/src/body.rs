@@ -62,6 +62,8 @@ enum State {
     TrailerFeed,
     LastFeed,
     Done,
+    /// For good: what is read again from the middle of a line could mean something else.
+    Broken(BodyError),
 }
 
 /// A decoder of one chunked body. Trailers are collected, extensions skipped.
@@ -97,8 +99,10 @@ impl Chunked {
 
     /// Looks at the front of `input`. The caller drops what was framing or data before it steps on.
     pub fn step(&mut self, input: &[u8]) -> Result<Decoded, BodyError> {
-        if self.state == State::Done {
-            return Ok(Decoded::Done);
+        match self.state {
+            State::Done => return Ok(Decoded::Done),
+            State::Broken(error) => return Err(error),
+            _ => {}
         }
         if let State::Data { left } = self.state {
             if input.is_empty() {
@@ -114,7 +118,13 @@ impl Chunked {
         let mut used = 0;
         for byte in input {
             used += 1;
-            self.state = self.advance(*byte)?;
+            self.state = match self.advance(*byte) {
+                Ok(state) => state,
+                Err(error) => {
+                    self.state = State::Broken(error);
+                    return Err(error);
+                }
+            };
             if matches!(self.state, State::Data { .. } | State::Done) {
                 break;
             }
@@ -172,7 +182,7 @@ impl Chunked {
             }
             (LastFeed, b'\n') => Done,
             (TrailerFeed | LastFeed, _) => return Err(BodyError::Trailer),
-            (Data { .. } | Done, _) => return Err(BodyError::End),
+            (Data { .. } | Done | Broken(_), _) => return Err(BodyError::End),
         })
     }
 

@@ -85,7 +85,12 @@ fn decode_chunks(chunked: &mut Chunked, inbox: &mut Inbox) -> Result<Piece, Body
     let mut data = 0;
     let mut at = 0;
     loop {
-        match chunked.step(&inbox.bytes()[at..])? {
+        let decoded = match chunked.step(&inbox.bytes()[at..]) {
+            // What came before goes on its way first. What is broken stays where it is and is found again.
+            Err(_) if data > 0 => Decoded::NeedMore,
+            decoded => decoded?,
+        };
+        match decoded {
             Decoded::Framing(count) if data == 0 => {
                 inbox.consume(at + count);
                 at = 0;

@@ -7,6 +7,7 @@ mod lane;
 use std::future::poll_fn;
 use std::hash::Hasher;
 
+use yumen_http::body::Chunked;
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, encode};
 use yumen_plugin::{Exchange, Phase};
@@ -341,15 +342,28 @@ impl Attempt<'_, '_, '_> {
                     self.relay.head.clear();
                     continue;
                 }
-                (Ok(()), _) => {
-                    self.relay.upgrade = false;
-                    return Ok(());
-                }
+                (Ok(()), _) => match self.look_at_body() {
+                    Ok(()) => {
+                        self.relay.upgrade = false;
+                        return Ok(());
+                    }
+                    Err(fault) => fault,
+                },
             };
             self.note_body(mark);
             self.relay.upload.recycle(&self.conn.worker.buffers);
             return Err(fault);
         }
+    }
+
+    /// Whether what came of a body in chunks together with its head is none: as yet the client can be told.
+    fn look_at_body(&self) -> Result<(), Fault> {
+        let Some(link) = &self.relay.link else { return Ok(()) };
+        if self.relay.head.framing != Framing::Chunked || link.stream.is_shared() {
+            return Ok(());
+        }
+        let begun = Chunked::default().step(link.inbox.bytes());
+        begun.map_or_else(|error| Err(Kind::UpstreamBody(error).into()), |_| Ok(()))
     }
 
     /// Notes what a failed attempt left of the request body, `mark` being where it began.

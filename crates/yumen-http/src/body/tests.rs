@@ -172,3 +172,13 @@ proptest! {
         let _ = at_every_split(input.as_bytes());
     }
 }
+
+#[test]
+fn what_was_broken_once_stays_broken() {
+    let mut chunked = Chunked::default();
+    assert_eq!(chunked.step(b"1\r\na\r\n"), Ok(Decoded::Framing(3)));
+    assert_eq!(chunked.step(b"a\r\n"), Ok(Decoded::Data(1)));
+    assert_eq!(chunked.step(b"\r\n5z"), Err(BodyError::Size));
+    // From where it stopped this would be a chunk of five bytes.
+    assert_eq!(chunked.step(b"\r\n5z"), Err(BodyError::Size));
+}
