@@ -31,7 +31,6 @@ use crate::pool::{PoolKey, endpoint_key};
 use crate::relay::{Link, Relay};
 use crate::stream::Stream;
 use crate::tcp::Tcp;
-use crate::timers::until;
 use crate::tls;
 use crate::transfer::Transfer;
 use crate::wait::Wait;
@@ -273,16 +272,14 @@ impl Attempt<'_, '_, '_> {
         }
         self.conn.worker.counters.connects.add(1);
         self.conn.worker.departures.connected(endpoint_key(self.endpoint, tls), &self.endpoint.state);
-        self.conn.timer.set(self.timeouts().connect_ms);
+        let mut wait = Wait::new();
+        wait.begin(self.conn, self.timeouts().connect_ms);
         let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
-        let tcp = match until(&self.conn.timer, connecting).await {
-            None => return Err(failed(Kind::ConnectTimeout)),
-            Some(Err(error)) => {
-                tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
-                return Err(failed(fault::of_connect(&error)));
-            }
-            Some(Ok(tcp)) => tcp,
-        };
+        let connected = wait.on(self.conn, Kind::ConnectTimeout, connecting).await;
+        let tcp = connected.map_err(failed)?.map_err(|error| {
+            tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
+            failed(fault::of_connect(&error))
+        })?;
         if !tls {
             return Ok(Stream::Tcp(tcp));
         }
@@ -293,14 +290,11 @@ impl Attempt<'_, '_, '_> {
         let name = tls::server_name(&self.tls_name()).map_err(|_| failed(Kind::UpstreamTls))?;
         let connector = tokio_rustls::TlsConnector::from(config);
         let handshake = std::pin::pin!(connector.connect(name, tcp));
-        match until(&self.conn.timer, handshake).await {
-            None => Err(failed(Kind::ConnectTimeout)),
-            Some(Err(error)) => {
-                tracing::debug!(%error, endpoint = %self.endpoint.addr, "upstream TLS handshake failed");
-                Err(failed(Kind::UpstreamTls))
-            }
-            Some(Ok(stream)) => Ok(Stream::Connected(Box::new(stream))),
-        }
+        let shaken = wait.on(self.conn, Kind::ConnectTimeout, handshake).await.map_err(failed)?;
+        shaken.map(|stream| Stream::Connected(Box::new(stream))).map_err(|error| {
+            tracing::debug!(%error, endpoint = %self.endpoint.addr, "upstream TLS handshake failed");
+            failed(Kind::UpstreamTls)
+        })
     }
 
     /// The name to ask the endpoint's certificate for: the `Host` it will see, as APISIX does; a node

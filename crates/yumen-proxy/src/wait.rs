@@ -3,10 +3,13 @@
 //! On a connection of its own, a client that leaves and one that has only no more to say look alike: both have
 //! sent their end. The first is waited for no longer than the setting says, so the second is, too.
 
-use std::task::Context;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use crate::clock;
 use crate::connection::Connection;
+use crate::fault::Kind;
 
 /// Until when is waited.
 pub(crate) struct Wait {
@@ -57,6 +60,29 @@ impl Wait {
                 return None;
             }
         }
+    }
+
+    /// What `future` gives, unless the time or the client ends the wait before; `late` is what to call the first.
+    pub(crate) async fn on<F: Future>(
+        &self,
+        conn: &mut Connection,
+        late: Kind,
+        mut future: Pin<&mut F>,
+    ) -> Result<F::Output, Kind> {
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            if let Some(kind) = conn.stream.given_up(cx) {
+                return Poll::Ready(Err(kind));
+            }
+            match self.poll(cx, conn, true) {
+                None => Poll::Pending,
+                Some(End::Late) => Poll::Ready(Err(late)),
+                Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
+            }
+        })
+        .await
     }
 
     /// Sets when the client is looked at next, or the wait ends.

@@ -13,7 +13,7 @@ use crate::lanes::Way;
 use crate::pool::PoolKey;
 use crate::relay::Link;
 use crate::stream::Stream;
-use crate::timers::until;
+use crate::wait::Wait;
 
 impl Attempt<'_, '_, '_> {
     /// A WebSocket goes over HTTP/1.1: few servers take one over HTTP/2 (RFC 8441), and those that speak both
@@ -49,11 +49,11 @@ impl Attempt<'_, '_, '_> {
             match worker.lanes.way(pool_key.endpoint, &keep) {
                 Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => {
-                    self.conn.timer.set(self.timeouts().connect_ms);
+                    let mut wait = Wait::new();
+                    wait.begin(self.conn, self.timeouts().connect_ms);
                     let waiting = std::pin::pin!(connected.notified());
-                    if until(&self.conn.timer, waiting).await.is_none() {
-                        return Err(Fault { kind: Kind::ConnectTimeout, unsent: true });
-                    }
+                    let waited = wait.on(self.conn, Kind::ConnectTimeout, waiting).await;
+                    waited.map_err(|kind| Fault { kind, unsent: true })?;
                 }
                 Way::Connect(connecting) => {
                     let stream = self.connect_watched(tls).await?;

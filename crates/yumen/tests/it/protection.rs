@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::harness::http2::{self, Http2Client};
 use crate::harness::upstream::{Gate, closed_port, respond};
-use crate::harness::{Client, Gateway, Reply, Upstream, eventually};
+use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually};
 
 /// Answers when the gate is open.
 fn held(gate: &Gate) -> Upstream {
@@ -246,4 +247,51 @@ fn an_adaptive_limit_refuses_what_is_above_it() {
     gate.open();
     busy.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
     eventually("there is room again", 10, || gateway.get("/").status == 200);
+}
+
+/// Takes no connection: as many wait to be accepted as may.
+fn black_hole() -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
+    let listener = http2::run(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        socket.listen(0).unwrap().into_std().unwrap()
+    });
+    let address = listener.local_addr().unwrap();
+    let wait = std::time::Duration::from_millis(300);
+    let waiting = std::iter::from_fn(|| std::net::TcpStream::connect_timeout(&address, wait).ok());
+    let waiting = waiting.take(10).collect();
+    (listener, waiting)
+}
+
+#[test]
+fn a_client_that_leaves_while_an_endpoint_is_connected_to_gives_its_place_back() {
+    let (hole, _waiting) = black_hole();
+    let upstream = json!({
+        "nodes": { hole.local_addr().unwrap().to_string(): 1 }, "timeout": { "connect": 3600, "send": 60, "read": 60 },
+        "limits": { "max_requests": 1, "max_pending": 0 },
+    });
+    let document = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] });
+    let options = Options { node: "timeouts: {half_closed_ms: 50}", ..Options::default() };
+    let gateway = Gateway::with(&document, &options);
+    let holds = |count: f64| {
+        eventually("as many are under way", 20, || {
+            let sample = format!("yumen_upstream_requests{{upstream=\"routes/1\"}} {count}\n");
+            gateway.status_text("/metrics").1.contains(&sample)
+        });
+    };
+    let client = ask(&gateway);
+    holds(1.0);
+    drop(client);
+    holds(0.0);
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let (answer, mut stream) = client.begin(http2::request("GET", "/")).await;
+        // The frames leave while the runtime runs.
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        holds(1.0);
+        stream.send_reset(h2::Reason::CANCEL);
+        assert!(answer.await.is_err());
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        holds(0.0);
+    });
 }
