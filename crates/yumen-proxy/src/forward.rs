@@ -494,7 +494,8 @@ impl Attempt<'_, '_, '_> {
         }
         let mut text = Vec::new();
         encode::status_line(&mut text, head.status, head.reason());
-        encode::response_fields(&mut text, head, |_| false);
+        // It has no body, whose length this could be (RFC 9110 §8.6).
+        encode::response_fields(&mut text, head, |field| field.known() == Known::ContentLength);
         text.extend_from_slice(b"\r\n");
         self.conn.send_interim(text).await
     }
