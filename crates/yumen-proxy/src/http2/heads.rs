@@ -59,7 +59,7 @@ pub(crate) fn refuse_connection_fields(fields: &HeaderMap) -> Result<(), HeadErr
     use http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
     let names =
         [CONNECTION.as_str(), TRANSFER_ENCODING.as_str(), UPGRADE.as_str(), "keep-alive", "proxy-connection"];
-    let has_other_te = fields.get(TE).is_some_and(|value| value != "trailers");
+    let has_other_te = fields.get_all(TE).iter().any(|value| value != "trailers");
     match has_other_te || names.iter().any(|name| fields.contains_key(*name)) {
         true => Err(HeadError::Malformed("a field belongs to a connection")),
         false => Ok(()),

@@ -83,6 +83,27 @@ fn connect_opens_websockets_and_nothing_else() {
 }
 
 #[test]
+fn a_websocket_has_no_length() {
+    for length in ["0", "43"] {
+        let fields = [("sec-websocket-version", "13"), ("content-length", length)];
+        let mut request = asked("CONNECT", "https://a/ws", &fields);
+        request.extensions_mut().insert(Protocol::from_static("websocket"));
+        assert!(matches!(read(&request, false), Err(HeadError::Malformed(_))), "{length}");
+    }
+}
+
+#[test]
+fn all_that_is_said_of_trailers_is_looked_at() {
+    let check = |values: &[&'static str], is_fine: bool| {
+        let mut fields = HeaderMap::new();
+        values.iter().for_each(|value| drop(fields.append("te", HeaderValue::from_static(value))));
+        assert_eq!(refuse_connection_fields(&fields).is_ok(), is_fine, "{values:?}");
+    };
+    check(&["trailers"], true);
+    check(&["trailers", "gzip"], false);
+}
+
+#[test]
 fn a_request_leaves_without_what_belongs_to_a_connection() {
     let text = b"POST /a?b HTTP/1.1\r\nHost: a.test\r\nX-Case: v\r\nConnection: x\r\nKeep-Alive: 1\r\n\
         Transfer-Encoding: chunked\r\nUpgrade: h3\r\nTE: gzip\r\n\r\n";
