@@ -133,7 +133,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
     let trusted = networks("trusted_addresses", &node.trusted_addresses)?;
     Ok(Settings {
         request_head: head_limits(limits.head_bytes, limits),
-        response_head: head_limits(limits.response_head_bytes, limits),
+        response_head: response_head(limits),
         body_bytes_max: limits.body_bytes,
         connections_max: limits.connections_per_worker as usize,
         handshake_timeout_ms: node.tls.handshake_ms,
@@ -202,6 +202,15 @@ fn server_line(value: &str) -> Vec<u8> {
         yumen_proxy::settings::write_line(&mut line, b"Server", printable.as_bytes());
     }
     line
+}
+
+/// What clients may send is no measure for endpoints: a strict bound leaves those what anybody gets.
+fn response_head(limits: &yumen_config::node::Limits) -> yumen_proxy::settings::HeadLimits {
+    let usual = yumen_config::node::Limits::default().fields.max(limits.fields);
+    yumen_proxy::settings::HeadLimits {
+        fields_max: usual as usize,
+        ..head_limits(limits.response_head_bytes, limits)
+    }
 }
 
 fn head_limits(head_bytes: u32, limits: &yumen_config::node::Limits) -> yumen_proxy::settings::HeadLimits {

@@ -13,7 +13,8 @@ pub struct Limits {
     /// The longest request target, in bytes; a longer one is answered 414.
     #[schemars(range(min = 64, max = 65536))]
     pub target_bytes: u32,
-    /// The most fields of a request; more are answered 431.
+    /// The most fields of a request; more are answered 431. An upstream's answer may have as many and 100 in any
+    /// case; one with more becomes a 502.
     #[schemars(range(min = 1, max = 10000))]
     pub fields: u32,
     /// The longest request body, in bytes; a longer one is answered 413. 0 means no limit.
