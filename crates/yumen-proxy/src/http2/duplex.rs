@@ -114,8 +114,8 @@ impl Duplex {
     }
 
     /// The trailers that came behind the peer's body.
-    pub(crate) fn take_trailers(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.trailers)
+    pub(crate) fn trailers(&self) -> &[u8] {
+        &self.trailers
     }
 
     /// Takes what came into the inbox; 0 is the end.

@@ -84,8 +84,8 @@ impl Duplex {
     }
 
     /// The trailers that came behind the body.
-    pub(crate) fn take_trailers(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.trailers)
+    pub(crate) fn trailers(&self) -> &[u8] {
+        &self.trailers
     }
 
     /// Ready when something of the body waits or it has ended.

@@ -59,18 +59,20 @@ impl Stream {
     }
 
     /// What is left of a body that lasts to the end: `None` while nobody knows. `count` bytes were read
-    /// last; `waiting` are not decoded yet.
-    pub(crate) fn end(&mut self, count: usize, waiting: usize) -> Option<Rest> {
+    /// last; `waiting` are not decoded yet. The stream keeps its trailers, for a body that is sent once more.
+    pub(crate) fn end(&self, count: usize, waiting: usize) -> Option<Rest> {
         let trailers = match self {
-            Stream::Http2(duplex) => duplex.has_ended().then(|| duplex.take_trailers()),
-            Stream::Http3(duplex) => duplex.has_ended().then(|| duplex.take_trailers()),
+            Stream::Http2(duplex) => duplex.has_ended().then(|| duplex.trailers()),
+            Stream::Http3(duplex) => duplex.has_ended().then(|| duplex.trailers()),
             _ => return (count == 0).then_some(Rest::Done),
         }?;
-        Some(match waiting {
-            0 if trailers.is_empty() => Rest::Done,
-            0 => Rest::Trailers(trailers),
-            waiting => Rest::Length(waiting as u64),
-        })
+        match waiting {
+            0 if trailers.is_empty() => Some(Rest::Done),
+            0 => Some(Rest::Trailers(trailers.to_vec())),
+            waiting if trailers.is_empty() => Some(Rest::Length(waiting as u64)),
+            // They are told when what waits before them has been taken.
+            _ => None,
+        }
     }
 
     /// The next bytes written are the last.

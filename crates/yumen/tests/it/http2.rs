@@ -135,6 +135,32 @@ fn trailers_go_both_ways_between_all_versions() {
 }
 
 #[test]
+fn trailers_of_a_request_that_is_repeated_come_along() {
+    let refuses = Http2Upstream::start(|request, mut respond| async move {
+        // All of it was read by the gateway, then.
+        let mut body = request.into_body();
+        http2::read_body(&mut body).await?;
+        respond.send_reset(h2::Reason::REFUSED_STREAM);
+        Ok(())
+    });
+    let takes = Http2Upstream::echo();
+    let node = |upstream: &Http2Upstream, priority: i32| json!({ "host": "127.0.0.1", "port": upstream.address.port(), "weight": 1, "priority": priority });
+    let upstream = json!({ "nodes": [node(&refuses, 1), node(&takes, 0)], "http_version": "2" });
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let (answer, mut stream) = client.begin(request("PUT", "/")).await;
+        http2::send(&mut stream, b"abc", false).await.unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", "8".parse().unwrap());
+        stream.send_trailers(trailers).unwrap();
+        let answer = http2::read(answer.await.unwrap()).await.unwrap();
+        assert_eq!((refuses.requests(), answer.text().as_str()), (1, "abc"));
+        assert_eq!(answer.trailers.get("x-sum"), Some(&"8".parse().unwrap()));
+    });
+}
+
+#[test]
 fn interim_answers_pass() {
     let upstream = Upstream::start(|_, stream| {
         let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
