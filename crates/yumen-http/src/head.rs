@@ -1,5 +1,7 @@
 //! Request and response heads, and the framing of the body that follows them.
 
+use std::borrow::Cow;
+
 use crate::fields::{Field, Fields, Known, Span};
 use crate::parse;
 use crate::uri::{self, BadPath, HostPart};
@@ -213,7 +215,7 @@ pub struct RequestHead {
     pub(crate) target: Span,
     /// The normalized path, without the query.
     pub(crate) path: Span,
-    /// The query, without its question mark; `None` where the target had none.
+    /// The query, without its question mark, as plugins left it; `None` where there is none.
     pub(crate) query: Option<Span>,
     /// Where the path and query stand in the target as received.
     pub(crate) origin_form: Span,
@@ -273,10 +275,51 @@ impl RequestHead {
         self.target.of(&self.fields.block)
     }
 
-    /// Path and query as received, in whichever form they came: `request_uri` of NGINX. What judges targets judges
-    /// this one.
-    pub fn request_uri(&self) -> &[u8] {
+    /// Path and query as received, in whichever form they came: `request_uri` of NGINX, `real_request_uri` of
+    /// APISIX. No rule may look at it: one path has many spellings.
+    pub fn real_request_uri(&self) -> &[u8] {
         self.origin_form.of(&self.fields.block)
+    }
+
+    /// The path that routing sees and the query as plugins left it, for whoever compares: `request_uri` of APISIX.
+    /// What is written somewhere is [`RequestHead::encoded_request_uri`].
+    pub fn request_uri(&self) -> Cow<'_, [u8]> {
+        if self.is_normal() {
+            return Cow::Borrowed(self.real_request_uri());
+        }
+        Cow::Owned(with_query(self.path().to_vec(), self.query()))
+    }
+
+    /// The same for a URL or a field: the path is percent-encoded, so that none of its bytes ends it or begins a
+    /// query.
+    pub fn encoded_request_uri(&self) -> Cow<'_, [u8]> {
+        if self.is_normal() && uri::is_encoded(self.path()) {
+            return Cow::Borrowed(self.real_request_uri());
+        }
+        Cow::Owned(with_query(self.encoded_path(), self.query()))
+    }
+
+    /// [`RequestHead::encoded_request_uri`] with the query as received: only for the client that sent it.
+    pub fn encoded_request_uri_for_client(&self) -> Vec<u8> {
+        let received = self.real_request_uri();
+        let query = memchr::memchr(b'?', received).map(|question| &received[question + 1..]);
+        with_query(self.encoded_path(), query)
+    }
+
+    fn encoded_path(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        uri::encode_path(self.path(), &mut out);
+        out
+    }
+
+    /// Whether path and query stand in the target as routing and plugins see them.
+    fn is_normal(&self) -> bool {
+        let end = match self.query {
+            None => self.path.end,
+            Some(query) if !query.is_empty() && query.start == self.path.end + 1 => query.end,
+            Some(_) => return false,
+        };
+        (self.path.start, end) == (self.origin_form.start, self.origin_form.end)
     }
 
     /// The path that routing and plugins see: decoded, slashes merged, dot segments resolved.
@@ -285,7 +328,7 @@ impl RequestHead {
         self.path.of(&self.fields.block)
     }
 
-    /// The query without its question mark, as received.
+    /// The query without its question mark, as plugins left it: an argument that was removed is not there.
     pub fn query(&self) -> Option<&[u8]> {
         self.query.map(|span| span.of(&self.fields.block))
     }
@@ -308,6 +351,23 @@ impl RequestHead {
     /// Whether a plugin changed the path or query that goes upstream.
     pub fn is_rewritten(&self) -> bool {
         self.rewritten.is_some()
+    }
+
+    /// Takes arguments out of the query, for all who look at it from now on and for whatever goes upstream.
+    /// `is_removed` gets a name as it stands in the query.
+    pub fn remove_arguments(&mut self, is_removed: impl Fn(&[u8]) -> bool) {
+        let query = self.query().and_then(|query| uri::without_arguments(query, &is_removed));
+        let target = self.upstream_target();
+        let target = memchr::memchr(b'?', target).and_then(|question| {
+            let kept = uri::without_arguments(&target[question + 1..], &is_removed)?;
+            Some(with_query(target[..question].to_vec(), Some(&kept)))
+        });
+        if let Some(kept) = query {
+            self.query = if kept.is_empty() { None } else { Some(self.fields.append(&kept)) };
+        }
+        if let Some(target) = target {
+            self.set_upstream_target(&target);
+        }
     }
 
     /// Changes path and query that go upstream; spaces and controls are percent-encoded, so that
@@ -388,6 +448,15 @@ impl RequestHead {
             self.host = Span::new(start, start + end);
         }
     }
+}
+
+/// A path and the query behind it, if there is one.
+fn with_query(mut path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
+    if let Some(query) = query.filter(|query| !query.is_empty()) {
+        path.push(b'?');
+        path.extend_from_slice(query);
+    }
+    path
 }
 
 /// The head of a response.

@@ -123,7 +123,7 @@ fn escaped(digits: Option<&[u8]>) -> Option<u8> {
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     out.reserve(path.len());
     for &byte in path {
-        if byte <= b' ' || byte >= 0x7f || is_escaped(byte) {
+        if is_escaped(byte) {
             escape(byte, out);
         } else {
             out.push(byte);
@@ -131,8 +131,13 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Whether [`encode_path`] would leave `path` as it is.
+pub(crate) fn is_encoded(path: &[u8]) -> bool {
+    !path.iter().any(|byte| is_escaped(*byte))
+}
+
 fn is_escaped(byte: u8) -> bool {
-    matches!(byte, b'"' | b'#' | b'%' | b'<' | b'>' | b'?' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
+    matches!(byte, 0..=b' ' | 0x7f.. | b'"' | b'#' | b'%' | b'<' | b'>' | b'?' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
 /// Appends `%XX`.
@@ -154,6 +159,15 @@ pub fn query_arguments(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
             None => (pair, &b""[..]),
         }
     })
+}
+
+/// A query without the arguments whose names, as they stand in it, `is_removed` tells; `None` where it has none
+/// of them.
+pub(crate) fn without_arguments(query: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let pairs = || query.split(|byte| *byte == b'&');
+    let name = |pair: &'_ [u8]| memchr::memchr(b'=', pair).unwrap_or(pair.len());
+    let kept: Vec<&[u8]> = pairs().filter(|pair| !is_removed(&pair[..name(pair)])).collect();
+    (kept.len() < pairs().count()).then(|| kept.join(&b'&'))
 }
 
 #[cfg(test)]

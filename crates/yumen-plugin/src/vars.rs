@@ -61,6 +61,7 @@ macro_rules! fixed {
 fixed! {
     Uri = "uri" | "document_uri",
     RequestUri = "request_uri",
+    RealRequestUri = "real_request_uri",
     Args = "args" | "query_string",
     IsArgs = "is_args",
     Host = "host",
@@ -158,8 +159,8 @@ impl Var {
         }
     }
 
-    /// Its value; `None` where the exchange has none. What stands in the request is borrowed;
-    /// addresses, numbers and times are formatted into a new text.
+    /// Its value, for whoever compares; `None` where the exchange has none. What stands in the request is
+    /// borrowed; addresses, numbers and times are formatted into a new text.
     pub fn get<'a>(&self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
@@ -198,7 +199,8 @@ impl Var {
         }
     }
 
-    /// Appends its value; says whether there was one.
+    /// Appends its value; says whether there was one. The path in `request_uri` is percent-encoded here, as the
+    /// text may become a URL or a field.
     pub(crate) fn append(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         if let Var::Fixed(fixed) = self
             && fixed.format(ex, out)
@@ -242,6 +244,7 @@ impl Fixed {
         }
         let operation = || graphql::operation(ex);
         match self {
+            Fixed::RequestUri => Some(ex.request.request_uri()),
             Fixed::ContentType => joined(&ex.request.fields, "content-type"),
             Fixed::GraphqlOperation => operation().map(|found| Cow::Borrowed(found.kind.as_bytes())),
             Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.into_bytes())),
@@ -261,7 +264,7 @@ impl Fixed {
         let request = &ex.request;
         match self {
             Fixed::Uri => Some(request.path()),
-            Fixed::RequestUri => Some(request.request_uri()),
+            Fixed::RealRequestUri => Some(request.real_request_uri()),
             Fixed::Args => request.query(),
             Fixed::IsArgs => {
                 Some(if request.query().is_some_and(|query| !query.is_empty()) { b"?" } else { b"" })
@@ -306,6 +309,7 @@ impl Fixed {
         match self {
             Fixed::RemoteAddr => text(out, ex.remote_ip),
             Fixed::RemotePort if ex.remote_port != 0 => number(out, ex.remote_port.into()),
+            Fixed::RequestUri => out.extend_from_slice(&ex.request.encoded_request_uri()),
             Fixed::PeerPort => number(out, peer.port().into()),
             Fixed::BinaryRemoteAddr => match ex.remote_ip {
                 IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),

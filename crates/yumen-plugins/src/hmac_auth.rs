@@ -1,6 +1,7 @@
 //! `hmac-auth`: the client signs what it asks with a key it shares with the gateway, as HTTP signatures
 //! have it (draft-cavage-http-signatures).
 
+use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -187,8 +188,8 @@ impl<'a> Signature<'a> {
         Ok(read)
     }
 
-    /// What the client signed: the key's name, then the fields it lists, those there are.
-    fn text(&self, request: &RequestHead) -> Vec<u8> {
+    /// What the client signed if it asked for `target`: the key's name, then the fields it lists, those there are.
+    fn text(&self, request: &RequestHead, target: &[u8]) -> Vec<u8> {
         let mut text = format!("{}\n", self.key_id).into_bytes();
         for name in &self.headers {
             if let Some(value) = request.fields.get(name) {
@@ -197,7 +198,7 @@ impl<'a> Signature<'a> {
             } else if *name == "@request-target" {
                 text.extend_from_slice(request.method_name());
                 text.push(b' ');
-                text.extend_from_slice(request.request_uri());
+                text.extend_from_slice(target);
             } else {
                 continue;
             }
@@ -209,8 +210,18 @@ impl<'a> Signature<'a> {
     fn verify(&self, request: &RequestHead, algorithm: Algorithm, secret: &str) -> Option<()> {
         let shown = STANDARD.decode(self.signature).ok()?;
         let key = hmac::Key::new(algorithm.hash(), secret.as_bytes());
-        hmac::verify(&key, &self.text(request), &shown).ok()
+        let is_of = |target: &[u8]| hmac::verify(&key, &self.text(request, target), &shown).is_ok();
+        (is_of(request.real_request_uri()) || plain_request_uri(request).is_some_and(|target| is_of(&target)))
+            .then_some(())
     }
+}
+
+/// The target as APISIX has it signed, its path decoded; `None` where it is the one that was sent, or where it
+/// might be read as that of another path.
+fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
+    let is_plain = |byte: &u8| !matches!(byte, 0..=0x1f | b'#' | b'%' | b'?' | 0x7f);
+    let target = request.request_uri();
+    (target != request.real_request_uri() && request.path().iter().all(is_plain)).then_some(target)
 }
 
 impl HmacAuth {

@@ -9,7 +9,7 @@ use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, ConsumerAuth, Exchange, Foreseen, Identity, Phases, Plugin, Setup, Step};
 
 use crate::auth::{identify_anonymous, refuse};
-use crate::query::{Argument, argument, without_argument};
+use crate::query::{Argument, argument, remove_argument};
 use keys::{ConsumerConfig, Token};
 
 /// Settings of `jwt-auth`.
@@ -142,10 +142,8 @@ impl JwtAuth {
         }
         if let Argument::One(value) = argument(ex.request.query().unwrap_or_default(), query.as_bytes()) {
             let token = text(&value);
-            if *hide_credentials
-                && let Some(rest) = without_argument(ex.request.upstream_target(), query.as_bytes())
-            {
-                ex.request.set_upstream_target(&rest);
+            if *hide_credentials {
+                remove_argument(&mut ex.request, query.as_bytes());
             }
             return Some(token);
         }

@@ -6,7 +6,7 @@ use yumen_config::schema::Invalid;
 use yumen_plugin::{Configure, ConsumerAuth, Exchange, Foreseen, Phases, Plugin, Setup, Step};
 
 use crate::auth::{identify_anonymous, refuse};
-use crate::query::{Argument, argument, without_argument};
+use crate::query::{Argument, argument, remove_argument};
 
 #[cfg(test)]
 mod tests;
@@ -89,7 +89,7 @@ impl Plugin for KeyAuth {
         if self.config.hide_credentials {
             // An invalid key may be a mistyped valid one: it stays here too.
             ex.request.fields.remove(&self.config.header);
-            self.hide_argument(ex);
+            remove_argument(&mut ex.request, self.config.query.as_bytes());
         }
         match identify_anonymous(ex, anonymous) {
             Ok(()) => Step::Continue,
@@ -122,16 +122,9 @@ impl KeyAuth {
             Argument::Other => return Err(INVALID),
         };
         if self.config.hide_credentials {
-            self.hide_argument(ex);
+            remove_argument(&mut ex.request, self.config.query.as_bytes());
         }
         ex.identify_as(identity);
         Ok(())
-    }
-
-    fn hide_argument(&self, ex: &mut Exchange<'_>) {
-        let target = ex.request.upstream_target();
-        if let Some(rest) = without_argument(target, self.config.query.as_bytes()) {
-            ex.request.set_upstream_target(&rest);
-        }
     }
 }

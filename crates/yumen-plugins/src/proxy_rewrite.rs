@@ -7,7 +7,7 @@ use yumen_http::uri::encode_path;
 use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
-use crate::text::{Groups, HeaderMap, Headers, Text, header_map_schema, is_field_name};
+use crate::text::{Groups, HeaderMap, Headers, Text, decoded, header_map_schema, is_field_name};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,7 +30,8 @@ pub(crate) struct Config {
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
     headers: Option<Headers<HeaderMap>>,
-    /// Work on the target as received. Unsafe: rules that looked at the normal form can be evaded.
+    /// Work on the target as received. Unsafe: rules that looked at the normal form can be evaded, and a credential
+    /// that `hide_credentials` took out of the query goes upstream.
     #[serde(default)]
     use_real_request_uri_unsafe: bool,
 }
@@ -92,7 +93,8 @@ impl Configure for ProxyRewrite {
         // Patterns are checked even where `uri` wins, as they may be meant for later.
         let patterns = patterns(config.regex_uri.as_deref().unwrap_or(&[]))?;
         let target = match config.uri {
-            Some(uri) => Target::Uri(Text::parse(&uri)),
+            Some(uri) if config.use_real_request_uri_unsafe => Target::Uri(Text::parse(&uri)),
+            Some(uri) => Target::Uri(Text::parse(&decoded(&uri))),
             None if !patterns.is_empty() => Target::Patterns(patterns),
             None => Target::AsItCame,
         };
@@ -185,7 +187,7 @@ impl ProxyRewrite {
 
     fn raw_target(&self, ex: &Exchange<'_>, groups: &mut Option<Groups>) -> Vec<u8> {
         let request = &ex.request;
-        let source = request.request_uri();
+        let source = request.real_request_uri();
         let (mut out, _) = self.rewritten(ex, source, groups);
         if let (Target::Uri(_), Some(at)) = (&self.target, position(source, b'?')) {
             let joint = if position(&out, b'?').is_some() { b'&' } else { b'?' };

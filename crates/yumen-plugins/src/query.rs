@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use yumen_http::uri::query_arguments;
+use yumen_plugin::RequestHead;
 
 #[cfg(test)]
 mod tests;
@@ -42,24 +43,9 @@ fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// `target` (path and query) without every argument called `name`; `None` where it has none.
-pub(crate) fn without_argument(target: &[u8], name: &[u8]) -> Option<Vec<u8>> {
-    let question = target.iter().position(|byte| *byte == b'?')?;
-    let (path, query) = (&target[..question], &target[question + 1..]);
-    let is_other = |pair: &&[u8]| {
-        let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
-        decode(key).as_ref() != name
-    };
-    let kept: Vec<&[u8]> = query.split(|byte| *byte == b'&').filter(is_other).collect();
-    if kept.len() == query.split(|byte| *byte == b'&').count() {
-        return None;
-    }
-    let mut out = path.to_vec();
-    if !kept.is_empty() {
-        out.push(b'?');
-        out.extend_from_slice(&kept.join(&b'&'));
-    }
-    Some(out)
+/// Takes every argument called `name` out of the query, so that neither plugins to come nor the upstream see it.
+pub(crate) fn remove_argument(request: &mut RequestHead, name: &[u8]) {
+    request.remove_arguments(|key| decode(key).as_ref() == name);
 }
 
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {

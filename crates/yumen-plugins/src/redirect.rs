@@ -7,7 +7,7 @@ use yumen_http::uri::encode_path;
 use yumen_plugin::{Configure, Exchange, Foreseen, Method, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
-use crate::text::{Text, answerable};
+use crate::text::{Text, answerable, decoded};
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -69,6 +69,7 @@ impl Configure for Redirect {
         }
         let target = match (&config.uri, config.regex_uri.as_deref()) {
             _ if to_https => Target::Https(setup.node.tls_ports.as_slice().into()),
+            (Some(uri), _) if config.encode_uri => Target::Uri(Text::parse_dotless(&decoded(uri))),
             (Some(uri), _) => Target::Uri(Text::parse_dotless(uri)),
             (None, Some([regex, by])) => {
                 let regex = pattern::compile(regex, "regex_uri")?;
@@ -120,7 +121,8 @@ fn https(ports: &[u16], ex: &Exchange<'_>, out: &mut Vec<u8>) {
     if port != 443 && port != 0 {
         out.extend_from_slice(format!(":{port}").as_bytes());
     }
-    out.extend_from_slice(ex.request.request_uri());
+    // The client gets back what it said, a credential that is hidden from the upstream included.
+    out.extend_from_slice(&ex.request.encoded_request_uri_for_client());
 }
 
 impl Plugin for Redirect {
@@ -134,6 +136,12 @@ impl Plugin for Redirect {
             let told = ex.request.fields.get("X-Forwarded-Proto");
             if told.unwrap_or(ex.client.scheme().as_bytes()) == b"https" {
                 return Step::Continue;
+            }
+            if ex.request.host().is_empty() {
+                return Step::Respond(Response::error_msg(
+                    400,
+                    "a request without a host cannot be sent to https",
+                ));
             }
             status = if matches!(ex.request.method(), Method::Get | Method::Head) { 301 } else { 308 };
         }

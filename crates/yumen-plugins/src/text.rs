@@ -182,6 +182,12 @@ impl Groups {
     }
 }
 
+/// A text whose path is encoded once it is filled in: its `$request_uri`, which comes encoded, taken apart.
+pub(crate) fn decoded(text: &str) -> String {
+    let parts = "${uri}${is_args}${args}";
+    text.replace("${request_uri}", parts).replace("$request_uri", parts)
+}
+
 /// Whether `name` may stand as a field name.
 pub(crate) fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte > 32 && byte < 127 && byte != b':')

@@ -12,7 +12,7 @@ use crate::text::answerable;
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Config {
-    /// Patterns looked for in the target as received, query included.
+    /// Patterns looked for in `$request_uri`: the path in its normal form, decoded, and the query as it came.
     #[schemars(extend("uniqueItems" = true), inner(length(min = 1, max = 4096)))]
     block_rules: Vec<String>,
     /// Status of the refusal; above 999 is 999.
@@ -68,7 +68,7 @@ impl Plugin for UriBlocker {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if self.rules.is_match(ex.request.request_uri()) {
+        if self.rules.is_match(&ex.request.request_uri()) {
             return Step::Respond(self.refusal.clone());
         }
         Step::Continue

@@ -30,7 +30,8 @@ fn check(name: &str, expected: impl Into<Option<&'static str>>) {
 fn variables_of_the_request_have_the_values_nginx_gives() {
     check("uri", "/a/b/c");
     check("document_uri", "/a/b/c");
-    check("request_uri", "/a//b/%63?Name=J%20D&name=second&flag&x.y=1");
+    check("request_uri", "/a/b/c?Name=J%20D&name=second&flag&x.y=1");
+    check("real_request_uri", "/a//b/%63?Name=J%20D&name=second&flag&x.y=1");
     check("args", "Name=J%20D&name=second&flag&x.y=1");
     check("query_string", "Name=J%20D&name=second&flag&x.y=1");
     check("is_args", "?");
@@ -56,6 +57,26 @@ fn variables_of_the_request_have_the_values_nginx_gives() {
     check("request_id", "r-1");
     check("no_such", None);
     check("uri_param_id", None);
+}
+
+#[test]
+fn the_request_uri_has_one_spelling_compared_decoded_and_written_encoded() {
+    let check = |target: &str, compared: &str, written: &str| {
+        with_exchange(false, &format!("GET {target} HTTP/1.1\nHost: a"), |ex| {
+            assert_eq!(value("request_uri", ex).as_deref(), Some(compared), "{target}");
+            let mut out = Vec::new();
+            Template::parse("$request_uri").render(ex, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), written, "{target}");
+            assert_eq!(value("real_request_uri", ex).as_deref(), Some(target));
+        });
+    };
+    for spelling in ["/a/b?c=%41", "//a/b?c=%41", "/%61/./b?c=%41", "/x/../a//b?c=%41"] {
+        check(spelling, "/a/b?c=%41", "/a/b?c=%41");
+    }
+    check("/a?", "/a", "/a");
+    check("/a%3Fb", "/a?b", "/a%3Fb");
+    check("/a%0D%0AX:%20y%2541", "/a\r\nX: y%41", "/a%0D%0AX:%20y%2541");
+    check("/a\"b", "/a\"b", "/a%22b");
 }
 
 #[test]

@@ -122,3 +122,22 @@ fn a_field_set_to_nothing_is_removed() {
     let reply = run(json!({"headers": {"set": {"X-C": ["", "5", "$arg_none", "6"]}}}), request);
     assert_eq!(reply.upstream_field("X-C").as_deref(), Some("5|6"));
 }
+
+#[test]
+fn a_hidden_credential_stays_hidden_whatever_is_rewritten() {
+    let mut bench = Bench::new();
+    let jack = bench.add_consumer("jack");
+    bench.add_key(&jack, "key-auth", json!({"key": "k1"}), None);
+    let auth = bench.plugin("key-auth", json!({"hide_credentials": true}));
+    let target = |settings: Value| {
+        let request = "GET /r/a?apikey=k1&b=2 HTTP/1.1";
+        let mut ex = bench.exchange(request);
+        bench.admit(&[auth.clone(), bench.plugin("proxy-rewrite", settings)], &mut ex, request);
+        String::from_utf8_lossy(ex.request.upstream_target()).into_owned()
+    };
+    assert_eq!(target(json!({"uri": "/x"})), "/x?b=2");
+    assert_eq!(target(json!({"regex_uri": ["^/r/(.*)", "/$1"]})), "/a?b=2");
+    assert_eq!(target(json!({"headers": {"X-A": "v"}})), "/r/a?b=2");
+    assert_eq!(target(json!({"uri": "/x?k=$arg_apikey"})), "/x?k=&b=2");
+    assert_eq!(target(json!({"uri": "/x/$args"})), "/x/b=2?b=2");
+}

@@ -59,6 +59,46 @@ fn plain_requests_are_sent_to_https() {
 }
 
 #[test]
+fn the_way_to_https_keeps_the_path_in_its_normal_form_and_the_query() {
+    let settings = json!({"http_to_https": true});
+    for (target, location) in [
+        ("//evil.com/%61/../b%20c?x=%41", "https://foo.com/evil.com/b%20c?x=%41"),
+        ("/a%3Fb%0d%0aX:%20y", "https://foo.com/a%3Fb%0D%0AX:%20y"),
+    ] {
+        let request = format!("GET {target} HTTP/1.1\nHost: foo.com");
+        check_with(&Bench::new(), &settings, &request, Some((301, location)));
+    }
+}
+
+#[test]
+fn nobody_is_sent_to_https_without_a_host() {
+    let bench = Bench::new();
+    let plugin = bench.plugin("redirect", json!({"http_to_https": true}));
+    let reply = bench.run(&plugin, "GET / HTTP/1.1\nHost:");
+    assert_eq!((reply.status, reply.field("Location")), (400, None));
+}
+
+/// Where a client with a key is sent.
+fn location_with_key(settings: Value) -> Option<String> {
+    let mut bench = Bench::new();
+    let jack = bench.add_consumer("jack");
+    bench.add_key(&jack, "key-auth", json!({"key": "k1"}), None);
+    let auth = bench.plugin("key-auth", json!({"hide_credentials": true}));
+    let redirect = bench.plugin("redirect", settings);
+    let request = "GET /a?apikey=k1&b=2 HTTP/1.1\nHost: foo.com";
+    bench.run_all(&[auth, redirect], request).field("Location")
+}
+
+#[test]
+fn a_hidden_credential_is_told_to_nobody_but_the_client_on_its_way_to_https() {
+    let check = |settings, expected: &str| assert_eq!(location_with_key(settings).as_deref(), Some(expected));
+    check(json!({"uri": "/new", "append_query_string": true}), "/new?b=2");
+    check(json!({"uri": "http://x.test$request_uri"}), "http://x.test/a?b=2");
+    check(json!({"uri": "http://x.test$uri$is_args$args"}), "http://x.test/a?b=2");
+    check(json!({"http_to_https": true}), "https://foo.com/a?apikey=k1&b=2");
+}
+
+#[test]
 fn requests_that_came_over_https_pass() {
     let settings = json!({"http_to_https": true});
     check_with(&Bench::new(), &settings, "GET / HTTP/1.1\nX-Forwarded-Proto: https", None);
@@ -80,5 +120,8 @@ fn a_query_cannot_be_added_on_the_way_to_https() {
 fn variables_of_the_target_are_filled_in() {
     check(json!({"uri": "$uri/test/add"}), "/hello", Some((302, "/hello/test/add")));
     check(json!({"uri": "http://${host}.org$request_uri"}), "/a?b", Some((302, "http://test.com.org/a?b")));
+    let encodes = json!({"uri": "http://h$request_uri", "encode_uri": true});
+    check(encodes, "//a%20b?c=%20", Some((302, "http://h/a%20b?c=%20")));
+    check(json!({"uri": "http://h$request_uri"}), "//a%20b?c=%20", Some((302, "http://h/a%20b?c=%20")));
     check(json!({"uri": "http://$host.org/"}), "/a", Some((302, "http://test.com.org/")));
 }

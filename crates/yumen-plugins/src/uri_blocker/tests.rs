@@ -21,6 +21,24 @@ fn targets_that_match_a_rule_are_refused() {
 }
 
 #[test]
+fn no_spelling_of_a_path_goes_around_a_rule() {
+    let rules = json!({"block_rules": ["^/internal/", "root\\.exe", "<script"]});
+    for target in [
+        "/internal/x",
+        "//internal/x",
+        "/%69nternal/x",
+        "/./internal/x",
+        "/a/../internal/x",
+        "http://h.test//internal/x",
+        "/x/root%2eexe",
+        "/%3Cscript%3E",
+    ] {
+        check(rules.clone(), target, 403, "");
+    }
+    check(rules, "/x?to=/internal/", 200, "ok\n");
+}
+
+#[test]
 fn the_refusal_is_as_configured() {
     let settings = json!({"block_rules": ["aa"], "rejected_code": 451, "rejected_msg": "access denied",
         "case_insensitive": true});

@@ -159,6 +159,8 @@ fn piece(name: &str) -> Result<Piece, String> {
         (_, Some(told), _) => Piece::Told(told),
         ("hostname", ..) => Piece::Text(host_name().into()),
         ("pid", ..) => Piece::Text(std::process::id().to_string().into()),
+        // In NGINX's own log, which APISIX writes too, it is what the client sent.
+        ("request_uri", ..) => Piece::Var(Var::parse("real_request_uri")),
         (.., Var::Unknown(_)) => return Err(format!("there is no variable ${name}")),
         (.., var) => Piece::Var(var),
     })

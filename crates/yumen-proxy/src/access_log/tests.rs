@@ -35,7 +35,7 @@ fn check(line: &str, escape: Escape, expected: &str) {
     };
     let consumers = Consumers::default();
     let mut head = RequestHead::default();
-    let text = b"GET /a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\ty\r\n\r\n";
+    let text = b"GET //a\"b?q HTTP/1.1\r\nHost: h\r\nUser-Agent: x \"\\\ty\r\n\r\n";
     parse::request(text, 0, &HeadLimits::default(), &mut head).unwrap();
     let ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     let outcome = Outcome {
@@ -58,8 +58,9 @@ fn a_line_is_what_was_written_with_values_in_it() {
     check(
         "$remote_addr \"$request\" ${status}s $body_bytes_sent/$bytes_sent $request_length $request_time $attempts",
         Escape::Default,
-        "192.0.2.7 \"GET /a\\x22b?q HTTP/1.1\" 502s 10/110 20 1.234 2",
+        "192.0.2.7 \"GET //a\\x22b?q HTTP/1.1\" 502s 10/110 20 1.234 2",
     );
+    check("$request_uri $uri", Escape::Default, "//a\\x22b?q /a\\x22b");
     check("$response_source:$fault", Escape::Default, "gateway:connect");
 }
 

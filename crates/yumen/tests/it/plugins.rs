@@ -35,6 +35,57 @@ fn key_auth_refuses_strangers_and_tells_the_upstream_who_came() {
 }
 
 #[test]
+fn a_key_hidden_from_the_upstream_is_hidden_whatever_rewrites_the_request() {
+    let upstream = Upstream::echo("a");
+    let hide = json!({ "hide_credentials": true });
+    let rewrite = json!({ "headers": { "set": { "X-Saw": "$request_uri $args [$arg_apikey]" } } });
+    let document = json!({
+        "consumers": [
+            { "username": "jack", "plugins": { "key-auth": { "key": "k1" } } },
+            { "username": "jill", "plugins": { "key-auth": { "key": "k2" }, "proxy-rewrite": { "uri": "/new" } } },
+        ],
+        "routes": [
+            { "id": "1", "uri": "/hide", "plugins": { "key-auth": hide }, "upstream": upstream.alone() },
+            { "id": "2", "uri": "/both", "plugins": { "key-auth": hide, "proxy-rewrite": rewrite },
+              "upstream": upstream.alone() },
+        ],
+    });
+    let gateway = Gateway::start(&document);
+    for (asked, expected) in [
+        ("/hide?apikey=k1&b=2", "/hide?b=2"),
+        ("/hide?apikey=k2&b=2", "/new?b=2"),
+        ("/both?apikey=k1&b=2", "/both?b=2"),
+    ] {
+        let seen = gateway.get(asked).json();
+        assert_eq!(seen["target"], expected, "{asked}: {seen}");
+        let file = gateway.scratch.file("routes.yaml").display().to_string();
+        let (_, out, err) =
+            run(YUMEN, &["explain", &format!("http://test{asked}"), "--file", &file, "--json"]);
+        let told: Value = serde_json::from_str(&out).expect(&err);
+        assert_eq!(told["upstream"]["path"], expected, "{told}");
+    }
+    let seen = gateway.get("/both?apikey=k1&b=2").json();
+    assert_eq!(seen["fields"]["x-saw"], "/both?b=2 b=2 []");
+}
+
+#[test]
+fn no_spelling_of_a_path_goes_around_what_looks_at_request_uri() {
+    let upstream = Upstream::echo("a");
+    let filtered = json!({ "_meta": { "filter": [["request_uri", "~~", "^/admin"]] } });
+    let saw = json!({ "headers": { "set": { "X-Saw": "$request_uri $real_request_uri" } } });
+    let plugins = json!({ "uri-blocker": { "block_rules": ["^/internal/"] }, "key-auth": filtered, "proxy-rewrite": saw });
+    let gateway = with_plugins(&upstream, &plugins);
+    for spelling in ["/internal/x", "//internal/x", "/%69nternal/x", "/./internal/x", "/a/../internal/x"] {
+        assert_eq!(gateway.get(spelling).status, 403, "{spelling}");
+    }
+    for spelling in ["/admin", "//admin", "/%61dmin", "/x/../admin"] {
+        assert_eq!(gateway.get(spelling).status, 401, "{spelling}");
+    }
+    let seen = gateway.get("//a/%62%20%0d?c=%41").json();
+    assert_eq!(seen["fields"]["x-saw"], "/a/b%20%0D?c=%41 //a/%62%20%0d?c=%41");
+}
+
+#[test]
 fn basic_auth_challenges_and_lets_in() {
     let upstream = Upstream::echo("a");
     let login = json!({ "basic-auth": { "username": "foo", "password": "bar" } });
