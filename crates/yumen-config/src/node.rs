@@ -87,7 +87,9 @@ pub struct NodeConfig {
     pub acme: Acme,
     /// What answers say in their `Server` field; empty passes the upstream's.
     pub server_header: String,
-    /// Peers whose `X-Forwarded-*` fields are believed: addresses and networks such as `10.0.0.0/8`.
+    /// Peers that are believed where they say how a request came to them: addresses and networks such as
+    /// `10.0.0.0/8`. From others `X-Forwarded-Proto`, `-Host`, `-Port` and `Forwarded` are taken away before any
+    /// rule sees them, and `X-Forwarded-For` too once somebody is trusted.
     pub trusted_addresses: Vec<String>,
     /// The client's own address, where a proxy before this node tells it. What the address decides or
     /// counts, routing and plugins, goes by it.

@@ -285,6 +285,12 @@ impl Fields {
         self.seen & known.bit() != 0
     }
 
+    /// Whether a field of one of these names was ever added; false means there is none.
+    #[inline]
+    pub fn ever_had_any(&self, names: &[Known]) -> bool {
+        self.seen & names.iter().fold(0, |bits, name| bits | name.bit()) != 0
+    }
+
     /// The only field of a known name as it was received: its value and where that stands. `Err` if there
     /// were several.
     pub(crate) fn only(&self, known: Known) -> Result<Option<(&[u8], Span)>, Repeated> {

@@ -83,6 +83,9 @@ fixed! {
     RequestBody = "request_body",
     RemoteUser = "remote_user",
     AddedForwardedFor = "proxy_add_x_forwarded_for",
+    ForwardedProto = "http_x_forwarded_proto",
+    ForwardedHost = "http_x_forwarded_host",
+    ForwardedPort = "http_x_forwarded_port",
     ContentLength = "content_length",
     ContentType = "content_type",
     Connection = "connection",
@@ -143,7 +146,12 @@ impl Var {
         }
         let field = |name: &str| name.to_ascii_lowercase().replace('_', "-").into_boxed_str();
         if let Some(name) = name.strip_prefix("http_") {
-            Var::RequestField(field(name))
+            match &*field(name) {
+                "x-forwarded-proto" => Var::Fixed(Fixed::ForwardedProto),
+                "x-forwarded-host" => Var::Fixed(Fixed::ForwardedHost),
+                "x-forwarded-port" => Var::Fixed(Fixed::ForwardedPort),
+                name => Var::RequestField(name.into()),
+            }
         } else if let Some(name) = name.strip_prefix("sent_http_") {
             Var::ResponseField(field(name))
         } else if let Some(name) = name.strip_prefix("arg_") {
@@ -246,6 +254,7 @@ impl Fixed {
         match self {
             Fixed::RequestUri => Some(ex.request.request_uri()),
             Fixed::ContentType => joined(&ex.request.fields, "content-type"),
+            Fixed::ForwardedProto | Fixed::ForwardedHost | Fixed::ForwardedPort => Some(self.forwarded(ex)),
             Fixed::GraphqlOperation => operation().map(|found| Cow::Borrowed(found.kind.as_bytes())),
             Fixed::GraphqlName => operation().map(|found| Cow::Owned(found.name.into_bytes())),
             Fixed::GraphqlRootFields => {
@@ -300,6 +309,19 @@ impl Fixed {
             Fixed::MatchedHost => present(ex.matched_host),
             Fixed::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
+        }
+    }
+
+    /// What a trusted peer or a plugin says of how the request came, else what is seen of it, as in APISIX.
+    fn forwarded<'a>(self, ex: &'a Exchange<'_>) -> Cow<'a, [u8]> {
+        let fields = &ex.request.fields;
+        match self {
+            Fixed::ForwardedHost => {
+                joined(fields, "x-forwarded-host").unwrap_or(Cow::Borrowed(ex.request.host()))
+            }
+            Fixed::ForwardedPort => joined(fields, "x-forwarded-port")
+                .unwrap_or_else(|| Cow::Owned(ex.client.local.port().to_string().into_bytes())),
+            _ => joined(fields, "x-forwarded-proto").unwrap_or(Cow::Borrowed(ex.client.scheme().as_bytes())),
         }
     }
 

@@ -13,7 +13,8 @@ use crate::ip_restriction::Entry;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Config {
     /// The variable that holds the address: `http_x_real_ip`, `arg_realip`, `cookie_realip`. Of the lists
-    /// `http_x_forwarded_for` and `http_forwarded` the last address counts.
+    /// `http_x_forwarded_for` and `http_forwarded` the last address counts. `Forwarded` is there only from the
+    /// node's `trusted_addresses`, and `X-Forwarded-For` too where those are set.
     #[schemars(length(min = 1))]
     source: String,
     /// Peers that are believed, addresses and CIDR blocks; without it, all are.

@@ -401,14 +401,13 @@ impl Attempt<'_, '_, '_> {
             (None, PassHost::Rewrite(host)) => host.as_bytes(),
         };
         write_line(out, b"Host", host);
-        let trusted = self.write_forwarding(out);
+        self.write_forwarding(out);
         if self.conn.worker.settings.forwarded {
-            forwarded::write(out, ex, self.conn.peer.trusted);
+            forwarded::write(out, ex);
         }
         let mut has_length = false;
         encode::request_fields(out, request, |field| match field.known() {
             Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
-            Known::XForwardedProto | Known::XForwardedHost | Known::XForwardedPort => !trusted,
             Known::ContentLength => {
                 // What the client sent stays only where it is the length of what follows, whatever plugins say of it.
                 let is_told = ex.body.is_none()
@@ -434,16 +433,18 @@ impl Attempt<'_, '_, '_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Tells the endpoint who asked and how; says whether what a trusted peer said of it stands.
-    fn write_forwarding(&self, out: &mut Vec<u8>) -> bool {
+    /// Tells the endpoint who asked and how. What stands in the fields was said by a trusted peer or set by a plugin,
+    /// and goes on as it is.
+    fn write_forwarding(&self, out: &mut Vec<u8>) {
+        const SAID: [Known; 4] =
+            [Known::XForwardedFor, Known::XForwardedProto, Known::XForwardedHost, Known::XForwardedPort];
         let (conn, ex) = (&*self.conn, &*self.ex);
         let fields = &ex.request.fields;
         let is_peer = ex.remote_ip == ex.client.peer.ip().to_canonical();
-        let passed_on = fields.known(Known::XForwardedFor).is_some();
-        if is_peer && !conn.peer.trusted && !passed_on {
+        if is_peer && !fields.ever_had_any(&SAID) {
             out.extend_from_slice(&conn.peer.forwarding);
             write_line(out, b"X-Forwarded-Host", ex.request.host());
-            return false;
+            return;
         }
         let own_ip = if is_peer { None } else { Some(ex.remote_ip.to_string().into_bytes()) };
         let ip = own_ip.as_deref().unwrap_or(conn.peer.ip());
@@ -455,17 +456,16 @@ impl Attempt<'_, '_, '_> {
         out.extend_from_slice(ip);
         out.extend_from_slice(b"\r\n");
         write_line(out, b"X-Real-IP", ip);
-        let said = |known| conn.peer.trusted && fields.known(known).is_some();
-        if !said(Known::XForwardedProto) {
+        let is_said = |known| fields.known(known).is_some();
+        if !is_said(Known::XForwardedProto) {
             write_line(out, b"X-Forwarded-Proto", ex.client.scheme().as_bytes());
         }
-        if !said(Known::XForwardedHost) {
+        if !is_said(Known::XForwardedHost) {
             write_line(out, b"X-Forwarded-Host", ex.request.host());
         }
-        if !said(Known::XForwardedPort) {
+        if !is_said(Known::XForwardedPort) {
             write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
         }
-        conn.peer.trusted
     }
 
     /// Moves the request body on and waits for the next head, final or interim.

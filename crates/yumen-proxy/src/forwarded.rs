@@ -1,18 +1,39 @@
-//! `Forwarded` (RFC 7239): who asked and how, in one field. Knows no settings.
+//! What peers say of how a request came to them, and `Forwarded` (RFC 7239), which tells endpoints. Knows no
+//! settings.
 
 use std::net::IpAddr;
 
-use yumen_http::Known;
+use yumen_http::{Fields, Known};
 use yumen_plugin::Exchange;
 
-/// Writes the field: what `trusted` peers said before, then an element of our own.
-pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>, trusted: bool) {
+/// What anybody can say, and only trusted peers are believed.
+const CLAIMS: [Known; 4] =
+    [Known::XForwardedProto, Known::XForwardedHost, Known::XForwardedPort, Known::Forwarded];
+
+/// Takes away what a peer that is not trusted says of how the request came to it, so that neither routing nor
+/// plugins nor endpoints take it for the truth. Its `X-Forwarded-For` goes only where others are trusted: without
+/// such a boundary everybody's is passed on, as in APISIX.
+#[inline]
+pub(crate) fn distrust(fields: &mut Fields, has_trusted: bool) {
+    if fields.ever_had_any(&CLAIMS) || (has_trusted && fields.ever_had_any(&[Known::XForwardedFor])) {
+        take_away(fields, has_trusted);
+    }
+}
+
+#[cold]
+fn take_away(fields: &mut Fields, has_trusted: bool) {
+    let chain = has_trusted.then_some(Known::XForwardedFor);
+    for claim in CLAIMS.into_iter().chain(chain) {
+        fields.remove(claim.name());
+    }
+}
+
+/// Writes the field: what trusted peers said before, then an element of our own.
+pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"Forwarded: ");
-    if trusted {
-        for said in ex.request.fields.all_known(Known::Forwarded) {
-            out.extend_from_slice(said);
-            out.extend_from_slice(b", ");
-        }
+    for said in ex.request.fields.all_known(Known::Forwarded) {
+        out.extend_from_slice(said);
+        out.extend_from_slice(b", ");
     }
     out.extend_from_slice(b"for=");
     match ex.remote_ip {

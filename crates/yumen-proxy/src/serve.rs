@@ -20,6 +20,7 @@ use crate::desk::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
+use crate::forwarded;
 use crate::max_forwards;
 use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
@@ -88,6 +89,9 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     ex.response_fields = worker.take_edits();
     if let Some(real_ip) = &worker.settings.real_ip {
         real_ip.apply(&mut ex);
+    }
+    if !peer.trusted {
+        forwarded::distrust(&mut ex.request.fields, !worker.settings.trusted.is_empty());
     }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);

@@ -107,6 +107,28 @@ fn users_and_hops_are_told_as_nginx_tells_them() {
 }
 
 #[test]
+fn what_nobody_trusted_says_of_the_way_here_is_what_is_seen_of_it() {
+    let check = |fields: &str, name: &str, expected: Option<&str>| {
+        let request = format!("GET / HTTP/1.1\nHost: Shop.Test:81\n{fields}");
+        let found = with_exchange(true, &request, |ex| value(name, ex));
+        assert_eq!(found.as_deref(), expected, "{name} of {fields}");
+    };
+    for (name, seen) in [
+        ("http_x_forwarded_proto", "https"),
+        ("http_X-Forwarded-Proto", "https"),
+        ("http_x_forwarded_host", "shop.test"),
+        ("http_x_forwarded_port", "8443"),
+    ] {
+        check("X: y", name, Some(seen));
+    }
+    check("X-Forwarded-Proto: http", "http_x_forwarded_proto", Some("http"));
+    check("X-Forwarded-Host: a\nX-Forwarded-Host: b", "http_x_forwarded_host", Some("a, b"));
+    check("X-Forwarded-Port: 1", "http_x_forwarded_port", Some("1"));
+    check("X: y", "http_x_forwarded_for", None);
+    check("X: y", "http_forwarded", None);
+}
+
+#[test]
 fn arguments_are_the_first_of_their_name_decoded() {
     let check = |query: &str, expected: Option<&str>| {
         let found =

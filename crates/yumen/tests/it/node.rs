@@ -72,6 +72,64 @@ fn forwarding_fields_of_trusted_peers_are_believed() {
     }
 }
 
+/// What an endpoint hears and what routes and plugins make of it, with these lines said by a peer.
+fn told(node: &str, said: &str) -> (Value, [u16; 2]) {
+    let upstream = Upstream::echo("a");
+    let saw =
+        "$http_x_forwarded_proto $http_x_forwarded_host $http_x_forwarded_port $http_forwarded $remote_addr";
+    let rewrite = json!({ "headers": { "set": { "X-Saw": saw } } });
+    let real_ip = json!({ "source": "http_x_forwarded_for" });
+    let document = json!({ "routes": [
+        { "id": "1", "uri": "/*", "plugins": { "proxy-rewrite": rewrite, "real-ip": real_ip },
+          "upstream": upstream.alone() },
+        { "id": "2", "uri": "/secure", "plugins": { "redirect": { "http_to_https": true } },
+          "upstream": upstream.alone() },
+        { "id": "3", "uri": "/matched", "vars": [["http_x_forwarded_proto", "==", "https"]],
+          "plugins": { "mocking": { "response_status": 299, "response_example": "x" } } },
+    ] });
+    let gateway = Gateway::with(&document, &Options { node, ..Options::default() });
+    let port = gateway.http.port().to_string();
+    let mut seen = gateway.get_with("/", said).json()["fields"].take();
+    for field in ["x-saw", "x-forwarded-port"] {
+        seen[field] = seen[field].as_str().unwrap().replace(&port, "PORT").into();
+    }
+    let statuses = ["/secure", "/matched"].map(|path| gateway.get_with(path, said).status);
+    (seen, statuses)
+}
+
+#[test]
+fn what_strangers_say_of_the_way_here_reaches_neither_rules_nor_endpoints() {
+    let said = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil.test\r\nX-Forwarded-Port: 99\r\n\
+        Forwarded: for=1.1.1.1\r\nX-Forwarded-For: 6.6.6.6\r\n";
+    for (node, client, chain) in [
+        // As in APISIX everybody's list is passed on where nobody is trusted.
+        ("", "6.6.6.6", "6.6.6.6, 6.6.6.6"),
+        ("trusted_addresses: [10.0.0.0/8]", "127.0.0.1", "127.0.0.1"),
+    ] {
+        let (seen, statuses) = told(node, said);
+        assert_eq!(seen["x-saw"], format!("http test PORT  {client}"), "{node}");
+        assert_eq!(seen["x-forwarded-for"], chain, "{node}");
+        for (name, value) in [("proto", "http"), ("host", "test"), ("port", "PORT")] {
+            assert_eq!(seen[format!("x-forwarded-{name}")], value, "{node}");
+        }
+        assert_eq!((seen.get("forwarded"), statuses), (None, [301, 200]), "{node}");
+    }
+    let (seen, statuses) = told("trusted_addresses: [127.0.0.1]", said);
+    assert_eq!(seen["x-saw"], "https evil.test 99 for=1.1.1.1 6.6.6.6");
+    assert_eq!((&seen["x-forwarded-for"], statuses), (&json!("6.6.6.6, 6.6.6.6"), [200, 299]));
+}
+
+#[test]
+fn what_a_plugin_says_of_the_way_here_goes_to_the_endpoint() {
+    let upstream = Upstream::echo("a");
+    let rewrite = json!({ "proxy-rewrite": { "headers": { "set": { "X-Forwarded-Proto": "https" } } } });
+    let route = json!({ "id": "1", "uri": "/*", "plugins": rewrite, "upstream": upstream.alone() });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    let seen = gateway.get_with("/", "X-Forwarded-Proto: ftp\r\nX-Forwarded-Host: evil\r\n").json();
+    assert_eq!(seen["fields"]["x-forwarded-proto"], "https");
+    assert_eq!(seen["fields"]["x-forwarded-host"], "test");
+}
+
 #[test]
 fn the_client_is_who_a_believed_proxy_says_it_is() {
     let upstream = Upstream::echo("a");
