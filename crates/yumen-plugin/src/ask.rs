@@ -32,8 +32,9 @@ pub struct Answer {
     pub status: u16,
     /// The fields, those about the connection included.
     pub fields: Fields,
-    /// The body, at most as long as a worker keeps one.
-    pub body: Vec<u8>,
+    /// The body; `None` where it is longer than a worker keeps one, broke off, or did not come in time. The status
+    /// stands all the same.
+    pub body: Option<Vec<u8>>,
 }
 
 /// Why there is no answer.
@@ -41,7 +42,7 @@ pub struct Answer {
 pub enum AskFault {
     /// There is nobody to ask: no such upstream, or none of its names is resolved.
     Nobody,
-    /// Nobody could be reached, or the answer broke off or could not be read.
+    /// Nobody could be reached, or the head of the answer broke off or could not be read.
     Lost,
     /// It took too long.
     Timeout,

@@ -37,7 +37,8 @@ pub(crate) struct Config {
     /// Fields of the request that the service gets.
     #[serde(default)]
     request_headers: Vec<String>,
-    /// Further fields for the service; variables are filled in.
+    /// Further fields for the service; variables are filled in. `Host` is the host it is asked for; other fields of
+    /// the connection or the body's end are left out.
     #[serde(default)]
     #[schemars(schema_with = "extra_schema")]
     extra_headers: Option<HeaderMap>,
@@ -119,6 +120,8 @@ pub(crate) struct ForwardAuth {
     uri: String,
     authority: String,
     target: String,
+    /// The host to ask for, instead of the authority.
+    host: Option<Text>,
     extra: Vec<(String, Text)>,
     config: Config,
 }
@@ -150,12 +153,15 @@ impl Configure for ForwardAuth {
             return Err(Invalid::at(path, format!("\"{name}\" is no name of a field")));
         }
         let text = |(name, values): (String, Vec<String>)| (name, Text::parse(&values.concat()));
+        let (host, extra): (Vec<_>, Vec<_>) =
+            extra.into_iter().map(text).partition(|(name, _)| name.eq_ignore_ascii_case("host"));
         Ok(ForwardAuth {
             upstream,
             authority: url.authority.to_owned(),
             target: url.target,
             uri: config.uri.clone(),
-            extra: extra.into_iter().map(text).collect(),
+            host: host.into_iter().next().map(|(_, text)| text),
+            extra: extra.into_iter().filter(|(name, _)| !is_of_connection(name)).collect(),
             config,
         })
     }
@@ -217,12 +223,20 @@ impl ForwardAuth {
             upstream: slot,
             method: if is_post { Method::Post } else { Method::Get },
             target: self.target.clone(),
-            authority: self.authority.clone(),
+            authority: self.host(ex).unwrap_or_else(|| self.authority.clone()),
             fields: self.fields(is_post, ex),
             body: if is_post { ex.body.clone().unwrap_or_default() } else { Vec::new() },
             keeps: self.config.keepalive,
             timeout_ms: self.config.timeout,
         }
+    }
+
+    /// The host that further fields name, where what variables made of it can be one.
+    fn host(&self, ex: &Exchange<'_>) -> Option<String> {
+        let mut host = Vec::new();
+        self.host.as_ref()?.render(ex, &mut host);
+        let is_plain = !host.is_empty() && host.iter().all(u8::is_ascii_graphic);
+        String::from_utf8(host).ok().filter(|_| is_plain)
     }
 
     /// What the service gets. What the gateway knows of the request goes before what the client says.
@@ -291,7 +305,8 @@ impl ForwardAuth {
         if !self.config.client_headers.iter().any(|name| name.eq_ignore_ascii_case("content-type")) {
             copy("Content-Type");
         }
-        response.body(answer.body)
+        // One that did not come whole is left out.
+        response.body(answer.body.unwrap_or_default())
     }
 
     async fn wait<'a>(

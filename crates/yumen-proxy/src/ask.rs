@@ -28,7 +28,7 @@ use crate::tls;
 use crate::transfer::Transfer;
 use crate::worker::Worker;
 
-/// An answer is read up to this many bytes, so that its connection can be used again.
+/// An answer's body is read up to this many bytes, so that its connection can be used again.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Endpoints that are tried for one question.
@@ -42,23 +42,36 @@ pub(crate) async fn ask(worker: Rc<Worker>, question: Question) -> Result<Answer
     let endpoints = upstream.endpoints.len();
     let first = (worker.random() as usize).checked_rem(endpoints).ok_or(AskFault::Nobody)?;
     let head = head(&question);
-    let mut errand = Errand { upstream, index: first, method: question.method, head, body: question.body };
+    // What a plugin asks is asked for an answer only: two of the same are as good as one.
+    let mut errand = Errand {
+        upstream,
+        index: first,
+        method: question.method,
+        may_repeat: true,
+        head,
+        body: question.body,
+    };
     let timer = worker.timers.timer();
     timer.set(question.timeout_ms);
-    let asking = pin!(async {
+    let mut answer = Answer::default();
+    let asking = async {
         for at in 0..endpoints.min(ATTEMPTS_MAX) {
             errand.index = (first + at) % endpoints;
-            let mut answer = Answer::default();
             match errand.deliver(&worker, Some(&mut answer)).await {
-                Ok(()) => return Ok(answer),
                 // Whoever could not be reached has not been asked.
                 Err(Lost::Connect) => {}
-                Err(Lost::Underway) => break,
+                done => return done,
             }
         }
-        Err(AskFault::Lost)
-    });
-    until(&timer, asking).await.unwrap_or(Err(AskFault::Timeout))
+        Err(Lost::Connect)
+    };
+    let asked = until(&timer, pin!(asking)).await;
+    match asked {
+        // A status that was read stands, whatever became of the body.
+        _ if answer.status != 0 => Ok(answer),
+        Some(_) => Err(AskFault::Lost),
+        None => Err(AskFault::Timeout),
+    }
 }
 
 fn head(question: &Question) -> Vec<u8> {
@@ -90,6 +103,8 @@ pub(crate) struct Errand {
     /// Which of its endpoints.
     pub(crate) index: usize,
     pub(crate) method: Method,
+    /// Whether it may be sent again where it may have been read and nothing of an answer came.
+    pub(crate) may_repeat: bool,
     /// The head as HTTP/1 has it.
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
@@ -99,7 +114,9 @@ pub(crate) struct Errand {
 pub(crate) enum Lost {
     /// Nobody could be reached.
     Connect,
-    /// What was sent was not answered, or not so that it could be read.
+    /// The connection ended before anything of an answer came.
+    Unanswered,
+    /// The answer broke off, or could not be read.
     Underway,
 }
 
@@ -125,13 +142,10 @@ impl Errand {
         let text = [&self.head[..], &self.body].concat();
         let kept = worker.pool.borrow_mut().take(self.pool_key(), clock::now().mono_ms());
         if let Some(kept) = kept {
-            let done = self.exchange(worker, kept, &text, &mut wanted).await;
-            // It may have been closed for its idleness.
-            if done.is_ok() || !self.method.is_idempotent() {
-                return done;
-            }
-            if let Some(answer) = &mut wanted {
-                **answer = Answer::default();
+            match self.exchange(worker, kept, &text, &mut wanted).await {
+                // It may have been closed for its idleness.
+                Err(Lost::Unanswered) if self.may_repeat => {}
+                done => return done,
             }
         }
         let stream = self.connect(worker).await?;
@@ -145,11 +159,11 @@ impl Errand {
         text: &[u8],
         wanted: &mut Option<&mut Answer>,
     ) -> Result<(), Lost> {
-        let lost = |_| Lost::Underway;
+        let lost = |_| Lost::Unanswered;
         let ending = stream.ending(false);
         let mut sent = Transfer::new(Framing::None, ending, text.to_vec(), 0);
         let mut inbox = Inbox::default();
-        poll_fn(|cx| sent.poll_flush(cx, &mut inbox, &mut stream)).await.map_err(|_| Lost::Underway)?;
+        poll_fn(|cx| sent.poll_flush(cx, &mut inbox, &mut stream)).await.map_err(|_| Lost::Unanswered)?;
         poll_fn(|cx| stream.poll_flush(cx)).await.map_err(lost)?;
         if ending == Ending::Stream {
             stream.finish(b"").map_err(|_| Lost::Underway)?;
@@ -200,7 +214,8 @@ impl Errand {
         Ok(Stream::Http2(Box::new(Duplex::asked(answer, outgoing, is_whole, occupied))))
     }
 
-    /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again.
+    /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again. One
+    /// that is wanted counts once its head was read: its body is there if it came whole and is not too long.
     async fn read_answer(
         &self,
         worker: &Rc<Worker>,
@@ -209,12 +224,11 @@ impl Errand {
         wanted: &mut Option<&mut Answer>,
     ) -> Result<bool, Lost> {
         let mut head = worker.take_response();
-        loop {
+        head.clear();
+        self.read_head(worker, stream, inbox, &mut head).await?;
+        while head.status < 200 {
             head.clear();
-            self.read_head(worker, stream, inbox, &mut head).await?;
-            if head.status >= 200 {
-                break;
-            }
+            self.read_head(worker, stream, inbox, &mut head).await.map_err(|_| Lost::Underway)?;
         }
         let mut rest = Rest::from(stream.incoming(head.framing));
         let persists = head.persistent();
@@ -223,17 +237,20 @@ impl Errand {
             answer.fields = std::mem::take(&mut head.fields);
         }
         worker.give_response(head);
+        let mut body = wanted.is_some().then(Vec::new);
         let mut read = 0;
         while !rest.is_done() && read <= ANSWER_BYTES_MAX {
-            let count = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut rest, wanted))
-                .await
-                .map_err(|()| Lost::Underway)?;
-            read += count;
+            let more = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut rest, &mut body)).await;
+            match more {
+                Ok(count) => read += count,
+                Err(()) if wanted.is_some() => return Ok(false),
+                Err(()) => return Err(Lost::Underway),
+            }
         }
-        match rest.is_done() {
-            false if wanted.is_some() => Err(Lost::Underway),
-            is_whole => Ok(persists && is_whole),
+        if let (Some(answer), true) = (wanted, rest.is_done()) {
+            answer.body = body;
         }
+        Ok(persists && rest.is_done())
     }
 
     /// Decodes what is there, or reads more; gives how much that was.
@@ -243,11 +260,11 @@ impl Errand {
         worker: &Rc<Worker>,
         (stream, inbox): (&mut Stream, &mut Inbox),
         rest: &mut Rest,
-        wanted: &mut Option<&mut Answer>,
+        body: &mut Option<Vec<u8>>,
     ) -> Poll<Result<usize, ()>> {
         let piece = rest.decode(inbox).map_err(drop)?;
-        if let Some(answer) = wanted {
-            answer.body.extend_from_slice(&inbox.bytes()[..piece.data]);
+        if let Some(body) = body {
+            body.extend_from_slice(&inbox.bytes()[..piece.data]);
         }
         inbox.consume(piece.data + piece.skip);
         if piece.data > 0 || rest.is_done() {
@@ -302,6 +319,9 @@ impl Errand {
                 }
                 match stream.poll_fill(cx, inbox, &worker.buffers) {
                     Poll::Ready(Ok(1..)) => {}
+                    Poll::Ready(Ok(0) | Err(_)) if inbox.is_empty() => {
+                        return Poll::Ready(Err(Lost::Unanswered));
+                    }
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Lost::Underway)),
                     Poll::Pending => {
                         inbox.park(&worker.buffers);

@@ -43,7 +43,9 @@ pub(crate) fn send(
         let place = worker.copies.take(ex.body.as_ref().map_or(0, Vec::len))?;
         let head = head(ex, main, mirror);
         let body = ex.body.clone().unwrap_or_default();
-        Some((place, Errand { upstream, index, method: ex.request.method(), head, body }))
+        let method = ex.request.method();
+        let may_repeat = method.is_idempotent();
+        Some((place, Errand { upstream, index, method, may_repeat, head, body }))
     };
     match copy() {
         Some((place, errand)) => drop(tokio::task::spawn_local(run(worker.clone(), place, errand))),

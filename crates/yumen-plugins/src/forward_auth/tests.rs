@@ -28,7 +28,7 @@ impl Objects for One {
 fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<Answer, AskFault> {
     let mut told = Fields::default();
     fields.iter().for_each(|(name, value)| told.add(name, value.as_bytes()));
-    Ok(Answer { status, fields: told, body: body.into() })
+    Ok(Answer { status, fields: told, body: Some(body.into()) })
 }
 
 /// What a request comes to, and what was asked because of it.
@@ -119,6 +119,36 @@ fn a_refused_client_gets_the_services_answer() {
     ] {
         assert_eq!(reply.field(name).as_deref(), expected, "{name}");
     }
+}
+
+#[test]
+fn a_refusal_stands_without_its_body() {
+    for settings in [json!({}), json!({ "allow_degradation": true })] {
+        let cut =
+            answer(403, &[("Content-Type", "text/x")], "").map(|answer| Answer { body: None, ..answer });
+        let (reply, _) = run(settings, cut, "GET / HTTP/1.1\nHost: a");
+        assert_eq!((reply.status, reply.body.as_str(), reply.upstream.is_none()), (403, "", true));
+    }
+}
+
+#[test]
+fn further_fields_say_nothing_of_the_connection_and_name_the_host_once() {
+    let ask = |host: &str, target: &str| {
+        let settings = json!({ "extra_headers": {
+            "Content-Length": "5", "transfer-encoding": "chunked", "Connection": "close", "Host": host, "X-A": "b",
+        } });
+        let (_, asked) = run(settings, answer(200, &[], ""), &format!("GET {target} HTTP/1.1\nHost: a"));
+        for name in ["Content-Length", "Transfer-Encoding", "Connection", "Host"] {
+            assert_eq!(told(&asked[0], name), None, "{name}");
+        }
+        assert_eq!(told(&asked[0], "X-A").as_deref(), Some("b"));
+        asked[0].authority.clone()
+    };
+    assert_eq!(ask("inner.test:1", "/"), "inner.test:1");
+    assert_eq!(ask("${arg_h}.test", "/?h=x"), "x.test");
+    // What cannot be a host is none, and ends no line.
+    assert_eq!(ask("$arg_h", "/?h=x%0d%0aY:z"), "auth.test:81");
+    assert_eq!(ask("$arg_none", "/"), "auth.test:81");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Another service that says who may pass: real connections to it, kept, broken, silent and over TLS.
 
+use std::io::Write;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, ecdsa};
@@ -90,6 +93,59 @@ fn a_service_that_cannot_be_asked_refuses_unless_that_is_let_pass() {
     ] {
         let gateway = gateway(uri, &more, &upstream);
         assert_eq!(gateway.get("/").status, status, "{uri} {more}");
+    }
+}
+
+#[test]
+fn a_status_that_was_read_stands_whatever_becomes_of_the_body() {
+    let upstream = Upstream::echo("a");
+    let service = Upstream::start(|request, stream| {
+        let field = |name| request.field(name).unwrap_or("");
+        let status = if field("x-status") == "200" { "200 OK" } else { "403 Forbidden" };
+        let length = 2 << 20;
+        let _ = write!(stream, "HTTP/1.1 {status}\r\nX-User: jack\r\nContent-Length: {length}\r\n\r\n");
+        match field("x-body") {
+            "long" => drop(stream.write_all(&vec![b'x'; length])),
+            "late" => std::thread::sleep(Duration::from_millis(700)),
+            _ => drop(stream.write_all(b"broken off")),
+        }
+        false
+    });
+    for degrades in [false, true] {
+        let more = json!({
+            "request_headers": ["X-Status", "X-Body"], "timeout": 300, "allow_degradation": degrades,
+        });
+        let gateway = gateway(&format!("http://{}", service.address), &more, &upstream);
+        for body in ["long", "late", "broken"] {
+            let get =
+                |status: u16| gateway.get_with("/", &format!("X-Status: {status}\r\nX-Body: {body}\r\n"));
+            let refused = get(403);
+            assert_eq!((refused.status, refused.text().as_str()), (403, ""), "{body}");
+            let seen = get(200);
+            assert_eq!(seen.status, 200, "{body}");
+            assert_eq!(seen.json()["fields"]["x-user"], "jack", "{body}");
+        }
+    }
+    assert_eq!(upstream.requests(), 6);
+}
+
+#[test]
+fn a_kept_connection_that_was_closed_costs_no_request_of_any_method() {
+    for method in ["GET", "POST"] {
+        let upstream = Upstream::echo("a");
+        // Every connection is read from twice and answered on once.
+        let asked = std::sync::Mutex::new(std::collections::HashMap::new());
+        let service = Upstream::start(move |_, stream| {
+            let peer = stream.peer_addr().unwrap();
+            let count = *asked.lock().unwrap().entry(peer).and_modify(|count| *count += 1).or_insert(1);
+            count == 1 && respond(stream, 200, "", b"")
+        });
+        let more = json!({ "request_method": method });
+        let gateway = gateway(&format!("http://{}", service.address), &more, &upstream);
+        for _ in 0..4 {
+            let reply = gateway.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc".to_owned());
+            assert_eq!((reply.status, &reply.json()["body"]), (200, &json!("abc")), "{method}");
+        }
     }
 }
 
