@@ -67,24 +67,71 @@ fn settings(out: &mut String, schema: &Value) {
 }
 
 fn add_rows(out: &mut String, schema: &Value, prefix: &str) {
-    let required: Vec<&str> =
-        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let inner = [property, &property["items"]].into_iter().find(|inner| inner["properties"].is_object());
-        let default = match property.get("default") {
-            _ if required.contains(&name.as_str()) => "required".to_owned(),
-            // The settings inside tell their own.
-            Some(default) if inner.is_none() => format!("`{default}`"),
-            _ => String::new(),
-        };
-        let meaning = property["description"].as_str().unwrap_or_default().replace('\n', " ");
-        let meaning = format!("{meaning}{}", range(property)).replace('|', "\\|");
-        let _ = writeln!(out, "| `{prefix}{name}` | {} | {default} | {meaning} |", kind_of(property));
-        if let Some(inner) = inner {
-            let list = if property["items"].is_object() { "[]" } else { "" };
-            add_rows(out, inner, &format!("{prefix}{name}{list}."));
+        add_row(out, &format!("{prefix}{name}"), property, is_required(schema, name), "");
+    }
+    for (name, property, is_required, only) in conditional(schema) {
+        add_row(out, &format!("{prefix}{name}"), property, is_required, &format!(" Only with {only}."));
+    }
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    schema["required"].as_array().into_iter().flatten().any(|required| required == name)
+}
+
+fn add_row(out: &mut String, name: &str, property: &Value, is_required: bool, only: &str) {
+    let inner = [property, &property["items"]].into_iter().find(|inner| inner["properties"].is_object());
+    let default = match property.get("default") {
+        _ if is_required => "required".to_owned(),
+        // The settings inside tell their own.
+        Some(default) if inner.is_none() => format!("`{default}`"),
+        _ => String::new(),
+    };
+    let meaning = property["description"].as_str().unwrap_or_default().replace('\n', " ");
+    let meaning = format!("{meaning}{}{only}", range(property)).replace('|', "\\|");
+    let _ = writeln!(out, "| `{name}` | {} | {default} | {meaning} |", kind_of(property));
+    if let Some(inner) = inner {
+        let list = if property["items"].is_object() { "[]" } else { "" };
+        add_rows(out, inner, &format!("{name}{list}."));
+    }
+}
+
+/// Settings that are there only where another has certain values: name, schema, whether it must be there then, and
+/// the values. A setting that several branches have stands once.
+fn conditional(schema: &Value) -> Vec<(&str, &Value, bool, String)> {
+    let mut rows: Vec<(&str, &Value, bool, String)> = Vec::new();
+    for (branch, setting, values) in branches(schema) {
+        let properties = branch["properties"].as_object().into_iter().flatten();
+        for (name, property) in properties.filter(|(name, _)| schema["properties"].get(name).is_none()) {
+            match rows.iter_mut().find(|(known, ..)| known == name) {
+                Some((.., others)) => *others = format!("{others}, {values}"),
+                None => {
+                    let only = format!("`{setting}` {values}");
+                    rows.push((name, property, is_required(branch, name), only));
+                }
+            }
         }
     }
+    rows
+}
+
+/// Parts of a schema that hold only where a setting has certain values, and both of those: of a chain of conditions,
+/// and of what a setting brings with it.
+fn branches(schema: &Value) -> Vec<(&Value, &str, String)> {
+    let mut branches = Vec::new();
+    let mut chained = schema;
+    while let Some((name, property)) =
+        chained["if"]["properties"].as_object().and_then(|properties| properties.iter().next())
+    {
+        branches.push((&chained["then"], name, kind_of(property)));
+        chained = &chained["else"];
+    }
+    for (name, brought) in schema["dependencies"].as_object().into_iter().flatten() {
+        for branch in brought["oneOf"].as_array().into_iter().flatten() {
+            branches.push((branch, name, kind_of(&branch["properties"][name])));
+        }
+    }
+    branches
 }
 
 /// The bounds of a number, where there are any worth telling.
@@ -99,7 +146,8 @@ fn range(property: &Value) -> String {
 
 fn kind_of(property: &Value) -> String {
     if let Some(values) = property["enum"].as_array() {
-        let word = |value: &Value| format!("`{}`", value.as_str().unwrap_or_default());
+        let word =
+            |value: &Value| value.as_str().map_or_else(|| format!("`{value}`"), |text| format!("`{text}`"));
         return values.iter().map(word).collect::<Vec<_>>().join(", ");
     }
     match &property["type"] {

@@ -30,7 +30,7 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     let mut seen = BTreeSet::new();
     let first = |one: &&Arc<Instance>| seen.insert((one.origin.clone(), one.name));
     problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
-    if input.strict || all().any(|instance| instance.is_auth) {
+    if input.strict || all().any(|instance| asks_who(instance)) {
         problems.extend(routes.values().filter_map(|route| open(route, rules(route))));
     }
     problems
@@ -97,9 +97,14 @@ fn origins(first: &Instance, second: &Instance, route: &Route) -> String {
     format!(" ({} of {}, {} of {})", first.name, first.origin, second.name, second.origin)
 }
 
+/// Whether it finds out who the client is, or has somebody else do so.
+fn asks_who(instance: &Instance) -> bool {
+    instance.is_auth || instance.name == "forward-auth"
+}
+
 /// A route that forwards requests of anybody from anywhere.
 fn open(route: &Route, global: &[Arc<Instance>]) -> Option<Problem> {
-    let guards = |instance: &Arc<Instance>| instance.is_auth || instance.name == "ip-restriction";
+    let guards = |instance: &Arc<Instance>| asks_who(instance) || instance.name == "ip-restriction";
     let is_guarded = route.chain.all().iter().chain(global).any(guards);
     let filters = route.matching.filters.as_ref();
     let is_local = filters.is_some_and(|filters| !filters.remote_addrs.is_empty());

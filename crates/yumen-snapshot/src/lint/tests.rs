@@ -184,6 +184,8 @@ fn an_open_route_is_told_where_others_ask_who_the_client_is_or_when_strict() {
     let guarded =
         "- {id: shut, uri: /shut, plugins: {key-auth: {}}, upstream: {nodes: {'10.0.0.1:80': 1}}}\n";
     assert_eq!(found(&format!("{OPEN}{guarded}"), false), [open]);
+    let asked = "- {id: asked, uri: /asked, plugins: {forward-auth: {uri: 'http://10.0.0.2/'}}, upstream: {nodes: {'10.0.0.1:80': 1}}}\n";
+    assert_eq!(found(&format!("{OPEN}{asked}"), false), [open]);
     let everywhere = "global_rules:\n- {id: all, plugins: {key-auth: {}}}\n";
     assert_eq!(found(&format!("{OPEN}{everywhere}"), true), [""; 0]);
 }
