@@ -123,12 +123,12 @@ fn branches(schema: &Value) -> Vec<(&Value, &str, String)> {
     while let Some((name, property)) =
         chained["if"]["properties"].as_object().and_then(|properties| properties.iter().next())
     {
-        branches.push((&chained["then"], name, kind_of(property)));
+        branches.push((&chained["then"], name.as_str(), kind_of(property)));
         chained = &chained["else"];
     }
     for (name, brought) in schema["dependencies"].as_object().into_iter().flatten() {
         for branch in brought["oneOf"].as_array().into_iter().flatten() {
-            branches.push((branch, name, kind_of(&branch["properties"][name])));
+            branches.push((branch, name.as_str(), kind_of(&branch["properties"][name])));
         }
     }
     branches
@@ -220,3 +220,6 @@ fn metrics() -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! Schemas in, tables out.
+
+use serde_json::json;
+
+use super::settings;
+
+#[test]
+fn settings_that_depend_on_another_are_told_once_and_numbers_are_listed() {
+    let host = json!({"type": "string", "description": "A host."});
+    let schema = json!({
+        "properties": {
+            "policy": {"enum": ["near", "far"], "default": "near", "description": "Where."},
+            "level": {"enum": [1, 2.5]},
+        },
+        "if": {"properties": {"policy": {"enum": ["far"]}}},
+        "then": {"properties": {"host": host, "port": {"type": "integer"}}, "required": ["host"]},
+        "else": {"if": {"properties": {"policy": {"enum": ["farther"]}}}, "then": {"properties": {"host": host}}},
+        "dependencies": {"level": {"oneOf": [{"properties": {"level": {"enum": [1]}, "one": {"type": "boolean"}}}]}},
+    });
+    let mut out = String::new();
+    settings(&mut out, &schema);
+    let rows: Vec<&str> = out.lines().skip(2).collect();
+    assert_eq!(
+        rows,
+        [
+            "| `policy` | `near`, `far` | `\"near\"` | Where. |",
+            "| `level` | `1`, `2.5` |  |  |",
+            "| `host` | string | required | A host. Only with `policy` `far`, `farther`. |",
+            "| `port` | integer |  |  Only with `policy` `far`. |",
+            "| `one` | boolean |  |  Only with `level` `1`. |",
+        ]
+    );
+}
