@@ -11,49 +11,66 @@ use crate::upstream::Endpoint;
 /// The longest schedule; larger weights are scaled down to it.
 const TURNS_MAX: u64 = 4096;
 
-/// One worker's position, on a cache line of its own.
+/// One worker's positions, on a cache line of their own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
+struct Cursors {
+    first: Cursor,
+    /// Further attempts have turns of their own: out of the same ones, they would take those of the
+    /// endpoints behind one that fails, which would then get more first attempts than its share.
+    again: Cursor,
+}
+
+/// How many turns are over; only the worker that it is of moves it.
+#[derive(Debug, Default)]
 struct Cursor(AtomicU32);
+
+impl Cursor {
+    #[inline]
+    fn take(&self) -> u32 {
+        let turn = self.0.load(Relaxed);
+        self.skip(1);
+        turn
+    }
+
+    #[inline]
+    fn skip(&self, turns: u32) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(turns), Relaxed);
+    }
+}
 
 /// Where each worker stands in its turns; kept across snapshots.
 #[derive(Debug, Default)]
 pub struct UpstreamState {
-    cursors: Box<[Cursor]>,
+    cursors: Box<[Cursors]>,
 }
 
 impl UpstreamState {
     /// Positions of so many workers, spread over `turns` so that they do not all begin at the same
     /// endpoint.
     pub fn new(workers: usize, turns: usize) -> UpstreamState {
-        let start = |worker| Cursor(AtomicU32::new((worker * turns / workers.max(1)) as u32));
+        let start = |worker| {
+            let cursor = || Cursor(AtomicU32::new((worker * turns / workers.max(1)) as u32));
+            Cursors { first: cursor(), again: cursor() }
+        };
         UpstreamState { cursors: (0..workers.max(1)).map(start).collect() }
     }
 
-    /// How many turns each worker has taken.
+    /// How many turns of first attempts are over on each worker.
     pub(crate) fn turns_taken(&self) -> impl Iterator<Item = u32> {
-        self.cursors.iter().map(|cursor| cursor.0.load(Relaxed))
+        self.cursors.iter().map(|cursors| cursors.first.0.load(Relaxed))
     }
 
     /// Goes on from the turns of as many workers or others.
     pub(crate) fn go_on_from(&self, turns: &[u32]) {
-        for (cursor, turn) in self.cursors.iter().zip(turns.iter().cycle()) {
-            cursor.0.store(*turn, Relaxed);
+        for (cursors, turn) in self.cursors.iter().zip(turns.iter().cycle()) {
+            cursors.first.0.store(*turn, Relaxed);
         }
     }
 
     #[inline]
-    fn cursor(&self, worker: usize) -> Option<&Cursor> {
+    fn cursors(&self, worker: usize) -> Option<&Cursors> {
         self.cursors.get(worker).or(self.cursors.first())
-    }
-
-    /// This worker's turn; only the worker itself may take it.
-    #[inline]
-    fn take(&self, worker: usize) -> u32 {
-        let Some(cursor) = self.cursor(worker) else { return 0 };
-        let turn = cursor.0.load(Relaxed);
-        cursor.0.store(turn.wrapping_add(1), Relaxed);
-        turn
     }
 }
 
@@ -102,11 +119,18 @@ impl RoundRobin {
     #[inline]
     pub(super) fn pick_plain(&self, worker: usize) -> Option<usize> {
         let turns = &self.groups.first().filter(|_| self.is_unchecked)?.turns;
-        Some(turns[self.state.take(worker) as usize % turns.len()] as usize)
+        let turn = self.state.cursors(worker).map_or(0, |cursors| cursors.first.take());
+        Some(turns[turn as usize % turns.len()] as usize)
     }
 
+    /// The next turn of an endpoint in the pool. Those on the way are over: were they to come again, whoever
+    /// follows an endpoint that is down would stand in for it each time, and bear two shares alone.
     pub(super) fn pick(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
-        self.turn(pool, |state| state.take(worker))
+        let cursors = self.state.cursors(worker)?;
+        let cursor = if pool.tried.count() == 0 { &cursors.first } else { &cursors.again };
+        let (skipped, index) = self.next(pool, cursor)?;
+        cursor.skip(skipped as u32 + 1);
+        Some(index)
     }
 
     /// In turn, but an endpoint that gets a share of its weight passes the rest of its turns on, by lot.
@@ -123,16 +147,17 @@ impl RoundRobin {
         self.pick(pool, ex.host.worker())
     }
 
-    /// What [`RoundRobin::pick`] would give, with no turn taken.
+    /// What [`RoundRobin::pick`] would give for a first attempt, with no turn taken.
     pub(super) fn peek(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
-        self.turn(pool, |state| state.cursor(worker).map_or(0, |cursor| cursor.0.load(Relaxed)))
+        self.next(pool, &self.state.cursors(worker)?.first).map(|(_, index)| index)
     }
 
-    fn turn(&self, pool: &Pool<'_>, turn: impl FnOnce(&UpstreamState) -> u32) -> Option<usize> {
+    /// The next endpoint in the pool, behind so many turns of others.
+    fn next(&self, pool: &Pool<'_>, cursor: &Cursor) -> Option<(usize, usize)> {
         let turns = &self.groups.iter().find(|group| group.priority == pool.priority)?.turns;
-        let start = turn(&self.state) as usize % turns.len();
+        let start = cursor.0.load(Relaxed) as usize % turns.len();
         let round = turns[start..].iter().chain(&turns[..start]);
-        round.map(|index| *index as usize).find(|index| pool.has(*index))
+        round.map(|index| *index as usize).enumerate().find(|(_, index)| pool.has(*index))
     }
 }
 

@@ -138,6 +138,64 @@ fn round_robin_is_exact_and_smooth() {
 }
 
 #[test]
+fn round_robin_spreads_the_share_of_what_is_down_by_weight() {
+    let even = [(1, 0, true); 4];
+    let weighted = [(5, 0, true), (1, 0, true), (2, 0, true), (1, 0, true)];
+    // (endpoints, which of them are down, what each gets)
+    let cases: [(&[Given; 4], &[usize], [usize; 4]); 6] = [
+        (&even, &[0], [0, 200, 200, 200]),
+        (&even, &[0, 1], [0, 0, 300, 300]),
+        (&even, &[1, 2], [300, 0, 0, 300]),
+        (&weighted, &[0], [0, 150, 300, 150]),
+        (&weighted, &[1], [375, 0, 150, 75]),
+        (&weighted, &[0, 2], [0, 300, 0, 300]),
+    ];
+    for (of, down, expected) in cases {
+        let mut of = *of;
+        down.iter().for_each(|at| of[*at].2 = false);
+        let upstream = upstream(&of, TURNS);
+        assert_eq!(shares(&upstream, 600), expected, "{of:?}");
+        // Up again, and down in between: nobody owes or is owed a turn.
+        let healths = || down.iter().filter_map(|at| upstream.endpoints[*at].health.as_ref());
+        for health in healths() {
+            health.set(true);
+        }
+        let whole: u32 = of.iter().map(|one| one.0).sum();
+        let by_weight: Vec<usize> = of.iter().map(|one| 100 * one.0 as usize).collect();
+        assert_eq!(shares(&upstream, 100 * whole as usize), by_weight, "{of:?}");
+        for health in healths() {
+            health.set(false);
+        }
+        assert_eq!(shares(&upstream, 600), expected, "{of:?}");
+    }
+}
+
+#[test]
+fn round_robin_spreads_further_attempts_by_weight_and_keeps_first_ones_so() {
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    for (weights, first, again) in [
+        ([1, 1, 1, 1], [150, 150, 150, 150], [0, 50, 50, 50]),
+        ([3, 1, 1, 1], [300, 100, 100, 100], [0, 100, 100, 100]),
+        ([1, 2, 2, 1], [100, 200, 200, 100], [0, 40, 40, 20]),
+    ] {
+        let upstream = upstream(&weights.map(|weight| (weight, 0, true)), TURNS);
+        let (mut firsts, mut agains) = ([0; 4], [0; 4]);
+        for _ in 0..600 {
+            let mut tried = Tried::default();
+            let index = upstream.pick(&ex, &tried).unwrap();
+            firsts[index] += 1;
+            // The first endpoint fails, others never do.
+            if index == 0 {
+                tried.push(index);
+                agains[upstream.pick(&ex, &tried).unwrap()] += 1;
+            }
+        }
+        assert_eq!((firsts, agains), (first, again), "{weights:?}");
+    }
+}
+
+#[test]
 fn huge_weights_are_scaled_and_stay_in_proportion() {
     let upstream = upstream(&[(3_000_000_000, 0, true), (1_000_000_001, 0, true)], TURNS);
     let shares = shares(&upstream, 8000);
