@@ -12,7 +12,8 @@ use yumen_plugin::{Configure, Exchange, Foreseen, Now, Phases, Plugin, Response,
 use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, Slot, share};
 use crate::limits::{
-    Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, wait, with_scratch,
+    Amount, Key, KeyType, Policy, Quantity, end_key_of_rule, refusal, rejected_code, schema, wait,
+    with_scratch,
 };
 
 mod redis;
@@ -175,7 +176,7 @@ impl Configure for LimitConn {
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
-        let name = format!("{}/{config:?}", setup.owner);
+        let name = format!("{}/{}", setup.owner, meaning(&config));
         Ok(LimitConn {
             rules: rules(&config)?,
             is_ruled: config.rules.is_some(),
@@ -186,6 +187,13 @@ impl Configure for LimitConn {
             remote: Remote::new(&config, setup)?,
         })
     }
+}
+
+/// What tells one limit's counters from another's, here and in Redis; other settings may change while it
+/// goes on counting.
+fn meaning(config: &Config) -> String {
+    let Config { conn, burst, key, key_type, rules, .. } = config;
+    format!("{conn:?} {burst:?} {key:?} {key_type:?} {rules:?}")
 }
 
 fn rules(config: &Config) -> Result<Box<[Rule]>, Invalid> {
@@ -249,10 +257,10 @@ impl LimitConn {
     ) -> Result<f64, Response> {
         let mut applying = 0;
         let mut delay_s = 0.0;
-        for rule in &self.rules {
+        for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
             self.running.begin(scratch);
-            let has_key = rule.key.write(ex, scratch);
+            let has_key = self.write_key(at, ex, scratch);
             let (conn, burst) = (rule.conn.get(ex, scratch), rule.burst.get(ex, scratch));
             let (Some(conn), Some(burst), true) = (conn, burst, has_key || !self.is_ruled) else {
                 continue;
@@ -271,6 +279,15 @@ impl LimitConn {
             return Err(Response::status(500));
         }
         Ok(delay_s)
+    }
+
+    /// Appends whom the exchange counts for under a rule; says whether its key had a value.
+    fn write_key(&self, rule: usize, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
+        let has_key = self.rules[rule].key.write(ex, out);
+        if self.is_ruled {
+            end_key_of_rule(rule, out);
+        }
+        has_key
     }
 
     fn count(&self, ex: &Exchange<'_>, key: &[u8], most: u64) -> Option<(Guard, u64)> {

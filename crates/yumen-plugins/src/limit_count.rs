@@ -13,7 +13,9 @@ use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setu
 
 use crate::limits::remote::RedisConfig;
 use crate::limits::table::{Share, share};
-use crate::limits::{Amount, Key, KeyType, Policy, Quantity, refusal, rejected_code, schema, with_scratch};
+use crate::limits::{
+    Amount, Key, KeyType, Policy, Quantity, end_key_of_rule, refusal, rejected_code, schema, with_scratch,
+};
 
 mod delayed;
 mod headers;
@@ -186,11 +188,11 @@ impl Configure for LimitCount {
         if let (Some(group), Some(objects)) = (&config.group, setup.objects) {
             objects.agree("group", group, &settings);
         }
-        // New settings begin new counters, other changes of the object do not. So those of a group that do
-        // not agree count apart: together, their counters would mean different things.
+        // Those of a group that do not agree on what is counted count apart: together, their counters would
+        // mean different things.
         let name = match &config.group {
-            Some(name) => format!("group/{name}/{settings}"),
-            None => format!("{}/{settings}", setup.owner),
+            Some(name) => format!("group/{name}/{}", meaning(&config)),
+            None => format!("{}/{}", setup.owner, meaning(&config)),
         };
         Ok(LimitCount {
             rules: rules(&config, &Metadata::of(setup)?)?,
@@ -206,6 +208,13 @@ impl Configure for LimitCount {
 }
 
 const BOTH: &str = "count/time_window and rules cannot be specified at the same time";
+
+/// What tells one limit's counters from another's, here and in Redis; other settings may change while it
+/// goes on counting.
+fn meaning(config: &Config) -> String {
+    let Config { count, time_window, window_type, rules, key, key_type, .. } = config;
+    format!("{count:?} {time_window:?} {window_type:?} {rules:?} {key} {key_type:?}")
+}
 
 fn check(config: &Config) -> Result<(), Invalid> {
     let Some(rules) = &config.rules else { return Ok(()) };
@@ -298,10 +307,10 @@ impl LimitCount {
         if self.is_ruled && !self.rules_are_sound(ex, scratch) {
             return self.degrade();
         }
-        for rule in &self.rules {
+        for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
             self.counters.begin(scratch);
-            if !rule.key.write(ex, scratch) && self.is_ruled {
+            if !self.write_key(at, ex, scratch) {
                 continue;
             }
             let count = rule.count.get(ex, scratch);
@@ -318,6 +327,15 @@ impl LimitCount {
             }
         }
         Ok(())
+    }
+
+    /// Appends whom the request counts for under a rule; says whether the rule applies.
+    fn write_key(&self, rule: usize, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
+        let has_key = self.rules[rule].key.write(ex, out);
+        if self.is_ruled {
+            end_key_of_rule(rule, out);
+        }
+        has_key || !self.is_ruled
     }
 
     /// Whether some rule applies and all that do have numbers to go by.

@@ -144,7 +144,7 @@ impl Configure for LimitReq {
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
-        let name = format!("{}/{config:?}", setup.owner);
+        let name = format!("{}/{}", setup.owner, meaning(&config));
         Ok(LimitReq {
             key: Key::new(&config.key, config.key_type),
             pace: Pace { rate: config.rate, burst: config.burst, request_ns: (1e9 / config.rate) as u64 },
@@ -154,6 +154,13 @@ impl Configure for LimitReq {
             remote: Remote::new(&config, setup)?,
         })
     }
+}
+
+/// What tells one limit's buckets from another's, here and in Redis; other settings may change while they are
+/// in use.
+fn meaning(config: &Config) -> String {
+    let Config { rate, burst, key, key_type, .. } = config;
+    format!("{rate} {burst} {key} {key_type:?}")
 }
 
 impl Plugin for LimitReq {

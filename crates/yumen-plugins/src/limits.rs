@@ -2,6 +2,7 @@
 //! variables, and the table of counters. Knows none of the plugins.
 
 use std::borrow::Cow;
+use std::io::Write;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -88,6 +89,11 @@ impl Key {
         }
         found
     }
+}
+
+/// Ends the key of one of several rules, so that rules that find the same value count apart.
+pub(crate) fn end_key_of_rule(rule: usize, key: &mut Vec<u8>) {
+    let _ = write!(key, "#{}", rule + 1);
 }
 
 /// A number, or a text that gives one once its variables are in place.

@@ -1,10 +1,10 @@
 //! Counting exchanges in Redis: each is a member of its key's set until it is over.
 //!
 //! A member expires by itself, so that those of a node that died do not stay; a node that lives renews its
-//! own in time. Leaving is told without anybody waiting for it.
+//! own in time. Leaving is told without anybody waiting for it, again and again until Redis has heard it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,6 +57,17 @@ for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end
 return 0",
 };
 
+/// How often leaving is told that Redis has not heard of.
+const AGAIN_EVERY: Duration = Duration::from_secs(1);
+/// How many who left are told of again at a time.
+const AGAIN_BATCH: usize = 1000;
+/// Of how many who left it is remembered, per limit and worker; those who left first expire where there are
+/// more.
+const OWED_MAX: usize = 1 << 16;
+/// How often leaving must be heard where something said before may arrive after it and undo it: a call that
+/// was given up may still be on its way, on a connection of its own.
+const HEARD_WHEN_UNCERTAIN: u8 = 3;
+
 /// Seconds after which a member expires, where settings do not say.
 const KEY_TTL_S: u64 = 3600;
 const KEY_TTL_S_MAX: u64 = 10 * 365 * 86_400;
@@ -95,8 +106,7 @@ impl Remote {
                     )
                 })?,
         };
-        let Config { conn, burst, key, key_type, rules, .. } = config;
-        let meaning = remote::digest(&format!("{conn:?} {burst:?} {key:?} {key_type:?} {rules:?}"));
+        let meaning = remote::digest(&super::meaning(config));
         let prefix = format!("limit_conn:{}:{meaning:016x}:", setup.owner).into();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Ok(Some(Remote { target, prefix, ttl_ms: ttl_s * 1000, number }))
@@ -122,6 +132,20 @@ struct Members {
     ttl_ms: u64,
     live: RefCell<HashMap<u64, Sets>>,
     is_tended: Cell<bool>,
+    /// Who left, and Redis has not heard of it.
+    owed: RefCell<VecDeque<Leave>>,
+    /// Whether that is being told again.
+    is_settled: Cell<bool>,
+}
+
+/// One who left.
+struct Leave {
+    member: u64,
+    keys: Vec<Vec<u8>>,
+    /// How often it is still to be heard.
+    times: u8,
+    /// When it has expired, in milliseconds of the monotonic clock.
+    until_ms: u64,
 }
 
 /// What an exchange is a member of.
@@ -129,6 +153,8 @@ struct Sets {
     keys: Vec<Vec<u8>>,
     /// Redis has said so. Renewing what it refuses would let it in.
     is_certain: bool,
+    /// Redis may still hear of it for the first time, or once more, though nobody waits for that any more.
+    is_on_its_way: bool,
 }
 
 thread_local! {
@@ -148,6 +174,8 @@ impl Members {
                 ttl_ms: remote.ttl_ms,
                 live: RefCell::default(),
                 is_tended: Cell::new(false),
+                owed: RefCell::default(),
+                is_settled: Cell::new(false),
             });
             known.retain(|_, members| members.strong_count() > 0);
             known.insert(remote.number, Rc::downgrade(&members));
@@ -182,13 +210,88 @@ impl Members {
                 (sets.is_certain && !sets.keys.is_empty()).then(|| (*member, sets.keys.clone()))
             };
             let live: Vec<_> = self.live.borrow().iter().filter_map(certain).collect();
-            let calls: Vec<_> =
-                live.into_iter().flat_map(|(member, keys)| self.tell(RENEW, keys, member)).collect();
-            for call in calls {
+            let renew = |(member, keys)| {
+                self.tell(RENEW, keys, member).into_iter().map(move |call| (member, call)).collect::<Vec<_>>()
+            };
+            let calls: Vec<_> = live.into_iter().flat_map(renew).collect();
+            for (member, call) in calls {
                 // One that could not be renewed is renewed the next time.
-                let _ = call.await;
+                if call.await.is_err()
+                    && let Some(sets) = self.live.borrow_mut().get_mut(&member)
+                {
+                    sets.is_on_its_way = true;
+                }
             }
         }
+    }
+
+    /// Tells that a member has left, at once.
+    fn leave(self: &Rc<Self>, leave: Leave) {
+        for told in self.tell_leave(leave) {
+            let members = self.clone();
+            self.outbound.spawn(Box::pin(async move {
+                if let Some(left) = told.await.0 {
+                    members.owe(left);
+                }
+            }));
+        }
+    }
+
+    /// What is still to be told afterwards, for each server that is asked, and whether that one has heard it.
+    fn tell_leave(&self, leave: Leave) -> Vec<LocalFuture<'static, (Option<Leave>, bool)>> {
+        let Leave { member, keys, times, until_ms } = leave;
+        let each: Vec<Vec<Vec<u8>>> = match self.target.place {
+            RedisPlace::Cluster(_) => keys.into_iter().map(|key| vec![key]).collect(),
+            _ => vec![keys],
+        };
+        let tell = |keys: Vec<Vec<u8>>| -> LocalFuture<'static, (Option<Leave>, bool)> {
+            let call = self.outbound.redis(&self.target, call(LEAVE, keys.clone(), member, self.ttl_ms));
+            Box::pin(async move {
+                let is_heard = call.await.is_ok();
+                let times = times - u8::from(is_heard);
+                ((times > 0).then_some(Leave { member, keys, times, until_ms }), is_heard)
+            })
+        };
+        each.into_iter().map(tell).collect()
+    }
+
+    /// Sees to it that it is told again.
+    #[cold]
+    fn owe(self: &Rc<Self>, leave: Leave) {
+        let mut owed = self.owed.borrow_mut();
+        if owed.len() >= OWED_MAX {
+            owed.pop_front();
+        }
+        owed.push_back(leave);
+        if !self.is_settled.replace(true) {
+            self.outbound.spawn(Box::pin(self.clone().settle()));
+        }
+    }
+
+    /// Tells who left until Redis has heard of all, or they have expired.
+    async fn settle(self: Rc<Self>) {
+        while !self.owed.borrow().is_empty() {
+            self.outbound.sleep(AGAIN_EVERY).await;
+            let now_ms = self.outbound.now().mono_ms();
+            let mut due = self.owed.take();
+            due.retain(|leave| leave.until_ms > now_ms);
+            while !due.is_empty() {
+                let later = due.split_off(due.len().min(AGAIN_BATCH));
+                // All are on their way before any is waited for.
+                let told: Vec<_> = due.into_iter().flat_map(|leave| self.tell_leave(leave)).collect();
+                let mut is_heard = false;
+                for one in told {
+                    let (left, is_one_heard) = one.await;
+                    is_heard |= is_one_heard;
+                    self.owed.borrow_mut().extend(left);
+                }
+                due = later;
+                if !is_heard {
+                    self.owed.borrow_mut().append(&mut due);
+                }
+            }
+        }
+        self.is_settled.set(false);
     }
 }
 
@@ -201,7 +304,7 @@ struct Member {
 impl Member {
     fn enter(members: Rc<Members>, number: u64, asked: &[Asked]) -> Member {
         let keys = asked.iter().map(|one| one.key.clone()).collect();
-        members.live.borrow_mut().insert(number, Sets { keys, is_certain: false });
+        members.live.borrow_mut().insert(number, Sets { keys, is_certain: false, is_on_its_way: true });
         if !members.is_tended.replace(true) {
             members.outbound.spawn(Box::pin(members.clone().tend()));
         }
@@ -212,7 +315,7 @@ impl Member {
     fn keep(&self, taken: usize) {
         if let Some(sets) = self.members.live.borrow_mut().get_mut(&self.number) {
             sets.keys.truncate(taken);
-            sets.is_certain = true;
+            (sets.is_certain, sets.is_on_its_way) = (true, false);
         }
     }
 }
@@ -220,14 +323,12 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let sets = self.members.live.borrow_mut().remove(&self.number);
-        let keys = sets.map(|sets| sets.keys).unwrap_or_default();
-        if keys.is_empty() {
+        let Some(Sets { keys, is_on_its_way, .. }) = sets.filter(|sets| !sets.keys.is_empty()) else {
             return;
-        }
-        for call in self.members.tell(LEAVE, keys, self.number) {
-            // It is on its way already. Where it does not arrive, the member expires.
-            self.members.outbound.spawn(Box::pin(async move { drop(call.await) }));
-        }
+        };
+        let times = if is_on_its_way { HEARD_WHEN_UNCERTAIN } else { 1 };
+        let until_ms = self.members.outbound.now().mono_ms().saturating_add(self.members.ttl_ms);
+        self.members.leave(Leave { member: self.number, keys, times, until_ms });
     }
 }
 
@@ -304,9 +405,9 @@ impl LimitConn {
 
     fn asked(&self, remote: &Remote, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Vec<Asked> {
         let mut asked = Vec::with_capacity(self.rules.len());
-        for rule in &self.rules {
+        for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
-            let has_key = rule.key.write(ex, scratch);
+            let has_key = self.write_key(at, ex, scratch);
             let mut key = remote.prefix.as_bytes().to_vec();
             remote::write_key(scratch, &mut key);
             let (conn, burst) = (rule.conn.get(ex, scratch), rule.burst.get(ex, scratch));
@@ -319,85 +420,4 @@ impl LimitConn {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::pin::Pin;
-    use std::task::{Context, Poll, Waker};
-
-    use serde_json::json;
-    use yumen_plugin::Now;
-    use yumen_plugin::outbound::{Outbound, RedisReply};
-
-    use super::*;
-    use crate::testing::Bench;
-
-    /// A Redis that answers when the test says so, and time that passes likewise.
-    #[derive(Default)]
-    struct Held {
-        asked: RefCell<Vec<Script>>,
-        answer: Cell<Option<i64>>,
-        is_time: Cell<bool>,
-        tasks: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
-    }
-
-    /// A node's way to it.
-    struct Way(Rc<Held>);
-
-    impl Outbound for Way {
-        fn redis(&self, _: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
-            self.0.asked.borrow_mut().push(call.script);
-            let held = self.0.clone();
-            Box::pin(std::future::poll_fn(move |_| match held.answer.get() {
-                Some(told) => Poll::Ready(Ok(RedisReply::Array(vec![RedisReply::Integer(told)]))),
-                None => Poll::Pending,
-            }))
-        }
-
-        fn spawn(&self, task: LocalFuture<'static, ()>) {
-            self.0.tasks.borrow_mut().push(task);
-        }
-
-        fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
-            let held = self.0.clone();
-            Box::pin(std::future::poll_fn(move |_| match held.is_time.take() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }))
-        }
-
-        fn now(&self) -> Now {
-            Now::default()
-        }
-
-        fn count_degraded(&self) {}
-    }
-
-    impl Held {
-        /// Lets the time pass after which members are renewed; what was asked for since the last time.
-        fn renewal(&self) -> Vec<Script> {
-            self.is_time.set(true);
-            let mut tasks = self.tasks.take();
-            tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            self.tasks.borrow_mut().extend(tasks);
-            self.asked.take()
-        }
-    }
-
-    #[test]
-    fn only_what_redis_has_let_in_is_renewed() {
-        let held = Rc::new(Held::default());
-        let mut bench = Bench::new();
-        bench.host.outbound = Some(Rc::new(Way(held.clone())));
-        let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "host",
-            "policy": "redis", "redis_host": "redis"});
-        let plugin = bench.plugin("limit-conn", settings);
-        let mut ex = bench.exchange("GET / HTTP/1.1");
-        let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(asked.as_mut().poll(&mut cx).is_pending());
-        assert_eq!(held.renewal(), [ENTER], "whether it is let in is not known");
-        held.answer.set(Some(1));
-        assert!(matches!(asked.as_mut().poll(&mut cx), Poll::Ready(Step::Continue)));
-        drop(asked);
-        assert_eq!(held.renewal(), [RENEW]);
-    }
-}
+mod tests;

@@ -74,6 +74,33 @@ fn limits_may_come_from_variables() {
 }
 
 #[test]
+fn rules_that_find_the_same_value_count_apart() {
+    let rules = json!([
+        {"conn": 3, "burst": 0, "key": "$http_user"},
+        {"conn": 2, "burst": 0, "key": "$http_team"}
+    ]);
+    let settings = json!({"default_conn_delay": 0.1, "rules": rules});
+    check(settings, &[("\nuser: a\nteam: a", 0, 0), ("\nuser: a\nteam: a", 0, 0), ("\nuser: a", 0, 0)]);
+}
+
+#[test]
+fn settings_that_do_not_bear_on_the_count_may_change_while_it_goes_on() {
+    let bench = Bench::new();
+    let mut settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr"});
+    let before = bench.plugin("limit-conn", settings.clone());
+    let (_held, answer) = start(&bench, &before, "GET / HTTP/1.1");
+    assert!(answer.is_none());
+    for (name, value) in [("rejected_msg", json!("no")), ("rejected_code", json!(429))] {
+        settings[name] = value;
+        let after = bench.plugin("limit-conn", settings.clone());
+        assert!(start(&bench, &after, "GET / HTTP/1.1").1.is_some(), "{name}");
+    }
+    settings["burst"] = json!(1);
+    let after = bench.plugin("limit-conn", settings);
+    assert!(start(&bench, &after, "GET / HTTP/1.1").1.is_none(), "another limit counts anew");
+}
+
+#[test]
 fn rules_apply_where_their_keys_have_values() {
     let rules = json!([
         {"conn": 1, "burst": 0, "key": "$http_user"},

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use yumen_config::schema::Invalid;
 use yumen_plugin::outbound::{RedisFault, RedisReply, Script, ScriptCall};
-use yumen_plugin::{Exchange, Setup, SharedOutbound};
+use yumen_plugin::{Exchange, Now, Setup, SharedOutbound};
 
 use super::redis::{FIXED, Remote, WINDOW_S_MAX};
 use super::window::{Verdict, Window};
@@ -86,8 +86,10 @@ struct Settling {
 impl Delayed {
     /// The counters of these settings.
     pub(super) fn new(remote: Remote, config: &Config, setup: &Setup<'_>, name: &str) -> Arc<Delayed> {
+        // What one Redis said holds of no other.
+        let name = format!("{name}/{:?}/{:?}", config.policy, config.redis);
         // Found first: what is carried must not look for what is carried.
-        let tallies = share(setup, "limit-count/delayed", name);
+        let tallies = share(setup, "limit-count/delayed", &name);
         let make = || Delayed {
             remote,
             window_type: config.window_type,
@@ -96,7 +98,7 @@ impl Delayed {
             due: Mutex::default(),
             is_tended: AtomicBool::new(false),
         };
-        setup.carry.keep(&format!("limit-count/delayed/{name}"), make)
+        setup.carry.keep(&format!("limit-count/delayed/{name}/{}", config.sync_interval), make)
     }
 
     /// Counts a request by what is known here.
@@ -204,7 +206,8 @@ impl Delayed {
     async fn settle(&self, outbound: &SharedOutbound, due: Vec<Due>) -> bool {
         let ask =
             |(settling, call): (Settling, ScriptCall)| (settling, outbound.redis(&self.remote.target, call));
-        let asked: Vec<_> = due.into_iter().filter_map(|due| self.question(due)).map(ask).collect();
+        let now = outbound.now();
+        let asked: Vec<_> = due.into_iter().filter_map(|due| self.question(due, now)).map(ask).collect();
         let mut is_heard = asked.is_empty();
         for (settling, answer) in asked {
             let told = answer.await.and_then(|reply| pair(&reply));
@@ -214,13 +217,16 @@ impl Delayed {
         is_heard
     }
 
-    fn question(&self, due: Due) -> Option<(Settling, ScriptCall)> {
+    fn question(&self, due: Due, now: Now) -> Option<(Settling, ScriptCall)> {
         if let Some(rest) = due.rest {
             let call = self.add(&due.key, rest.number, rest.told, rest.window_s);
             return Some((Settling { key: due.key, told: rest.told, turns: 0, rest: due.rest }, call));
         }
         let look = |tally: &Tally| {
-            let told = tally.untold.swap(0, Relaxed);
+            let untold = tally.untold.swap(0, Relaxed);
+            // What is left of a fixed window that is over would be charged to the one that is open in Redis.
+            let is_over = self.window_type == WindowType::Fixed && tally.window.is_over(now);
+            let told = if is_over { 0 } else { untold };
             tally.telling.fetch_add(told, Relaxed);
             (told > 0).then_some((told, tally.turns, tally.window.number(), tally.window_s))
         };

@@ -84,7 +84,7 @@ impl Remote {
         let id = match &config.group {
             Some(group) => group.clone(),
             // New settings begin new counters, on all nodes alike.
-            None => format!("{}:{:016x}", setup.owner, remote::digest(&meaning(config))),
+            None => format!("{}:{:016x}", setup.owner, remote::digest(&super::meaning(config))),
         };
         Ok(Some(Remote { target, id: id.into(), window_type: config.window_type }))
     }
@@ -166,12 +166,6 @@ pub(super) fn left_ms(length_ms: u64, unix_ms: u64) -> u64 {
     length_ms - unix_ms % length_ms
 }
 
-/// What tells one limit's counters from another's, whatever else is set.
-fn meaning(config: &Config) -> String {
-    let Config { count, time_window, window_type, rules, key, key_type, .. } = config;
-    format!("{count:?} {time_window:?} {window_type:?} {rules:?} {key} {key_type:?}")
-}
-
 impl LimitCount {
     /// Counts the request in Redis and waits for what that comes to.
     pub(super) fn ask<'a>(&'a self, remote: &'a Remote, ex: &'a mut Exchange<'_>) -> Step<'a> {
@@ -225,14 +219,10 @@ impl LimitCount {
         let mut asked = Vec::with_capacity(self.rules.len());
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
-            if !rule.key.write(ex, scratch) && self.is_ruled {
+            if !self.write_key(at, ex, scratch) {
                 continue;
             }
-            let mut key = scratch.clone();
-            if self.is_ruled {
-                // Different rules may find the same value.
-                key.extend_from_slice(format!("#{}", at + 1).as_bytes());
-            }
+            let key = scratch.clone();
             let limit = rule.count.get(ex, scratch)?;
             let window_s = rule.time_window_s.get(ex, scratch)?.min(WINDOW_S_MAX);
             asked.push(Asked { rule: at, key, limit, window_s });

@@ -264,3 +264,35 @@ fn what_a_request_costs() {
     }
     println!("{} ns", begun.elapsed().as_nanos() / u128::from(rounds));
 }
+
+#[test]
+fn rules_that_find_the_same_value_count_apart() {
+    let bench = Bench::new();
+    let rules = json!([
+        {"count": 3, "time_window": 60, "key": "$http_user"},
+        {"count": 3, "time_window": 60, "key": "$http_team"}
+    ]);
+    let plugin = bench.plugin("limit-count", json!({"rules": rules}));
+    let told = [(); 4].map(|()| run(&bench, &plugin, "\nuser: a\nteam: a").status);
+    assert_eq!(told, [200, 200, 200, 503]);
+}
+
+#[test]
+fn settings_that_do_not_bear_on_the_count_may_change_while_it_goes_on() {
+    let bench = Bench::new();
+    let mut settings = json!({"count": 1, "time_window": 60});
+    let ask = |settings: &Value| run(&bench, &bench.plugin("limit-count", settings.clone()), "").status;
+    let _kept = bench.plugin("limit-count", settings.clone());
+    assert_eq!(ask(&settings), 200);
+    let others = [
+        ("rejected_msg", json!("no")),
+        ("show_limit_quota_header", json!(false)),
+        ("rejected_code", json!(429)),
+    ];
+    for (name, value) in others {
+        settings[name] = value;
+        assert_ne!(ask(&settings), 200, "{name}");
+    }
+    settings["count"] = json!(2);
+    assert_eq!(ask(&settings), 200, "another limit counts anew");
+}

@@ -101,6 +101,11 @@ impl Window {
         self.number
     }
 
+    /// Whether a fixed window has ended.
+    pub(crate) fn is_over(&self, now: Now) -> bool {
+        self.left_fixed(now).is_none()
+    }
+
     fn left_fixed(&self, now: Now) -> Option<u64> {
         self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)
     }

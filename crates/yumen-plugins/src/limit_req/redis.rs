@@ -36,8 +36,7 @@ impl Remote {
     /// `None` where buckets are kept here.
     pub(super) fn new(config: &Config, setup: &Setup<'_>) -> Result<Option<Remote>, Invalid> {
         let Some(target) = config.redis.target(config.policy, setup.carry)? else { return Ok(None) };
-        let Config { rate, burst, key, key_type, .. } = config;
-        let meaning = remote::digest(&format!("{rate} {burst} {key} {key_type:?}"));
+        let meaning = remote::digest(&super::meaning(config));
         let prefix = format!("limit_req:{}:{meaning:016x}:", setup.owner).into();
         Ok(Some(Remote { target, prefix, allow_degradation: config.allow_degradation }))
     }

@@ -70,6 +70,19 @@ fn a_refusal_has_a_body_where_one_is_set() {
 }
 
 #[test]
+fn settings_that_do_not_bear_on_the_rate_may_change_while_buckets_stay() {
+    let bench = Bench::new();
+    let mut settings = json!({"rate": 1, "burst": 0, "key": "remote_addr"});
+    let before = bench.plugin("limit-req", settings.clone());
+    assert_eq!(bench.run(&before, "GET / HTTP/1.1").status, 200);
+    for (name, value) in [("rejected_code", json!(429)), ("nodelay", json!(true))] {
+        settings[name] = value;
+        let after = bench.plugin("limit-req", settings.clone());
+        assert_eq!(bench.run(&after, "GET / HTTP/1.1").status, 429, "{name}");
+    }
+}
+
+#[test]
 fn keys_are_variables_or_combinations_and_fall_back_to_the_address() {
     let bench = Bench::new();
     let run = |key_type: &str, key: &str, requests: &[(&str, u16)]| {

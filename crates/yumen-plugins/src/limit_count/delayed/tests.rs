@@ -209,3 +209,38 @@ fn a_fixed_window_ends_and_the_next_begins_from_nothing() {
     node.advance(Duration::from_secs(61));
     assert_eq!(node.ask(5), 3);
 }
+
+#[test]
+fn what_is_left_of_a_fixed_window_is_not_charged_to_the_next() {
+    let redis = Rc::<FakeRedis>::default();
+    let node = Node::new(&redis, json!({"count": 10, "time_window": 60}));
+    redis.is_down.set(true);
+    assert_eq!(node.ask(10), 10);
+    node.way.interval();
+    node.advance(Duration::from_secs(59));
+    node.way.interval();
+    node.advance(Duration::from_secs(2));
+    redis.is_down.set(false);
+    node.way.interval();
+    assert_eq!(redis.counts.borrow().values().sum::<u64>(), 0);
+    assert_eq!(node.ask(11), 10);
+}
+
+#[test]
+fn rules_that_find_the_same_value_are_told_apart() {
+    let redis = Rc::<FakeRedis>::default();
+    let rules = json!([
+        {"count": 3, "time_window": 3600, "key": "$http_user"},
+        {"count": 3, "time_window": 3600, "key": "$http_team"}
+    ]);
+    let node = Node::new(&redis, json!({"rules": rules}));
+    let admitted = (0..5).filter(|_| {
+        let mut ex = node.bench.exchange("GET / HTTP/1.1\nuser: a\nteam: a");
+        matches!(node.plugin.access(&mut ex), Step::Continue)
+    });
+    assert_eq!(admitted.count(), 3);
+    node.way.interval();
+    let counts = redis.counts.borrow();
+    let told: Vec<_> = counts.iter().map(|(key, count)| (key.ends_with(b":a#1"), *count)).collect();
+    assert_eq!(told, [(true, 3), (false, 3)], "{counts:?}");
+}

@@ -1,0 +1,146 @@
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use serde_json::json;
+use yumen_plugin::Now;
+use yumen_plugin::outbound::{Outbound, RedisReply};
+
+use super::*;
+use crate::testing::Bench;
+
+/// A Redis that answers when the test says so, and time that passes likewise.
+#[derive(Default)]
+struct Held {
+    asked: RefCell<Vec<Script>>,
+    answer: Cell<Option<i64>>,
+    is_down: Cell<bool>,
+    /// How many sleeps may end.
+    naps: Cell<usize>,
+    tasks: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
+}
+
+/// A node's way to it.
+struct Way(Rc<Held>);
+
+impl Outbound for Way {
+    fn redis(&self, _: &Arc<RedisTarget>, call: ScriptCall) -> LocalFuture<'static, RedisResult> {
+        self.0.asked.borrow_mut().push(call.script);
+        let held = self.0.clone();
+        if held.is_down.get() {
+            return Box::pin(std::future::ready(Err(RedisFault::Timeout)));
+        }
+        Box::pin(std::future::poll_fn(move |_| match held.answer.get() {
+            Some(told) => Poll::Ready(Ok(RedisReply::Array(vec![RedisReply::Integer(told)]))),
+            None => Poll::Pending,
+        }))
+    }
+
+    fn spawn(&self, task: LocalFuture<'static, ()>) {
+        self.0.tasks.borrow_mut().push(task);
+    }
+
+    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
+        let (held, until) = (self.0.clone(), self.0.naps.get() + 1);
+        Box::pin(std::future::poll_fn(move |_| match held.naps.get() >= until {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }))
+    }
+
+    fn now(&self) -> Now {
+        Now::default()
+    }
+
+    fn count_degraded(&self) {}
+}
+
+impl Held {
+    /// Lets the time pass for which anybody sleeps; what was asked for since the last time.
+    fn nap(&self) -> Vec<Script> {
+        self.naps.set(self.naps.get() + 1);
+        // Tasks begin others.
+        for _ in 0..2 {
+            let mut tasks = self.tasks.take();
+            tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            self.tasks.borrow_mut().extend(tasks);
+        }
+        self.asked.take()
+    }
+}
+
+/// A plugin that counts in that Redis.
+fn plugin(held: &Rc<Held>) -> (Bench, Arc<dyn yumen_plugin::Plugin>) {
+    let mut bench = Bench::new();
+    bench.host.outbound = Some(Rc::new(Way(held.clone())));
+    let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "host",
+        "policy": "redis", "redis_host": "redis"});
+    let plugin = bench.plugin("limit-conn", settings);
+    (bench, plugin)
+}
+
+#[test]
+fn only_what_redis_has_let_in_is_renewed() {
+    let held = Rc::new(Held::default());
+    let (bench, plugin) = plugin(&held);
+    let mut ex = bench.exchange("GET / HTTP/1.1");
+    let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(asked.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(held.nap(), [ENTER], "whether it is let in is not known");
+    held.answer.set(Some(1));
+    assert!(matches!(asked.as_mut().poll(&mut cx), Poll::Ready(Step::Continue)));
+    drop(asked);
+    assert_eq!(held.nap(), [RENEW]);
+}
+
+#[test]
+fn leaving_is_told_until_redis_has_heard_it() {
+    let held = Rc::new(Held::default());
+    held.answer.set(Some(1));
+    let (bench, plugin) = plugin(&held);
+    let mut ex = bench.exchange("GET / HTTP/1.1");
+    let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
+    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    drop(asked);
+    assert_eq!((held.nap(), held.nap()), (vec![ENTER], vec![RENEW]));
+    held.is_down.set(true);
+    drop(ex);
+    assert_eq!([(); 3].map(|()| held.nap()), [(); 3].map(|()| [LEAVE]));
+    held.is_down.set(false);
+    assert_eq!(held.nap(), [LEAVE]);
+    assert!(held.nap().is_empty() && held.tasks.borrow().is_empty(), "it was heard");
+}
+
+#[test]
+fn who_may_still_be_let_in_leaves_more_than_once() {
+    let held = Rc::new(Held::default());
+    held.is_down.set(true);
+    let (bench, plugin) = plugin(&held);
+    let mut ex = bench.exchange("GET / HTTP/1.1");
+    let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
+    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    drop(asked);
+    held.is_down.set(false);
+    held.answer.set(Some(1));
+    let told = [(); 5].map(|()| held.nap());
+    let leaves = |scripts: &Vec<Script>| scripts.iter().filter(|script| **script == LEAVE).count();
+    assert_eq!(told.iter().map(leaves).sum::<usize>(), 1 + HEARD_WHEN_UNCERTAIN as usize, "{told:?}");
+    assert!(held.tasks.borrow().is_empty());
+}
+
+#[test]
+fn of_who_left_no_more_is_remembered_than_there_is_room_for() {
+    let held = Rc::new(Held::default());
+    held.is_down.set(true);
+    let (bench, _) = plugin(&held);
+    let config: Config = serde_json::from_value(json!({"policy": "redis", "redis_host": "redis"})).unwrap();
+    let carry = yumen_plugin::Carry::default();
+    let target = config.redis.target(config.policy, &carry).unwrap().unwrap();
+    let remote = Remote { target, prefix: "".into(), ttl_ms: 3_600_000, number: u64::MAX };
+    let outbound: SharedOutbound = bench.host.outbound.clone().unwrap();
+    let members = Members::of(&remote, &outbound);
+    for member in 0..OWED_MAX as u64 + 10 {
+        members.owe(Leave { member, keys: Vec::new(), times: 1, until_ms: 1 });
+    }
+    assert_eq!(members.owed.borrow().len(), OWED_MAX);
+}
