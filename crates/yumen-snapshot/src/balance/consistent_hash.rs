@@ -11,8 +11,9 @@ use crate::upstream::Endpoint;
 
 /// Points per unit of weight: enough for shares to be within a few per cent.
 const POINTS: u64 = 160;
-/// The most points of a ring; weights are scaled down to it.
-const RING_MAX: u64 = 1 << 16;
+/// The most points of an endpoint, and of a ring.
+const ENDPOINT_MAX: u64 = 1 << 12;
+const RING_MAX: u64 = 1 << 20;
 
 /// What of a request is hashed. Where a request has it not, the client's address is.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,18 +40,20 @@ pub struct ConsistentHash {
 
 impl ConsistentHash {
     pub(super) fn new(endpoints: &[Endpoint], key: HashKey) -> ConsistentHash {
-        let total: u64 = endpoints.iter().map(|endpoint| u64::from(endpoint.weight)).sum();
-        let divisor = endpoints.iter().fold(0, |divisor, one| common_divisor(divisor, one.weight)).max(1);
-        let units = (total / u64::from(divisor)).max(1);
+        let shift = shift(endpoints);
         let mut ring = Vec::new();
         for (index, endpoint) in endpoints.iter().enumerate().filter(|(_, one)| one.weight > 0) {
-            let weight = u64::from(endpoint.weight / divisor);
-            let points = (weight * POINTS.min((RING_MAX / units).max(1))).min(RING_MAX);
+            let points = ((u64::from(endpoint.weight) * POINTS) >> shift).max(1);
             let seed = hash(endpoint.addr.to_string().as_bytes());
             ring.extend((0..points).map(|point| (mix(seed ^ mix(point + 1)) as u32, index as u32)));
         }
         ring.sort_unstable();
         ConsistentHash { key, ring: ring.into() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn points(&self) -> usize {
+        self.ring.len()
     }
 
     pub(super) fn pick(&self, pool: &Pool<'_>, ex: &Exchange<'_>) -> Option<usize> {
@@ -78,8 +81,16 @@ impl ConsistentHash {
     }
 }
 
-fn common_divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { common_divisor(b, a % b) }
+/// By how many powers of two weights are scaled down, for the ring to stay within bounds. It depends on nothing
+/// but the magnitudes of the largest weight and of the number of endpoints: so the points of one endpoint do
+/// not change with another, unless that is the first of its magnitude, and keys move to and from endpoints that
+/// change and no others.
+fn shift(endpoints: &[Endpoint]) -> u32 {
+    let largest = endpoints.iter().map(|endpoint| u64::from(endpoint.weight)).max().unwrap_or(0).max(1);
+    // The most points of any endpoint whose weight has as many digits.
+    let points_max = (largest + 1).next_power_of_two() * POINTS;
+    let room = (RING_MAX / (endpoints.len().max(1) as u64).next_power_of_two()).clamp(1, ENDPOINT_MAX);
+    points_max.div_ceil(room).next_power_of_two().trailing_zeros()
 }
 
 /// FNV-1a with a finish that spreads its low bits.

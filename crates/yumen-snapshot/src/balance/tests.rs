@@ -234,6 +234,46 @@ fn a_key_keeps_its_endpoint_when_another_goes() {
 }
 
 #[test]
+fn an_endpoint_that_comes_or_changes_moves_no_keys_between_others() {
+    let bench = Bench::default();
+    let picks = |weights: &[u32]| -> Vec<usize> {
+        let of: Vec<Given> = weights.iter().map(|weight| (*weight, 0, true)).collect();
+        let upstream = upstream(&of, HASH);
+        let pick = |key| {
+            let ex = bench.exchange(&format!("GET /\nX-Key: k{key}"));
+            upstream.pick(&ex, &Tried::default()).expect("an endpoint")
+        };
+        (0..1000).map(pick).collect()
+    };
+    // (weights before, after), by what happens to the last one.
+    let cases: [(&[u32], &[u32]); 7] = [
+        (&[10, 10, 10, 10], &[10, 10, 10, 10, 5]),
+        (&[100, 100, 100, 100], &[100, 100, 100, 50]),
+        (&[2, 2, 2], &[2, 2, 3]),
+        (&[1, 1, 1], &[1, 1, 1, 1]),
+        (&[100, 100, 1], &[100, 100, 100]),
+        (&[1_000_000, 600_000, 1], &[1_000_000, 600_000, 777_777]),
+        (&[100; 40], &[100; 60]),
+    ];
+    for (before, after) in cases {
+        let common = before.iter().zip(after).take_while(|(before, after)| before == after).count();
+        for (old, new) in picks(before).into_iter().zip(picks(after)) {
+            assert!(old == new || old >= common || new >= common, "{before:?} {after:?}: {old} to {new}");
+        }
+    }
+}
+
+#[test]
+fn huge_weights_and_many_endpoints_make_no_huge_rings() {
+    for (weight, count, most) in [(u32::MAX, 3, 3 << 12), (1, 20_000, 1 << 20), (100, 2000, 1 << 20)] {
+        let of = vec![(weight, 0, true); count];
+        let upstream = upstream(&of, HASH);
+        let Balancer::ConsistentHash(ring) = &upstream.balancer else { panic!("it hashes") };
+        assert!((count..=most).contains(&ring.points()), "{weight} {count}: {}", ring.points());
+    }
+}
+
+#[test]
 fn consistent_hash_follows_weights_roughly_and_falls_back_to_the_client() {
     let two_to_one = upstream(&[(2, 0, true), (1, 0, true)], HASH);
     let shares = shares(&two_to_one, 6000);
