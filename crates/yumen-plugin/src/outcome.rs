@@ -47,6 +47,9 @@ pub struct Outcome<'a> {
     pub attempts: u32,
     /// What went wrong, in one word of the fault table; empty where nothing did.
     pub fault: &'a str,
+    /// The status that stands for it where it is the endpoint's: that one could not be reached, was silent for
+    /// too long or broke its answer off. What clients do, and how long they are willing to wait, is not.
+    pub upstream_failure: Option<u16>,
 }
 
 impl Outcome<'_> {

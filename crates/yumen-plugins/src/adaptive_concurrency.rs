@@ -146,13 +146,13 @@ impl Plugin for AdaptiveConcurrency {
 
     fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
         let Some(guard) = ex.note::<Guard>().filter(|guard| guard.is_of(&self.limiter)) else { return };
-        let is_overload = outcome.attempts > 0
-            && (!outcome.fault.is_empty() || matches!(outcome.upstream_status, Some(503 | 504)));
+        let is_overload =
+            outcome.upstream_failure.is_some() || matches!(outcome.upstream_status, Some(503 | 504));
         let sample = match outcome.upstream_us {
             _ if is_overload => Sample::Overload,
-            Some(upstream_us) => Sample::Took(upstream_us),
-            // Nobody was asked.
-            None => return,
+            Some(upstream_us) if outcome.fault.is_empty() => Sample::Took(upstream_us),
+            // Nobody was asked, or the client did not wait for what was: that tells of the client.
+            _ => return,
         };
         self.limiter.finished(guard, sample, ex.host.clock().mono_us, ex.host.random());
     }

@@ -203,9 +203,8 @@ impl Plugin for ApiBreaker {
     }
 
     fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
-        // An attempt that got no answer failed with the status the client was told.
-        let unanswered = (outcome.attempts > 0).then_some(outcome.status);
-        let Some(status) = outcome.upstream_status.or(unanswered) else { return };
+        // A client that left, or waited no longer, says nothing of the upstream.
+        let Some(status) = outcome.upstream_status.or(outcome.upstream_failure) else { return };
         let is_failure = self.config.unhealthy.http_statuses.contains(&status);
         let key = self.key(ex);
         let has_failed = || self.rows.table().look(&key, |row| (row.failures > 0).then_some(())).is_some();

@@ -151,6 +151,12 @@ impl Kind {
         matches!(self, Kind::UpstreamFull | Kind::UpstreamQueue | Kind::Overloaded)
     }
 
+    /// Whether it tells of the endpoint: it failed, whatever its client did. How long an answer may be to be
+    /// read whole is the gateway's affair.
+    pub(crate) fn is_endpoints(self) -> bool {
+        self.facts().0 == Side::Upstream && self != Kind::UpstreamTooLarge
+    }
+
     /// Whether the endpoint was waited for in vain.
     pub(crate) fn is_silence(self) -> bool {
         matches!(self, Kind::SendTimeout | Kind::ReadTimeout)

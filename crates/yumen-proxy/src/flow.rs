@@ -17,6 +17,8 @@ pub(crate) struct Flow {
     pub(crate) upstream_us: Option<u64>,
     pub(crate) source: Source,
     pub(crate) fault: Option<Fault>,
+    /// How long the operator lets the request take, in milliseconds; 0 for ever.
+    pub(crate) total_ms: u64,
     pub(crate) status: u16,
     /// The status of a call, where the request is one.
     pub(crate) grpc_status: Option<u8>,

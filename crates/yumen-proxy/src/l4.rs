@@ -152,6 +152,7 @@ fn finish(
         upstream_status: None,
         attempts: tally.attempts,
         fault: fault.map_or("", Fault::word),
+        upstream_failure: None,
     };
     // Logs and series belong to the time a stream ended.
     ex.now = now;

@@ -130,6 +130,7 @@ async fn proxy(
     {
         return reply::apologize(conn, ex, chains, fault, flow).await;
     }
+    flow.total_ms = total_ms;
     let mut relay = Relay::new(&conn.worker);
     let after = match forward(conn, ex, chains, route, upstream, &mut relay, flow).await {
         Ok(()) if ex.translate.is_some() => {
@@ -386,6 +387,7 @@ fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flo
         upstream_status: Some(ex.upstream_status).filter(|status| *status != 0),
         attempts: flow.attempts,
         fault: flow.fault.map_or("", |fault| fault.kind.facts().2),
+        upstream_failure: flow.fault.and_then(|fault| endpoint_failure(ex, flow, fault.kind)),
     };
     worker.counters.finish(&outcome);
     if let Some(status) = flow.grpc_status {
@@ -399,6 +401,24 @@ fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flo
     if let Some(watch) = &chains.watch {
         observe(conn, ex, chains, watch, flow, &outcome);
     }
+}
+
+/// The status that stands for what went wrong, where that is the endpoint's doing.
+#[cold]
+fn endpoint_failure(ex: &Exchange<'_>, flow: &Flow, kind: Kind) -> Option<u16> {
+    let is_endpoints = match kind {
+        Kind::Deadline => flow.attempts > 0 && is_silent_for_total(ex, flow),
+        kind => kind.is_endpoints(),
+    };
+    is_endpoints.then_some(kind.facts().1)
+}
+
+/// Whether the endpoint was waited for as long as the operator lets a request take. A client that sends a body
+/// or takes an answer can spend that time itself, and has nobody blamed by doing so.
+fn is_silent_for_total(ex: &Exchange<'_>, flow: &Flow) -> bool {
+    let spent_ms = clock::now().mono_ms().saturating_sub(ex.now.mono_ms());
+    let is_over = flow.total_ms != 0 && spent_ms >= flow.total_ms;
+    is_over && ex.request.framing == Framing::None && ex.upstream_status == 0
 }
 
 /// Keeps an exchange's memory for the next.

@@ -147,6 +147,32 @@ fn exchanges_above_the_limit_are_refused_until_others_end() {
 }
 
 #[test]
+fn clients_that_do_not_wait_tell_nothing_of_the_upstream() {
+    // (the endpoint's failure, its status, the limit then)
+    let cases = [(None, None, 20), (Some(502), None, 18), (None, Some(503), 18)];
+    for (upstream_failure, upstream_status, expected) in cases {
+        let bench = Bench::new();
+        let plugin = bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}));
+        let served = Outcome { attempts: 1, upstream_us: Some(1000), ..Outcome::default() };
+        let failed = Outcome { fault: "x", upstream_failure, upstream_status, ..served };
+        let rounds = [served, failed].map(|outcome| {
+            bench.host.advance(std::time::Duration::from_secs(1));
+            let mut ex = bench.exchange("GET / HTTP/1.1");
+            assert!(matches!(plugin.access(&mut ex), Step::Continue));
+            plugin.log(&ex, &outcome);
+            drop(ex);
+            let Foreseen::Says(told) = plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1"))
+            else {
+                panic!("it is let in")
+            };
+            told.into_owned()
+        });
+        let of = |limit: u32| format!("0 of {limit} exchanges under way");
+        assert_eq!(rounds, [of(20), of(expected)], "{failed:?}");
+    }
+}
+
+#[test]
 fn bounds_that_cross_are_refused() {
     let refused =
         Bench::new().build("adaptive-concurrency", json!({"min_concurrency": 9, "max_concurrency": 3}));

@@ -39,6 +39,20 @@ impl Breaker {
 }
 
 #[test]
+fn only_what_endpoints_fail_by_breaks() {
+    // (status told, its endpoint's failure, whether it breaks)
+    let cases = [(504, None, false), (499, None, false), (504, Some(504), true), (200, Some(504), true)];
+    for (status, upstream_failure, breaks) in cases {
+        let settings = json!({"break_response_code": 502, "unhealthy": {"http_statuses": [504]}});
+        let breaker = Breaker::new(settings);
+        let ex = breaker.bench.exchange("GET /a HTTP/1.1");
+        let outcome = Outcome { status, attempts: 1, fault: "x", upstream_failure, ..Outcome::default() };
+        (0..3).for_each(|_| breaker.plugin.log(&ex, &outcome));
+        assert_eq!(breaker.ask(0, 200, "/a"), if breaks { 502 } else { 200 }, "{outcome:?}");
+    }
+}
+
+#[test]
 fn it_breaks_after_failures_for_longer_and_longer() {
     let breaker = Breaker::new(json!({"break_response_code": 502, "max_breaker_sec": 10}));
     breaker.check(&[

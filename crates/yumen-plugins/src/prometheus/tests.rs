@@ -22,6 +22,7 @@ const PROXIED: Outcome<'static> = Outcome {
     upstream_status: Some(200),
     attempts: 1,
     fault: "",
+    upstream_failure: None,
 };
 
 fn log(bench: &Bench, settings: Json, outcome: &Outcome<'_>) {

@@ -45,6 +45,7 @@ fn check(line: &str, escape: Escape, expected: &str) {
         received_bytes: 20,
         duration_us: 1_234_567,
         fault: "connect",
+        upstream_failure: None,
         attempts: 2,
         ..Outcome::default()
     };

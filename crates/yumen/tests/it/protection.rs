@@ -174,6 +174,22 @@ fn retries_beyond_the_budget_are_not_made() {
 }
 
 #[test]
+fn who_waits_goes_by_limits_that_are_raised_or_removed_meanwhile() {
+    for changed in [json!({ "limits": { "max_requests": 3, "max_pending": 9 } }), json!({})] {
+        let gate = Gate::default();
+        let upstream = held(&gate);
+        let limits = json!({ "limits": { "max_requests": 1, "max_pending": 9, "pending_timeout": 60 } });
+        let gateway = Gateway::start(&document(&[&upstream], &limits));
+        let mut clients = [(); 3].map(|()| ask(&gateway));
+        eventually("two wait", 10, || pending(&gateway) == 2.0 && upstream.requests() == 1);
+        gateway.apply(&document(&[&upstream], &changed));
+        eventually("nobody waits", 10, || upstream.requests() == 3);
+        gate.open();
+        assert_eq!(clients.each_mut().map(|client| client.reply().status), [200; 3], "{changed}");
+    }
+}
+
+#[test]
 fn a_request_that_is_out_of_time_is_given_up() {
     let gate = Gate::default();
     let upstream = held(&gate);
@@ -203,6 +219,36 @@ fn a_deadline_is_not_held_against_the_endpoint() {
     assert_eq!(a.requests() + b.requests(), 4);
     assert_eq!(gateway.status_json("/status")["ejected"], json!([]));
     gate.open();
+}
+
+#[test]
+fn clients_open_no_circuit_by_deadlines_of_their_own_and_operators_do() {
+    let unhealthy = json!({ "http_statuses": [504], "failures": 3 });
+    let breaker = json!({ "break_response_code": 502, "unhealthy": unhealthy });
+    let plugins = json!({ "deadline": {}, "api-breaker": breaker });
+    let start = |upstream: &Upstream, timeouts: Value| {
+        let mut resources = document(&[upstream], &json!({ "timeout": timeouts }));
+        resources["routes"][0]["plugins"] = plugins.clone();
+        Gateway::start(&resources)
+    };
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let patient = start(&upstream, json!({ "connect": 60, "send": 60, "read": 60 }));
+    for _ in 0..3 {
+        assert_eq!(patient.get_with("/", "X-Envoy-Expected-Rq-Timeout-Ms: 30\r\n").status, 504);
+        drop(ask(&patient));
+    }
+    for timeouts in [
+        json!({ "connect": 60, "send": 60, "read": 60, "total": 0.1 }),
+        json!({ "connect": 60, "send": 60, "read": 0.1 }),
+    ] {
+        let strict = start(&upstream, timeouts.clone());
+        assert_eq!([(); 3].map(|()| strict.get("/").status), [504; 3], "{timeouts}");
+        // What came of a request is noted behind its answer.
+        eventually("the circuit opens", 10, || strict.get("/").status == 502);
+    }
+    gate.open();
+    assert_eq!(patient.get("/").status, 200);
 }
 
 #[test]
