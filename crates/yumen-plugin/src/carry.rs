@@ -69,6 +69,12 @@ impl Carry {
         self.keep_as(name, make, Some(as_portable::<T>))
     }
 
+    /// The state under `name`, if a snapshot holds it.
+    pub fn held<T: Send + Sync + 'static>(&self, name: &str) -> Option<Arc<T>> {
+        let key = (TypeId::of::<T>(), Box::from(name));
+        self.kept().get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok())
+    }
+
     fn keep_as<T: Send + Sync + 'static>(
         &self,
         name: &str,

@@ -94,19 +94,21 @@ impl Protection {
     }
 
     fn bounds_connections(&self) -> bool {
-        self.limits
-            .is_some_and(|limits| limits.all.connections != UNBOUNDED || limits.each.connections != UNBOUNDED)
+        let room = &self.gate.room;
+        self.limits.is_some() && [&room.all, &room.each].iter().any(|most| most.connections() != UNBOUNDED)
     }
 
     /// Whether no connection may be opened to any endpoint.
     pub fn is_out_of_connections(&self) -> bool {
-        self.limits.is_some_and(|limits| self.gate.connections.load(Relaxed) >= limits.all.connections)
+        self.limits.is_some() && self.gate.connections.load(Relaxed) >= self.gate.room.all.connections()
     }
 
     /// Leave to open one more connection to an endpoint; `Ok(None)` where they are not bounded.
     pub fn connect(&self, index: usize) -> Result<Option<Permit>, Full> {
-        let Some(limits) = self.limits.filter(|_| self.bounds_connections()) else { return Ok(None) };
-        let most = (limits.all.connections, limits.each.connections);
+        if !self.bounds_connections() {
+            return Ok(None);
+        }
+        let most = (self.gate.room.all.connections(), self.gate.room.each.connections());
         Permit::get(&self.gate, &self.endpoints[index], most).map(Some).ok_or(Full)
     }
 }
@@ -128,7 +130,7 @@ impl Upstream {
     ) -> Result<Option<Admission>, Full> {
         let has_come = place.is_none();
         if has_come && protection.counts_requests() {
-            let most = protection.limits.map_or(UNBOUNDED, |limits| limits.all.requests);
+            let most = protection.limits.map_or(UNBOUNDED, |_| protection.gate.room.all.requests());
             *place = Some(Place::get(&protection.gate, most, ex.host.worker()).ok_or(Full)?);
         }
         let admitted = self.admit_at_endpoint(protection, ex, tried, place, idles);
@@ -150,11 +152,11 @@ impl Upstream {
         let mut passed = *tried;
         for _ in 0..self.endpoints.len() {
             let Some(index) = self.pick(ex, &passed) else { break };
-            let (Some(limits), Some(place)) = (protection.limits, place.as_mut()) else {
+            let (Some(_), Some(place)) = (protection.limits, place.as_mut()) else {
                 return Ok(Some(Admission { index, permit: None }));
             };
             passed.push(index);
-            if !place.move_to(&protection.endpoints[index], limits.each.requests) {
+            if !place.move_to(&protection.endpoints[index], protection.gate.room.each.requests()) {
                 continue;
             }
             if idles(index) {

@@ -24,7 +24,10 @@ impl Compiler {
         let budget = written
             .retry_budget
             .map(|budget| RetryBudget { share: budget.percent / 100.0, min: budget.min_concurrency });
+        let name = format!("gate {origin}");
         if limits.is_none() && outliers.is_none() && budget.is_none() {
+            // Whoever waits there still need not.
+            self.carry.held::<Gate>(&name).into_iter().for_each(|gate| gate.set_limits(None));
             return None;
         }
         let tally = |endpoint: &Endpoint| {
@@ -37,7 +40,8 @@ impl Compiler {
                 endpoint.outlier = Some(tally.clone());
             }
         }
-        let gate = self.carry.keep_portable(&format!("gate {origin}"), Gate::default);
+        let gate = self.carry.keep_portable(&name, Gate::default);
+        gate.set_limits(limits.as_ref());
         Some(Box::new(Protection { limits, outliers, budget, gate, endpoints: tallies }))
     }
 }

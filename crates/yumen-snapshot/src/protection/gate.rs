@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::outlier::{Ejection, OutlierState};
+use super::{Bounds, Limits};
 
 /// What is counted of one endpoint of an upstream.
 #[derive(Debug, Default)]
@@ -39,8 +40,55 @@ pub struct Gate {
     pub queued: AtomicU64,
     /// What is known of outliers.
     pub outliers: OutlierState,
+    pub(super) room: Room,
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
+}
+
+/// How much there is room for. It is here and not with each snapshot's settings, so that who came before a
+/// change, and waits, goes by what holds now.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// At all endpoints together.
+    pub(super) all: MostAtOnce,
+    /// At each.
+    pub(super) each: MostAtOnce,
+}
+
+/// Bounds that may change.
+#[derive(Debug)]
+pub(super) struct MostAtOnce {
+    requests: AtomicU32,
+    connections: AtomicU32,
+}
+
+impl MostAtOnce {
+    fn new(bounds: Bounds) -> MostAtOnce {
+        MostAtOnce { requests: bounds.requests.into(), connections: bounds.connections.into() }
+    }
+
+    #[inline]
+    pub(super) fn requests(&self) -> u32 {
+        self.requests.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn connections(&self) -> u32 {
+        self.connections.load(Relaxed)
+    }
+
+    /// Says whether that is more than before in any way.
+    fn set(&self, bounds: Bounds) -> bool {
+        let requests = self.requests.swap(bounds.requests, SeqCst);
+        let connections = self.connections.swap(bounds.connections, SeqCst);
+        requests < bounds.requests || connections < bounds.connections
+    }
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { all: MostAtOnce::new(Bounds::NONE), each: MostAtOnce::new(Bounds::NONE) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +137,21 @@ impl Gate {
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
+    }
+
+    /// What there is room for from now on, nothing being no bound; where that is more, all who wait try again.
+    pub fn set_limits(&self, limits: Option<&Limits>) {
+        let (all, each) = limits.map_or((Bounds::NONE, Bounds::NONE), |limits| (limits.all, limits.each));
+        let has_grown = [self.room.all.set(all), self.room.each.set(each)].contains(&true);
+        if !has_grown || self.waiting() == 0 {
+            return;
+        }
+        let call = |waiter: &mut Waiter| {
+            waiter.is_called = true;
+            waiter.waker.take()
+        };
+        let wakers: Vec<Waker> = self.lock().waiters.iter_mut().filter_map(call).collect();
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Joins the queue unless `most` are in it. `patience_ms` is half of how long it will wait.
