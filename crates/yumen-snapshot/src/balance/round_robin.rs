@@ -126,10 +126,13 @@ impl RoundRobin {
     /// The next turn of an endpoint in the pool. Those on the way are over: were they to come again, whoever
     /// follows an endpoint that is down would stand in for it each time, and bear two shares alone.
     pub(super) fn pick(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
-        let cursors = self.state.cursors(worker)?;
-        let cursor = if pool.tried.count() == 0 { &cursors.first } else { &cursors.again };
+        let is_first = pool.tried.count() == 0;
+        let cursors = self.state.cursors(worker);
+        let cursor = cursors.map(|cursors| if is_first { &cursors.first } else { &cursors.again });
         let (skipped, index) = self.next(pool, cursor)?;
-        cursor.skip(skipped as u32 + 1);
+        if let Some(cursor) = cursor {
+            cursor.skip(skipped as u32 + 1);
+        }
         Some(index)
     }
 
@@ -149,13 +152,14 @@ impl RoundRobin {
 
     /// What [`RoundRobin::pick`] would give for a first attempt, with no turn taken.
     pub(super) fn peek(&self, pool: &Pool<'_>, worker: usize) -> Option<usize> {
-        self.next(pool, &self.state.cursors(worker)?.first).map(|(_, index)| index)
+        self.next(pool, self.state.cursors(worker).map(|cursors| &cursors.first)).map(|(_, index)| index)
     }
 
-    /// The next endpoint in the pool, behind so many turns of others.
-    fn next(&self, pool: &Pool<'_>, cursor: &Cursor) -> Option<(usize, usize)> {
+    /// The next endpoint in the pool, behind so many turns of others. Where nobody takes turns, since there is
+    /// but one endpoint, it is the first.
+    fn next(&self, pool: &Pool<'_>, cursor: Option<&Cursor>) -> Option<(usize, usize)> {
         let turns = &self.groups.iter().find(|group| group.priority == pool.priority)?.turns;
-        let start = cursor.0.load(Relaxed) as usize % turns.len();
+        let start = cursor.map_or(0, |cursor| cursor.0.load(Relaxed)) as usize % turns.len();
         let round = turns[start..].iter().chain(&turns[..start]);
         round.map(|index| *index as usize).enumerate().find(|(_, index)| pool.has(*index))
     }
