@@ -143,7 +143,7 @@ fn a_kept_connection_that_was_closed_costs_no_request_of_any_method() {
         let more = json!({ "request_method": method });
         let gateway = gateway(&format!("http://{}", service.address), &more, &upstream);
         for _ in 0..4 {
-            let reply = gateway.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc".to_owned());
+            let reply = gateway.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
             assert_eq!((reply.status, &reply.json()["body"]), (200, &json!("abc")), "{method}");
         }
     }
