@@ -121,8 +121,25 @@ fn limit(job: &mut Job<'_>, windows: &[(String, u64, u64)], key: Key, message: &
             }
         }
         many => {
+            match &key {
+                // Preflights may be let through without one; as with Kong they shall not fail.
+                Key::Variable(name) if name == "consumer_name" => out["allow_degradation"] = json!(true),
+                Key::Variable(name) if name.starts_with("http_") => {
+                    let instead = "requests are counted by the field and the address together";
+                    job.different(
+                        "",
+                        instead,
+                        "with several windows there is no other key where a field is missing",
+                    );
+                }
+                _ => {}
+            }
             let rule = |(name, seconds, count): &(String, u64, u64)| {
                 let key = match &key {
+                    // A rule none of whose variables has a value never applies.
+                    Key::Variable(variable) if variable.starts_with("http_") => {
+                        format!("${variable} $remote_addr {name}")
+                    }
                     Key::Variable(variable) => format!("${variable} {name}"),
                     // A rule whose key has no variable never applies.
                     Key::Everybody => format!("$server_name {name}"),
