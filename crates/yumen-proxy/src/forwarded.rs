@@ -3,28 +3,35 @@
 
 use std::net::IpAddr;
 
+use yumen_base::IpSet;
 use yumen_http::{Fields, Known};
 use yumen_plugin::Exchange;
 
 /// What anybody can say, and only trusted peers are believed.
-const CLAIMS: [Known; 4] =
-    [Known::XForwardedProto, Known::XForwardedHost, Known::XForwardedPort, Known::Forwarded];
+const CLAIMS: [Known; 5] = [
+    Known::XForwardedProto,
+    Known::XForwardedHost,
+    Known::XForwardedPort,
+    Known::Forwarded,
+    Known::XForwardedFor,
+];
 
-/// Takes away what a peer that is not trusted says of how the request came to it, so that neither routing nor
+/// Takes away what a peer that is not among `trusted` says of how the request came to it, so that neither routing nor
 /// plugins nor endpoints take it for the truth. Its `X-Forwarded-For` goes only where others are trusted: without
 /// such a boundary everybody's is passed on, as in APISIX.
 #[inline]
-pub(crate) fn distrust(fields: &mut Fields, has_trusted: bool) {
-    if fields.ever_had_any(&CLAIMS) || (has_trusted && fields.ever_had_any(&[Known::XForwardedFor])) {
-        take_away(fields, has_trusted);
+pub(crate) fn distrust(fields: &mut Fields, trusted: &IpSet) {
+    if fields.ever_had_any(&CLAIMS) {
+        take_away(fields, !trusted.is_empty());
     }
 }
 
 #[cold]
-fn take_away(fields: &mut Fields, has_trusted: bool) {
-    let chain = has_trusted.then_some(Known::XForwardedFor);
-    for claim in CLAIMS.into_iter().chain(chain) {
-        fields.remove(claim.name());
+fn take_away(fields: &mut Fields, has_boundary: bool) {
+    for claim in CLAIMS {
+        if fields.ever_had_any(&[claim]) && (claim != Known::XForwardedFor || has_boundary) {
+            fields.remove(claim.name());
+        }
     }
 }
 

@@ -91,7 +91,7 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
         real_ip.apply(&mut ex);
     }
     if !peer.trusted {
-        forwarded::distrust(&mut ex.request.fields, !worker.settings.trusted.is_empty());
+        forwarded::distrust(&mut ex.request.fields, &worker.settings.trusted);
     }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);
