@@ -20,7 +20,7 @@ use crate::buffer::Inbox;
 use crate::clock;
 use crate::http2::{Duplex, heads};
 use crate::lanes::Way;
-use crate::pool::{PoolKey, endpoint_key};
+use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::until;
@@ -126,7 +126,8 @@ impl Errand {
     }
 
     fn pool_key(&self) -> PoolKey {
-        PoolKey { endpoint: endpoint_key(&self.upstream.endpoints[self.index], self.tls()), tls_name: 0 }
+        let endpoint = &self.upstream.endpoints[self.index];
+        PoolKey::new(endpoint, self.tls().then_some(endpoint.host.as_bytes()))
     }
 
     /// Sends it and reads the answer, which is kept where somebody wants it.
@@ -181,7 +182,7 @@ impl Errand {
     async fn connect(&self, worker: &Worker) -> Result<Stream, Lost> {
         let endpoint = &self.upstream.endpoints[self.index];
         worker.counters.connects.add(1);
-        worker.departures.connected(self.pool_key().endpoint, &endpoint.state);
+        worker.departures.connected(self.pool_key().endpoint(), &endpoint.state);
         let tcp = Tcp::connect(endpoint.addr).await.map_err(|_| Lost::Connect)?;
         if !self.tls() {
             return Ok(Stream::Tcp(tcp));
@@ -196,7 +197,7 @@ impl Errand {
     async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<Stream, Lost> {
         let keep = self.upstream.keepalive;
         let occupied = loop {
-            match worker.lanes.way(self.pool_key().endpoint, &keep) {
+            match worker.lanes.way(self.pool_key(), &keep) {
                 Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => connected.notified().await,
                 Way::Connect(connecting) => {

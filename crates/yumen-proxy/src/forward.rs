@@ -5,7 +5,6 @@ mod head_wait;
 mod lane;
 
 use std::future::poll_fn;
-use std::hash::Hasher;
 
 use yumen_http::body::Chunked;
 use yumen_http::fields::write_line;
@@ -27,7 +26,7 @@ use crate::forwarded;
 use crate::grpc;
 use crate::health;
 use crate::pace::Pace;
-use crate::pool::{PoolKey, endpoint_key};
+use crate::pool::PoolKey;
 use crate::relay::{Link, Relay};
 use crate::stream::Stream;
 use crate::tcp::Tcp;
@@ -271,7 +270,8 @@ impl Attempt<'_, '_, '_> {
             self.relay.permit = leave.map_err(|Full| failed(Kind::UpstreamFull))?;
         }
         self.conn.worker.counters.connects.add(1);
-        self.conn.worker.departures.connected(endpoint_key(self.endpoint, tls), &self.endpoint.state);
+        let pool_key = self.pool_key(tls);
+        self.conn.worker.departures.connected(pool_key.endpoint(), &self.endpoint.state);
         let mut wait = Wait::new();
         wait.begin(self.conn, self.timeouts().connect_ms);
         let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
@@ -287,7 +287,9 @@ impl Attempt<'_, '_, '_> {
             tracing::warn!(%error, upstream = %self.upstream.origin, "upstream TLS cannot be set up");
             failed(Kind::UpstreamTls)
         })?;
-        let name = tls::server_name(&self.tls_name()).map_err(|_| failed(Kind::UpstreamTls))?;
+        let name =
+            tls::server_name(&String::from_utf8_lossy(tls_name(self.ex, self.upstream, self.endpoint)))
+                .map_err(|_| failed(Kind::UpstreamTls))?;
         let connector = tokio_rustls::TlsConnector::from(config);
         let handshake = std::pin::pin!(connector.connect(name, tcp));
         let shaken = wait.on(self.conn, Kind::ConnectTimeout, handshake).await.map_err(failed)?;
@@ -295,18 +297,6 @@ impl Attempt<'_, '_, '_> {
             tracing::debug!(%error, endpoint = %self.endpoint.addr, "upstream TLS handshake failed");
             failed(Kind::UpstreamTls)
         })
-    }
-
-    /// The name to ask the endpoint's certificate for: the `Host` it will see, as APISIX does; a node
-    /// that is a name and not an address goes first when that is passed on from the client.
-    fn tls_name(&self) -> String {
-        match (requested_tls_name(self.ex, self.upstream, self.endpoint), &self.upstream.pass_host) {
-            (Some(name), _) => String::from_utf8_lossy(name).into_owned(),
-            (None, PassHost::Rewrite(host)) => {
-                String::from_utf8_lossy(host_only(host.as_bytes())).into_owned()
-            }
-            (None, PassHost::Node | PassHost::Pass) => self.endpoint.host.to_string(),
-        }
     }
 
     /// Sends the request and reads the head of the answer.
@@ -503,28 +493,19 @@ impl Attempt<'_, '_, '_> {
 
 /// Whose connections may be used.
 fn pool_key(ex: &Exchange<'_>, upstream: &Upstream, endpoint: &Endpoint, tls: bool) -> PoolKey {
-    let name = if tls { requested_tls_name(ex, upstream, endpoint) } else { None };
-    let hash = |name: &[u8]| {
-        let mut hasher = std::hash::DefaultHasher::new();
-        hasher.write(name);
-        // 0 is for those that have no name of their own.
-        hasher.finish() | 1
-    };
-    PoolKey { endpoint: endpoint_key(endpoint, tls), tls_name: name.map_or(0, hash) }
+    PoolKey::new(endpoint, tls.then(|| tls_name(ex, upstream, endpoint)))
 }
 
-/// The name for TLS where the request tells it, so that it is not the same for all of an endpoint.
-fn requested_tls_name<'a>(
-    ex: &'a Exchange<'_>,
-    upstream: &Upstream,
-    endpoint: &Endpoint,
-) -> Option<&'a [u8]> {
+/// The name to ask the endpoint's certificate for: the `Host` it will see, as APISIX does; a node that is a name
+/// and not an address goes first when that is passed on from the client.
+fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endpoint) -> &'a [u8] {
     let host = match (&ex.upstream.host, &upstream.pass_host) {
         (Some(host), _) => host_only(host),
         (None, PassHost::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => ex.request.host(),
-        _ => return None,
+        (None, PassHost::Rewrite(host)) => host_only(host.as_bytes()),
+        (None, PassHost::Node | PassHost::Pass) => endpoint.host.as_bytes(),
     };
-    Some(host).filter(|host| !host.is_empty())
+    if host.is_empty() { endpoint.host.as_bytes() } else { host }
 }
 
 fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {

@@ -17,6 +17,7 @@ use yumen_snapshot::upstream::Keepalive;
 use crate::buffer::Inbox;
 use crate::clock;
 use crate::http2::{Lane, Occupied, client_builder};
+use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::task;
 use crate::wire::{Patience, Wire};
@@ -25,11 +26,12 @@ use crate::worker::Worker;
 /// A worker's connections of this kind, by endpoint.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    by_endpoint: RefCell<HashMap<u64, Group, foldhash::fast::RandomState>>,
+    by_endpoint: RefCell<HashMap<u64, Vec<Group>, foldhash::fast::RandomState>>,
 }
 
-#[derive(Default)]
+/// Connections to one endpoint that can stand in for each other.
 struct Group {
+    tls_name: u64,
     lanes: Vec<Rc<Lane>>,
     /// Set while one is being made, which all others who want one wait for.
     connecting: Option<Rc<Notify>>,
@@ -48,28 +50,33 @@ pub(crate) enum Way {
 /// The duty to connect. Whoever waits looks again when it is dropped.
 pub(crate) struct Connecting {
     lanes: Rc<Lanes>,
-    key: u64,
+    key: PoolKey,
 }
 
 impl Drop for Connecting {
     fn drop(&mut self) {
-        let mut groups = self.lanes.by_endpoint.borrow_mut();
-        if let Some(waiting) = groups.get_mut(&self.key).and_then(|group| group.connecting.take()) {
+        let mut by_endpoint = self.lanes.by_endpoint.borrow_mut();
+        let Some(groups) = by_endpoint.get_mut(&self.key.endpoint()) else { return };
+        if let Some(waiting) = find(groups, self.key).and_then(|group| group.connecting.take()) {
             waiting.notify_waiters();
         }
+        // Clients choose names: those that led nowhere leave nothing behind.
+        groups.retain(Group::is_of_use);
     }
 }
 
 impl Lanes {
     /// A place on a connection to an endpoint, if there is a free one.
-    pub(crate) fn free(&self, key: u64, keep: &Keepalive) -> Option<Occupied> {
-        self.by_endpoint.borrow().get(&key)?.free(keep)
+    pub(crate) fn free(&self, key: PoolKey, keep: &Keepalive) -> Option<Occupied> {
+        let by_endpoint = self.by_endpoint.borrow();
+        let groups = by_endpoint.get(&key.endpoint())?;
+        groups.iter().find(|group| group.tls_name == key.tls_name())?.free(keep)
     }
 
     /// The way to an endpoint.
-    pub(crate) fn way(self: &Rc<Self>, key: u64, keep: &Keepalive) -> Way {
-        let mut groups = self.by_endpoint.borrow_mut();
-        let group = groups.entry(key).or_default();
+    pub(crate) fn way(self: &Rc<Self>, key: PoolKey, keep: &Keepalive) -> Way {
+        let mut by_endpoint = self.by_endpoint.borrow_mut();
+        let group = find_or_add(by_endpoint.entry(key.endpoint()).or_default(), key);
         group.lanes.retain(|lane| {
             let is_open = lane.is_open(keep.requests);
             if !is_open {
@@ -93,28 +100,61 @@ impl Lanes {
 
     /// Forgets connections that are closed.
     pub(crate) fn sweep(&self) {
-        self.by_endpoint.borrow_mut().retain(|_, group| {
-            group.lanes.retain(|lane| !lane.is_closed());
-            !group.lanes.is_empty() || group.connecting.is_some()
+        self.by_endpoint.borrow_mut().retain(|_, groups| {
+            groups.iter_mut().for_each(|group| group.lanes.retain(|lane| !lane.is_closed()));
+            groups.retain(Group::is_of_use);
+            !groups.is_empty()
         });
     }
 
     /// Has those of an endpoint closed that carry nothing just now; says how many there are.
-    pub(crate) fn close_idle(&self, key: u64) -> usize {
-        let groups = self.by_endpoint.borrow();
-        let lanes = groups.get(&key).into_iter().flat_map(|group| &group.lanes);
-        let idle = lanes.filter(|lane| !lane.is_closed() && lane.is_idle());
-        idle.inspect(|lane| lane.close()).count()
+    pub(crate) fn close_idle(&self, endpoint: u64) -> usize {
+        let by_endpoint = self.by_endpoint.borrow();
+        idle_of(by_endpoint.get(&endpoint)).inspect(|lane| lane.close()).count()
+    }
+
+    /// Keeps a new connection for all. It counts as busy: of the others to the endpoint, under whatever name, no
+    /// more than `idle_max` may idle.
+    fn add(&self, key: PoolKey, lane: Rc<Lane>, idle_max: u32) {
+        let mut by_endpoint = self.by_endpoint.borrow_mut();
+        let groups = by_endpoint.entry(key.endpoint()).or_default();
+        let excess = idle_of(Some(groups)).count().saturating_sub(idle_max as usize);
+        idle_of(Some(groups)).take(excess).for_each(|lane| lane.close());
+        find_or_add(groups, key).lanes.push(lane);
     }
 
     /// How many connections carry nothing just now.
     pub(crate) fn idle(&self) -> usize {
-        let groups = self.by_endpoint.borrow();
-        groups.values().flat_map(|group| &group.lanes).filter(|lane| lane.is_idle()).count()
+        let by_endpoint = self.by_endpoint.borrow();
+        let groups = by_endpoint.values().flatten();
+        groups.flat_map(|group| &group.lanes).filter(|lane| lane.is_idle()).count()
     }
 }
 
+fn find(groups: &mut [Group], key: PoolKey) -> Option<&mut Group> {
+    groups.iter_mut().find(|group| group.tls_name == key.tls_name())
+}
+
+fn find_or_add(groups: &mut Vec<Group>, key: PoolKey) -> &mut Group {
+    let tls_name = key.tls_name();
+    let at = groups.iter().position(|group| group.tls_name == tls_name).unwrap_or(groups.len());
+    if at == groups.len() {
+        groups.push(Group { tls_name, lanes: Vec::new(), connecting: None });
+    }
+    &mut groups[at]
+}
+
+/// Open connections to an endpoint that carry nothing just now.
+fn idle_of(groups: Option<&Vec<Group>>) -> impl Iterator<Item = &Rc<Lane>> {
+    let lanes = groups.into_iter().flatten().flat_map(|group| &group.lanes);
+    lanes.filter(|lane| !lane.is_closed() && lane.is_idle())
+}
+
 impl Group {
+    fn is_of_use(&self) -> bool {
+        !self.lanes.is_empty() || self.connecting.is_some()
+    }
+
     fn free(&self, keep: &Keepalive) -> Option<Occupied> {
         let lane = self.lanes.iter().find(|lane| lane.is_open(keep.requests) && lane.has_room())?;
         Some(lane.occupy())
@@ -137,10 +177,8 @@ impl Connecting {
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await?;
         let lane = Lane::new(sender, keep.requests, worker.timers.timer());
-        let mut groups = self.lanes.by_endpoint.borrow_mut();
-        groups.entry(self.key).or_default().lanes.push(lane.clone());
-        drop(groups);
         let occupied = lane.occupy();
+        self.lanes.add(self.key, lane.clone(), keep.size);
         let driver = Driver { lane, connection, wire, keep, stall_ms, stalled_at: None };
         task::spawn(driver);
         Ok(occupied)

@@ -1,6 +1,7 @@
 //! Idle connections to endpoints, per worker.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use yumen_snapshot::protection::{Gate, Permit};
@@ -8,19 +9,37 @@ use yumen_snapshot::upstream::{Endpoint, Keepalive};
 
 use crate::stream::Stream;
 
-/// What connections can stand in for each other.
+/// What connections can stand in for each other, be they for one request at a time or for many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolKey {
-    /// The endpoint, and whether TLS is spoken to it.
-    pub(crate) endpoint: u64,
-    /// The name TLS was begun with, where requests for one endpoint differ in it; else 0. A server may refuse
-    /// requests for another name than that (RFC 9110 §15.5.20).
-    pub(crate) tls_name: u64,
+    /// The endpoint, which is another one under other TLS settings, and whether TLS is spoken to it.
+    endpoint: u64,
+    /// The name TLS was begun with, where that is not the endpoint's own; else 0. What was verified was verified
+    /// for that name, and a server may refuse requests for another (RFC 9110 §15.5.20).
+    tls_name: u64,
 }
 
-/// The endpoint, and whether TLS is spoken to it, as one number.
-pub(crate) fn endpoint_key(endpoint: &Endpoint, tls: bool) -> u64 {
-    endpoint.state.id * 2 + u64::from(tls)
+impl PoolKey {
+    /// Connections to an endpoint; `tls_name` is the name TLS is begun with, where it is spoken.
+    pub(crate) fn new(endpoint: &Endpoint, tls_name: Option<&[u8]>) -> PoolKey {
+        let own = endpoint.host.as_bytes();
+        let number = tls_name.filter(|name| *name != own).map_or(0, |name| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(name);
+            // 0 is the endpoint's own.
+            hasher.finish() | 1
+        });
+        PoolKey { endpoint: endpoint.state.id * 2 + u64::from(tls_name.is_some()), tls_name: number }
+    }
+
+    /// Under which all connections to the endpoint are found, whatever name they were begun with.
+    pub(crate) fn endpoint(self) -> u64 {
+        self.endpoint
+    }
+
+    pub(crate) fn tls_name(self) -> u64 {
+        self.tls_name
+    }
 }
 
 /// A connection that waits for its next request.

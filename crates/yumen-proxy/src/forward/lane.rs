@@ -29,7 +29,7 @@ impl Attempt<'_, '_, '_> {
     // Out of the way of requests over HTTP/1, which pass here too.
     #[inline(never)]
     pub(super) fn take_free_place(&mut self, pool_key: PoolKey) -> Option<bool> {
-        let occupied = self.conn.worker.lanes.free(pool_key.endpoint, &self.upstream.keepalive)?;
+        let occupied = self.conn.worker.lanes.free(pool_key, &self.upstream.keepalive)?;
         Some(self.occupy(occupied))
     }
 
@@ -46,7 +46,7 @@ impl Attempt<'_, '_, '_> {
         let worker = self.conn.worker.clone();
         let keep = self.upstream.keepalive;
         let occupied = loop {
-            match worker.lanes.way(pool_key.endpoint, &keep) {
+            match worker.lanes.way(pool_key, &keep) {
                 Way::Lane(occupied) => break occupied,
                 Way::Wait(connected) => {
                     let mut wait = Wait::new();

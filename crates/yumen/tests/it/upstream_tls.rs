@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, ecdsa};
+use crate::harness::http2::Http2Upstream;
 use crate::harness::nginx::Nginx;
 use crate::harness::{Gateway, Reply};
 
@@ -75,6 +76,48 @@ fn tls_is_begun_with_the_name_that_is_asked_for_and_kept_for_it() {
         }
     }
     assert_eq!(gateway.metric("yumen_upstream_connects_total"), 3.0);
+}
+
+#[test]
+fn what_was_verified_for_one_name_carries_no_request_for_another() {
+    let authority = Authority::new("known");
+    let pair = authority.sign("shop", &["shop.test", "second.test"], ecdsa());
+    let http2 = Http2Upstream::tls(&pair, |request, mut respond| async move {
+        let answer =
+            http::Response::builder().header("x-authority", request.uri().authority().unwrap().as_str());
+        respond.send_response(answer.body(()).unwrap(), true).map(drop)
+    });
+    let http1 = Nginx::tls(&pair.cert, &pair.key);
+    let upstream = |address: std::net::SocketAddr, more: Value| {
+        let mut upstream = json!({ "scheme": "https", "nodes": { address.to_string(): 1 } });
+        upstream["tls"] = json!({ "verify": true, "ca": authority.cert });
+        upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        upstream
+    };
+    let rewritten = |host: &str| json!({ "pass_host": "rewrite", "upstream_host": host });
+    let routes = json!([
+        { "id": "2", "uri": "/2", "upstream": upstream(http2.address, json!({ "http_version": "2" })) },
+        { "id": "g", "uri": "/g", "upstream": upstream(http2.address, json!({ "scheme": "grpcs" })) },
+        { "id": "1", "uri": "/1", "upstream": upstream(http1.address, json!({})) },
+        { "id": "a", "uri": "/a", "upstream": upstream(http1.address, rewritten("shop.test")) },
+        { "id": "b", "uri": "/b", "upstream": upstream(http1.address, rewritten("other.test")) },
+    ]);
+    let options = crate::harness::Options { workers: 1, ..Default::default() };
+    let gateway = Gateway::with(&json!({ "routes": routes }), &options);
+    let ask = |path: &str, host: &str| gateway.get_with(path, &format!("Host: {host}\r\n")).status;
+    for path in ["/2", "/g", "/1"] {
+        for _ in 0..2 {
+            assert_ne!(ask(path, "shop.test"), 502, "{path}: {}", gateway.log());
+            assert_ne!(ask(path, "second.test"), 502, "{path}");
+            assert_eq!(ask(path, "other.test"), 502, "{path}");
+        }
+    }
+    // A name of the upstream's own is no different.
+    assert_ne!(ask("/a", "any.test"), 502);
+    assert_eq!(ask("/b", "any.test"), 502);
+    // Two names of each of two schemes, and two that failed.
+    assert_eq!(http2.requests(), 8);
+    assert_eq!(http2.connections(), 4 + 4);
 }
 
 #[test]

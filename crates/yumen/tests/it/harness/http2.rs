@@ -15,6 +15,9 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::certs::Pair;
 
 /// Runs a test on a runtime of its own; one that hangs fails.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
@@ -157,6 +160,19 @@ impl Http2Upstream {
     where
         F: Future<Output = Result<(), h2::Error>> + Send + 'static,
     {
+        Http2Upstream::accepting(builder, script, |stream| async { Some(stream) })
+    }
+
+    fn accepting<F, A, S>(
+        builder: h2::server::Builder,
+        script: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Send + Sync + 'static,
+        accept: impl Fn(tokio::net::TcpStream) -> A + Send + 'static,
+    ) -> Http2Upstream
+    where
+        F: Future<Output = Result<(), h2::Error>> + Send + 'static,
+        A: Future<Output = Option<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -169,11 +185,29 @@ impl Http2Upstream {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 while let Ok((stream, _)) = listener.accept().await {
                     counted[0].fetch_add(1, Ordering::AcqRel);
-                    tokio::spawn(serve(builder.clone(), stream, script.clone(), counted.clone()));
+                    let served = (builder.clone(), script.clone(), counted.clone());
+                    tokio::spawn(serve(accept(stream), served));
                 }
             });
         });
         Http2Upstream { address, counts }
+    }
+
+    /// The same over TLS, with this certificate.
+    pub(crate) fn tls<F>(
+        pair: &Pair,
+        script: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Send + Sync + 'static,
+    ) -> Http2Upstream
+    where
+        F: Future<Output = Result<(), h2::Error>> + Send + 'static,
+    {
+        let mut config = super::tls::server_config(pair);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        Http2Upstream::accepting(h2::server::Builder::new(), script, move |stream| {
+            let accepted = acceptor.accept(stream);
+            async move { accepted.await.ok() }
+        })
     }
 
     /// Answers with the request's body, its trailers, and what it saw of the head as fields.
@@ -225,20 +259,20 @@ impl Http2Upstream {
     }
 }
 
-async fn serve(
-    builder: h2::server::Builder,
-    stream: tokio::net::TcpStream,
-    script: Arc<Script>,
-    counts: Arc<[AtomicUsize; 3]>,
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    accepted: impl Future<Output = Option<S>>,
+    (builder, script, counts): (h2::server::Builder, Arc<Script>, Arc<[AtomicUsize; 3]>),
 ) {
-    if let Ok(connection) = builder.handshake(stream).await {
+    if let Some(stream) = accepted.await
+        && let Ok(connection) = builder.handshake(stream).await
+    {
         answer_all(connection, script, &counts[1]).await;
     }
     counts[2].fetch_add(1, Ordering::AcqRel);
 }
 
-async fn answer_all(
-    mut connection: h2::server::Connection<tokio::net::TcpStream, Bytes>,
+async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(
+    mut connection: h2::server::Connection<S, Bytes>,
     script: Arc<Script>,
     requests: &AtomicUsize,
 ) {

@@ -13,6 +13,7 @@ pub(crate) mod place;
 pub(crate) mod redis;
 pub(crate) mod registry;
 pub(crate) mod scratch;
+pub(crate) mod tls;
 pub(crate) mod upstream;
 
 use std::time::{Duration, Instant};
