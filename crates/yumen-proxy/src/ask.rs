@@ -24,7 +24,7 @@ use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::until;
-use crate::tls;
+use crate::tls::{Handshake, TlsName};
 use crate::transfer::Transfer;
 use crate::worker::Worker;
 
@@ -187,10 +187,9 @@ impl Errand {
         if !self.tls() {
             return Ok(Stream::Tcp(tcp));
         }
-        let config = tls::client_config(&self.upstream, self.upstream.http2).map_err(|_| Lost::Connect)?;
-        let name = tls::server_name(&endpoint.host).map_err(|_| Lost::Connect)?;
-        let connected = tokio_rustls::TlsConnector::from(config).connect(name, tcp).await;
-        Ok(Stream::Connected(Box::new(connected.map_err(|_| Lost::Connect)?)))
+        let name = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
+        let handshake = Handshake::new(&self.upstream, endpoint, name, self.upstream.http2);
+        handshake.map_err(|_| Lost::Connect)?.shake(tcp).await.map_err(|_| Lost::Connect)
     }
 
     /// A stream of HTTP/2 whose head was sent.

@@ -52,6 +52,10 @@ pub enum Kind {
     ConnectTimeout,
     /// The TLS handshake with the endpoint failed.
     UpstreamTls,
+    /// The same, under a name that the request told: whether that or the endpoint is to blame cannot be known.
+    RequestedTls,
+    /// The endpoint cannot prove to be the host the request is for.
+    RequestedName,
     /// The endpoint closed or reset before its response was complete.
     UpstreamClosed,
     /// The endpoint took too long to take the request.
@@ -116,8 +120,11 @@ impl Kind {
             Kind::ConnectTimeout => {
                 (Upstream, 504, "connect_timeout", "the upstream could not be reached in time")
             }
-            Kind::UpstreamTls => {
+            Kind::UpstreamTls | Kind::RequestedTls => {
                 (Upstream, 502, "upstream_tls", "the TLS handshake with the upstream failed")
+            }
+            Kind::RequestedName => {
+                (Upstream, 502, "upstream_name", "the upstream has no valid certificate for this host")
             }
             Kind::UpstreamClosed => (Upstream, 502, "upstream_closed", "the upstream closed the connection"),
             Kind::SendTimeout => {
@@ -169,6 +176,7 @@ impl Kind {
             Kind::Connect
                 | Kind::ConnectTimeout
                 | Kind::UpstreamTls
+                | Kind::RequestedTls
                 | Kind::UpstreamClosed
                 | Kind::SendTimeout
                 | Kind::ReadTimeout
@@ -178,7 +186,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 24] = [
+pub(crate) const COUNTED: [(&str, &str); 25] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -196,6 +204,7 @@ pub(crate) const COUNTED: [(&str, &str); 24] = [
     ("upstream", "connect_failed"),
     ("upstream", "connect_timeout"),
     ("upstream", "upstream_tls"),
+    ("upstream", "upstream_name"),
     ("upstream", "upstream_closed"),
     ("upstream", "send_timeout"),
     ("upstream", "read_timeout"),

@@ -30,7 +30,7 @@ use crate::pool::PoolKey;
 use crate::relay::{Link, Relay};
 use crate::stream::Stream;
 use crate::tcp::Tcp;
-use crate::tls;
+use crate::tls::{Handshake, TlsName};
 use crate::transfer::Transfer;
 use crate::wait::Wait;
 use admission::Asking;
@@ -165,7 +165,7 @@ struct Attempt<'a, 's, 'u> {
     flow: &'a mut Flow,
 }
 
-impl Attempt<'_, '_, '_> {
+impl<'a> Attempt<'a, '_, '_> {
     /// A connection used before that turns out to be dead says nothing about the endpoint: the request is
     /// repeated on another, once.
     async fn run(&mut self) -> Result<(), Fault> {
@@ -261,6 +261,7 @@ impl Attempt<'_, '_, '_> {
 
     async fn connect(&mut self, tls: bool) -> Result<Stream, Fault> {
         let failed = |kind| Fault { kind, unsent: true };
+        let handshake = if tls { Some(self.handshake().map_err(failed)?) } else { None };
         // Nobody connects anew unless the body is all there, be it again.
         self.flow.body = RequestBody::Whole;
         if let Some(protection) = &self.upstream.protection
@@ -280,23 +281,14 @@ impl Attempt<'_, '_, '_> {
             tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
             failed(fault::of_connect(&error))
         })?;
-        if !tls {
-            return Ok(Stream::Tcp(tcp));
-        }
-        let config = tls::client_config(self.upstream, self.speaks_http2()).map_err(|error| {
-            tracing::warn!(%error, upstream = %self.upstream.origin, "upstream TLS cannot be set up");
-            failed(Kind::UpstreamTls)
-        })?;
-        let name =
-            tls::server_name(&String::from_utf8_lossy(tls_name(self.ex, self.upstream, self.endpoint)))
-                .map_err(|_| failed(Kind::UpstreamTls))?;
-        let connector = tokio_rustls::TlsConnector::from(config);
-        let handshake = std::pin::pin!(connector.connect(name, tcp));
-        let shaken = wait.on(self.conn, Kind::ConnectTimeout, handshake).await.map_err(failed)?;
-        shaken.map(|stream| Stream::Connected(Box::new(stream))).map_err(|error| {
-            tracing::debug!(%error, endpoint = %self.endpoint.addr, "upstream TLS handshake failed");
-            failed(Kind::UpstreamTls)
-        })
+        let Some(handshake) = handshake else { return Ok(Stream::Tcp(tcp)) };
+        let shaking = std::pin::pin!(handshake.shake(tcp));
+        wait.on(self.conn, Kind::ConnectTimeout, shaking).await.and_then(|shaken| shaken).map_err(failed)
+    }
+
+    fn handshake(&self) -> Result<Handshake<'a>, Kind> {
+        let name = tls_name(self.ex, self.upstream, self.endpoint);
+        Handshake::new(self.upstream, self.endpoint, name, self.speaks_http2())
     }
 
     /// Sends the request and reads the head of the answer.
@@ -493,19 +485,22 @@ impl Attempt<'_, '_, '_> {
 
 /// Whose connections may be used.
 fn pool_key(ex: &Exchange<'_>, upstream: &Upstream, endpoint: &Endpoint, tls: bool) -> PoolKey {
-    PoolKey::new(endpoint, tls.then(|| tls_name(ex, upstream, endpoint)))
+    PoolKey::new(endpoint, tls.then(|| tls_name(ex, upstream, endpoint).host))
 }
 
 /// The name to ask the endpoint's certificate for: the `Host` it will see, as APISIX does; a node that is a name
 /// and not an address goes first when that is passed on from the client.
-fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endpoint) -> &'a [u8] {
-    let host = match (&ex.upstream.host, &upstream.pass_host) {
-        (Some(host), _) => host_only(host),
-        (None, PassHost::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => ex.request.host(),
-        (None, PassHost::Rewrite(host)) => host_only(host.as_bytes()),
-        (None, PassHost::Node | PassHost::Pass) => endpoint.host.as_bytes(),
+fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endpoint) -> TlsName<'a> {
+    let own = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
+    let name = match (&ex.upstream.host, &upstream.pass_host) {
+        (Some(host), _) => TlsName { host: host_only(host), is_asked_for: true },
+        (None, PassHost::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => {
+            TlsName { host: ex.request.host(), is_asked_for: true }
+        }
+        (None, PassHost::Rewrite(host)) => TlsName { host: host_only(host.as_bytes()), is_asked_for: false },
+        (None, PassHost::Node | PassHost::Pass) => own,
     };
-    if host.is_empty() { endpoint.host.as_bytes() } else { host }
+    if name.host.is_empty() { own } else { name }
 }
 
 fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {

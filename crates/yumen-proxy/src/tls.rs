@@ -4,6 +4,7 @@ mod challenges;
 mod clients;
 mod der;
 mod enforce;
+mod handshake;
 mod loader;
 pub mod ocsp;
 mod pair;
@@ -33,12 +34,13 @@ use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
 pub(crate) use enforce::{refusal, refuses_stream};
+pub(crate) use handshake::{Handshake, TlsName, server_name};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
 pub(crate) use quic::{asks_client, quic_info};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
-pub(crate) use upstream::{client_config, plain_client, server_name, shared_config};
+pub(crate) use upstream::{plain_client, shared_config};
 
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
 pub(crate) const HTTP2: &[u8] = b"h2";

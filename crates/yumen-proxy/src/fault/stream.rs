@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     ConnectTimeout,
     /// The TLS handshake with the endpoint failed.
     UpstreamTls,
+    /// The endpoint cannot prove to be the server the client asked for.
+    UpstreamName,
     /// The client reset the connection.
     ClientReset,
     /// The endpoint reset the connection.
@@ -43,7 +45,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// All of them; what is refused with one status stands for all statuses.
-    pub(crate) const ALL: [Fault; 18] = [
+    pub(crate) const ALL: [Fault; 19] = [
         Fault::ProxyHeader,
         Fault::ClientTimeout,
         Fault::ClientTls,
@@ -57,6 +59,7 @@ impl Fault {
         Fault::Connect,
         Fault::ConnectTimeout,
         Fault::UpstreamTls,
+        Fault::UpstreamName,
         Fault::ClientReset,
         Fault::UpstreamReset,
         Fault::Idle,
@@ -80,6 +83,7 @@ impl Fault {
             Fault::Connect => "connect",
             Fault::ConnectTimeout => "connect_timeout",
             Fault::UpstreamTls => "upstream_tls",
+            Fault::UpstreamName => "upstream_name",
             Fault::ClientReset => "client_reset",
             Fault::UpstreamReset => "upstream_reset",
             Fault::Idle => "idle",
@@ -96,7 +100,7 @@ impl Fault {
             Fault::ClientGone | Fault::ClientReset => 499,
             Fault::NoRoute => 404,
             Fault::Refused(status) => status,
-            Fault::Connect | Fault::UpstreamTls | Fault::UpstreamReset => 502,
+            Fault::Connect | Fault::UpstreamTls | Fault::UpstreamName | Fault::UpstreamReset => 502,
             Fault::ConnectTimeout | Fault::Idle => 504,
             Fault::Unavailable | Fault::NoEndpoint | Fault::TooManySessions | Fault::Changed => 503,
         }

@@ -24,6 +24,8 @@ fn every_fault_has_the_status_its_side_calls_for() {
     check(Kind::ClientStalled, Side::Client, 499);
     check(Kind::Connect, Side::Upstream, 502);
     check(Kind::UpstreamTls, Side::Upstream, 502);
+    check(Kind::RequestedTls, Side::Upstream, 502);
+    check(Kind::RequestedName, Side::Upstream, 502);
     check(Kind::UpstreamClosed, Side::Upstream, 502);
     check(Kind::UpstreamBody(BodyError::End), Side::Upstream, 502);
     check(Kind::UpstreamTooLarge, Side::Upstream, 502);
@@ -39,6 +41,12 @@ fn every_fault_has_the_status_its_side_calls_for() {
     check(Kind::ConnectTimeout, Side::Upstream, 504);
     check(Kind::SendTimeout, Side::Upstream, 504);
     check(Kind::ReadTimeout, Side::Upstream, 504);
+}
+
+#[test]
+fn no_other_endpoint_is_asked_for_a_name_that_none_can_have() {
+    assert!(!Kind::RequestedName.is_worth_retrying());
+    assert!(Kind::RequestedTls.is_worth_retrying());
 }
 
 #[test]

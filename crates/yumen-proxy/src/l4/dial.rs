@@ -14,7 +14,7 @@ use crate::health::{self, Observation};
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
-use crate::tls;
+use crate::tls::{Handshake, TlsName};
 use crate::worker::Worker;
 
 /// An attempt at an endpoint that is timed until it is dropped.
@@ -77,8 +77,8 @@ pub(super) async fn connect<'u>(
                 health::observe(upstream, index, Observation::Connected);
                 return Ok(Back { stream, _timed: timed });
             }
-            Err(fault) => {
-                attempts.failed(index, fault)?;
+            Err(kind) => {
+                attempts.failed(index, kind)?;
                 worker.counters.retries.add(1);
             }
         }
@@ -118,18 +118,20 @@ impl<'a> Attempts<'a> {
     }
 
     /// Notes a failure; an error where it was the last attempt.
-    pub(super) fn failed(&mut self, index: usize, fault: Fault) -> Result<(), Fault> {
-        let kind = match fault {
-            Fault::ConnectTimeout => Kind::ConnectTimeout,
-            Fault::UpstreamTls => Kind::UpstreamTls,
-            _ => Kind::Connect,
+    pub(super) fn failed(&mut self, index: usize, kind: Kind) -> Result<(), Fault> {
+        let fault = match kind {
+            Kind::ConnectTimeout => Fault::ConnectTimeout,
+            Kind::UpstreamTls | Kind::RequestedTls => Fault::UpstreamTls,
+            Kind::RequestedName => Fault::UpstreamName,
+            _ => Fault::Connect,
         };
         health::observe_fault(self.upstream, index, kind);
         self.tried.push(index);
         self.last = fault;
         let bound_ms = self.upstream.retry_timeout_ms;
         let is_late = bound_ms != 0 && clock::now().mono_ms().saturating_sub(self.began_ms) >= bound_ms;
-        if self.tried.count() > self.upstream.retries || is_late { Err(fault) } else { Ok(()) }
+        let is_last = self.tried.count() > self.upstream.retries || is_late || !kind.is_worth_retrying();
+        if is_last { Err(fault) } else { Ok(()) }
     }
 }
 
@@ -138,35 +140,25 @@ async fn attempt(
     upstream: &Upstream,
     endpoint: &Endpoint,
     timer: &Timer,
-) -> Result<Stream, Fault> {
+) -> Result<Stream, Kind> {
+    // Only `tls` asks for it: an upstream of requests that streams use as well is spoken to as it is.
+    let handshake = match upstream.scheme {
+        Scheme::Tls => Some(Handshake::new(upstream, endpoint, tls_name(client, upstream, endpoint), false)?),
+        _ => None,
+    };
     timer.set(upstream.timeouts.connect_ms);
     let connecting = std::pin::pin!(open(client, upstream, endpoint));
     let tcp = match until(timer, connecting).await {
-        None => return Err(Fault::ConnectTimeout),
+        None => return Err(Kind::ConnectTimeout),
         Some(Err(error)) => {
             tracing::debug!(%error, endpoint = %endpoint.addr, "connect failed");
-            return Err(Fault::Connect);
+            return Err(Kind::Connect);
         }
         Some(Ok(tcp)) => tcp,
     };
-    // Only `tls` asks for it: an upstream of requests that streams use as well is spoken to as it is.
-    if upstream.scheme != Scheme::Tls {
-        return Ok(Stream::Tcp(tcp));
-    }
-    let config = tls::client_config(upstream, false).map_err(|error| {
-        tracing::warn!(%error, upstream = %upstream.origin, "upstream TLS cannot be set up");
-        Fault::UpstreamTls
-    })?;
-    let name = tls::server_name(tls_name(client, upstream, endpoint)).map_err(|_| Fault::UpstreamTls)?;
-    let handshake = std::pin::pin!(tokio_rustls::TlsConnector::from(config).connect(name, tcp));
-    match until(timer, handshake).await {
-        None => Err(Fault::ConnectTimeout),
-        Some(Err(error)) => {
-            tracing::debug!(%error, endpoint = %endpoint.addr, "upstream TLS handshake failed");
-            Err(Fault::UpstreamTls)
-        }
-        Some(Ok(stream)) => Ok(Stream::Connected(Box::new(stream))),
-    }
+    let Some(handshake) = handshake else { return Ok(Stream::Tcp(tcp)) };
+    let shaking = std::pin::pin!(handshake.shake(tcp));
+    until(timer, shaking).await.unwrap_or(Err(Kind::ConnectTimeout))
 }
 
 /// Connects and tells the endpoint of the client, where it wants to know.
@@ -189,14 +181,13 @@ async fn open(client: &Client, upstream: &Upstream, endpoint: &Endpoint) -> io::
 
 /// The name the endpoint's certificate is asked for: the one written, the endpoint's own, or the client's
 /// where the endpoint has only an address.
-fn tls_name<'n>(client: &'n Client, upstream: &'n Upstream, endpoint: &'n Endpoint) -> &'n str {
-    if let PassHost::Rewrite(host) = &upstream.pass_host {
-        return host;
-    }
+fn tls_name<'n>(client: &'n Client, upstream: &'n Upstream, endpoint: &'n Endpoint) -> TlsName<'n> {
     let asked = client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
     let is_address = endpoint.host.parse::<std::net::IpAddr>().is_ok();
-    match asked {
-        Some(asked) if is_address && upstream.pass_host == PassHost::Pass => asked,
-        _ => &endpoint.host,
-    }
+    let (host, is_asked_for) = match (&upstream.pass_host, asked) {
+        (PassHost::Rewrite(host), _) => (host.as_ref(), false),
+        (PassHost::Pass, Some(asked)) if is_address => (asked, true),
+        _ => (endpoint.host.as_ref(), false),
+    };
+    TlsName { host: host.as_bytes(), is_asked_for }
 }

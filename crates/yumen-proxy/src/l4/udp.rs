@@ -21,6 +21,7 @@ use super::dial::{Attempts, Timed};
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
 use crate::duty::Duty;
+use crate::fault::Kind;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::ties::Tie;
 use crate::timers::Timer;
@@ -281,7 +282,7 @@ async fn pass(
     let has_failed = ended.is_err_and(|fault| fault != Fault::Changed);
     if ended == Err(Fault::Connect) || (has_failed && !answers.answered) {
         // Nobody listens there.
-        let _ = attempts.failed(underway.index(), Fault::Connect);
+        let _ = attempts.failed(underway.index(), Kind::Connect);
     }
     ended
 }
@@ -299,7 +300,7 @@ async fn connect<'u>(
             Ok(socket) => return Ok((underway, socket)),
             Err(error) => {
                 tracing::debug!(%error, endpoint = %upstream.endpoints[index].addr, "no socket for datagrams");
-                attempts.failed(index, Fault::Connect)?;
+                attempts.failed(index, Kind::Connect)?;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One probe of one endpoint: a connection, or a GET over it. Knows nothing of thresholds or intervals.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Question {
                 let host = host
                     .as_deref()
                     .map_or_else(|| authority(&endpoint.host, addr.port(), port), str::to_owned);
-                let tls = verify.map(|verify| tls_of(host_of(&host), addr.ip(), verify, upstream_tls, true));
+                let tls = verify.map(|verify| tls_of(host_of(&host), addr, verify, upstream_tls, true));
                 call = Some(HealthCall::new(&host, service, verify.is_some()));
                 (Vec::new(), tls)
             }
@@ -51,7 +51,7 @@ impl Question {
             }
             Probe::Https { path, host, fields, verify } => {
                 let name = host.as_deref().map_or(&*endpoint.host, host_of);
-                let tls = tls_of(name, addr.ip(), *verify, upstream_tls, false);
+                let tls = tls_of(name, addr, *verify, upstream_tls, false);
                 let host = host
                     .as_deref()
                     .map_or_else(|| authority(&endpoint.host, addr.port(), 443), str::to_owned);
@@ -122,17 +122,14 @@ impl Question {
 
 fn tls_of(
     host: &str,
-    address: IpAddr,
+    address: SocketAddr,
     verify: bool,
     upstream: &UpstreamTls,
     http2: bool,
 ) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
     let settings = UpstreamTls { verify, ..upstream.clone() };
-    let name = match tls::server_name(host) {
-        // Where nothing is verified, a host that is no name must not matter.
-        Err(_) if !verify => ServerName::from(address),
-        name => name?,
-    };
+    let name = tls::server_name(host, address, verify);
+    let name = name.ok_or_else(|| format!("`{host}` is none that a certificate can have"))?;
     Ok((tls::shared_config(&settings, http2)?, name))
 }
 

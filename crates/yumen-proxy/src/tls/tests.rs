@@ -72,7 +72,7 @@ fn shake_hands(acceptor: &Acceptor, name: &str, groups: &[&'static dyn Supported
         .dangerous()
         .with_custom_certificate_verifier(upstream::unverified())
         .with_no_client_auth();
-    let mut client = ClientConnection::new(Arc::new(config), server_name(name).unwrap()).unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name.to_owned().try_into().unwrap()).unwrap();
     let variant = Variant { streams: false, clients_order: false };
     let config = acceptor.shared.config(variant, None).unwrap();
     let mut server = ServerConnection::new(config).unwrap();

@@ -82,12 +82,6 @@ fn system_roots() -> Result<RootCertStore, String> {
     if store.is_empty() { Err("there is no trusted CA".into()) } else { Ok(store) }
 }
 
-/// The name an endpoint's certificate is asked for.
-pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    ServerName::try_from(bare.to_owned()).map_err(|_| format!("`{host}` is no server name"))
-}
-
 /// Takes a certificate as it comes.
 pub(super) fn unverified() -> Arc<dyn ServerCertVerifier> {
     Arc::new(NotVerified(provider()))

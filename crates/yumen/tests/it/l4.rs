@@ -67,7 +67,7 @@ fn everything_to(address: SocketAddr) -> Value {
 }
 
 /// A gateway with these stream listeners, and where they are: first those for connections.
-fn start(listen: &str, resources: &Value) -> (Gateway, Vec<SocketAddr>) {
+pub(crate) fn start(listen: &str, resources: &Value) -> (Gateway, Vec<SocketAddr>) {
     start_with(&format!("stream_listen: {listen}\n"), resources)
 }
 
@@ -248,7 +248,7 @@ fn a_silent_stream_ends_after_its_upstream_s_timeout() {
 }
 
 /// The body curl gets over TLS for a name at an address.
-fn curl_tls(address: SocketAddr, name: &str, ca: &str) -> String {
+pub(crate) fn curl_tls(address: SocketAddr, name: &str, ca: &str) -> String {
     let resolve = format!("{name}:{}:{}", address.port(), address.ip());
     let url = format!("https://{name}:{}/", address.port());
     let (_, out, err) =

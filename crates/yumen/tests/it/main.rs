@@ -62,4 +62,5 @@ mod streams;
 mod tls;
 mod traffic;
 mod upgrade;
+mod upstream_names;
 mod upstream_tls;

@@ -1,0 +1,171 @@
+//! Handshakes with endpoints: under which name, and whose fault it is when one fails.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::CertificateError;
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+use yumen_snapshot::{Endpoint, Upstream};
+
+use super::upstream::client_config;
+use crate::fault::Kind;
+use crate::stream::Stream;
+use crate::tcp::Tcp;
+
+/// The name TLS is begun with, and an endpoint's certificate is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TlsName<'n> {
+    pub(crate) host: &'n [u8],
+    /// Whether the request or its client told it. What becomes of such a name says nothing of the endpoint:
+    /// whoever may choose it could have every endpoint taken for ill.
+    pub(crate) is_asked_for: bool,
+}
+
+/// A handshake with an endpoint, ready before there is a connection.
+pub(crate) struct Handshake<'u> {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+    is_asked_for: bool,
+    upstream: &'u Upstream,
+    endpoint: SocketAddr,
+}
+
+impl<'u> Handshake<'u> {
+    /// `http2` is whether that is asked for. An error is what the attempt has failed by.
+    pub(crate) fn new(
+        upstream: &'u Upstream,
+        endpoint: &Endpoint,
+        name: TlsName<'_>,
+        http2: bool,
+    ) -> Result<Handshake<'u>, Kind> {
+        let config = client_config(upstream, http2).map_err(|error| {
+            warn(upstream, endpoint.addr, Kind::UpstreamTls, &error);
+            Kind::UpstreamTls
+        })?;
+        let name_of =
+            || server_name(std::str::from_utf8(name.host).ok()?, endpoint.addr, upstream.tls.verify);
+        let Some(server_name) = name_of() else {
+            let kind = if name.is_asked_for { Kind::RequestedName } else { Kind::UpstreamTls };
+            warn(upstream, endpoint.addr, kind, "the name to ask for is none that a certificate can have");
+            return Err(kind);
+        };
+        let connector = TlsConnector::from(config);
+        let (is_asked_for, endpoint) = (name.is_asked_for, endpoint.addr);
+        Ok(Handshake { connector, name: server_name, is_asked_for, upstream, endpoint })
+    }
+
+    /// Shakes hands on a new connection.
+    pub(crate) async fn shake(self, tcp: Tcp) -> Result<Stream, Kind> {
+        match self.connector.connect(self.name, tcp).await {
+            Ok(stream) => Ok(Stream::Connected(Box::new(stream))),
+            Err(error) => {
+                let kind = kind_of(&error, self.is_asked_for);
+                warn(self.upstream, self.endpoint, kind, &error.to_string());
+                Err(kind)
+            }
+        }
+    }
+}
+
+/// The name a certificate is asked for. Where nothing is verified, one that no certificate can have does not matter:
+/// the handshake goes without.
+pub(crate) fn server_name(host: &str, address: SocketAddr, verify: bool) -> Option<ServerName<'static>> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match ServerName::try_from(bare.to_owned()) {
+        Ok(name) => Some(name),
+        Err(_) if !verify => Some(ServerName::from(address.ip())),
+        Err(_) => None,
+    }
+}
+
+/// Whose fault a handshake was that failed.
+fn kind_of(error: &io::Error, is_asked_for: bool) -> Kind {
+    use rustls::Error::InvalidCertificate;
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        _ if !is_asked_for => Kind::UpstreamTls,
+        Some(InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => Kind::RequestedName,
+        // Servers that know no such name say so in many ways: alerts, another site's certificate, silence.
+        _ => Kind::RequestedTls,
+    }
+}
+
+/// How long nothing more is told of failures of the same kind at the same endpoint.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Endpoints whose failures are told apart; past this the count begins anew.
+const TOLD_MAX: usize = 1024;
+
+/// Tells the operator why an endpoint is not spoken to. Clients can bring about as many failures as they like, so
+/// not each is told.
+#[cold]
+fn warn(upstream: &Upstream, endpoint: SocketAddr, kind: Kind, error: &str) {
+    static TOLD: Mutex<Option<HashMap<(SocketAddr, u8), (Instant, u64)>>> = Mutex::new(None);
+    let which = match kind {
+        Kind::RequestedName => 0,
+        Kind::RequestedTls => 1,
+        _ => 2,
+    };
+    let now = Instant::now();
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = told.get_or_insert_default();
+    let untold = match told.get_mut(&(endpoint, which)) {
+        Some((at, untold)) if now.duration_since(*at) < QUIET => {
+            *untold += 1;
+            return;
+        }
+        Some((_, untold)) => *untold,
+        None => 0,
+    };
+    if told.len() >= TOLD_MAX {
+        told.clear();
+    }
+    told.insert((endpoint, which), (now, 0));
+    tracing::warn!(%endpoint, upstream = %upstream.origin, error, untold, "upstream TLS handshake failed");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(error: rustls::Error) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+
+    #[test]
+    fn a_name_the_client_chose_is_not_held_against_the_endpoint() {
+        use rustls::Error::{AlertReceived, InvalidCertificate};
+        let not_for_name = || failed(InvalidCertificate(CertificateError::NotValidForName));
+        let unknown_issuer = || failed(InvalidCertificate(CertificateError::UnknownIssuer));
+        let alert = || failed(AlertReceived(rustls::AlertDescription::UnrecognisedName));
+        let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        for (error, expected) in [
+            (not_for_name(), Kind::RequestedName),
+            (unknown_issuer(), Kind::RequestedTls),
+            (alert(), Kind::RequestedTls),
+            (end(), Kind::RequestedTls),
+        ] {
+            assert_eq!(kind_of(&error, true), expected, "{error}");
+            assert_eq!(kind_of(&error, false), Kind::UpstreamTls, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_no_certificate_can_have_matters_where_certificates_are_verified() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        let label = "a".repeat(64);
+        for host in ["-", "foo.123", "a..b", "", "*.a.test", "a b", &label] {
+            assert_eq!(server_name(host, address, true), None, "{host}");
+            assert_eq!(server_name(host, address, false), Some(address.ip().into()), "{host}");
+        }
+        for host in ["a.test", "a_b.test", "[::1]", "10.0.0.1"] {
+            assert!(server_name(host, address, true).is_some(), "{host}");
+        }
+    }
+}
