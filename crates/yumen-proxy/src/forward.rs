@@ -82,7 +82,10 @@ pub(crate) async fn forward<'u>(
                 }
                 Fault { kind: Kind::CallRefused, unsent: true }
             }
-            Err(fault) => settled(conn, relay, fault),
+            Err(fault) => {
+                relay.note_fault(fault.kind);
+                deadline::settle(conn, fault)
+            }
         };
         // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
         let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
@@ -104,14 +107,6 @@ pub(crate) async fn forward<'u>(
         flow.body = RequestBody::Whole;
         conn.worker.counters.retries.add(1);
     }
-}
-
-/// What a failed attempt failed by. A connection that others share is told where nothing was heard in time.
-#[cold]
-fn settled(conn: &Connection, relay: &Relay<'_>, fault: Fault) -> Fault {
-    let link = relay.link.as_ref().filter(|_| fault.kind.is_silence());
-    link.into_iter().for_each(|link| link.stream.doubt());
-    deadline::settle(conn, fault)
 }
 
 /// Whether a request that failed may be asked again, and is worth it; counts it as a retry then.

@@ -6,6 +6,7 @@ use yumen_snapshot::protection::{Permit, Place};
 
 use crate::body::Ending;
 use crate::buffer::Inbox;
+use crate::fault::Kind;
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
@@ -20,6 +21,15 @@ pub(crate) struct Link {
     pub(crate) requests: u64,
     /// Under which the pool knows it.
     pub(crate) pool_key: PoolKey,
+}
+
+impl Link {
+    /// Whether it may carry another request after an answer that was read to its end. What came behind that is
+    /// nobody's, and must not become an answer; what came and was not read shows when it is taken to be used.
+    #[inline]
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.stream.is_shared() && self.inbox.is_empty()
+    }
 }
 
 /// An exchange with an endpoint: filled in here, drained in `reply`. It stays in one place, since all
@@ -55,6 +65,16 @@ impl Relay<'_> {
             upgrade: false,
             permit: None,
             turn: None,
+        }
+    }
+
+    /// Tells a connection that others share of a failure that may be the connection's: nothing was heard in time.
+    #[cold]
+    pub(crate) fn note_fault(&self, kind: Kind) {
+        if kind.is_silence()
+            && let Some(link) = &self.link
+        {
+            link.stream.doubt();
         }
     }
 }

@@ -143,7 +143,7 @@ pub(crate) async fn pass_on(
     let upgrade = relay.upgrade;
     let (head, upload) = (&mut *relay.head, &mut relay.upload);
     let Some(link) = &mut relay.link else { return After::Close };
-    let link_persists = head.persistent() && !link.stream.is_shared();
+    let link_persists = head.persistent();
     let Some(begun) = begin(conn, ex, chains, (link, head), (upload.is_read(), upgrade), flow) else {
         return lose_client(relay.underway.take(), flow);
     };
@@ -167,7 +167,7 @@ pub(crate) async fn pass_on(
     let now = end_attempt(relay.underway.take(), flow);
     let is_whole = result.is_ok() && upload.is_done();
     link.inbox.release(&conn.worker.buffers);
-    let is_reusable = is_whole && link_persists && link.inbox.is_empty();
+    let is_reusable = is_whole && link_persists && link.is_clean();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
         keep_link(&conn.worker, link, relay.permit.take(), upstream, now);
     }
@@ -178,8 +178,7 @@ pub(crate) async fn pass_on(
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
         // takes a reset (RFC 9112 §8).
-        let link = relay.link.as_ref().filter(|_| kind.is_silence());
-        link.into_iter().for_each(|link| link.stream.doubt());
+        relay.note_fault(kind);
         flow.fault = Some(deadline::end(conn, kind.into()));
         return break_off(kind, outgoing);
     }

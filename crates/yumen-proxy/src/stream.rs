@@ -1,5 +1,6 @@
 //! Byte streams of both sides: TCP, TLS over it, and streams of connections that carry many.
 
+mod records;
 mod shared;
 
 use std::io::{self, IoSlice, Write};
@@ -13,6 +14,7 @@ use crate::buffer::{Buffers, Inbox};
 use crate::http2::Duplex;
 use crate::http3;
 use crate::tcp::Tcp;
+pub(crate) use records::Records;
 
 /// A stream of either side.
 pub(crate) enum Stream {
@@ -22,7 +24,7 @@ pub(crate) enum Stream {
     Http3(Box<http3::Duplex>),
     Tcp(Tcp),
     Accepted(Box<tokio_rustls::server::TlsStream<Tcp>>),
-    Connected(Box<tokio_rustls::client::TlsStream<Tcp>>),
+    Connected(Box<tokio_rustls::client::TlsStream<Records>>),
 }
 
 impl Stream {
@@ -114,7 +116,7 @@ impl Stream {
         match self {
             Stream::Tcp(tcp) => Some(tcp),
             Stream::Accepted(tls) => Some(tls.get_ref().0),
-            Stream::Connected(tls) => Some(tls.get_ref().0),
+            Stream::Connected(tls) => Some(tls.get_ref().0.tcp()),
             Stream::Http2(_) | Stream::Http3(_) => None,
         }
     }
@@ -156,9 +158,17 @@ impl Stream {
         matches!(self, Stream::Tcp(tcp) if tcp.is_asleep())
     }
 
-    /// Whether an idle connection is still good: nothing has arrived, not even an end.
+    /// Whether an idle connection is still good: nothing has arrived, not even an end, be it read already or not.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.tcp().is_some_and(Tcp::is_quiet)
+        match self {
+            Stream::Tcp(tcp) => tcp.is_quiet(),
+            Stream::Connected(tls) => {
+                let (records, session) = tls.get_ref();
+                // A session that wants nothing more has something to give, or was said goodbye to.
+                records.tcp().is_quiet() && records.is_between() && session.wants_read()
+            }
+            Stream::Accepted(_) | Stream::Http2(_) | Stream::Http3(_) => false,
+        }
     }
 }
 

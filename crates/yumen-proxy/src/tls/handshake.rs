@@ -13,7 +13,7 @@ use yumen_snapshot::{Endpoint, Upstream};
 
 use super::upstream::client_config;
 use crate::fault::Kind;
-use crate::stream::Stream;
+use crate::stream::{Records, Stream};
 use crate::tcp::Tcp;
 
 /// The name TLS is begun with, and an endpoint's certificate is asked for.
@@ -60,7 +60,7 @@ impl<'u> Handshake<'u> {
 
     /// Shakes hands on a new connection.
     pub(crate) async fn shake(self, tcp: Tcp) -> Result<Stream, Kind> {
-        match self.connector.connect(self.name, tcp).await {
+        match self.connector.connect(self.name, Records::new(tcp)).await {
             Ok(stream) => Ok(Stream::Connected(Box::new(stream))),
             Err(error) => {
                 let kind = kind_of(&error, self.is_asked_for);

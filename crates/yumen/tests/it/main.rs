@@ -63,4 +63,5 @@ mod tls;
 mod traffic;
 mod upgrade;
 mod upstream_names;
+mod upstream_records;
 mod upstream_tls;
