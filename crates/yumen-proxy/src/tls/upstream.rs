@@ -3,9 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+};
 use yumen_snapshot::{Upstream, UpstreamTls};
 
 use super::HTTP2;
@@ -61,11 +65,8 @@ fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let builder = if tls.verify {
-        builder.with_root_certificates(tls.ca_pem.as_deref().map_or_else(system_roots, roots)?)
-    } else {
-        builder.dangerous().with_custom_certificate_verifier(unverified())
-    };
+    let verifier = if tls.verify { verified(tls.ca_pem.as_deref())? } else { unverified() };
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     match &tls.client {
         None => Ok(builder.with_no_client_auth()),
         Some((certificate, key)) => {
@@ -82,14 +83,84 @@ fn system_roots() -> Result<RootCertStore, String> {
     if store.is_empty() { Err("there is no trusted CA".into()) } else { Ok(store) }
 }
 
-/// Takes a certificate as it comes.
-pub(super) fn unverified() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(NotVerified(provider()))
+/// Takes a certificate that leads to one of these authorities, PEM, or the system's, and is one for the name.
+fn verified(ca_pem: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, String> {
+    let roots = Arc::new(ca_pem.map_or_else(system_roots, roots)?);
+    let chains = WebPkiServerVerifier::builder_with_provider(roots, provider());
+    let given = CertificateDer::pem_slice_iter(ca_pem.unwrap_or_default().as_bytes());
+    Ok(Arc::new(Verified {
+        chains: chains.build().map_err(|error| error.to_string())?,
+        given: given.filter_map(Result::ok).collect(),
+    }))
 }
 
-/// Accepts any certificate, as APISIX does unless told to verify; signatures are still checked.
+/// Verifies chains, and takes a certificate that was itself given as an authority, as those are that servers signed
+/// for themselves: OpenSSL does so, and whoever gave it meant it.
 #[derive(Debug)]
-struct NotVerified(Arc<CryptoProvider>);
+struct Verified {
+    chains: Arc<WebPkiServerVerifier>,
+    given: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Verified {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(error) if is_authority(&error) && self.given.iter().any(|given| given == end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            done => done,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused for nothing but being an authority's. That is found out after its time was
+/// looked at, and before its chain and its name.
+fn is_authority(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error else {
+        return false;
+    };
+    matches!(inner.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
+/// Takes a certificate as it comes.
+pub(super) fn unverified() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(NotVerified)
+}
+
+/// Accepts any certificate, as APISIX does unless told to verify, be it one that could be read or not. Nor is it
+/// looked whether the server holds its key: whoever stands between could show a certificate of his own.
+#[derive(Debug)]
+struct NotVerified;
 
 impl ServerCertVerifier for NotVerified {
     fn verify_server_cert(
@@ -105,25 +176,23 @@ impl ServerCertVerifier for NotVerified {
 
     fn verify_tls12_signature(
         &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn verify_tls13_signature(
         &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        provider().signature_verification_algorithms.supported_schemes()
     }
 }

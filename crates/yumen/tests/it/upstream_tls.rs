@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::certs::{Authority, ecdsa};
+use crate::harness::certs::{Authority, Pair, ecdsa};
 use crate::harness::http2::Http2Upstream;
 use crate::harness::nginx::Nginx;
-use crate::harness::{Gateway, Reply};
+use crate::harness::{Gateway, Reply, Scratch, run};
 
 fn check(nginx: &Nginx, settings: &Value, status: u16) -> Reply {
     let mut upstream = settings.clone();
@@ -172,4 +172,56 @@ fn what_cannot_be_used_towards_upstreams_is_told_before_it_is_needed() {
     assert_eq!(told(0), "\"routes/a\" \"upstream.tls.ca\"");
     assert_eq!(told(1), "\"routes/b\" \"upstream.tls.client_cert\"");
     assert_eq!(gateway.get("/a").status, 503);
+}
+
+/// A certificate that strict readers refuse, made by openssl with these arguments.
+fn odd(extra: &[&str]) -> Pair {
+    let scratch = Scratch::new();
+    let file = |name: &str| scratch.file(name).display().to_string();
+    let (key, request, cert) = (file("key.pem"), file("request.pem"), file("cert.pem"));
+    let openssl = |args: &[&str]| {
+        let (status, _, err) = run("openssl", args);
+        assert_eq!(status, 0, "{args:?}: {err}");
+    };
+    let common = ["req", "-nodes", "-subj", "/CN=odd", "-keyout", &key];
+    if extra.is_empty() {
+        // Without extensions it is one of version 1.
+        openssl(&[&common[..], &["-newkey", "rsa:2048", "-out", &request]].concat());
+        openssl(&["x509", "-req", "-in", &request, "-signkey", &key, "-days", "9", "-out", &cert]);
+    } else {
+        openssl(&[&common[..], &["-x509", "-days", "9", "-out", &cert], extra].concat());
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    Pair { cert: read(&cert), key: read(&key) }
+}
+
+#[test]
+fn a_certificate_nobody_verifies_may_be_as_odd_as_it_likes() {
+    let unknown = "1.2.3.4=critical,ASN1:UTF8String:x";
+    for (what, pair) in [
+        ("version 1", odd(&[])),
+        ("an unknown critical extension", odd(&["-newkey", "rsa:2048", "-addext", unknown])),
+        ("a short key", odd(&["-newkey", "rsa:1024"])),
+    ] {
+        let nginx = Nginx::tls(&pair.cert, &pair.key);
+        assert_eq!(check(&nginx, &json!({}), 200).text(), "shop.test shop.test", "{what}");
+        check(&nginx, &json!({ "tls": { "verify": true, "ca": pair.cert } }), 502);
+    }
+}
+
+#[test]
+fn a_certificate_given_as_its_own_authority_is_taken_for_its_name_and_time() {
+    let verified = |ca: &str| json!({ "tls": { "verify": true, "ca": ca } });
+    let own = Authority::own("shop.test", 2100);
+    let nginx = Nginx::tls(&own.cert, &own.key);
+    check(&nginx, &verified(&own.cert), 200);
+    check(&nginx, &verified(&[Authority::new("other").cert, own.cert.clone()].concat()), 200);
+    // one that looks the same and has another key
+    check(&nginx, &verified(&Authority::own("shop.test", 2100).cert), 502);
+    let mut renamed = verified(&own.cert);
+    renamed["pass_host"] = "rewrite".into();
+    renamed["upstream_host"] = "other.test".into();
+    check(&nginx, &renamed, 502);
+    let over = Authority::own("shop.test", 2021);
+    check(&Nginx::tls(&over.cert, &over.key), &verified(&over.cert), 502);
 }

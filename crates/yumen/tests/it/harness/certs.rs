@@ -51,6 +51,18 @@ impl Authority {
         Pair { cert, key: key.serialize_pem() }
     }
 
+    /// A certificate somebody signed for himself for this name, an authority's as `openssl req -x509` makes them.
+    pub(crate) fn own(name: &str, last_year: i32) -> Pair {
+        let key = ecdsa();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(last_year, 1, 1);
+        let cert = params.self_signed(&key).expect("a certificate").pem();
+        Pair { cert, key: key.serialize_pem() }
+    }
+
     /// The list of what it has revoked.
     pub(crate) fn revoked(&self, serials: &[u8]) -> String {
         let revoked = |serial: &u8| RevokedCertParams {
