@@ -58,11 +58,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(worker: &Worker, client: Client, alt_svc: Option<Arc<[u8]>>) -> Peer {
+    pub(crate) fn new(worker: &Worker, client: Client) -> Peer {
         let ip = client.peer.ip().to_canonical();
         let trusted = worker.settings.trusted.contains(ip);
         let (forwarding, ip) = forwarding_fields(ip, &client);
-        Peer { client, trusted, forwarding, ip, alt_svc, last_fields: RefCell::default() }
+        Peer { client, trusted, forwarding, ip, alt_svc: None, last_fields: RefCell::default() }
     }
 
     /// Its address as text.

@@ -24,7 +24,7 @@ use crate::seat::Seat;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
-use crate::tls::{self, Acceptor};
+use crate::tls::{self, Accepted, Acceptor};
 use crate::worker::{Admitted, Worker};
 
 pub(crate) use http3::open as open_http3;
@@ -61,8 +61,7 @@ pub(crate) fn run(
 ) -> impl Future<Output = ()> {
     // The scheme is known before the handshake, which tells the rest.
     client.tls = tls.as_ref().map(|_| TlsInfo::default());
-    let alt_svc = tls.as_ref().and_then(|tls| tls.alt_svc());
-    let peer = Rc::new(Peer::new(&worker, client, alt_svc));
+    let peer = Rc::new(Peer::new(&worker, client));
     talk(worker, tcp, peer, tls, admitted)
 }
 
@@ -77,11 +76,12 @@ async fn talk(
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
-            Some((stream, info)) => {
+            Some(accepted) => {
                 if let Some(peer) = Rc::get_mut(&mut peer) {
-                    peer.client.tls = Some(info);
+                    peer.client.tls = Some(accepted.info);
+                    peer.alt_svc = accepted.alt_svc;
                 }
-                stream
+                Stream::Accepted(Box::new(accepted.stream))
             }
             None => return,
         },
@@ -131,18 +131,13 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
     }
 }
 
-async fn handshake(
-    worker: &Rc<Worker>,
-    timer: &Timer,
-    tcp: Tcp,
-    acceptor: &Acceptor,
-) -> Option<(Stream, TlsInfo)> {
+async fn handshake(worker: &Rc<Worker>, timer: &Timer, tcp: Tcp, acceptor: &Acceptor) -> Option<Accepted> {
     timer.set(worker.settings.handshake_timeout_ms);
     // Boxed, so that what a handshake needs is not held as long as the connection.
     match until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
-        Some(Ok((stream, info))) => {
+        Some(Ok(accepted)) => {
             worker.counters.handshakes.add(1);
-            Some((Stream::Accepted(Box::new(stream)), info))
+            Some(accepted)
         }
         Some(Err(error)) => {
             worker.counters.handshake_failures.add(1);

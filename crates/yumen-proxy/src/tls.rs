@@ -57,6 +57,14 @@ pub struct Acceptor {
     alt_svc: Option<Arc<[u8]>>,
 }
 
+/// A connection of a client, past its handshake.
+pub(crate) struct Accepted {
+    pub(crate) stream: tokio_rustls::server::TlsStream<Tcp>,
+    pub(crate) info: TlsInfo,
+    /// The line by which answers tell where else clients may connect.
+    pub(crate) alt_svc: Option<Arc<[u8]>>,
+}
+
 /// How clients are answered.
 pub struct ServerTls {
     /// Where certificates are found; a new snapshot's are used from its publication on.
@@ -150,10 +158,7 @@ impl Acceptor {
     }
 
     /// Shakes hands with a client.
-    pub(crate) async fn accept(
-        &self,
-        tcp: Tcp,
-    ) -> io::Result<(tokio_rustls::server::TlsStream<Tcp>, TlsInfo)> {
+    pub(crate) async fn accept(&self, tcp: Tcp) -> io::Result<Accepted> {
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), tcp).await?;
         let hello = start.client_hello();
         if let Some(config) = self.shared.settings.challenges.answer(&hello) {
@@ -165,7 +170,7 @@ impl Acceptor {
         let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
-        Ok((stream, info))
+        Ok(Accepted { stream, info, alt_svc: self.alt_svc(rules.as_deref()) })
     }
 }
 

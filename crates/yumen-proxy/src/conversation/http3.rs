@@ -61,7 +61,7 @@ pub(crate) async fn open(
         connection: worker.counters.accepted.get(),
     };
     let shared = Rc::new(Shared {
-        peer: RefCell::new(Rc::new(Peer::new(&worker, client, None))),
+        peer: RefCell::new(Rc::new(Peer::new(&worker, client))),
         streams: Streams::new(&worker),
         abandoned: Cell::new(0),
         is_early: Cell::new(over.is_some()),
@@ -143,7 +143,7 @@ impl Shared {
         let address = self.quic.remote_address();
         if peer.client.peer != address {
             let client = Client { peer: address, ..peer.client.clone() };
-            *peer = Rc::new(Peer::new(&self.worker, client, None));
+            *peer = Rc::new(Peer::new(&self.worker, client));
         }
         peer.clone()
     }

@@ -13,7 +13,7 @@ use crate::settings::StreamProtocol;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
-use crate::tls::{self, Acceptor};
+use crate::tls::{self, Accepted, Acceptor};
 use crate::worker::Worker;
 
 /// Takes the PROXY header off a connection, byte for byte, and makes the client whom it tells. Says whether
@@ -109,7 +109,7 @@ async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> R
     let Stream::Tcp(tcp) = &mut front.stream else { return Err(Fault::ClientTls) };
     let tcp = std::mem::replace(tcp, Tcp::Moving);
     match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
-        Some(Ok((stream, info))) => {
+        Some(Ok(Accepted { stream, info, .. })) => {
             worker.counters.handshakes.add(1);
             front.stream = Stream::Accepted(Box::new(stream));
             if let Some(reason) = tls::refuses_stream(&worker.pinned(), &info) {

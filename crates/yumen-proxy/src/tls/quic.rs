@@ -40,9 +40,9 @@ impl Acceptor {
         Acceptor { alt_svc: Some(line.into()), ..self.clone() }
     }
 
-    /// What answers tell clients.
-    pub(crate) fn alt_svc(&self) -> Option<Arc<[u8]>> {
-        self.alt_svc.clone()
+    /// What answers tell clients that were greeted under these rules.
+    pub(super) fn alt_svc(&self, rules: Option<&Rules>) -> Option<Arc<[u8]>> {
+        self.alt_svc.clone().filter(|_| admits_quic(rules))
     }
 
     /// How clients of HTTP/3 are answered.
@@ -70,7 +70,7 @@ impl Shared {
         rules: Option<&Rules>,
     ) -> Result<QuicServerConfig, String> {
         let settings = &self.settings;
-        if rules.and_then(|rules| rules.versions).is_some_and(|versions| !versions.tls13) {
+        if !admits_quic(rules) {
             return Err("QUIC is spoken with TLS 1.3 only (RFC 9001 §4.2)".into());
         }
         let of_node = || match settings.ciphers.is_empty() {
@@ -112,6 +112,11 @@ impl Shared {
         let initial = initial.ok_or("QUIC cannot be spoken by this library")?;
         QuicServerConfig::with_initial(Arc::new(config), initial).map_err(|error| error.to_string())
     }
+}
+
+/// Whether QUIC may be spoken under these rules, or the node's settings where there are none.
+fn admits_quic(rules: Option<&Rules>) -> bool {
+    rules.and_then(|rules| rules.versions).is_none_or(|versions| versions.tls13)
 }
 
 /// What the handshakes of HTTP/3 share.

@@ -478,6 +478,17 @@ fn suites_and_versions_of_a_name_hold_here_too() {
         let world = World::with(routes.clone(), 1, "", &ssl);
         http2::run(world.serves(None))
     };
+    let tells = |ssl: Value| {
+        let world = World::with(routes.clone(), 1, "", &ssl);
+        let at = world.gateway.https;
+        let resolve = format!("a.test:{}:{}", at.port(), at.ip());
+        let url = format!("https://a.test:{}/", at.port());
+        let (_, out, err) = run("curl", &["-sSik", "--resolve", &resolve, "-m", "20", &url]);
+        assert!(out.contains("200"), "{out}{err}");
+        out.to_ascii_lowercase().contains("alt-svc: h3")
+    };
+    assert!(tells(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
+    assert!(!tells(json!({ "ssl_protocols": ["TLSv1.2"] })), "nobody is sent where he is refused");
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.3"] })));
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
     // QUIC knows no older version than TLS 1.3.
