@@ -45,7 +45,7 @@ pub struct ActiveCheck {
     pub timeout: f64,
     /// How many probes run at once.
     pub concurrency: u32,
-    /// The host a probe names; absent means the node's.
+    /// The host a probe names; absent means `upstream_host` where requests get that, else the node's.
     #[schemars(regex(pattern = r"^\*?[0-9a-zA-Z-._\[\]:]+$"))]
     pub host: Option<String>,
     /// The port probed; absent means the node's.

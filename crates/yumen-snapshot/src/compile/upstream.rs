@@ -45,10 +45,12 @@ pub(super) fn on_change(written: config::OnChange) -> OnChange {
     }
 }
 
-fn checks(written: &config::Checks) -> Checks {
+fn checks(written: &config::Checks, of: &config::Upstream) -> Checks {
     let active = &written.active;
     let path: Box<str> = active.http_path.as_str().into();
-    let host = active.host.as_deref().map(Box::from);
+    // What endpoints are called by requests they are called by probes.
+    let rewritten = || of.upstream_host.as_deref().filter(|_| of.pass_host == config::PassHost::Rewrite);
+    let host = active.host.as_deref().or_else(rewritten).map(Box::from);
     let field = |line: &String| {
         let (name, value) = line.split_once(':')?;
         Some((Box::from(name.trim()), Box::from(value.trim())))
@@ -281,7 +283,7 @@ impl Compiler {
         };
         let tls = self.upstream_tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
-        let checks = written.checks.as_ref().map(|written| Arc::new(checks(written)));
+        let checks = written.checks.as_ref().map(|of_checks| Arc::new(checks(of_checks, written)));
         let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
         let named = Naming::new(scheme, &tls, checks.as_deref(), before);
         let (mut endpoints, unresolved) = self.places(written, &named, before);

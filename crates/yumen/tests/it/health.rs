@@ -1,12 +1,15 @@
 //! Endpoints that fail and come back, and names that have to be looked up.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
+use crate::harness::certs::{Authority, ecdsa};
 use crate::harness::http2::{self, Http2Client, Http2Upstream};
+use crate::harness::tls::TlsUpstream;
 use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Upstream, eventually};
 
@@ -173,4 +176,51 @@ fn a_health_service_of_grpc_takes_an_endpoint_out_and_back() {
     assert!(report.contains("\"grpc\"") && report.contains("unhealthy"), "{report}");
     ill.store(false, Ordering::Release);
     eventually("a is back", 60, || !only_b());
+}
+
+#[test]
+fn probes_call_an_endpoint_by_the_host_that_requests_get() {
+    let named = || {
+        Upstream::start(|request, stream| {
+            let is_named = request.field("host") == Some("app.test:81");
+            respond(stream, if is_named { 200 } else { 500 }, "", b"")
+        })
+    };
+    let checks = |more: Value| {
+        let mut checks = json!({ "active": {
+            "type": "http", "healthy": { "interval": 1, "successes": 1 },
+            "unhealthy": { "interval": 1, "http_failures": 1, "http_statuses": [500] } } });
+        checks["active"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        checks
+    };
+    let (rewritten, written, passed) = (named(), named(), named());
+    let pair = Authority::new("known").sign("app", &["app.test"], ecdsa());
+    let tls = TlsUpstream::text(&pair, "app");
+    let route = |id: &str, at: SocketAddr, more: Value, checked: Value| {
+        let mut upstream = json!({ "nodes": { at.to_string(): 1 }, "checks": checks(checked) });
+        upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "id": id, "uri": format!("/{id}"), "upstream": upstream })
+    };
+    let rewrite = |host: &str| json!({ "pass_host": "rewrite", "upstream_host": host });
+    let mut https = rewrite("app.test:81");
+    https["scheme"] = "https".into();
+    let unverified = json!({ "type": "https", "https_verify_certificate": false });
+    let routes = [
+        route("rewritten", rewritten.address, rewrite("app.test:81"), json!({})),
+        route("written", written.address, rewrite("other.test"), json!({ "host": "app.test:81" })),
+        route("passed", passed.address, json!({ "upstream_host": "app.test:81" }), json!({})),
+        route("https", tls.address, https, unverified),
+    ];
+    let gateway = Gateway::start(&json!({ "routes": routes }));
+    eventually("all were probed", 10, || {
+        rewritten.requests() > 1 && written.requests() > 1 && passed.requests() > 1 && tls.connections() > 0
+    });
+    let states = gateway.status_json("/v1/healthcheck");
+    let state = |id: &str| {
+        let name = format!("/apisix/routes/{id}");
+        let all = states.as_array().unwrap();
+        all.iter().find(|one| one["name"] == name.as_str()).unwrap()["nodes"][0]["status"].clone()
+    };
+    assert_eq!([state("rewritten"), state("written"), state("passed")], ["healthy", "healthy", "unhealthy"]);
+    eventually("the probe began TLS with it", 10, || tls.names().first() == Some(&Some("app.test".into())));
 }
