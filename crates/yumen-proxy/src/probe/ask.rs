@@ -15,7 +15,7 @@ use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
 
 use super::grpc::HealthCall;
 use crate::health::Observation;
-use crate::tls;
+use crate::tls::{self, Told};
 
 /// What is asked of an endpoint, prepared once.
 pub(super) struct Question {
@@ -82,7 +82,12 @@ impl Question {
                 let connector = tokio_rustls::TlsConnector::from(config.clone());
                 match connector.connect(name.clone(), stream).await {
                     Ok(stream) => self.talk(stream).await,
-                    Err(_) => Observation::TcpFailure,
+                    Err(error) => {
+                        if let Some(untold) = tls::may_tell(self.addr, Told::Probe) {
+                            tracing::warn!(endpoint = %self.addr, %error, untold, "probe: TLS handshake failed");
+                        }
+                        Observation::TcpFailure
+                    }
                 }
             }
         }

@@ -102,23 +102,44 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Endpoints whose failures are told apart; past this the count begins anew.
 const TOLD_MAX: usize = 1024;
 
-/// Tells the operator why an endpoint is not spoken to. Clients can bring about as many failures as they like, so
-/// not each is told.
+/// Which failures are counted together, so that none hides another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Told {
+    /// The name was none the endpoint has.
+    Name,
+    /// Under a name that was asked for.
+    Requested,
+    /// Under the endpoint's own.
+    Own,
+    /// When it was probed.
+    Probe,
+}
+
+/// Tells the operator why an endpoint is not spoken to.
 #[cold]
 fn warn(upstream: &Upstream, endpoint: SocketAddr, kind: Kind, error: &str) {
-    static TOLD: Mutex<Option<HashMap<(SocketAddr, u8), (Instant, u64)>>> = Mutex::new(None);
     let which = match kind {
-        Kind::RequestedName => 0,
-        Kind::RequestedTls => 1,
-        _ => 2,
+        Kind::RequestedName => Told::Name,
+        Kind::RequestedTls => Told::Requested,
+        _ => Told::Own,
     };
+    if let Some(untold) = may_tell(endpoint, which) {
+        tracing::warn!(%endpoint, upstream = %upstream.origin, error, untold, "upstream TLS handshake failed");
+    }
+}
+
+/// Whether a failure is to be told, and how many were not since the last one that was: clients can bring about as many
+/// as they like.
+#[cold]
+pub(crate) fn may_tell(endpoint: SocketAddr, which: Told) -> Option<u64> {
+    static TOLD: Mutex<Option<HashMap<(SocketAddr, Told), (Instant, u64)>>> = Mutex::new(None);
     let now = Instant::now();
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     let told = told.get_or_insert_default();
     let untold = match told.get_mut(&(endpoint, which)) {
         Some((at, untold)) if now.duration_since(*at) < QUIET => {
             *untold += 1;
-            return;
+            return None;
         }
         Some((_, untold)) => *untold,
         None => 0,
@@ -127,7 +148,7 @@ fn warn(upstream: &Upstream, endpoint: SocketAddr, kind: Kind, error: &str) {
         told.clear();
     }
     told.insert((endpoint, which), (now, 0));
-    tracing::warn!(%endpoint, upstream = %upstream.origin, error, untold, "upstream TLS handshake failed");
+    Some(untold)
 }
 
 #[cfg(test)]
@@ -154,6 +175,15 @@ mod tests {
             assert_eq!(kind_of(&error, true), expected, "{error}");
             assert_eq!(kind_of(&error, false), Kind::UpstreamTls, "{error}");
         }
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_told_once_in_a_while() {
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        assert_eq!(may_tell(one, Told::Name), Some(0));
+        assert_eq!(may_tell(one, Told::Name), None);
+        assert_eq!(may_tell(one, Told::Own), Some(0), "another failure is news");
+        assert_eq!(may_tell(other, Told::Name), Some(0), "so is another endpoint");
     }
 
     #[test]
