@@ -82,10 +82,7 @@ pub(crate) async fn forward<'u>(
                 }
                 Fault { kind: Kind::CallRefused, unsent: true }
             }
-            Err(fault) => {
-                relay.note_fault(fault.kind);
-                deadline::settle(conn, fault)
-            }
+            Err(fault) => settled(conn, relay, fault),
         };
         // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
         let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
@@ -107,6 +104,13 @@ pub(crate) async fn forward<'u>(
         flow.body = RequestBody::Whole;
         conn.worker.counters.retries.add(1);
     }
+}
+
+/// What a failed attempt failed by.
+#[cold]
+fn settled(conn: &Connection, relay: &Relay, fault: Fault) -> Fault {
+    relay.note_fault(fault.kind);
+    deadline::settle(conn, fault)
 }
 
 /// Whether a request that failed may be asked again, and is worth it; counts it as a retry then.

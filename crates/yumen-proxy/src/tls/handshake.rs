@@ -115,6 +115,9 @@ pub(crate) enum Told {
     Probe,
 }
 
+/// When a failure was last told, and how many were not since.
+type Tellings = HashMap<(SocketAddr, Told), (Instant, u64)>;
+
 /// Tells the operator why an endpoint is not spoken to.
 #[cold]
 fn warn(upstream: &Upstream, endpoint: SocketAddr, kind: Kind, error: &str) {
@@ -132,7 +135,7 @@ fn warn(upstream: &Upstream, endpoint: SocketAddr, kind: Kind, error: &str) {
 /// as they like.
 #[cold]
 pub(crate) fn may_tell(endpoint: SocketAddr, which: Told) -> Option<u64> {
-    static TOLD: Mutex<Option<HashMap<(SocketAddr, Told), (Instant, u64)>>> = Mutex::new(None);
+    static TOLD: Mutex<Option<Tellings>> = Mutex::new(None);
     let now = Instant::now();
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     let told = told.get_or_insert_default();
