@@ -9,17 +9,18 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use yumen_plugin::Registry;
-use yumen_snapshot::compile::{LoadCertificate, Loaded};
+use yumen_snapshot::compile::{LoadCertificate, Loaded, PairFlaw};
 use yumen_store::Memory;
 
 use crate::api::AdminState;
 
 /// Takes every certificate that does not say that it is bad.
 pub(crate) fn load_certificate() -> LoadCertificate {
-    Arc::new(|cert: &str, key: &str| -> Result<Loaded, String> {
-        match cert.contains("bad") || key.contains("bad") {
-            true => Err("not a certificate".into()),
-            false => Ok(Arc::new(())),
+    Arc::new(|cert: &str, key: &str| -> Result<Loaded, PairFlaw> {
+        match (cert.contains("bad"), key.contains("bad")) {
+            (true, _) => Err(PairFlaw::Certificate("not a certificate".into())),
+            (_, true) => Err(PairFlaw::NotPemKey("not a key")),
+            _ => Ok(Arc::new(())),
         }
     })
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use yumen_base::pem;
 
 /// What the admin listener shows its clients.
 #[derive(Clone)]
@@ -16,11 +17,14 @@ impl AdminTls {
     /// Of a chain and its key, both PEM. An error tells which of them is wrong, and why.
     pub fn new(certificate: &[u8], key: &[u8]) -> Result<AdminTls, String> {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|error| format!("admin.tls.certificate: {error}"))?;
+        let chain =
+            chain.map_err(|_| format!("admin.tls.certificate is not PEM: {}", pem::flaw(certificate)))?;
         if chain.is_empty() {
             return Err("admin.tls.certificate: there is no certificate in it".to_owned());
         }
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("admin.tls.key: {error}"))?;
+        // The library's error quotes the text.
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|_| format!("admin.tls.key is not PEM: {}", pem::flaw(key)))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| format!("admin.tls: {error}"))?.with_no_client_auth();

@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use yumen_config::{Invalid, Kind};
+use yumen_snapshot::compile::PairFlaw;
 use yumen_snapshot::{Flaw, Judge, PluginFlaw};
 
 use crate::api::AdminState;
@@ -54,7 +55,7 @@ fn told(kind: Kind, value: &Value, flaw: Flaw) -> String {
         }
         Flaw::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),
         Flaw::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
-        Flaw::Certificate { at: 0, message } => format!("failed to parse cert: {message}"),
+        Flaw::Certificate { at: 0, flaw } => of_pair(&flaw),
         // In APISIX's words; ours for what it has not.
         Flaw::Handshake { path: "client.ca", message } => {
             format!("failed to validate client_cert: {message}")
@@ -63,7 +64,16 @@ fn told(kind: Kind, value: &Value, flaw: Flaw) -> String {
             format!("failed to parse skip_mtls_uri_regex: {message}")
         }
         Flaw::Handshake { path, message } => format!("invalid configuration: {path}: {message}"),
-        Flaw::Certificate { at, message } => format!("failed to handle cert-key pair[{at}]: {message}"),
+        Flaw::Certificate { at, flaw } => {
+            format!("failed to handle cert-key pair[{at}]: {}", of_pair(&flaw))
+        }
+    }
+}
+
+fn of_pair(flaw: &PairFlaw) -> String {
+    match flaw.is_of_key() {
+        true => format!("failed to parse key: {flaw}"),
+        false => format!("failed to parse cert: {flaw}"),
     }
 }
 
@@ -79,7 +89,9 @@ fn of_object(kind: Kind, invalid: Invalid) -> String {
 
 fn of_plugin(name: &str, flaw: PluginFlaw) -> String {
     match flaw {
-        PluginFlaw::NotAnObject(found) => format!("invalid plugin conf {found} for plugin [{name}]"),
+        PluginFlaw::NotAnObject(found) => {
+            format!("invalid plugin conf for plugin [{name}]: expected object, got {found}")
+        }
         PluginFlaw::Unknown => format!("unknown plugin [{name}]"),
         PluginFlaw::Settings(invalid) => {
             format!("failed to check the configuration of plugin {name} err: {}", invalid.message)

@@ -225,7 +225,7 @@ impl ResolvesServerCert for Resolver {
 
 /// Reads a certificate chain and its key, in PEM, ready to sign; they must belong together.
 pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
-    pair::load(certificate, key)
+    pair::load(certificate, key).map_err(|flaw| flaw.to_string())
 }
 
 /// What the handshake with a client told.

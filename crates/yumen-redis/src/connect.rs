@@ -98,7 +98,12 @@ pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<
             continue;
         };
         let command = words[replies.len()][0];
-        replies.push(said.map_err(|error| RedisFault::Connect(format!("{command}: {error}")))?);
+        let told = |error: String| match command {
+            // Servers quote the words of a command they do not know: of this one only the code is told.
+            "AUTH" => format!("AUTH: {}", error.split([' ', '\r', '\n']).next().unwrap_or_default()),
+            _ => format!("{command}: {error}"),
+        };
+        replies.push(said.map_err(|error| RedisFault::Connect(told(error)))?);
     }
     Ok(replies)
 }

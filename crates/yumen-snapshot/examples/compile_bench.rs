@@ -21,9 +21,13 @@ fn compiler() -> Compiler {
         workers: 2,
         known_inactive_plugins: &[],
         variables: Arc::new(|_| None),
-        load_certificate: Arc::new(|_: &str, _: &str| -> Result<yumen_snapshot::compile::Loaded, String> {
-            Err("no certificates here".into())
-        }),
+        load_certificate: Arc::new(
+            |_: &str,
+             _: &str|
+             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::PairFlaw> {
+                Err(yumen_snapshot::compile::PairFlaw::Certificate("no certificates here".into()))
+            },
+        ),
     };
     Compiler::new(Arc::new(Registry::new(&[])), Arc::new(Carry::default()), env)
 }

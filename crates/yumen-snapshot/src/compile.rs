@@ -52,7 +52,7 @@ use route::{RouteHeld, ServiceHeld};
 use stream::StreamHeld;
 use upstream::Links;
 
-pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded};
+pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded, PairFlaw};
 pub use discovered::{Found, Service};
 pub use judge::{Flaw, Judge};
 pub use references::Variables;

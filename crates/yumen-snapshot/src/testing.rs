@@ -121,12 +121,14 @@ pub(crate) fn compiler() -> Compiler {
         workers: 1,
         known_inactive_plugins: &[],
         variables: Arc::new(|_| None),
-        load_certificate: Arc::new(|cert: &str, _: &str| -> Result<crate::compile::Loaded, String> {
-            match cert.starts_with("bad") {
-                true => Err("not a certificate".into()),
-                false => Ok(Arc::new(cert.to_owned())),
-            }
-        }),
+        load_certificate: Arc::new(
+            |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::PairFlaw> {
+                match cert.starts_with("bad") {
+                    true => Err(crate::compile::PairFlaw::Certificate("not a certificate".into())),
+                    false => Ok(Arc::new(cert.to_owned())),
+                }
+            },
+        ),
     };
     Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::new(Carry::default()), env)
 }

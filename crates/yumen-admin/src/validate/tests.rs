@@ -98,7 +98,10 @@ fn plugins_are_told_in_the_words_of_the_contract() {
             with_plugin("limit-count", json!({ "count": "x y", "time_window": 0 })),
             err("limit-count", "property \"time_window\" validation failed: "),
         ),
-        (with_plugin("key-auth", json!("on")), "invalid plugin conf \"on\" for plugin [key-auth]".to_owned()),
+        (
+            with_plugin("key-auth", json!("open sesame")),
+            "invalid plugin conf for plugin [key-auth]: expected object, got string".to_owned(),
+        ),
         (
             with_plugin("mocking", json!({ "_meta": { "disable": "yes" } })),
             err(

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
@@ -167,6 +167,11 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Serde would quote the text, which may be a key in a file of its own.
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
+        Err(E::invalid_type(Unexpected::Other("a text"), &self))
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {

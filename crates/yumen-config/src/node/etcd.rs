@@ -100,9 +100,12 @@ impl Etcd {
             problems.push(problem("store.etcd.host", found).hint("such as http://127.0.0.1:2379"));
         }
         for (i, host) in self.host.iter().enumerate() {
-            if !host.starts_with("http://") && !host.starts_with("https://") {
-                let found = format!("\"{host}\" is no address of a member");
-                let hint = "such as http://127.0.0.1:2379";
+            let is_http = host.starts_with("http://") || host.starts_with("https://");
+            if !is_http || host.contains('@') {
+                // What stands there may hold a password.
+                let found = "this is no address of a member";
+                let hint =
+                    "such as http://127.0.0.1:2379, with store.etcd.user and store.etcd.password beside";
                 problems.push(problem(&format!("store.etcd.host[{i}]"), found).hint(hint));
             }
         }

@@ -190,7 +190,7 @@ fn etcd_settings_that_cannot_work_are_told() {
         (
             "store: {etcd: {host: [\"a:2379\"]}}\n",
             &[
-                "error: yumen.yaml at store.etcd.host[0]: \"a:2379\" is no address of a member\n  hint: such as http://127.0.0.1:2379",
+                "error: yumen.yaml at store.etcd.host[0]: this is no address of a member\n  hint: such as http://127.0.0.1:2379, with store.etcd.user and store.etcd.password beside",
             ],
         ),
         (

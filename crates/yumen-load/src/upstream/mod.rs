@@ -219,7 +219,7 @@ fn from_files(chain: &str, key: &str) -> Result<Identity, String> {
     let read = |error: rustls::pki_types::pem::Error| format!("{chain}: {error}");
     let chain =
         CertificateDer::pem_file_iter(chain).map_err(read)?.collect::<Result<_, _>>().map_err(read)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{key}: {error}"))?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|_| format!("{key}: it is no private key in PEM"))?;
     Ok((chain, key))
 }
 

@@ -464,9 +464,13 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
         workers: 1,
         known_inactive_plugins: &[],
         variables: Arc::new(|_| None),
-        load_certificate: Arc::new(|_: &str, _: &str| -> Result<yumen_snapshot::compile::Loaded, String> {
-            Err("there is no TLS here".into())
-        }),
+        load_certificate: Arc::new(
+            |_: &str,
+             _: &str|
+             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::PairFlaw> {
+                Err(yumen_snapshot::compile::PairFlaw::Certificate("there is no TLS here".into()))
+            },
+        ),
     };
     let registry = Arc::new(Registry::new(yumen_plugins::BUILTIN));
     let compiled = Compiler::new(registry, Arc::new(Carry::default()), env).replace_all(resources, 1);

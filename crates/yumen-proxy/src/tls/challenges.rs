@@ -24,7 +24,7 @@ pub struct Challenges {
 impl Challenges {
     /// Shows this certificate, PEM, to an ACME server that asks for `name`.
     pub fn put(&self, name: &str, certificate: &str, key: &str) -> Result<(), String> {
-        let pair = pair::load_unchecked(certificate, key)?;
+        let pair = pair::load_unchecked(certificate, key).map_err(|flaw| flaw.to_string())?;
         self.lock().insert(name.to_ascii_lowercase(), pair);
         Ok(())
     }

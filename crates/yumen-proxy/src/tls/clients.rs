@@ -118,7 +118,8 @@ fn as_rustls(error: &webpki::Error) -> rustls::Error {
 pub(super) fn roots(pem: &str) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let certificate = certificate.map_err(|error| format!("the CA is not PEM: {error}"))?;
+        let certificate = certificate
+            .map_err(|_| format!("the CA is not PEM: {}", yumen_base::pem::flaw(pem.as_bytes())))?;
         store.add(certificate).map_err(|error| format!("the CA cannot be used: {error}"))?;
     }
     if store.is_empty() { Err("there is no trusted CA in the PEM text".into()) } else { Ok(store) }
@@ -127,7 +128,8 @@ pub(super) fn roots(pem: &str) -> Result<RootCertStore, String> {
 fn revoked(pem: &str) -> Result<Vec<CertRevocationList<'static>>, String> {
     let lists = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes());
     let lists = lists.map(|list| {
-        let list = list.map_err(|error| format!("the list of revoked certificates is not PEM: {error}"))?;
+        let flaw = || yumen_base::pem::flaw(pem.as_bytes());
+        let list = list.map_err(|_| format!("the list of revoked certificates is not PEM: {}", flaw()))?;
         let list = OwnedCertRevocationList::from_der(&list);
         let list =
             list.map_err(|error| format!("the list of revoked certificates cannot be used: {error}"))?;

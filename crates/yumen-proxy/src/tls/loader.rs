@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use quinn::crypto::rustls::QuicServerConfig;
 use rustls::SupportedCipherSuite;
 use tokio::sync::mpsc::UnboundedSender;
-use yumen_snapshot::compile::{HandshakeRules, LoadTls, Loaded};
+use yumen_snapshot::compile::{HandshakeRules, LoadTls, Loaded, PairFlaw};
 
 use super::clients::{ClientCheck, roots};
 use super::pair::Pair;
@@ -100,7 +100,7 @@ impl Rules {
 }
 
 impl LoadTls for Loader {
-    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, String> {
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, PairFlaw> {
         Ok(Pair::read(certificate, key, |der| self.share(der), self.wanted.clone())?)
     }
 

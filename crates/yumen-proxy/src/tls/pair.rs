@@ -6,15 +6,17 @@
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
+use rustls::InconsistentKeys;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use tokio::sync::mpsc::UnboundedSender;
 use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate};
 
+use yumen_snapshot::compile::PairFlaw;
+
 use super::der::{Der, tag};
-use super::provider::provider;
 
 /// A certificate chain and its key.
 pub struct Pair {
@@ -86,9 +88,9 @@ impl Pair {
         if let Some(ready) = self.ready.load_full() {
             return Ok(ready);
         }
-        let key = any_supported_type(&self.key).map_err(|error| unusable(&error))?;
         let above = self.above.iter().map(|issuer| issuer.to_vec());
         let chain = std::iter::once(self.leaf.to_vec()).chain(above).map(CertificateDer::from).collect();
+        let key = signing_key(&self.key).map_err(|flaw| flaw.to_string())?;
         let ready = Arc::new(CertifiedKey::new(chain, key));
         // Two workers may both have come first: either's will do.
         self.ready.store(Some(ready.clone()));
@@ -111,19 +113,18 @@ impl Pair {
         key: &str,
         share: impl Fn(&[u8]) -> Arc<[u8]>,
         wanted: Option<UnboundedSender<Weak<Pair>>>,
-    ) -> Result<Arc<Pair>, String> {
-        let chain = chain(certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|error| format!("the private key is not PEM: {error}"))?;
-        let (leaf, above) = chain.split_first().ok_or("there is no certificate in the PEM text")?;
-        let (_, parsed) = X509Certificate::from_der(leaf)
-            .map_err(|error| format!("the certificate is not X.509: {error}"))?;
+    ) -> Result<Arc<Pair>, PairFlaw> {
+        let chain = chain(certificate).map_err(PairFlaw::Certificate)?;
+        let key = private_key(key)?;
+        let (leaf, above) =
+            chain.split_first().ok_or_else(|| PairFlaw::Certificate(NO_CERTIFICATE.into()))?;
+        let not_x509 = |what| move |error| PairFlaw::Certificate(format!("the {what} is not X.509: {error}"));
+        let (_, parsed) = X509Certificate::from_der(leaf).map_err(not_x509("certificate"))?;
         if !is_plainly_of(&key, parsed.public_key().raw) {
-            let signer = any_supported_type(&key).map_err(|error| unusable(&error))?;
-            CertifiedKey::new(chain.clone(), signer).keys_match().map_err(|error| unusable(&error))?;
+            certified(chain.clone(), &key)?;
         }
         for issuer in above {
-            X509Certificate::from_der(issuer).map_err(|error| format!("the chain is not X.509: {error}"))?;
+            X509Certificate::from_der(issuer).map_err(not_x509("chain"))?;
         }
         let pair = Arc::new_cyclic(|me| Pair {
             leaf: leaf.as_ref().into(),
@@ -143,34 +144,50 @@ impl Pair {
     }
 }
 
-fn unusable(error: &rustls::Error) -> String {
-    format!("the certificate and its key cannot be used: {error}")
+const NO_CERTIFICATE: &str = "there is no certificate in the PEM text";
+
+/// Reads a key, PEM. What libraries say of it is told to nobody: they quote it.
+fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, PairFlaw> {
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes());
+    key.map_err(|_| PairFlaw::NotPemKey(yumen_base::pem::flaw(pem.as_bytes())))
 }
 
-/// The certificates of a PEM text.
+fn signing_key(key: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, PairFlaw> {
+    any_supported_type(key).map_err(|_| PairFlaw::UnknownKey)
+}
+
+/// A chain with its key, ready to sign.
+fn certified(chain: Vec<CertificateDer<'static>>, key: &PrivateKeyDer<'_>) -> Result<CertifiedKey, PairFlaw> {
+    let pair = CertifiedKey::new(chain, signing_key(key)?);
+    match pair.keys_match() {
+        // Of a key that does not tell its public half nobody can say whether it fits.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(PairFlaw::KeyOfAnother),
+        Err(error) => Err(PairFlaw::Certificate(format!("the certificate cannot be used: {error}"))),
+    }
+}
+
+/// The certificates of a PEM text. An error quotes nothing: a key may stand where a certificate should.
 pub(super) fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|error| format!("the certificate is not PEM: {error}"))?;
+    let flaw = || format!("the certificate is not PEM: {}", yumen_base::pem::flaw(pem.as_bytes()));
+    let chain = chain.map_err(|_| flaw())?;
     match chain.is_empty() {
-        true => Err("there is no certificate in the PEM text".into()),
+        true => Err(NO_CERTIFICATE.into()),
         false => Ok(chain),
     }
 }
 
 /// A whole pair, ready to sign.
-pub(super) fn load(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|error| format!("the private key is not PEM: {error}"))?;
-    let pair = CertifiedKey::from_der(chain(certificate)?, key, &provider());
-    pair.map(Arc::new).map_err(|error| unusable(&error))
+pub(super) fn load(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, PairFlaw> {
+    let chain = chain(certificate).map_err(PairFlaw::Certificate)?;
+    certified(chain, &private_key(key)?).map(Arc::new)
 }
 
 /// The same of a certificate that only its asker understands: what proves a name is marked critical.
-pub(super) fn load_unchecked(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|error| format!("the private key is not PEM: {error}"))?;
-    let key = any_supported_type(&key).map_err(|error| unusable(&error))?;
-    Ok(Arc::new(CertifiedKey::new(chain(certificate)?, key)))
+pub(super) fn load_unchecked(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, PairFlaw> {
+    let chain = chain(certificate).map_err(PairFlaw::Certificate)?;
+    Ok(Arc::new(CertifiedKey::new(chain, signing_key(&private_key(key)?)?)))
 }
 
 fn staple_wish(parsed: &X509Certificate<'_>) -> StapleWish {

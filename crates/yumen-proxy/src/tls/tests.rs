@@ -142,21 +142,65 @@ fn what_cannot_be_shown_is_refused_when_it_is_read() {
     let (_, edwards) = pair("a.test", &KeyPair::generate_for(&PKCS_ED25519).unwrap());
     let garbage = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
     let check = |cert: &str, key: &str, expected: &str| {
-        let error = Loader::default().pair(cert, key).err().unwrap_or_default();
+        let error = Loader::default().pair(cert, key).err().map(|flaw| flaw.to_string());
+        let error = error.unwrap_or_default();
         assert!(error.starts_with(expected), "{error:?} instead of {expected:?}");
     };
-    let unusable = "the certificate and its key cannot be used";
+    let of_another = "the private key is not that of the certificate";
     check("", &key, "there is no certificate");
     check("nothing", &key, "there is no certificate");
     check(&cert, "nothing", "the private key is not PEM");
     check(&garbage("CERTIFICATE"), &key, "the certificate is not X.509");
     check(&format!("{cert}{}", garbage("CERTIFICATE")), &key, "the chain is not X.509");
-    check(&cert, &garbage("PRIVATE KEY"), unusable);
-    check(&cert, &other, unusable);
-    check(&cert, &rsa_key, unusable);
-    check(&rsa, &key, unusable);
-    check(&rsa, &other_rsa, unusable);
-    check(&cert, &edwards, unusable);
+    check(&cert, &garbage("PRIVATE KEY"), "the private key cannot be used");
+    check(&cert, &other, of_another);
+    check(&cert, &rsa_key, of_another);
+    check(&rsa, &key, of_another);
+    check(&rsa, &other_rsa, of_another);
+    check(&cert, &edwards, of_another);
+}
+
+#[test]
+fn an_error_carries_nothing_of_a_key() {
+    let (cert, key) = pair("a.test", &ecdsa());
+    let armor = |text: &str| text.starts_with("-----");
+    let secrets: Vec<&str> = key.lines().filter(|line| !armor(line)).collect();
+    let check = |cert: &str, broken: &str| {
+        let told = Loader::default().pair(cert, broken).err().expect("it is broken").to_string();
+        let numbers = |text: &str| text.bytes().take(8).map(|byte| byte.to_string()).collect::<Vec<_>>();
+        for secret in &secrets {
+            assert!(!told.contains(&secret[..8]), "{told}");
+            assert!(!told.contains(&numbers(secret).join(", ")), "{told}");
+        }
+    };
+    let ways = [
+        key.replace('\n', ""),
+        key.replace('\n', " "),
+        key.trim().replace('\n', "\\n"),
+        key.replace("-----END PRIVATE KEY-----", ""),
+        key.replace("-----END PRIVATE KEY-----", "-----END PRIVATE KEY"),
+        key.replace("KEY-----\n", "KEY---\n"),
+        key.replace("-----\n", "-----"),
+        key.replacen(secrets[0], &format!("{}*", secrets[0]), 1),
+        key.replace("PRIVATE KEY", "CERTIFICATE"),
+        secrets.concat(),
+    ];
+    for way in &ways {
+        check(&cert, way);
+        // Taken for each other, or one file of both.
+        check(way, &key);
+        check(&format!("{}{way}", cert.replace('\n', "")), way);
+        for read in [
+            super::clients::roots(way).err(),
+            super::pair::load(&cert, way).err().map(|flaw| flaw.to_string()),
+        ] {
+            let told = read.unwrap_or_default();
+            assert!(
+                secrets.iter().all(|secret| !told.contains(&secret[..8])) && !told.contains('['),
+                "{told}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
     match &tls.client {
         None => Ok(builder.with_no_client_auth()),
         Some((certificate, key)) => {
-            let pair = pair::load(certificate, key)?;
+            let pair = pair::load(certificate, key).map_err(|flaw| flaw.to_string())?;
             let resolver = rustls::sign::SingleCertAndKey::from(pair);
             Ok(builder.with_client_cert_resolver(Arc::new(resolver)))
         }

@@ -24,9 +24,13 @@ fn compiler() -> Compiler {
         workers: 1,
         known_inactive_plugins: &[],
         variables: Arc::new(|_| None),
-        load_certificate: Arc::new(|_: &str, _: &str| -> Result<yumen_snapshot::compile::Loaded, String> {
-            Err("there is no TLS here".into())
-        }),
+        load_certificate: Arc::new(
+            |_: &str,
+             _: &str|
+             -> Result<yumen_snapshot::compile::Loaded, yumen_snapshot::compile::PairFlaw> {
+                Err(yumen_snapshot::compile::PairFlaw::Certificate("there is no TLS here".into()))
+            },
+        ),
     };
     Compiler::new(Arc::new(Registry::new(yumen_plugins::BUILTIN)), Arc::default(), env)
 }

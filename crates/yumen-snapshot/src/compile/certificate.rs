@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use regex::bytes::RegexSet;
@@ -20,7 +21,7 @@ pub type Loaded = Arc<dyn Any + Send + Sync>;
 /// The door that speaks TLS, as the compiler asks it. Must do no I/O.
 pub trait LoadTls: Send + Sync {
     /// Reads a certificate chain and its key, both PEM; they must belong together.
-    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, String>;
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, PairFlaw>;
 
     /// Reads what the handshakes of a certificate ask beyond the node's settings. An error names the
     /// field of the object and says what is wrong with it.
@@ -30,12 +31,59 @@ pub trait LoadTls: Send + Sync {
     fn authorities(&self, pem: &str) -> Result<(), String>;
 }
 
+/// Why a certificate and its key are refused. What is wrong with a key is a constant: nothing of one can get into
+/// a message, whatever a library would say of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PairFlaw {
+    /// The certificate or one above it cannot be used, and why.
+    Certificate(String),
+    /// The key is not PEM, and why.
+    NotPemKey(&'static str),
+    /// The key is of no kind known here.
+    UnknownKey,
+    /// The key is good, and not that of the certificate.
+    KeyOfAnother,
+    /// The certificate, or its key, refers to what there is not here.
+    Unresolved {
+        /// Whether it is the key.
+        is_key: bool,
+        /// What is not there; never what is.
+        message: String,
+    },
+}
+
+impl fmt::Display for PairFlaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PairFlaw::Certificate(message) | PairFlaw::Unresolved { message, .. } => f.write_str(message),
+            PairFlaw::NotPemKey(why) => write!(f, "the private key is not PEM: {why}"),
+            PairFlaw::UnknownKey => f.write_str(
+                "the private key cannot be used: it is neither RSA of 2048 to 8192 bits, nor ECDSA, nor Ed25519",
+            ),
+            PairFlaw::KeyOfAnother => f.write_str("the private key is not that of the certificate"),
+        }
+    }
+}
+
+impl PairFlaw {
+    /// Whether the key is at fault, and not the certificate.
+    pub fn is_of_key(&self) -> bool {
+        !matches!(self, PairFlaw::Certificate(_) | PairFlaw::Unresolved { is_key: false, .. })
+    }
+
+    /// The field of an ssl object that is at fault. `at` counts its pairs from 0.
+    fn path(&self, at: usize) -> String {
+        let name = if self.is_of_key() { "key" } else { "cert" };
+        if at == 0 { name.to_owned() } else { format!("{name}s[{}]", at - 1) }
+    }
+}
+
 /// A door that takes certificates and asks nothing more, for tests.
 impl<F> LoadTls for F
 where
-    F: Fn(&str, &str) -> Result<Loaded, String> + Send + Sync,
+    F: Fn(&str, &str) -> Result<Loaded, PairFlaw> + Send + Sync,
 {
-    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, String> {
+    fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, PairFlaw> {
         self(certificate, key)
     }
 
@@ -102,8 +150,12 @@ fn pairs(written: &config::Ssl) -> impl Iterator<Item = (&str, &str)> {
 pub(super) fn resolved<'w>(
     (cert, key): (&'w str, &'w str),
     variables: &Variables,
-) -> Result<(Cow<'w, str>, Cow<'w, str>), String> {
-    Ok((references::resolve_text(cert, variables)?, references::resolve_text(key, variables)?))
+) -> Result<(Cow<'w, str>, Cow<'w, str>), PairFlaw> {
+    let resolve = |text, is_key| {
+        let meant = references::resolve_text(text, variables);
+        meant.map_err(|message| PairFlaw::Unresolved { is_key, message })
+    };
+    Ok((resolve(cert, false)?, resolve(key, true)?))
 }
 
 /// What an object gives to the snapshot.
@@ -112,7 +164,7 @@ pub(super) struct Parts {
     rules: Option<Loaded>,
     client: Option<ClientPolicy>,
     /// The first pair that refers to what there is not here, and why.
-    unresolved: Option<(usize, String)>,
+    unresolved: Option<(usize, PairFlaw)>,
 }
 
 /// Loads all of an object; what refers to nothing there is here is left out and told.
@@ -125,9 +177,9 @@ pub(super) fn load(
     for (at, pair) in pairs(written).enumerate() {
         match resolved(pair, variables) {
             Ok((cert, key)) => {
-                keys.push(with.pair(&cert, &key).map_err(|message| Flaw::Certificate { at, message })?);
+                keys.push(with.pair(&cert, &key).map_err(|flaw| Flaw::Certificate { at, flaw })?);
             }
-            Err(message) => drop(unresolved.get_or_insert((at, message))),
+            Err(flaw) => drop(unresolved.get_or_insert((at, flaw))),
         }
     }
     let rules = handshake_rules(written);
@@ -169,13 +221,12 @@ fn client_policy(written: &config::Ssl) -> Result<Option<ClientPolicy>, Flaw> {
 impl Compiler {
     pub(super) fn stage_ssl(&mut self, name: &Name, json: &str) -> Staged {
         let written: config::Ssl = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let of_pair = |(at, message): (usize, String)| {
-            let path = if at == 0 { "cert".to_owned() } else { format!("certs[{}]", at - 1) };
-            vec![Problem::error(name.to_string(), path, message)]
+        let of_pair = |(at, flaw): (usize, PairFlaw)| {
+            vec![Problem::error(name.to_string(), flaw.path(at), flaw.to_string())]
         };
         let loaded = load(&self.env.load_certificate, &self.env.variables, &written);
         let mut parts = loaded.map_err(|flaw| match flaw {
-            Flaw::Certificate { at, message } => of_pair((at, message)),
+            Flaw::Certificate { at, flaw } => of_pair((at, flaw)),
             Flaw::Handshake { path, message } => vec![Problem::error(name.to_string(), path, message)],
             other => vec![Problem::error(name.to_string(), "", format!("{other:?}"))],
         })?;

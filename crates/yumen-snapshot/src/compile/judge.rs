@@ -12,7 +12,7 @@ use yumen_plugin::proto::Protos;
 use yumen_plugin::{Carry, Registry, Setup};
 
 use super::settings::{Known, PluginFlaw, Side};
-use super::{LoadCertificate, Variables, certificate, references, route, stream};
+use super::{LoadCertificate, PairFlaw, Variables, certificate, references, route, stream};
 
 /// What judging depends on beside the object.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ pub enum Flaw {
         /// Counts from 0: first `cert`, then `certs`.
         at: usize,
         /// Why.
-        message: String,
+        flaw: PairFlaw,
     },
     /// What handshakes shall ask cannot be asked.
     Handshake {

@@ -53,8 +53,8 @@ pub(crate) enum Parsed<'k> {
 /// Why a plugin's settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PluginFlaw {
-    /// They are no object; the text is what stands there.
-    NotAnObject(String),
+    /// They are no object but this; what stands there may be a bare secret.
+    NotAnObject(&'static str),
     /// Nobody knows the plugin.
     Unknown,
     /// They do not meet the plugin's rules, or those of `_meta`.
@@ -81,7 +81,7 @@ impl PluginFlaw {
     pub(crate) fn told(self, name: &str) -> Invalid {
         match self {
             PluginFlaw::NotAnObject(found) => {
-                Invalid::new(format!("invalid plugin conf {found} for plugin [{name}]"))
+                Invalid::new(format!("invalid plugin conf for plugin [{name}]: expected object, got {found}"))
             }
             PluginFlaw::Unknown => Invalid::new(format!("unknown plugin [{name}]")),
             PluginFlaw::Settings(invalid) => invalid,
@@ -104,7 +104,7 @@ impl<'k> Known<'k> {
     ) -> Result<Parsed<'k>, PluginFlaw> {
         // To the tools an empty list is an empty object, and any list a table.
         if !settings.is_object() && !settings.is_array() {
-            return Err(PluginFlaw::NotAnObject(settings.to_string()));
+            return Err(PluginFlaw::NotAnObject(kind_of(&settings)));
         }
         let serves = |one: &&Registered| match side {
             Side::Stream => one.kind.serves.streams(),
@@ -124,6 +124,18 @@ impl<'k> Known<'k> {
             followed = references::resolve(&mut settings, self.variables).map_err(PluginFlaw::Settings)?;
         }
         understand(registered, settings, side, setup).map_err(|flaw| flaw.masked(&followed))
+    }
+}
+
+/// Names what a value is and not the value: in place of settings a bare secret may stand.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 

@@ -126,12 +126,14 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         workers: 2,
         known_inactive_plugins: &["later"],
         variables: Arc::new(variable),
-        load_certificate: Arc::new(|cert: &str, _: &str| -> Result<crate::compile::Loaded, String> {
-            match cert.starts_with("bad") {
-                true => Err("not a certificate".into()),
-                false => Ok(Arc::new(cert.to_owned())),
-            }
-        }),
+        load_certificate: Arc::new(
+            |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::PairFlaw> {
+                match cert.starts_with("bad") {
+                    true => Err(crate::compile::PairFlaw::Certificate("not a certificate".into())),
+                    false => Ok(Arc::new(cert.to_owned())),
+                }
+            },
+        ),
     };
     Compiler::new(Arc::new(Registry::new(&kinds)), carry, env)
 }

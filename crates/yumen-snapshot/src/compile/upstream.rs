@@ -364,7 +364,7 @@ impl Compiler {
                 return Err(("tls.client_cert_id".into(), "wrong ssl type".into()));
             }
             let (cert, key) = certificate::resolved((&ssl.cert, &ssl.key), &self.env.variables)
-                .map_err(|message| ("tls.client_cert_id".to_owned(), message))?;
+                .map_err(|flaw| ("tls.client_cert_id".to_owned(), flaw.to_string()))?;
             client = Some((cert.into(), key.into()));
         }
         self.check_upstream_tls(written)?;
@@ -380,7 +380,10 @@ impl Compiler {
     fn check_upstream_tls(&self, written: &config::UpstreamTls) -> Result<(), (String, String)> {
         let door = &self.env.load_certificate;
         if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
-            door.pair(cert, key).map_err(|message| ("tls.client_cert".to_owned(), message))?;
+            door.pair(cert, key).map_err(|flaw| {
+                let field = if flaw.is_of_key() { "tls.client_key" } else { "tls.client_cert" };
+                (field.to_owned(), flaw.to_string())
+            })?;
         }
         match &written.ca {
             Some(ca) => door.authorities(ca).map_err(|message| ("tls.ca".to_owned(), message)),

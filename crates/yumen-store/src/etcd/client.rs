@@ -309,7 +309,8 @@ fn is_stale_token(code: Code, message: &str) -> bool {
 
 impl Endpoint {
     fn parse(url: &str) -> Result<Endpoint, String> {
-        let wrong = || format!("\"{url}\" is no endpoint of etcd, such as http://127.0.0.1:2379");
+        // What stands there may hold a password.
+        let wrong = || "an address is no endpoint of etcd, such as http://127.0.0.1:2379".to_owned();
         let uri: http::Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let is_secure = match uri.scheme_str() {
             Some("http") => false,

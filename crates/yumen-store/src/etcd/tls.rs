@@ -9,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use yumen_base::pem;
 
 use super::settings::TlsFiles;
 use super::wire::RpcError;
@@ -31,7 +32,7 @@ impl Secure {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificates(certificate)?;
-                let key_read = PrivateKeyDer::from_pem_file(key).map_err(|error| about(key, &error))?;
+                let key_read = private_key(key)?;
                 builder.with_client_auth_cert(chain, key_read).map_err(|error| about(certificate, &error))?
             }
         };
@@ -64,9 +65,17 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
+/// The library's errors quote the text, so none is told.
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let text = std::fs::read(file).map_err(|error| about(file, &error))?;
+    let flaw = |_| about(file, &format_args!("the private key is not PEM: {}", pem::flaw(&text)));
+    PrivateKeyDer::from_pem_slice(&text).map_err(flaw)
+}
+
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| about(file, &error))?;
+    let text = std::fs::read(file).map_err(|error| about(file, &error))?;
+    let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let certificates = read.map_err(|_| about(file, &format_args!("it is not PEM: {}", pem::flaw(&text))))?;
     match certificates.is_empty() {
         true => Err(format!("{}: it holds no certificate", file.display())),
         false => Ok(certificates),

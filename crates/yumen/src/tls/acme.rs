@@ -186,7 +186,7 @@ fn put(wanted: &Wanted, issued: &Issued) -> Change {
 
 /// When a certificate is due for renewal: a third of its life before its end, however long that life is.
 fn renewal(pem: &str) -> anyhow::Result<i64> {
-    let leaf = CertificateDer::from_pem_slice(pem.as_bytes())?;
+    let leaf = CertificateDer::from_pem_slice(pem.as_bytes()).ok().context("the certificate is not PEM")?;
     let (_, parsed) = x509_parser::parse_x509_certificate(&leaf)?;
     let (from, until) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
     Ok(until - (until - from) / 3)

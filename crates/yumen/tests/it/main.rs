@@ -55,6 +55,7 @@ mod protocol_changes;
 mod proxying;
 mod redis_limits;
 mod routing;
+mod secrets;
 mod slow_writers;
 mod soak;
 mod staples;

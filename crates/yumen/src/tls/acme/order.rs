@@ -44,7 +44,7 @@ impl Transport {
             false => {
                 let pem = std::fs::read(ca).with_context(|| format!("acme.ca: cannot read {ca}"))?;
                 for certificate in CertificateDer::pem_slice_iter(&pem) {
-                    roots.add(certificate.with_context(|| format!("acme.ca: {ca} is not PEM"))?)?;
+                    roots.add(certificate.ok().with_context(|| format!("acme.ca: {ca} is not PEM"))?)?;
                 }
             }
         }
@@ -84,7 +84,8 @@ pub(super) fn external_account(settings: &ExternalAccount) -> anyhow::Result<Opt
         return Ok(None);
     }
     let key = settings.key.0.trim_end_matches('=').replace('+', "-").replace('/', "_");
-    let key = URL_SAFE_NO_PAD.decode(key).context("acme.external_account.key is no base64")?;
+    // The library's error would quote a letter of it.
+    let key = URL_SAFE_NO_PAD.decode(key).ok().context("acme.external_account.key is no base64")?;
     Ok(Some(ExternalAccountKey::new(settings.key_id.clone(), &key)))
 }
 

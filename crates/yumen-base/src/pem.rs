@@ -1,0 +1,62 @@
+//! Why a text is no PEM, told without a byte of it.
+//!
+//! Whatever such a text was meant to be, a private key may stand in it, and libraries quote the line they stopped
+//! at. Every message here is a constant.
+
+/// The most likely reason why a reader of PEM found nothing in `text`. A constant, whatever `text` is.
+pub fn flaw(text: &[u8]) -> &'static str {
+    const DASHES: &str = "-----";
+    let text = String::from_utf8_lossy(text);
+    let text = text.trim();
+    if text.is_empty() {
+        return "it is empty";
+    }
+    let Some((_, rest)) = text.split_once("-----BEGIN ") else {
+        return "it has no line `-----BEGIN ...-----`";
+    };
+    let Some((label, rest)) = rest.split_once(DASHES).filter(|(label, _)| !label.contains('\n')) else {
+        return "its line `-----BEGIN ...-----` is cut off";
+    };
+    if rest.starts_with("\\n") || rest.starts_with("\\r") {
+        return "it has `\\n` in letters where lines should end";
+    }
+    if !rest.starts_with(['\n', '\r']) && !rest.trim_start_matches([' ', '\t']).starts_with(['\n', '\r']) {
+        return "all of it stands in one line: its newlines were lost (in YAML, write it as a block after `|`)";
+    }
+    if label.starts_with("ENCRYPTED") || rest.trim_start().starts_with("Proc-Type:") {
+        return "it is encrypted with a passphrase: decrypt it first, such as with `openssl pkey`";
+    }
+    let Some((_, rest)) = rest.split_once("-----END ") else {
+        return "it has no line `-----END ...-----`";
+    };
+    match rest.split_once(DASHES).is_some_and(|(end, _)| end == label) {
+        true => "what stands between its lines is not in base64, or is something else than is asked for here",
+        false => "its line `-----END ...-----` is cut off, or does not match the one it begins with",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::flaw;
+
+    #[test]
+    fn a_flaw_is_named_by_what_is_most_likely_wrong() {
+        let check = |text: &str, expected: &str| {
+            let found = flaw(text.as_bytes());
+            assert!(found.contains(expected), "{text:?}: {found}");
+        };
+        let key = "-----BEGIN PRIVATE KEY-----\nMIGH\nAgEA\n-----END PRIVATE KEY-----\n";
+        check(" \n", "is empty");
+        check("secret", "no line `-----BEGIN");
+        check(&key.replace("KEY-----\nM", "KEY---\nM"), "`-----BEGIN ...-----` is cut off");
+        check(&key.replace('\n', ""), "newlines were lost");
+        check(&key.replace('\n', " "), "newlines were lost");
+        check(key.trim().replace('\n', "\\n").as_str(), "in letters");
+        check(&key.replace("PRIVATE", "ENCRYPTED PRIVATE"), "passphrase");
+        check(&key.replace("MIGH", "Proc-Type: 4,ENCRYPTED"), "passphrase");
+        check(&key.replace("-----END PRIVATE KEY-----", ""), "no line `-----END");
+        check(key.trim_end().trim_end_matches('-'), "is cut off");
+        check(&key.replace("END PRIVATE", "END PUBLIC"), "does not match");
+        check(&key.replace("AgEA", "Ag*A"), "not in base64");
+    }
+}
