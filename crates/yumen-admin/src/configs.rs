@@ -14,11 +14,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
-use yumen_config::node::AdminRole;
 use yumen_store::{Authorship, Draft, Key, commit};
 
 use crate::api::AdminState;
-use crate::keys::Holder;
+use crate::hide::Sight;
 use crate::refusal::Refusal;
 use crate::reply;
 use crate::whole::Whole;
@@ -48,17 +47,12 @@ async fn head(State(state): State<AdminState>) -> Response {
     (StatusCode::OK, marks(&ledger), "").into_response()
 }
 
-async fn read(
-    State(state): State<AdminState>,
-    holder: Option<Extension<Holder>>,
-    headers: HeaderMap,
-) -> Response {
-    let is_viewer = holder.is_some_and(|Extension(holder)| holder.role == AdminRole::Viewer);
+async fn read(State(state): State<AdminState>, sight: Sight, headers: HeaderMap) -> Response {
     let now = state.store.state();
     let ledger = Ledger::of(&now);
     let mut document = Map::new();
     for section in Section::ALL {
-        let items = match section.read(&now, !is_viewer) {
+        let items = match section.read(&now, sight) {
             Ok(items) => items,
             Err(message) => {
                 return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();

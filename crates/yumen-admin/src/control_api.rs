@@ -17,12 +17,11 @@ use yumen_config::Kind;
 use yumen_store::Entry;
 
 use crate::api::AdminState;
+use crate::hide;
 use crate::refusal::Refusal;
 use crate::serve::{BOUNDS, serve};
 use crate::status::Document;
 use crate::{plugins, reply, schema};
-
-mod hide;
 
 /// Where the control API finds its answers.
 #[derive(Clone)]

@@ -22,6 +22,7 @@ use yumen_config::Kind;
 use yumen_store::Authorship;
 
 use crate::api::AdminState;
+use crate::hide::Sight;
 use crate::query::Query;
 use crate::refusal::Refusal;
 use target::Target;
@@ -82,7 +83,8 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
     let asked = Asked { by, query: Query::of(&head.uri), condition: Condition::of(&head.headers) };
     if verb == Verb::Get {
         let known = head.headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-        return list::get(state, target, asked.query, known.map(str::to_owned)).await;
+        let sight = Sight::of(&head.extensions);
+        return list::get(state, target, asked.query, known.map(str::to_owned), sight).await;
     }
     if verb == Verb::Delete {
         return write::delete(state, target, asked).await;

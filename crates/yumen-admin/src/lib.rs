@@ -11,6 +11,7 @@ mod control_api;
 mod crud;
 mod door;
 mod exposition;
+mod hide;
 mod index;
 pub mod keys;
 pub mod kong;

@@ -11,6 +11,7 @@ use axum::body::Bytes;
 use yumen_config::Kind;
 use yumen_store::{Entry, Revision, State};
 
+use crate::hide::Sight;
 use crate::rows;
 
 /// A piece is written as often as one of its objects changes, and is one write to a client.
@@ -18,7 +19,7 @@ const ROWS_PER_PIECE: usize = 128;
 
 /// The lists that somebody asked for.
 #[derive(Default)]
-pub(crate) struct Lists(Mutex<BTreeMap<Kind, List>>);
+pub(crate) struct Lists(Mutex<BTreeMap<(Kind, Sight), List>>);
 
 /// One list as it was when it was asked for.
 pub(crate) struct Written {
@@ -31,11 +32,11 @@ pub(crate) struct Written {
 }
 
 impl Lists {
-    /// The list of all objects of a kind, as of `state`.
-    pub(crate) fn written(&self, state: &State, kind: Kind) -> Written {
+    /// The list of all objects of a kind, as of `state`, with what its reader may see of them.
+    pub(crate) fn written(&self, state: &State, of: (Kind, Sight)) -> Written {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let list = lists.entry(kind).or_insert_with(|| List::new(state, kind));
-        list.move_to(state, kind);
+        let list = lists.entry(of).or_insert_with(|| List::new(state, of));
+        list.move_to(state, of);
         Written {
             total: list.pieces.values().map(|piece| piece.rows).sum(),
             pieces: list.pieces.values().map(|piece| piece.text.clone()).collect(),
@@ -57,15 +58,15 @@ struct Piece {
 }
 
 impl List {
-    fn new(state: &State, kind: Kind) -> List {
+    fn new(state: &State, of: (Kind, Sight)) -> List {
         let mut list = List { of: state.clone(), pieces: BTreeMap::new(), as_of: state.revision };
-        list.write(state, kind, "", None);
+        list.write(state, of, "", None);
         list
     }
 
-    fn move_to(&mut self, state: &State, kind: Kind) {
+    fn move_to(&mut self, state: &State, of: (Kind, Sight)) {
         let from = std::mem::replace(&mut self.of, state.clone());
-        let changed = from.differences(state).filter(|(key, ..)| key.kind == kind);
+        let changed = from.differences(state).filter(|(key, ..)| key.kind == of.0);
         let stale: BTreeSet<Option<Arc<str>>> = changed.map(|(key, ..)| self.piece_of(&key.id)).collect();
         if stale.is_empty() {
             return;
@@ -78,7 +79,7 @@ impl List {
             if let Some(start) = &start {
                 self.pieces.remove(start);
             }
-            self.write(state, kind, &from, until);
+            self.write(state, of, &from, until);
         }
     }
 
@@ -97,16 +98,16 @@ impl List {
     }
 
     /// Writes the objects from one id to before another as so many pieces as they need.
-    fn write(&mut self, state: &State, kind: Kind, from: &str, until: Option<Arc<str>>) {
+    fn write(&mut self, state: &State, of: (Kind, Sight), from: &str, until: Option<Arc<str>>) {
         let is_inside = |id: &Arc<str>| until.as_ref().is_none_or(|until| id < until);
         let inside: Vec<(&Arc<str>, &Entry)> =
-            state.starting_at(kind, from).take_while(|(id, _)| is_inside(id)).collect();
+            state.starting_at(of.0, from).take_while(|(id, _)| is_inside(id)).collect();
         // Even pieces: of two halves neither is full again at once.
         let pieces = inside.len().div_ceil(ROWS_PER_PIECE).max(1);
         for some in inside.chunks(inside.len().div_ceil(pieces).max(1)) {
             let bytes = some.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum();
             let mut text = String::with_capacity(bytes);
-            rows::rows(&mut text, kind, some.iter().copied());
+            rows::rows(&mut text, of, some.iter().copied());
             self.pieces.insert(some[0].0.clone(), Piece { rows: some.len(), text: Bytes::from(text) });
         }
     }

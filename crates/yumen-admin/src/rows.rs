@@ -1,30 +1,25 @@
 //! Objects as text: an envelope around what the store holds, alone or in a list.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use yumen_config::Kind;
 use yumen_store::Entry;
 
-/// An object as a client may see it: private keys never leave.
-fn shown<'a>(kind: Kind, json: &'a str) -> Cow<'a, str> {
-    if kind != Kind::Ssls {
-        return Cow::Borrowed(json);
-    }
-    // What cannot be read is not shown at all rather than with its key.
-    let mut object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
-    object.shift_remove("key");
-    object.shift_remove("keys");
-    Cow::Owned(Value::Object(object).to_string())
-}
+use crate::hide::{self, Sight};
 
 /// Writes `{"key": ..., "value": ...}`, with the revisions where they are asked for.
-pub(crate) fn object(out: &mut String, kind: Kind, id: &str, entry: &Entry, with_revisions: bool) {
+pub(crate) fn object(
+    out: &mut String,
+    (kind, sight): (Kind, Sight),
+    id: &str,
+    entry: &Entry,
+    with_revisions: bool,
+) {
     out.push_str(r#"{"key":"#);
     quote(out, kind, id);
     out.push_str(r#","value":"#);
-    out.push_str(&shown(kind, &entry.json));
+    out.push_str(&hide::shown(sight, kind, &entry.json));
     if with_revisions {
         out.push_str(r#","createdIndex":"#);
         digits(out, entry.created.0);
@@ -71,11 +66,15 @@ pub(crate) fn row_bytes(id: &str, entry: &Entry) -> usize {
 }
 
 /// Writes the rows of a list, a comma between them.
-pub(crate) fn rows<'a>(out: &mut String, kind: Kind, rows: impl Iterator<Item = (&'a Arc<str>, &'a Entry)>) {
+pub(crate) fn rows<'a>(
+    out: &mut String,
+    of: (Kind, Sight),
+    rows: impl Iterator<Item = (&'a Arc<str>, &'a Entry)>,
+) {
     for (i, (id, entry)) in rows.enumerate() {
         if i > 0 {
             out.push(',');
         }
-        object(out, kind, id, entry, true);
+        object(out, of, id, entry, true);
     }
 }

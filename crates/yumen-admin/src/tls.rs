@@ -18,13 +18,13 @@ impl AdminTls {
     pub fn new(certificate: &[u8], key: &[u8]) -> Result<AdminTls, String> {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
         let chain =
-            chain.map_err(|_| format!("admin.tls.certificate is not PEM: {}", pem::flaw(certificate)))?;
+            chain.map_err(|_| format!("admin.tls.certificate: it is not PEM: {}", pem::flaw(certificate)))?;
         if chain.is_empty() {
             return Err("admin.tls.certificate: there is no certificate in it".to_owned());
         }
         // The library's error quotes the text.
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|_| format!("admin.tls.key is not PEM: {}", pem::flaw(key)))?;
+            .map_err(|_| format!("admin.tls.key: it is not PEM: {}", pem::flaw(key)))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| format!("admin.tls: {error}"))?.with_no_client_auth();

@@ -8,6 +8,7 @@ use yumen_config::Kind;
 use yumen_store::{Entry, Key, State};
 
 use crate::api::AdminState;
+use crate::hide::{self, Sight};
 use crate::validate;
 
 /// A list of the document: one kind, where credentials ride among the consumers.
@@ -59,9 +60,9 @@ impl Section {
         format!("{}_conf_version", self.name())
     }
 
-    /// All its objects as items, ascending by kind and id; certificates with their private keys or without. An
-    /// error names the object whose text cannot be read.
-    pub(super) fn read(self, state: &State, with_private_keys: bool) -> Result<Vec<Value>, String> {
+    /// All its objects as items, ascending by kind and id, with what their reader may see of them. An error names
+    /// the object whose text cannot be read.
+    pub(super) fn read(self, state: &State, sight: Sight) -> Result<Vec<Value>, String> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
         let entries = self.kinds().iter().copied().flat_map(of_kind);
         let item = |(kind, id, entry): (Kind, &Arc<str>, &Entry)| {
@@ -71,10 +72,7 @@ impl Section {
             if kind != Kind::Consumers {
                 item.insert("id".into(), json!(**id));
             }
-            if kind == Kind::Ssls && !with_private_keys {
-                item.shift_remove("key");
-                item.shift_remove("keys");
-            }
+            hide::in_document(sight, kind, &mut item);
             item.insert("modifiedIndex".into(), json!(entry.modified.0));
             Ok(Value::Object(item))
         };

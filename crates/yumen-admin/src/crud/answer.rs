@@ -7,6 +7,7 @@ use serde_json::Value;
 use yumen_config::node::AdminApiVersion;
 use yumen_store::{Entry, Key, Revision};
 
+use crate::hide::Sight;
 use crate::{reply, rows};
 
 const REVISION: &str = "x-yumen-revision";
@@ -36,11 +37,12 @@ pub(crate) fn one(
     version: AdminApiVersion,
     status: StatusCode,
     action: Action,
+    sight: Sight,
     (key, entry): (&Key, &Entry),
     revision: Revision,
 ) -> Response {
     let mut text = String::with_capacity(entry.json.len() + 160);
-    rows::object(&mut text, key.kind, &key.id, entry, action == Action::Get);
+    rows::object(&mut text, (key.kind, sight), &key.id, entry, action == Action::Get);
     if version == AdminApiVersion::Default {
         text = format!(r#"{{"action":"{}","count":1,"node":{text}}}"#, action.name());
     }

@@ -15,6 +15,7 @@ use yumen_store::{Entry, Revision};
 use super::answer::{self, Action};
 use super::target::Target;
 use crate::api::AdminState;
+use crate::hide::Sight;
 use crate::lists::Written;
 use crate::query::Query;
 use crate::refusal::Refusal;
@@ -26,6 +27,7 @@ pub(crate) async fn get(
     target: Target,
     query: Query,
     known: Option<String>,
+    sight: Sight,
 ) -> Result<Response, Refusal> {
     if target.id.is_some() {
         let key = target.key()?;
@@ -34,10 +36,12 @@ pub(crate) async fn get(
         if is_known(known.as_deref(), entry.modified) {
             return Ok(answer::tagged(answer::unchanged(at.revision), entry.modified));
         }
-        return Ok(answer::one(state.api_version, StatusCode::OK, Action::Get, (&key, entry), at.revision));
+        let shown = (&key, entry);
+        return Ok(answer::one(state.api_version, StatusCode::OK, Action::Get, sight, shown, at.revision));
     }
     // A list of everything may take a while to filter and to write.
-    let listed = tokio::task::spawn_blocking(move || list(&state, &target, &query, known.as_deref())).await;
+    let list = move || list(&state, &target, &query, known.as_deref(), sight);
+    let listed = tokio::task::spawn_blocking(list).await;
     listed.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }
 
@@ -53,12 +57,13 @@ fn list(
     target: &Target,
     query: &Query,
     known: Option<&str>,
+    sight: Sight,
 ) -> Result<Response, Refusal> {
     let page = Page::of(query)?;
     let filters = Filters::of(target.kind, query)?;
     let at = state.store.state();
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
-        let Written { total, pieces, as_of } = state.lists.written(&at, target.kind);
+        let Written { total, pieces, as_of } = state.lists.written(&at, (target.kind, sight));
         if is_known(known, as_of) {
             return Ok(answer::tagged(answer::unchanged(at.revision), as_of));
         }
@@ -82,7 +87,7 @@ fn list(
     };
     // In one piece: a long list grown by doubling is copied as often as it is written.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
-    rows::rows(&mut text, target.kind, found.into_iter());
+    rows::rows(&mut text, (target.kind, sight), found.into_iter());
     Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
 }
 

@@ -13,6 +13,7 @@ use super::object::{self, Written};
 use super::target::{Target, word};
 use super::{Asked, Condition, merge, references};
 use crate::api::AdminState;
+use crate::hide::Sight;
 use crate::refusal::Refusal;
 use crate::v1::Wrote;
 
@@ -248,7 +249,9 @@ fn written_answer(
     let committed = committed.ok_or_else(lost)?;
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;
-    let mut response = answer::one(state.api_version, status, action, (key, entry), committed.revision);
+    // Who may write an object may see all of it.
+    let mut response =
+        answer::one(state.api_version, status, action, Sight::Whole, (key, entry), committed.revision);
     response.extensions_mut().insert(Wrote(committed));
     Ok(response)
 }

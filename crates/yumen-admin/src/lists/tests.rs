@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use yumen_store::{Entry, Key};
 
+use crate::hide::Sight;
+
 use super::*;
 
 /// What happens between two times somebody asks: ids that are put, or deleted where they are there.
@@ -46,7 +48,7 @@ fn check(steps: &[Step]) {
             }
         }
         let state = state_of(&objects, revision);
-        let kept = lists.written(&state, Kind::Routes);
+        let kept = lists.written(&state, (Kind::Routes, Sight::Whole));
         let expected: Vec<(String, String)> = objects
             .iter()
             .map(|(id, entry)| (format!("\"/apisix/routes/{id}\""), entry.modified.0.to_string()))
@@ -81,9 +83,9 @@ fn what_did_not_change_is_shared() {
         objects.iter().map(|(id, entry)| (Key::new(Kind::Routes, id.clone()), entry.clone())),
         [],
     );
-    let first = lists.written(&before, Kind::Routes);
+    let first = lists.written(&before, (Kind::Routes, Sight::Whole));
     objects.insert("0500".into(), entry(2));
-    let second = lists.written(&state_of(&objects, 2), Kind::Routes);
+    let second = lists.written(&state_of(&objects, 2), (Kind::Routes, Sight::Whole));
     let shared = first.pieces.iter().zip(&second.pieces).filter(|(a, b)| a.as_ptr() == b.as_ptr()).count();
     assert_eq!((first.pieces.len(), shared), (8, 7));
 }

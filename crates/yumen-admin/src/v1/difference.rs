@@ -4,29 +4,25 @@ use serde_json::{Map, Value, json};
 use yumen_config::Kind;
 use yumen_store::{Changed, Entry};
 
-/// Stands for a value that is never shown.
-const HIDDEN: &str = "(hidden)";
+use crate::hide::{self, Sight};
 
-/// A change as clients see it: the object, what was done to it, and the paths that differ.
-pub(super) fn shown(changed: &Changed) -> Value {
-    let (before, after) = (text_of(changed.before.as_ref()), text_of(changed.after.as_ref()));
+/// A change as its reader may see it: the object, what was done to it, and the paths that differ.
+pub(super) fn shown(changed: &Changed, sight: Sight) -> Value {
+    let text = |entry: &Option<Entry>| Text::of(entry.as_ref()?, changed.key.kind, sight);
+    let (before, after) = (text(&changed.before), text(&changed.after));
     let mut paths = Vec::new();
     if let (Some(before), Some(after)) = (&before, &after) {
-        compare("", before, after, &mut paths);
+        compare("", before.sides(), after.sides(), &mut paths);
     }
-    let hide = |value: Option<Value>| value.map(|value| without_secrets(changed.key.kind, value));
+    let paths = paths.into_iter();
     let paths: Vec<Value> = paths
-        .into_iter()
-        .map(|(path, before, after)| match is_secret(changed.key.kind, &path) {
-            true => json!({ "path": path, "before": HIDDEN, "after": HIDDEN }),
-            false => json!({ "path": path, "before": before, "after": after }),
-        })
+        .map(|(path, before, after)| json!({ "path": path, "before": before, "after": after }))
         .collect();
     json!({
         "object": changed.key.to_string(),
         "action": action(changed),
-        "before": hide(before),
-        "after": hide(after),
+        "before": before.map(|text| text.shown),
+        "after": after.map(|text| text.shown),
         "paths": paths,
     })
 }
@@ -40,44 +36,64 @@ pub(super) fn action(changed: &Changed) -> &'static str {
     }
 }
 
-fn text_of(entry: Option<&Entry>) -> Option<Value> {
-    serde_json::from_str(&entry?.json).ok()
+/// An object as it was written, and what its reader sees of it.
+struct Text {
+    written: Value,
+    shown: Value,
 }
 
-/// Private keys of certificates never leave, as in the rest of the API.
-fn without_secrets(kind: Kind, mut value: Value) -> Value {
-    if let (Kind::Ssls, Some(object)) = (kind, value.as_object_mut()) {
-        for secret in ["key", "keys"] {
-            if let Some(value) = object.get_mut(secret) {
-                *value = HIDDEN.into();
-            }
+impl Text {
+    fn of(entry: &Entry, kind: Kind, sight: Sight) -> Option<Text> {
+        let written: Value = serde_json::from_str(&entry.json).ok()?;
+        let mut shown = written.clone();
+        if let Some(object) = shown.as_object_mut() {
+            hide::in_history(sight, kind, object);
         }
+        Some(Text { written, shown })
     }
-    value
+
+    fn sides(&self) -> Sides<'_> {
+        Sides { written: &self.written, shown: &self.shown }
+    }
 }
 
-fn is_secret(kind: Kind, path: &str) -> bool {
-    kind == Kind::Ssls && (path == "key" || path.starts_with("keys"))
+/// One place of a text, as written and as shown.
+#[derive(Clone, Copy)]
+struct Sides<'t> {
+    written: &'t Value,
+    shown: &'t Value,
+}
+
+impl<'t> Sides<'t> {
+    /// The members, where both sides are objects.
+    fn members(self) -> Option<(&'t Map<String, Value>, &'t Map<String, Value>)> {
+        Some((self.written.as_object()?, self.shown.as_object()?))
+    }
 }
 
 type Difference = (String, Value, Value);
 
-/// Objects are compared member by member; everything else, lists too, as a whole.
-fn compare(path: &str, before: &Value, after: &Value, out: &mut Vec<Difference>) {
-    let (Value::Object(old), Value::Object(new)) = (before, after) else {
-        if before != after {
-            out.push((path.to_owned(), before.clone(), after.clone()));
+/// Objects are compared member by member; everything else, lists too, as a whole. What differs is told by what is
+/// written, and told as it is shown.
+fn compare(path: &str, before: Sides<'_>, after: Sides<'_>, out: &mut Vec<Difference>) {
+    let (Some(old), Some(new)) = (before.members(), after.members()) else {
+        if before.written != after.written {
+            out.push((path.to_owned(), before.shown.clone(), after.shown.clone()));
         }
         return;
     };
-    let is_new = |name: &&String| !old.contains_key(*name);
-    let names: Vec<&String> = old.keys().chain(new.keys().filter(is_new)).collect();
+    let is_new = |name: &&String| !old.0.contains_key(*name);
+    let names: Vec<&String> = old.0.keys().chain(new.0.keys().filter(is_new)).collect();
     for name in names {
         if path.is_empty() && name == "update_time" {
             continue;
         }
         let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        let member = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or(Value::Null);
-        compare(&inner, &member(old), &member(new), out);
+        compare(&inner, member(old, name), member(new, name), out);
     }
+}
+
+fn member<'t>((written, shown): (&'t Map<String, Value>, &'t Map<String, Value>), name: &str) -> Sides<'t> {
+    let of = |side: &'t Map<String, Value>| side.get(name).unwrap_or(&Value::Null);
+    Sides { written: of(written), shown: of(shown) }
 }

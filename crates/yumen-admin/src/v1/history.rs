@@ -15,6 +15,7 @@ use yumen_store::{
 use super::applied::{REVISION, Wrote};
 use super::arguments::{Arguments, InPath};
 use super::{V1State, difference};
+use crate::hide::Sight;
 use crate::refusal::Refusal;
 use crate::reply;
 
@@ -85,6 +86,7 @@ fn summary(committed: &Committed) -> Value {
 /// `GET /yumen/v1/revisions/{R}`: what one revision did, path by path.
 pub(super) async fn one(
     State(state): State<V1State>,
+    sight: Sight,
     InPath(revision): InPath<u64>,
 ) -> Result<Response, Refusal> {
     let found =
@@ -92,7 +94,7 @@ pub(super) async fn one(
     let committed = found.into_iter().find(|one| one.revision.0 == revision);
     let committed = committed.ok_or_else(|| Refusal::from(StoreError::Compacted(Revision(revision))))?;
     let mut body = summary(&committed);
-    body["changes"] = committed.changes.iter().map(difference::shown).collect();
+    body["changes"] = committed.changes.iter().map(|one| difference::shown(one, sight)).collect();
     Ok(reply::json(StatusCode::OK, &body))
 }
 
@@ -107,6 +109,7 @@ pub(super) struct Span {
 /// `GET /yumen/v1/diff?from=R1&to=R2`.
 pub(super) async fn diff(
     State(state): State<V1State>,
+    sight: Sight,
     Arguments(span): Arguments<Span>,
 ) -> Result<Response, Refusal> {
     let (from, to, changes) = off_runtime(move || {
@@ -118,7 +121,7 @@ pub(super) async fn diff(
         Ok((from.revision, to.revision, changes))
     })
     .await?;
-    let changes: Vec<Value> = changes.iter().map(difference::shown).collect();
+    let changes: Vec<Value> = changes.iter().map(|one| difference::shown(one, sight)).collect();
     Ok(reply::json(StatusCode::OK, &json!({ "from": from.0, "to": to.0, "changes": changes })))
 }
 

@@ -203,7 +203,24 @@ async fn private_keys_do_not_show_in_the_history() {
     let fixture = Fixture::new();
     fixture.put(Kind::Ssls, "1", json!({ "cert": "c", "key": "top-secret", "keys": ["top-secret"] })).await;
     fixture.put(Kind::Ssls, "1", json!({ "cert": "c", "key": "top-secret-too", "keys": [] })).await;
-    for target in ["/yumen/v1/revisions/2", "/yumen/v1/diff?from=1", "/yumen/v1/diff?from=0"] {
+    let upstream = |key: &str| json!({ "nodes": {}, "tls": { "client_cert": "c", "client_key": key } });
+    let inline = json!({ "uri": "/", "upstream": upstream("top-secret") });
+    let split = json!({ "rules": [{ "weighted_upstreams": [{ "upstream": upstream("top-secret") }] }] });
+    fixture.put(Kind::Upstreams, "1", upstream("top-secret")).await;
+    fixture.put(Kind::Upstreams, "1", upstream("top-secret-too")).await;
+    fixture.put(Kind::Routes, "1", inline).await;
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/", "plugins": { "traffic-split": split } })).await;
+    let (_, changed, _) = fixture.ask("GET", "/yumen/v1/revisions/4").await;
+    let hidden = json!({ "path": "tls.client_key", "before": "******", "after": "******" });
+    assert_eq!(changed["changes"][0]["paths"], json!([hidden]));
+    for target in [
+        "/yumen/v1/revisions/2",
+        "/yumen/v1/revisions/4",
+        "/yumen/v1/revisions/6",
+        "/yumen/v1/diff?from=1",
+        "/yumen/v1/diff?from=3",
+        "/yumen/v1/diff?from=0",
+    ] {
         let (status, body, _) = fixture.ask("GET", target).await;
         assert_eq!(status, 200);
         assert!(!body.to_string().contains("top-secret"), "{body}");

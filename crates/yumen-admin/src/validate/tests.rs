@@ -191,7 +191,11 @@ fn certificates_secrets_metadata_and_protos_have_their_rules() {
         (Kind::Ssls, ssl("good", json!({})), ""),
         (Kind::Ssls, ssl("bad", json!({})), "failed to parse cert: not a certificate"),
         (Kind::Ssls, ssl("good", pair("good")), ""),
-        (Kind::Ssls, ssl("good", pair("bad")), "failed to handle cert-key pair[1]: not a certificate"),
+        (
+            Kind::Ssls,
+            ssl("good", pair("bad")),
+            "failed to handle cert-key pair[1]: failed to parse cert: not a certificate",
+        ),
         (Kind::Ssls, ssl("good", json!({ "certs": [pem("good")] })), "mismatched number of certs and keys"),
         (Kind::Ssls, json!({ "sni": "a", "cert": "$env://CERT", "key": "$env://KEY" }), ""),
         (

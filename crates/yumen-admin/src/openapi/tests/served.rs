@@ -20,13 +20,20 @@ const VIEWER: (&str, &str) = ("x-api-key", "a-key-that-may-only-read");
 /// An object of every kind, in an order in which they can be written.
 fn objects() -> Vec<(&'static str, Value)> {
     let upstream = json!({ "type": "roundrobin", "nodes": { "127.0.0.1:80": 1 } });
-    let certificate = json!({ "sni": "a.com", "cert": "c".repeat(128), "key": "private".repeat(20) });
+    let secret = "private".repeat(20);
+    let certificate = json!({ "sni": "a.com", "cert": "c".repeat(128), "key": secret });
+    let tls = json!({ "client_cert": "c".repeat(128), "client_key": secret });
+    let secure =
+        json!({ "type": "roundrobin", "scheme": "https", "nodes": { "127.0.0.1:443": 1 }, "tls": tls });
+    let split = json!({ "rules": [{ "weighted_upstreams": [{ "upstream": secure }] }] });
+    let basic = json!({ "basic-auth": { "username": "jack", "password": secret } });
+    let csrf = json!({ "cors": {}, "csrf": { "key": secret }, "traffic-split": split });
     vec![
-        ("upstreams/1", upstream.clone()),
-        ("services/1", json!({ "name": "s", "upstream_id": "1" })),
-        ("routes/1", json!({ "uri": "/a", "service_id": "1", "plugins": { "cors": {} } })),
-        ("consumers/jack", json!({ "username": "jack" })),
-        ("consumers/jack/credentials/1", json!({ "plugins": { "key-auth": { "key": "k" } } })),
+        ("upstreams/1", secure.clone()),
+        ("services/1", json!({ "name": "s", "upstream": secure })),
+        ("routes/1", json!({ "uri": "/a", "service_id": "1", "upstream": secure, "plugins": csrf })),
+        ("consumers/jack", json!({ "username": "jack", "plugins": basic })),
+        ("consumers/jack/credentials/1", json!({ "plugins": { "key-auth": { "key": secret } } })),
         ("consumer_groups/1", json!({ "plugins": {} })),
         ("global_rules/1", json!({ "plugins": {} })),
         ("plugin_configs/1", json!({ "plugins": {} })),
@@ -34,7 +41,7 @@ fn objects() -> Vec<(&'static str, Value)> {
         ("ssls/1", certificate),
         ("protos/1", json!({ "content": "syntax = \"proto3\"; message A { string b = 1; }" })),
         ("stream_routes/1", json!({ "server_port": 9100, "upstream": upstream })),
-        ("secrets/vault/1", json!({ "uri": "http://127.0.0.1:8200", "prefix": "p", "token": "t" })),
+        ("secrets/vault/1", json!({ "uri": "http://127.0.0.1:8200", "prefix": "p", "token": secret })),
         ("tests/1", json!({ "name": "t", "request": { "url": "/a" }, "expect": { "route": "1" } })),
     ]
 }
@@ -211,7 +218,7 @@ async fn nobody_without_a_key_is_answered_anywhere() {
 }
 
 #[tokio::test]
-async fn viewers_read_all_but_private_keys_and_write_nothing() {
+async fn viewers_read_all_but_secrets_and_write_nothing() {
     let served = Served::filled().await;
     let before = served.everything();
     for endpoint in endpoints() {
@@ -230,7 +237,9 @@ async fn viewers_read_all_but_private_keys_and_write_nothing() {
         );
     }
     assert_eq!(served.everything(), before);
-    // For others a whole configuration is one that can be written back.
-    let configs = endpoints().into_iter().find(|one| one.path == "/apisix/admin/configs").unwrap();
-    assert!(served.ask(&configs, &[ADMIN]).await.text.contains(&"private".repeat(20)));
+    // For others objects and a whole configuration are what can be written back.
+    for path in ["/apisix/admin/configs", "/apisix/admin/upstreams", "/apisix/admin/consumers"] {
+        let endpoint = endpoints().into_iter().find(|one| one.path == path && one.method == "get").unwrap();
+        assert!(served.ask(&endpoint, &[ADMIN]).await.text.contains(&"private".repeat(20)), "{path}");
+    }
 }

@@ -1,8 +1,108 @@
-//! What must not be shown where no key is asked for: secrets inside settings.
+//! What of an object is shown to whom: one list of what is a secret, for every door that shows objects.
 //!
 //! Goes by names, because settings of plugins nobody has built yet hide secrets too.
 
+use std::borrow::Cow;
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
+use axum::http::Extensions;
+use axum::http::request::Parts;
 use serde_json::{Map, Value};
+use yumen_config::Kind;
+use yumen_config::node::AdminRole;
+
+use crate::keys::Holder;
+
+/// How much of an object its reader may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sight {
+    /// All of it, for who may write it back.
+    Whole,
+    /// Nothing that lets its reader in anywhere, or pass for the gateway.
+    NoSecrets,
+}
+
+impl Sight {
+    /// That of whoever asks.
+    pub(crate) fn of(extensions: &Extensions) -> Sight {
+        match extensions.get::<Holder>().map(|holder| holder.role) {
+            None | Some(AdminRole::Admin) => Sight::Whole,
+            Some(AdminRole::Viewer) => Sight::NoSecrets,
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Sight {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Sight, Infallible> {
+        Ok(Sight::of(&parts.extensions))
+    }
+}
+
+/// The stored text of an object as the Admin API shows it. Private keys of `ssls` never leave, as in APISIX.
+pub(crate) fn shown(sight: Sight, kind: Kind, json: &str) -> Cow<'_, str> {
+    if kind != Kind::Ssls && sight == Sight::Whole {
+        return Cow::Borrowed(json);
+    }
+    // What cannot be read is not shown at all rather than with its secrets.
+    let mut object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
+    without_keys(kind, &mut object);
+    if sight == Sight::NoSecrets {
+        secrets(&mut object);
+    }
+    Cow::Owned(Value::Object(object).to_string())
+}
+
+/// An object of a whole configuration: for whom sees all of it, one that can be written back.
+pub(crate) fn in_document(sight: Sight, kind: Kind, object: &mut Map<String, Value>) {
+    if sight == Sight::NoSecrets {
+        without_keys(kind, object);
+        secrets(object);
+    }
+}
+
+/// An object of the past. That is written back by a rollback and not by who reads it, so nobody is shown a private
+/// key.
+pub(crate) fn in_history(sight: Sight, kind: Kind, object: &mut Map<String, Value>) {
+    if kind == Kind::Ssls {
+        KEYS_OF_SSLS.iter().filter_map(|name| object.get_mut(*name).map(hide)).for_each(drop);
+    }
+    private_keys(object);
+    if sight == Sight::NoSecrets {
+        secrets(object);
+    }
+}
+
+/// Where `ssls` hold private keys.
+const KEYS_OF_SSLS: [&str; 2] = ["key", "keys"];
+
+/// What private keys are called everywhere else: in upstreams, wherever one stands, and in settings of plugins.
+const PRIVATE_KEYS: [&str; 3] = ["client_key", "private_key", "sp_private_key"];
+
+fn without_keys(kind: Kind, object: &mut Map<String, Value>) {
+    if kind == Kind::Ssls {
+        KEYS_OF_SSLS.iter().for_each(|name| drop(object.shift_remove(*name)));
+    }
+}
+
+fn private_keys(object: &mut Map<String, Value>) {
+    for (name, value) in object {
+        match PRIVATE_KEYS.contains(&name.as_str()) {
+            true => hide(value),
+            false => private_keys_within(value),
+        }
+    }
+}
+
+fn private_keys_within(value: &mut Value) {
+    match value {
+        Value::Object(members) => private_keys(members),
+        Value::Array(items) => items.iter_mut().for_each(private_keys_within),
+        _ => {}
+    }
+}
 
 /// Names, or their last word, whose values are secrets. Longer rather than sorry.
 const SECRET_WORDS: [&str; 22] = [
@@ -39,7 +139,7 @@ const LOGGERS: [&str; 2] = ["-logger", "-logging"];
 const HIDDEN: &str = "******";
 
 /// Replaces secrets in an object by stars, in its plugins and its upstream too.
-pub(super) fn secrets(object: &mut Map<String, Value>) {
+pub(crate) fn secrets(object: &mut Map<String, Value>) {
     let hashes = object.contains_key("nodes") || object.contains_key("hash_on");
     for (name, value) in object.iter_mut() {
         match name.as_str() {
