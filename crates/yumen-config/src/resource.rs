@@ -6,6 +6,7 @@ mod checks;
 mod common;
 mod consumer;
 mod extra;
+mod inline;
 mod kind;
 mod nodes;
 mod protection;
@@ -34,6 +35,7 @@ pub use checks::{
 pub use common::{Id, Labels, Method, OneOrMany, Plugins, Timeout};
 pub use consumer::{Consumer, Credential};
 pub use extra::{Proto, StreamProtocol, StreamRoute};
+pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
 pub use kind::Kind;
 pub use nodes::{Node, Nodes};
 pub use protection::{EndpointLimits, OutlierDetection, RetryBudget, SuccessRate, UpstreamLimits};

@@ -5,6 +5,7 @@
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
+use yumen_config::resource::upstreams_in;
 use yumen_plugin::Registry;
 use yumen_store::{Key, State};
 
@@ -21,8 +22,7 @@ pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Re
             return Err(Refusal::new(StatusCode::NOT_FOUND, "consumer not found"));
         }
     }
-    let inline = object.get("upstream").and_then(Value::as_object);
-    for upstream in [Some(object).filter(|_| key.kind == Kind::Upstreams), inline].into_iter().flatten() {
+    for (_, upstream) in upstreams_in(key.kind, object) {
         check_client_certificate(state, upstream)?;
     }
     for (field, kind, name) in [
@@ -42,10 +42,7 @@ pub(crate) fn check(state: &State, key: &Key, object: &Map<String, Value>) -> Re
 }
 
 fn check_client_certificate(state: &State, upstream: &Map<String, Value>) -> Result<(), Refusal> {
-    let tls = upstream.get("tls").and_then(Value::as_object);
-    let Some(id) = tls.and_then(|tls| id_in(tls, "client_cert_id")) else {
-        return Ok(());
-    };
+    let Some(id) = facts::certificate_of(upstream) else { return Ok(()) };
     let failed = |why| Refusal::invalid(format!("failed to fetch ssl info by ssl id [{id}], {why}"));
     let entry = state.get(Kind::Ssls, &id).ok_or_else(|| failed("response code: 404"))?;
     let ssl: Value = serde_json::from_str(&entry.json).unwrap_or_default();
@@ -121,14 +118,41 @@ fn owner(key: &Key) -> String {
 
 /// Refuses to delete what others still use.
 pub(crate) fn check_unused(known: &Known, key: &Key) -> Result<(), Refusal> {
-    for &(kind, name) in users(key.kind) {
+    match first_user(known, key) {
+        None => Ok(()),
+        Some(user) => Err(Refusal::invalid(still_used(key.kind, &user))),
+    }
+}
+
+/// Refuses to make of an object what those that use it cannot use.
+pub(crate) fn check_usable(known: &Known, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
+    let is_shown_to_upstreams = object.get("type").and_then(Value::as_str) == Some("client");
+    if key.kind != Kind::Ssls || is_shown_to_upstreams {
+        return Ok(());
+    }
+    let Some(User { name, id, is_plugin }) = first_user(known, key) else { return Ok(()) };
+    let plugin = if is_plugin { "plugin in " } else { "" };
+    Err(Refusal::invalid(format!(
+        "the type of this ssl must stay client, {plugin}{name} [{id}] is still using it now"
+    )))
+}
+
+/// Who uses an object.
+struct User<'k> {
+    /// What it is, in messages.
+    name: &'static str,
+    id: &'k str,
+    /// Whether a plugin of it is what uses it.
+    is_plugin: bool,
+}
+
+fn first_user<'k>(known: &'k Known, key: &Key) -> Option<User<'k>> {
+    users(key.kind).iter().find_map(|&(kind, name)| {
         let direct = known.first_who_says(&Fact::Uses(key.clone()), kind);
         let plugin = known.first_who_says(&Fact::UsesInPlugin(key.clone()), kind);
-        let Some(user) = direct.into_iter().chain(plugin).min() else { continue };
-        let is_plugin = plugin == Some(user);
-        return Err(Refusal::invalid(still_used(key.kind, name, &user.id, is_plugin)));
-    }
-    Ok(())
+        let user = direct.into_iter().chain(plugin).min()?;
+        Some(User { name, id: &user.id, is_plugin: direct != Some(user) })
+    })
 }
 
 /// Who may use objects of a kind, in the order they are named, and their names in messages.
@@ -146,10 +170,21 @@ fn users(kind: Kind) -> &'static [(Kind, &'static str)] {
         Kind::Services => &[(Kind::Routes, "route"), (Kind::StreamRoutes, "stream_route")],
         Kind::PluginConfigs => &[(Kind::Routes, "route")],
         Kind::ConsumerGroups => &[(Kind::Consumers, "consumer")],
+        Kind::Ssls => &[
+            (Kind::Upstreams, "upstream"),
+            (Kind::Routes, "route"),
+            (Kind::Services, "service"),
+            (Kind::StreamRoutes, "stream_route"),
+            (Kind::PluginConfigs, "plugin_config"),
+            (Kind::Consumers, "consumer"),
+            (Kind::ConsumerGroups, "consumer_group"),
+            (Kind::GlobalRules, "global_rules"),
+        ],
         Kind::Protos => &[
             (Kind::Routes, "route"),
             (Kind::Services, "service"),
             (Kind::PluginConfigs, "plugin_config"),
+            (Kind::Consumers, "consumer"),
             (Kind::ConsumerGroups, "consumer_group"),
             (Kind::GlobalRules, "global_rules"),
         ],
@@ -158,9 +193,10 @@ fn users(kind: Kind) -> &'static [(Kind, &'static str)] {
     }
 }
 
-fn still_used(kind: Kind, user: &str, id: &str, is_plugin: bool) -> String {
+fn still_used(kind: Kind, user: &User<'_>) -> String {
+    let User { name: user, id, is_plugin } = user;
     let directly = if matches!(kind, Kind::Services | Kind::StreamRoutes) { " directly" } else { "" };
-    let plugin = if is_plugin && kind == Kind::Upstreams { "plugin in " } else { "" };
+    let plugin = if *is_plugin && matches!(kind, Kind::Upstreams | Kind::Ssls) { "plugin in " } else { "" };
     let how = if kind == Kind::StreamRoutes { "it as superior_id" } else { "it now" };
     format!("can not delete this {}{directly}, {plugin}{user} [{id}] is still using {how}", word(kind))
 }

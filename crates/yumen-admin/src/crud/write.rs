@@ -60,7 +60,10 @@ async fn store(
         let before = draft.state().get(key.kind, &key.id);
         check(&condition, &key, before)?;
         references::check(draft.state(), &key, &object)?;
-        references::check_unique(&registry, &index.catch_up(&registry, draft.state()), &key, &object)?;
+        let known = index.catch_up(&registry, draft.state());
+        references::check_unique(&registry, &known, &key, &object)?;
+        references::check_usable(&known, &key, &object)?;
+        drop(known);
         let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
         if key.kind != Kind::PluginMetadata {
             object::stamp(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
@@ -166,6 +169,7 @@ impl Change {
         let known = state.index.catch_up(&state.registry, draft.state());
         references::check(draft.state(), key, &object)?;
         references::check_unique(&state.registry, &known, key, &object)?;
+        references::check_usable(&known, key, &object)?;
         let now_s = draft.now_ms() / 1000;
         let updated = object.get("update_time").cloned().filter(|_| keeps_update_time);
         let created = object.get("create_time").cloned();

@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
+use yumen_config::resource::upstreams_in;
 use yumen_plugin::Registry;
 use yumen_store::Key;
 
@@ -33,13 +34,19 @@ const REFERENCES: [(&str, Kind); 4] = [
     ("group_id", Kind::ConsumerGroups),
 ];
 
+/// Where an upstream says which of the `ssls` it shows.
+const CERTIFICATE: &str = "client_cert_id";
+
 /// The settings that tell consumers apart, of plugins that are known and not built yet.
 const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-auth-advanced", "user_dn")];
 
 /// Everything the stored text of `key` says.
 pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
-    if matches!(key.kind, Kind::Upstreams | Kind::Ssls | Kind::Protos | Kind::Secrets | Kind::PluginMetadata)
-    {
+    if matches!(key.kind, Kind::Ssls | Kind::Protos | Kind::Secrets | Kind::PluginMetadata) {
+        return Vec::new();
+    }
+    // Of many upstreams few say anything: those are not read.
+    if key.kind == Kind::Upstreams && !json.contains(CERTIFICATE) {
         return Vec::new();
     }
     serde_json::from_str(json).map(|object| of(registry, key.kind, &object)).unwrap_or_default()
@@ -49,6 +56,11 @@ pub(crate) fn of_text(registry: &Registry, key: &Key, json: &str) -> Vec<Fact> {
 pub(crate) fn of(registry: &Registry, kind: Kind, object: &Map<String, Value>) -> Vec<Fact> {
     let referred = |(field, kind): (&str, Kind)| Some(Fact::Uses(Key::new(kind, id_in(object, field)?)));
     let mut facts: Vec<Fact> = REFERENCES.into_iter().filter_map(referred).collect();
+    for (path, upstream) in upstreams_in(kind, object) {
+        let Some(id) = certificate_of(upstream) else { continue };
+        let key = Key::new(Kind::Ssls, id);
+        facts.push(if path.starts_with("plugins.") { Fact::UsesInPlugin(key) } else { Fact::Uses(key) });
+    }
     let protocol = object.get("protocol").and_then(Value::as_object);
     if let Some(id) = protocol.and_then(|protocol| id_in(protocol, "superior_id")) {
         facts.push(Fact::Uses(Key::new(Kind::StreamRoutes, id)));
@@ -90,6 +102,11 @@ pub(crate) fn key_field(registry: &Registry, plugin: &str) -> Option<&'static st
     let built = registry.get(plugin).and_then(|registered| registered.kind.consumer);
     let inactive = || KEYS_OF_INACTIVE.into_iter().find(|(name, _)| *name == plugin);
     built.map(|consumer| consumer.key_field).or_else(|| inactive().map(|(_, field)| field))
+}
+
+/// Which of the `ssls` an upstream shows.
+pub(crate) fn certificate_of(upstream: &Map<String, Value>) -> Option<String> {
+    id_in(upstream.get("tls")?.as_object()?, CERTIFICATE)
 }
 
 /// An id as text, for it may have been written as a number.

@@ -287,6 +287,7 @@ impl Work {
         for put in written {
             note(&put.key, references::check(draft.state(), &put.key, &put.object));
             note(&put.key, references::check_unique(registry, &known, &put.key, &put.object));
+            note(&put.key, references::check_usable(&known, &put.key, &put.object));
         }
         // What was there already may lack what it needs already.
         let held = |put: &&Put| references::check(&before, &put.key, &put.object).is_ok();

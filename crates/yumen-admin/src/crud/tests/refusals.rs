@@ -341,9 +341,40 @@ async fn what_is_in_use_is_not_deleted_unless_forced() {
             r#"{"plugins":{"grpc-transcode":{"proto_id":"u","service":"s","method":"m"}}}"#.to_owned(),
             "can not delete this proto, service [1] is still using it now",
         ),
+        (
+            "protos/u",
+            "consumers/jack",
+            r#"{"username":"jack","plugins":{"grpc-transcode":{"proto_id":"u","service":"s","method":"m"}}}"#
+                .to_owned(),
+            "can not delete this proto, consumer [jack] is still using it now",
+        ),
+        (
+            "ssls/u",
+            "upstreams/1",
+            SHOWS.to_owned(),
+            "can not delete this ssl, upstream [1] is still using it now",
+        ),
+        (
+            "ssls/u",
+            "routes/1",
+            format!(r#"{{"uri":"/a","upstream":{SHOWS}}}"#),
+            "can not delete this ssl, route [1] is still using it now",
+        ),
+        (
+            "ssls/u",
+            "services/1",
+            format!(r#"{{"upstream":{SHOWS}}}"#),
+            "can not delete this ssl, service [1] is still using it now",
+        ),
+        (
+            "ssls/u",
+            "plugin_configs/1",
+            SPLIT.replace(r#""upstream_id":"u""#, &format!(r#""upstream":{SHOWS}"#)) + "}",
+            "can not delete this ssl, plugin in plugin_config [1] is still using it now",
+        ),
     ] {
         let api = Api::new();
-        let made = api.ask(&format!("PUT /{used}"), used_body(used)).await;
+        let made = api.ask(&format!("PUT /{used}"), &used_body(used)).await;
         assert_eq!(made.status, 201, "{used}: {}", made.text);
         let uses = api.ask(&format!("PUT /{user}"), &body).await;
         assert_eq!(uses.status, 201, "{user}: {}", uses.text);
@@ -353,19 +384,49 @@ async fn what_is_in_use_is_not_deleted_unless_forced() {
         assert_eq!(api.ask(&format!("DELETE /{used}?force=false"), "").await.status, 400);
         assert_eq!(api.ask(&format!("DELETE /{used}?force=true"), "").await.status, 200);
         // and once its user is gone it goes without force
-        assert_eq!(api.ask(&format!("PUT /{used}"), used_body(used)).await.status, 201);
+        assert_eq!(api.ask(&format!("PUT /{used}"), &used_body(used)).await.status, 201);
         assert_eq!(api.ask(&format!("DELETE /{user}"), "").await.status, 200);
         assert_eq!(api.ask(&format!("DELETE /{used}"), "").await.status, 200);
     }
 }
 
-fn used_body(path: &str) -> &'static str {
-    match path.split('/').next().unwrap() {
+fn used_body(path: &str) -> String {
+    let body = match path.split('/').next().unwrap() {
         "upstreams" => UPSTREAM,
         "services" => "{}",
         "protos" => r#"{"content":"syntax = \"proto3\"; message A { string b = 1; }"}"#,
+        "ssls" => return ssl("client").to_string(),
         _ => r#"{"plugins":{}}"#,
+    };
+    body.to_owned()
+}
+
+/// An upstream that shows `ssls/u`.
+const SHOWS: &str = r#"{"scheme":"https","nodes":{"127.0.0.1:443":1},"tls":{"client_cert_id":"u"}}"#;
+
+fn ssl(kind: &str) -> serde_json::Value {
+    let pem = "x".repeat(128);
+    serde_json::json!({ "type": kind, "sni": "a.test", "cert": pem, "key": pem })
+}
+
+#[tokio::test]
+async fn a_certificate_that_an_upstream_shows_stays_one_for_upstreams() {
+    let api = Api::new();
+    assert_eq!(api.ask("PUT /ssls/u", &ssl("client").to_string()).await.status, 201);
+    assert_eq!(api.ask("PUT /upstreams/1", SHOWS).await.status, 201);
+    let message = error("the type of this ssl must stay client, upstream [1] is still using it now");
+    for (line, body) in [
+        ("PUT /ssls/u", ssl("server").to_string()),
+        ("PATCH /ssls/u", r#"{"type":"server"}"#.to_owned()),
+        ("PATCH /ssls/u", r#"{"type":null}"#.to_owned()),
+    ] {
+        let answer = api.ask(line, &body).await;
+        assert_eq!(answer.status, 400, "{line} {body}");
+        super::check(line, &answer, &message);
     }
+    assert_eq!(api.ask("PUT /ssls/u", &ssl("client").to_string()).await.status, 200);
+    assert_eq!(api.ask("DELETE /upstreams/1", "").await.status, 200);
+    assert_eq!(api.ask("PUT /ssls/u", &ssl("server").to_string()).await.status, 200);
 }
 
 #[tokio::test]

@@ -1,0 +1,42 @@
+//! Where upstreams stand: objects of their own, and inside others.
+
+use serde_json::{Map, Value};
+
+use super::Kind;
+
+/// The plugin whose settings may hold upstreams.
+pub const SPLITS_TRAFFIC: &str = "traffic-split";
+
+type Found<'v> = Vec<(String, &'v Map<String, Value>)>;
+
+/// Every upstream that is written in an object, with its path: itself, its `upstream`, those in its plugins. What is not
+/// as it should be is passed over.
+pub fn upstreams_in(kind: Kind, object: &Map<String, Value>) -> Found<'_> {
+    if kind == Kind::Upstreams {
+        return vec![(String::new(), object)];
+    }
+    let own = object.get("upstream").and_then(Value::as_object);
+    let mut found: Found<'_> = own.map(|upstream| ("upstream".to_owned(), upstream)).into_iter().collect();
+    if let Some(settings) = object.get("plugins").and_then(|plugins| plugins.get(SPLITS_TRAFFIC)) {
+        let under = |(path, upstream)| (format!("plugins.{SPLITS_TRAFFIC}.{path}"), upstream);
+        found.extend(upstreams_in_split(settings).into_iter().map(under));
+    }
+    found
+}
+
+/// Every upstream in settings of `traffic-split`, with its path in them.
+pub fn upstreams_in_split(settings: &Value) -> Found<'_> {
+    let mut found = Vec::new();
+    for (rule_at, rule) in list(settings, "rules").iter().enumerate() {
+        for (at, weighted) in list(rule, "weighted_upstreams").iter().enumerate() {
+            let path = format!("rules[{rule_at}].weighted_upstreams[{at}].upstream");
+            found
+                .extend(weighted.get("upstream").and_then(Value::as_object).map(|upstream| (path, upstream)));
+        }
+    }
+    found
+}
+
+fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
