@@ -56,6 +56,7 @@ fn told(kind: Kind, value: &Value, flaw: Flaw) -> String {
         Flaw::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),
         Flaw::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
         Flaw::Certificate { at: 0, flaw } => of_pair(&flaw),
+        Flaw::Upstream { path, message } => format!("invalid configuration: {path}: {message}"),
         // In APISIX's words; ours for what it has not.
         Flaw::Handshake { path: "client.ca", message } => {
             format!("failed to validate client_cert: {message}")

@@ -244,6 +244,34 @@ fn certificates_secrets_metadata_and_protos_have_their_rules() {
     }
 }
 
+#[test]
+fn what_an_upstream_cannot_show_is_refused_wherever_the_upstream_stands() {
+    let pem = |word: &str| format!("{word}{}", "x".repeat(128));
+    let upstream = |cert: &str, key: &str| {
+        let tls = json!({ "client_cert": pem(cert), "client_key": pem(key) });
+        json!({ "scheme": "https", "nodes": { "127.0.0.1:443": 1 }, "tls": tls })
+    };
+    let split = |upstream: Value, is_off: bool| {
+        let rules = json!([{ "weighted_upstreams": [{}, { "upstream": upstream }] }]);
+        json!({ "traffic-split": { "rules": rules, "_meta": { "disable": is_off } } })
+    };
+    let bad = || upstream("good", "bad");
+    let inside = "plugins.traffic-split.rules[0].weighted_upstreams[1].upstream.tls.client_key";
+    for (kind, value, path) in [
+        (Kind::Upstreams, bad(), "tls.client_key"),
+        (Kind::Routes, json!({ "uri": "/", "upstream": bad() }), "upstream.tls.client_key"),
+        (Kind::Services, json!({ "upstream": bad() }), "upstream.tls.client_key"),
+        (Kind::StreamRoutes, json!({ "upstream": bad() }), "upstream.tls.client_key"),
+        (Kind::PluginConfigs, json!({ "id": "p", "plugins": split(bad(), false) }), inside),
+    ] {
+        check(kind, value, &format!("invalid configuration: {path}: the private key is not PEM: not a key"));
+    }
+    let message = "invalid configuration: tls.client_cert: not a certificate";
+    check(Kind::Upstreams, upstream("bad", "good"), message);
+    check(Kind::Upstreams, upstream("good", "good"), "");
+    check(Kind::PluginConfigs, json!({ "id": "p", "plugins": split(bad(), true) }), "");
+}
+
 /// Good objects of every kind, rich enough that mutations reach everywhere.
 fn good() -> Vec<(Kind, Value)> {
     let upstream = json!({

@@ -3,7 +3,8 @@
 //! Made of the compiler's own steps, so that both always agree. What this version cannot serve yet, and
 //! what an object refers to, is no flaw of the object.
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use yumen_config::resource as config;
 use yumen_config::resource::{Plugins, decode_value};
 use yumen_config::{Invalid, Kind, schema};
@@ -11,8 +12,8 @@ use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::proto::Protos;
 use yumen_plugin::{Carry, Registry, Setup};
 
-use super::settings::{Known, PluginFlaw, Side};
-use super::{LoadCertificate, PairFlaw, Variables, certificate, references, route, stream};
+use super::settings::{Known, PluginFlaw, Side, is_disabled};
+use super::{LoadCertificate, PairFlaw, Variables, certificate, references, route, stream, upstream};
 
 /// What judging depends on beside the object.
 #[derive(Clone, Copy)]
@@ -50,6 +51,13 @@ pub enum Flaw {
         /// Why.
         flaw: PairFlaw,
     },
+    /// What an upstream shows its endpoints, or trusts, cannot be used.
+    Upstream {
+        /// Where.
+        path: String,
+        /// Why.
+        message: String,
+    },
     /// What handshakes shall ask cannot be asked.
     Handshake {
         /// The field of the ssl object.
@@ -68,6 +76,21 @@ impl From<Invalid> for Flaw {
 impl Judge<'_> {
     /// Judges `value` as an object of `kind`.
     pub fn judge(&self, kind: Kind, value: &Value) -> Result<(), Flaw> {
+        self.object(kind, value)?;
+        let upstreams = value.as_object().map(|object| config::upstreams_in(kind, object));
+        // Those in plugins are judged with the plugin: what they say may be a reference.
+        let own = upstreams.into_iter().flatten().filter(|(path, _)| !path.starts_with("plugins."));
+        own.into_iter().try_for_each(|(path, upstream)| self.upstream(&path, upstream))
+    }
+
+    fn upstream(&self, path: &str, upstream: &Map<String, Value>) -> Result<(), Flaw> {
+        let tls = upstream.get("tls").and_then(|tls| config::UpstreamTls::deserialize(tls).ok());
+        let checked = tls.map_or(Ok(()), |tls| upstream::check_tls(self.load_certificate, &tls));
+        let dot = if path.is_empty() { "" } else { "." };
+        checked.map_err(|(at, message)| Flaw::Upstream { path: format!("{path}{dot}{at}"), message })
+    }
+
+    fn object(&self, kind: Kind, value: &Value) -> Result<(), Flaw> {
         let copy = value.clone();
         match kind {
             Kind::Routes => {
@@ -114,14 +137,29 @@ impl Judge<'_> {
         let known = self.known();
         let node = NodeFacts { workers: 1, tls_ports: Vec::new() };
         for (name, settings) in plugins.into_iter().flatten() {
+            let split = (name == config::SPLITS_TRAFFIC).then(|| settings.clone());
             // Nothing carried outlives the judging, so that it never meets what is in force.
             let carry = Carry::default();
             let setup = Setup { carry: &carry, owner: "judged", metadata: None, node: &node, objects: None };
             if let Err(flaw) = known.parse(&name, settings, side, &setup) {
                 return Err(Flaw::Plugin { name, flaw });
             }
+            if let Some(split) = split.filter(|settings| !is_disabled(settings)) {
+                self.split(&name, split)?;
+            }
         }
         Ok(())
+    }
+}
+
+impl Judge<'_> {
+    /// Judges the upstreams in settings of a plugin that were found good otherwise.
+    fn split(&self, plugin: &str, mut settings: Value) -> Result<(), Flaw> {
+        references::resolve(&mut settings, self.variables)?;
+        let upstreams = config::upstreams_in_split(&settings).into_iter();
+        upstreams
+            .map(|(path, upstream)| self.upstream(&format!("plugins.{plugin}.{path}"), upstream))
+            .collect()
     }
 }
 

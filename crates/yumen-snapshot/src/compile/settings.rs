@@ -191,7 +191,7 @@ pub(crate) fn names_body(settings: &Value) -> bool {
 }
 
 /// Whether `_meta` disables the plugin.
-fn is_disabled(settings: &Value) -> bool {
+pub(super) fn is_disabled(settings: &Value) -> bool {
     settings.pointer("/_meta/disable").and_then(Value::as_bool) == Some(true)
 }
 

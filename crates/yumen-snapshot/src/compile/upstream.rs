@@ -11,7 +11,7 @@ use yumen_config::{Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_plugin::{Template, Var};
 
-use super::{Compiler, Name, Service, certificate};
+use super::{Compiler, LoadCertificate, Name, Service, certificate};
 use crate::balance::{Balancer, HashKey, RoundRobin, Since, SlowStart, UpstreamState};
 use crate::snapshot::{OnChange, Slot};
 use crate::upstream::{
@@ -367,28 +367,13 @@ impl Compiler {
                 .map_err(|flaw| ("tls.client_cert_id".to_owned(), flaw.to_string()))?;
             client = Some((cert.into(), key.into()));
         }
-        self.check_upstream_tls(written)?;
+        check_tls(&self.env.load_certificate, written)?;
         let tls =
             UpstreamTls { verify: written.verify, ca_pem: written.ca.as_deref().map(Box::from), client };
         if tls == *self.plain_tls {
             return Ok(self.plain_tls.clone());
         }
         Ok(self.carry.keep(&format!("upstream tls {:032x}", tls_identity(&tls)), || tls))
-    }
-
-    /// What only the first request would tell otherwise.
-    fn check_upstream_tls(&self, written: &config::UpstreamTls) -> Result<(), (String, String)> {
-        let door = &self.env.load_certificate;
-        if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
-            door.pair(cert, key).map_err(|flaw| {
-                let field = if flaw.is_of_key() { "tls.client_key" } else { "tls.client_cert" };
-                (field.to_owned(), flaw.to_string())
-            })?;
-        }
-        match &written.ca {
-            Some(ca) => door.authorities(ca).map_err(|message| ("tls.ca".to_owned(), message)),
-            None => Ok(()),
-        }
     }
 
     /// The endpoints of an upstream, and what has no address yet.
@@ -542,3 +527,20 @@ fn pass_host(written: &config::Upstream) -> PassHost {
 
 #[cfg(test)]
 mod tests;
+
+/// What only the first request would tell otherwise: the path in the upstream, and what is wrong there.
+pub(super) fn check_tls(
+    door: &LoadCertificate,
+    written: &config::UpstreamTls,
+) -> Result<(), (String, String)> {
+    if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
+        door.pair(cert, key).map_err(|flaw| {
+            let field = if flaw.is_of_key() { "tls.client_key" } else { "tls.client_cert" };
+            (field.to_owned(), flaw.to_string())
+        })?;
+    }
+    match &written.ca {
+        Some(ca) => door.authorities(ca).map_err(|message| ("tls.ca".to_owned(), message)),
+        None => Ok(()),
+    }
+}
