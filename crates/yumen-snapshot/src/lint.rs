@@ -7,6 +7,7 @@
 mod certificates;
 mod objects;
 mod plugins;
+mod reach;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub fn lint(input: &Lint<'_>) -> Vec<Problem> {
     problems.extend(objects::check(input, &texts));
     problems.extend(vars::check(&texts));
     problems.extend(certificates::check(input, &texts));
+    problems.extend(reach::check(input, &texts));
     problems.sort_by(|a, b| (&a.object, &a.path).cmp(&(&b.object, &b.path)));
     problems
 }

@@ -241,6 +241,24 @@ fn certificates_are_judged_by_their_end_and_key() {
 }
 
 #[test]
+fn wildcards_of_routes_that_reach_past_those_of_client_certificates_are_told() {
+    let pem = format!("\"90 0{}\"", " ".repeat(130));
+    let ssl = |id: &str, sni: &str, more: &str| {
+        format!("- {{id: {id}, sni: '{sni}', cert: {pem}, key: {pem}{more}}}\n")
+    };
+    let asks = format!(", client: {{ca: {pem}}}");
+    let to = "plugins: {key-auth: {}}, upstream: {nodes: {'10.0.0.1:80': 1}}";
+    let routes = format!(
+        "routes:\n- {{id: r, uri: /r, hosts: [closed.test, '*.closed.test'], {to}}}\n- {{id: o, uri: /o, host: '*.open.test', {to}}}\n"
+    );
+    let guarded = format!("{}{}", ssl("c", "*.closed.test", &asks), ssl("o", "*.open.test", ""));
+    let told = "warning: routes/r at hosts[1]: *.closed.test of a route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not: they are served without a client certificate";
+    check(&format!("{routes}ssls:\n{guarded}"), &[told]);
+    // what is asked under every name is asked there too
+    check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &asks)), &[]);
+}
+
+#[test]
 fn strict_asks_for_verified_upstreams() {
     let text = "routes:\n- {id: r, uri: /r, plugins: {key-auth: {}}, upstream: {scheme: https, nodes: {'10.0.0.1:443': 1}}}\n";
     assert_eq!(found(text, false), [""; 0]);
