@@ -12,7 +12,9 @@ fn main() -> std::io::Result<()> {
         Arc::new(Memory::store(1).map_err(std::io::Error::other)?),
         Arc::new(Registry::new(yumen_plugins::BUILTIN)),
         yumen_plugins::inactive::KNOWN_ELSEWHERE,
-        Arc::new(|_: &str, _: &str| Err("nothing is loaded here".into())),
+        Arc::new(|_: &str, _: &str| {
+            Err(yumen_snapshot::compile::PairFlaw::Certificate("nothing is loaded here".into()))
+        }),
     );
     writeln!(std::io::stdout(), "{}", openapi(&state, &endpoints()))
 }

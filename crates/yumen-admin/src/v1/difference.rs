@@ -57,6 +57,8 @@ impl Text {
     }
 }
 
+type Members<'t> = &'t Map<String, Value>;
+
 /// One place of a text, as written and as shown.
 #[derive(Clone, Copy)]
 struct Sides<'t> {
@@ -66,7 +68,7 @@ struct Sides<'t> {
 
 impl<'t> Sides<'t> {
     /// The members, where both sides are objects.
-    fn members(self) -> Option<(&'t Map<String, Value>, &'t Map<String, Value>)> {
+    fn members(self) -> Option<(Members<'t>, Members<'t>)> {
         Some((self.written.as_object()?, self.shown.as_object()?))
     }
 }
@@ -93,7 +95,7 @@ fn compare(path: &str, before: Sides<'_>, after: Sides<'_>, out: &mut Vec<Differ
     }
 }
 
-fn member<'t>((written, shown): (&'t Map<String, Value>, &'t Map<String, Value>), name: &str) -> Sides<'t> {
-    let of = |side: &'t Map<String, Value>| side.get(name).unwrap_or(&Value::Null);
+fn member<'t>((written, shown): (Members<'t>, Members<'t>), name: &str) -> Sides<'t> {
+    let of = |side: Members<'t>| side.get(name).unwrap_or(&Value::Null);
     Sides { written: of(written), shown: of(shown) }
 }

@@ -166,7 +166,7 @@ fn an_error_carries_nothing_of_a_key() {
     let armor = |text: &str| text.starts_with("-----");
     let secrets: Vec<&str> = key.lines().filter(|line| !armor(line)).collect();
     let check = |cert: &str, broken: &str| {
-        let told = Loader::default().pair(cert, broken).err().expect("it is broken").to_string();
+        let told = Loader::default().pair(cert, broken).expect_err("it is broken").to_string();
         let numbers = |text: &str| text.bytes().take(8).map(|byte| byte.to_string()).collect::<Vec<_>>();
         for secret in &secrets {
             assert!(!told.contains(&secret[..8]), "{told}");

@@ -156,10 +156,9 @@ impl Judge<'_> {
     /// Judges the upstreams in settings of a plugin that were found good otherwise.
     fn split(&self, plugin: &str, mut settings: Value) -> Result<(), Flaw> {
         references::resolve(&mut settings, self.variables)?;
-        let upstreams = config::upstreams_in_split(&settings).into_iter();
+        let mut upstreams = config::upstreams_in_split(&settings).into_iter();
         upstreams
-            .map(|(path, upstream)| self.upstream(&format!("plugins.{plugin}.{path}"), upstream))
-            .collect()
+            .try_for_each(|(path, upstream)| self.upstream(&format!("plugins.{plugin}.{path}"), upstream))
     }
 }
 
