@@ -170,7 +170,7 @@ fn what_cannot_be_used_towards_upstreams_is_told_before_it_is_needed() {
     let problems = gateway.status_json("/yumen/v1/problems");
     let told = |at: usize| format!("{} {}", problems[at]["object"], problems[at]["path"]);
     assert_eq!(told(0), "\"routes/a\" \"upstream.tls.ca\"");
-    assert_eq!(told(1), "\"routes/b\" \"upstream.tls.client_cert\"");
+    assert_eq!(told(1), "\"routes/b\" \"upstream.tls.client_key\"");
     assert_eq!(gateway.get("/a").status, 503);
 }
 
