@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use yumen_config::node::{CpuAffinity, CpuMode};
 
@@ -43,6 +43,30 @@ fn inodes_at(port: u16, table: &str) -> Vec<String> {
         is_there.then(|| format!("socket:[{inode}]"))
     };
     table.lines().filter_map(inode_of).collect()
+}
+
+/// The processes that a process has started, by any of its threads, and what those have, as far as the system tells.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut next = vec![pid];
+    while let Some(pid) = next.pop() {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let listed =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let children: Vec<u32> = listed
+            .flat_map(|text| text.split_whitespace().flat_map(str::parse).collect::<Vec<_>>())
+            .collect();
+        next.extend(&children);
+        found.extend(children);
+    }
+    found
+}
+
+/// Ends a process at once; one that has gone is as it should be.
+pub(crate) fn kill(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
 }
 
 /// How much earlier than traffic the threads of the configuration are served.

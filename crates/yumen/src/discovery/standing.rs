@@ -74,8 +74,10 @@ impl Standing {
         self.keep(format!("it has no endpoint any more; the last {count} stay in use for {hold} s"))
     }
 
-    /// The source could not be asked.
+    /// The source could not be asked. Where it had said that there are no endpoints, that may have been its trouble
+    /// already: it has to say so again.
     pub(super) fn failed(&mut self, error: &str) -> Option<Found> {
+        self.emptied = None;
         self.use_remembered();
         match self.nodes().len() {
             0 => self.keep(error.to_owned()),

@@ -429,8 +429,12 @@ fn end(child: &mut Child, reason: String) -> String {
     match by_itself {
         Some(status) => format!("{reason} ({status})"),
         None => {
+            let started = process::descendants(child.id());
             let _ = child.kill();
             let _ = child.wait();
+            // What a wrapper has started holds what was handed over just as it does: clients would be accepted by
+            // nobody, and the ports stay taken.
+            started.into_iter().for_each(process::kill);
             reason
         }
     }

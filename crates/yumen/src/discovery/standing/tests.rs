@@ -69,6 +69,24 @@ fn a_source_that_fails_empties_nothing() {
 }
 
 #[test]
+fn a_source_that_fails_after_an_empty_answer_has_to_say_so_again() {
+    let held = "[a] it has no endpoint any more; the last 1 stay in use for 30 s";
+    check(
+        None,
+        &[
+            (0, Heard(&["a"]), "[a] -"),
+            (10, Heard(&[]), held),
+            (20, Failed("500"), "[a] 500; the last 1 endpoints stay in use"),
+            (40, Lapse, ""),
+            (90, Failed("500"), ""),
+            (100, Heard(&[]), held),
+            (129, Lapse, ""),
+            (130, Lapse, "[] it has no endpoint"),
+        ],
+    );
+}
+
+#[test]
 fn an_empty_answer_is_honoured_after_the_hold() {
     let held = "[a] it has no endpoint any more; the last 1 stay in use for 30 s";
     check(

@@ -27,6 +27,12 @@ fn a_new_process_that_fails_leaves_the_old_one_serving() {
     check(&line, &["--binary", "/nonexistent/yumen"], "No such file or directory");
     let silent = executable(&line, "silent", "#!/bin/sh\nexec sleep 600\n");
     check(&line, &["--binary", &silent], "not ready within 2 s (upgrade.ready_s)");
+    let wraps = "#!/bin/sh\nsleep 600 & echo $! > wrapped\nwait\n";
+    let wraps = executable(&line, "wraps", wraps);
+    check(&line, &["--binary", &wraps], "not ready within 2 s (upgrade.ready_s)");
+    let wrapped = std::fs::read_to_string(line.gateway.scratch.file("wrapped")).unwrap();
+    let wrapped = wrapped.trim().parse().expect("a number");
+    eventually("nobody else holds what was handed over", 5, || !super::runs(wrapped));
     let babbles =
         executable(&line, "babbles", "#!/bin/sh\nprintf '\\000\\000\\000\\004\"no\"' >&0\nexec sleep 600\n");
     check(&line, &["--binary", &babbles], "cannot be understood");
