@@ -9,6 +9,7 @@ mod channel;
 mod command;
 mod door;
 mod exclusive;
+mod judge;
 mod message;
 mod predecessor;
 mod successor;

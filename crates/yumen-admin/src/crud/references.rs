@@ -155,31 +155,26 @@ fn first_user<'k>(known: &'k Known, key: &Key) -> Option<User<'k>> {
     })
 }
 
+/// Upstreams, and who names one or has one of its own.
+const SPEAK_TO_ENDPOINTS: [(Kind, &str); 8] = [
+    (Kind::Upstreams, "upstream"),
+    (Kind::Routes, "route"),
+    (Kind::Services, "service"),
+    (Kind::StreamRoutes, "stream_route"),
+    (Kind::PluginConfigs, "plugin_config"),
+    (Kind::Consumers, "consumer"),
+    (Kind::ConsumerGroups, "consumer_group"),
+    (Kind::GlobalRules, "global_rules"),
+];
+
 /// Who may use objects of a kind, in the order they are named, and their names in messages.
 fn users(kind: Kind) -> &'static [(Kind, &'static str)] {
     match kind {
-        Kind::Upstreams => &[
-            (Kind::Routes, "route"),
-            (Kind::Services, "service"),
-            (Kind::StreamRoutes, "stream_route"),
-            (Kind::PluginConfigs, "plugin_config"),
-            (Kind::Consumers, "consumer"),
-            (Kind::ConsumerGroups, "consumer_group"),
-            (Kind::GlobalRules, "global_rules"),
-        ],
+        Kind::Upstreams => &SPEAK_TO_ENDPOINTS[1..],
         Kind::Services => &[(Kind::Routes, "route"), (Kind::StreamRoutes, "stream_route")],
         Kind::PluginConfigs => &[(Kind::Routes, "route")],
         Kind::ConsumerGroups => &[(Kind::Consumers, "consumer")],
-        Kind::Ssls => &[
-            (Kind::Upstreams, "upstream"),
-            (Kind::Routes, "route"),
-            (Kind::Services, "service"),
-            (Kind::StreamRoutes, "stream_route"),
-            (Kind::PluginConfigs, "plugin_config"),
-            (Kind::Consumers, "consumer"),
-            (Kind::ConsumerGroups, "consumer_group"),
-            (Kind::GlobalRules, "global_rules"),
-        ],
+        Kind::Ssls => &SPEAK_TO_ENDPOINTS,
         Kind::Protos => &[
             (Kind::Routes, "route"),
             (Kind::Services, "service"),

@@ -135,7 +135,7 @@ struct Members {
     /// Who left, and Redis has not heard of it.
     owed: RefCell<VecDeque<Leave>>,
     /// Whether that is being told again.
-    is_settled: Cell<bool>,
+    is_settling: Cell<bool>,
 }
 
 /// One who left.
@@ -175,7 +175,7 @@ impl Members {
                 live: RefCell::default(),
                 is_tended: Cell::new(false),
                 owed: RefCell::default(),
-                is_settled: Cell::new(false),
+                is_settling: Cell::new(false),
             });
             known.retain(|_, members| members.strong_count() > 0);
             known.insert(remote.number, Rc::downgrade(&members));
@@ -263,7 +263,7 @@ impl Members {
             owed.pop_front();
         }
         owed.push_back(leave);
-        if !self.is_settled.replace(true) {
+        if !self.is_settling.replace(true) {
             self.outbound.spawn(Box::pin(self.clone().settle()));
         }
     }
@@ -291,7 +291,7 @@ impl Members {
                 }
             }
         }
-        self.is_settled.set(false);
+        self.is_settling.set(false);
     }
 }
 

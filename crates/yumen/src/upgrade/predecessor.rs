@@ -26,6 +26,7 @@ use yumen_proxy::tls::TicketKeys;
 
 use super::channel::Channel;
 use super::exclusive::Exclusive;
+use super::judge::losses;
 use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, Ready};
 use super::{HANDED_OVER, VARIABLE};
 use crate::control::Shown;
@@ -326,7 +327,7 @@ impl Predecessor {
 
     /// Whether the new program makes as much of the configuration as this one.
     fn judge(&self, ready: &Ready, ask: &Ask) -> Result<(), String> {
-        let lost = ready.loses(&self.handover.shown.problems());
+        let lost = losses(ready, &self.handover.shown.problems());
         match lost.first() {
             Some((object, message)) if !ask.force => Err(format!(
                 "{} objects that work now would not with yumen {}; the first is {object}: {message} \
