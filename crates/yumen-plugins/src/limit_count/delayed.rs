@@ -43,6 +43,29 @@ struct Tally {
     turns: u64,
 }
 
+impl Tally {
+    /// Begins a window where none is open; gives what Redis has not been told of a sliding one that is over. What
+    /// is left of a fixed one matters to nobody.
+    ///
+    /// Several workers find at once that a window is over. What was counted in the one that the first of them has
+    /// begun stays.
+    fn turn(&mut self, kind: WindowType, window_ms: u64, now: Now) -> Option<Rest> {
+        let (number, window_s) = (self.window.number(), self.window_s);
+        let has_begun = match kind {
+            WindowType::Fixed => self.window.turn_fixed(window_ms, now),
+            WindowType::Sliding => self.window.turn_sliding(window_ms, now),
+        };
+        if !has_begun {
+            return None;
+        }
+        let told = std::mem::take(self.untold.get_mut());
+        *self.telling.get_mut() = 0;
+        self.window_s = window_ms / 1000;
+        self.turns += 1;
+        (told > 0 && kind == WindowType::Sliding).then_some(Rest { number, told, window_s })
+    }
+}
+
 impl Slot for Tally {
     fn useless_at_ms(&self) -> Option<u64> {
         self.window.useless_at_ms()
@@ -125,27 +148,12 @@ impl Delayed {
                 }
                 return verdict;
             }
-            let rest = table.change(key, now.mono_ms(), |tally| self.turn(tally, window_ms, ex));
+            let rest = table.change(key, now.mono_ms(), |tally| tally.turn(self.window_type, window_ms, now));
             if rest.is_some() {
                 self.due().push(Due { key: key.into(), rest });
             }
             is_new = true;
         }
-    }
-
-    /// Begins a window; gives what Redis has not been told of a sliding one that is over. What is left of
-    /// a fixed one matters to nobody.
-    fn turn(&self, tally: &mut Tally, window_ms: u64, ex: &Exchange<'_>) -> Option<Rest> {
-        let told = std::mem::take(tally.untold.get_mut());
-        let rest = Rest { number: tally.window.number(), told, window_s: tally.window_s };
-        match self.window_type {
-            WindowType::Fixed => tally.window.turn_fixed(window_ms, ex.now),
-            WindowType::Sliding => tally.window.turn_sliding(window_ms, ex.now),
-        }
-        tally.window_s = window_ms / 1000;
-        *tally.telling.get_mut() = 0;
-        tally.turns += 1;
-        (told > 0 && self.window_type == WindowType::Sliding).then_some(rest)
     }
 
     /// Sees to it that Redis is told: within the interval, and at once of a key that is new here, since

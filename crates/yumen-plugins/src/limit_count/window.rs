@@ -110,12 +110,14 @@ impl Window {
         self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)
     }
 
-    /// Begins a window if none is open.
-    pub(crate) fn turn_fixed(&mut self, length_ms: u64, now: Now) {
-        if self.useless_at_ms <= now.mono_ms() {
+    /// Begins a window if none is open; says whether it did.
+    pub(crate) fn turn_fixed(&mut self, length_ms: u64, now: Now) -> bool {
+        let is_over = self.is_over(now);
+        if is_over {
             self.useless_at_ms = now.mono_ms().saturating_add(length_ms);
             *self.count.get_mut() = 0;
         }
+        is_over
     }
 
     /// Counts a request if it is within the limit; `None` where the window is not the one of `now`.
@@ -153,10 +155,10 @@ impl Window {
         Some(slide.verdict(count(&|count| slide.is_within(count))))
     }
 
-    /// Begins the window of `now` if it is not open.
-    pub(crate) fn turn_sliding(&mut self, length_ms: u64, now: Now) {
+    /// Begins the window of `now` if it is not open; says whether it did.
+    pub(crate) fn turn_sliding(&mut self, length_ms: u64, now: Now) -> bool {
         if self.holds(length_ms, now) {
-            return;
+            return false;
         }
         let number = now.unix_ms / length_ms;
         let follows = self.length_ms == length_ms && self.number + 1 == number;
@@ -166,6 +168,7 @@ impl Window {
         self.length_ms = length_ms;
         let left_ms = length_ms - now.unix_ms % length_ms;
         self.useless_at_ms = now.mono_ms().saturating_add(left_ms).saturating_add(length_ms);
+        true
     }
 
     /// Whether the window is the one of `now`, or the next: clocks of workers differ by a little, and

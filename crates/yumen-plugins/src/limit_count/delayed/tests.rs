@@ -200,6 +200,17 @@ fn a_sliding_window_is_told_to_its_end_even_when_the_next_has_begun() {
 }
 
 #[test]
+fn what_was_counted_stays_when_another_worker_finds_the_same_window_over() {
+    for kind in [WindowType::Fixed, WindowType::Sliding] {
+        let (mut tally, now) = (Tally::default(), Now { mono_us: 1_000_000, unix_ms: 90_000 });
+        assert!(tally.turn(kind, 60_000, now).is_none());
+        *tally.untold.get_mut() += 2;
+        assert!(tally.turn(kind, 60_000, now).is_none(), "the second worker to find that there was none");
+        assert_eq!((tally.untold.into_inner(), tally.turns), (2, 1));
+    }
+}
+
+#[test]
 fn a_fixed_window_ends_and_the_next_begins_from_nothing() {
     let redis = Rc::<FakeRedis>::default();
     let node = Node::new(&redis, json!({"count": 3, "time_window": 60}));
