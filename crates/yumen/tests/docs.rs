@@ -1,4 +1,4 @@
-//! Every YAML example of the documents is what the binary accepts.
+//! Every YAML example of the documents is what the binary accepts, and the reference is what it says of itself.
 
 use std::fs;
 use std::path::Path;
@@ -81,6 +81,17 @@ fn what_is_wrong_is_not_accepted() {
     let output = check("routes:\n  - id: a\n    uri: /a\n    plugins: { key-oath: {} }\n");
     assert!(!output.status.success());
     assert_eq!(sort_of("    plugins:\n"), None);
+}
+
+#[test]
+fn the_reference_is_what_the_code_says() {
+    for (part, file) in [("plugins", "plugins.md"), ("metrics", "metrics.md"), ("config", "yumen.yaml")] {
+        let said = Command::new(env!("CARGO_BIN_EXE_yumen")).args(["reference", part]).output();
+        let said = String::from_utf8(said.expect("the binary runs").stdout).expect("text");
+        let kept = read(&format!("docs/reference/{file}"));
+        let stale = said.lines().zip(kept.lines()).find(|(said, kept)| said != kept);
+        assert!(said == kept, "docs/reference/{file} is stale: run make docs; {stale:?}");
+    }
 }
 
 #[test]
