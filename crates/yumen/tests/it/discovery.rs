@@ -130,8 +130,9 @@ fn servers_whose_answers_are_no_lists_are_passed_over() {
     let gateway = start(&node, &asks("consul", "web", Value::Null));
     until_answers(&gateway, &["alive"]);
     gateway.apply(&asks("nacos", "web", json!({ "namespace_id": "n", "group_name": "g" })));
+    // Until Nacos has answered, the upstream goes on to the endpoints that Consul told.
+    eventually("each was asked before the next", 10, || strange.requests() > 1);
     until_answers(&gateway, &["alive"]);
-    assert!(strange.requests() > 1, "each was asked before the next");
 }
 
 #[test]
