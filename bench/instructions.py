@@ -13,8 +13,10 @@ requests at once, which is when what a worker keeps for its next requests runs s
   h2            100 streams on each of 4 connections, to an endpoint of HTTP/1.1
   h2c-upstream  as plain-64, to an endpoint of HTTP/2
   grpc          25 calls on each of 4 connections
+  mock          as plain-64, answered here
+  limit-count   as plain-64, counted and told its quota
 
-The last two are counted only when they are named.
+The last four are counted only when they are named.
 
 No samples are taken: at callgrind's pace a far larger share of requests would be looked at closely than under load, where
 it is one in 16 at most. Counting starts after a warm-up, so that start-up, certificates and first allocations are not in
@@ -157,6 +159,8 @@ SCENARIOS = {
     "h2c-upstream": (Streams(64), "h2c-upstream"),
     "h2": (Streams(4, 100), "plain"),
     "grpc": (Streams(4, 25, call=True), "grpc"),
+    "mock": (Streams(64), "mock"),
+    "limit-count": (Streams(64), "limit-count"),
 }
 USUAL = ("plain", "close", "websocket", "plain-64", "h2")
 

@@ -184,6 +184,21 @@ impl Known {
     }
 }
 
+/// A name that was looked at once, for those that set its field again and again.
+#[derive(Debug, Clone)]
+pub struct FieldName {
+    text: Box<str>,
+    known: Known,
+}
+
+impl FieldName {
+    /// `None` where it is no token (RFC 9110 §5.1).
+    pub fn new(text: &str) -> Option<FieldName> {
+        let known = Known::of(text.as_bytes());
+        crate::ascii::is_token(text.as_bytes()).then(|| FieldName { text: text.into(), known })
+    }
+}
+
 /// A field that may stand once stands more often.
 pub(crate) struct Repeated;
 
@@ -192,9 +207,10 @@ pub(crate) struct Repeated;
 pub struct Field {
     name: Span,
     value: Span,
-    /// End of the received line, CRLF included; 0 for a field that was set here.
+    /// End of the line, CRLF included.
     line_end: u32,
     known: Known,
+    is_received: bool,
 }
 
 impl Field {
@@ -205,13 +221,13 @@ impl Field {
 
     /// The same in a block that has this one's from `start` on.
     fn moved(&self, start: u32) -> Field {
-        let line_end = if self.line_end == 0 { 0 } else { self.line_end + start };
-        Field { name: self.name.moved(start), value: self.value.moved(start), line_end, known: self.known }
+        let (name, value) = (self.name.moved(start), self.value.moved(start));
+        Field { name, value, line_end: self.line_end + start, ..*self }
     }
 
     /// Whether it stands as the peer sent it.
     pub fn is_received(&self) -> bool {
-        self.line_end != 0
+        self.is_received
     }
 }
 
@@ -340,27 +356,41 @@ impl Fields {
     /// so that no value can start a line of its own. A field whose name is not a token (RFC 9110
     /// §5.1) is left out for the same reason.
     pub fn add(&mut self, name: &str, value: &[u8]) {
-        if !crate::ascii::is_token(name.as_bytes()) {
-            return;
+        if crate::ascii::is_token(name.as_bytes()) {
+            self.add_token(Known::of(name.as_bytes()), name, value);
         }
-        let known = Known::of(name.as_bytes());
-        let name = self.append(name.as_bytes());
-        let value = self.append_value(value);
+    }
+
+    fn add_token(&mut self, known: Known, name: &str, value: &[u8]) {
+        let field = self.write_own(known, name, value);
         self.seen |= known.bit();
-        self.list.push(Field { name, value, line_end: 0, known });
+        self.list.push(field);
     }
 
     /// Makes `value` the only value under `name`, in the place of the first there was. Names and
     /// values are those [`Fields::add`] takes.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let known = Known::of(name.as_bytes());
+        if !self.set_present(known, name, value) {
+            self.add(name, value);
+        }
+    }
+
+    /// The same under a name that was looked at before.
+    pub fn put(&mut self, name: &FieldName, value: &[u8]) {
+        let FieldName { text, known } = name;
+        if !self.set_present(*known, text, value) {
+            self.add_token(*known, text, value);
+        }
+    }
+
+    fn set_present(&mut self, known: Known, name: &str, value: &[u8]) -> bool {
         let Some(first) = self.list.iter().position(|field| self.is(field, known, name)) else {
-            return self.add(name, value);
+            return false;
         };
-        let name_span = self.append(name.as_bytes());
-        let value = self.append_value(value);
-        self.list[first] = Field { name: name_span, value, line_end: 0, known };
+        self.list[first] = self.write_own(known, name, value);
         self.remove_from(first + 1, known, name);
+        true
     }
 
     /// Removes every field under `name`; says whether there was one.
@@ -393,6 +423,11 @@ impl Fields {
             others.list.iter().any(is_same)
         };
         self.list.retain(|field| !is_replaced(field));
+        self.extend(others);
+    }
+
+    /// Puts the fields of `others` behind these.
+    pub fn extend(&mut self, others: &Fields) {
         let start = self.append(&others.block).start;
         self.list.extend(others.list.iter().map(|other| other.moved(start)));
         self.seen |= others.seen;
@@ -405,33 +440,47 @@ impl Fields {
         Span::new(start, self.block.len())
     }
 
-    fn append_value(&mut self, value: &[u8]) -> Span {
-        let span = self.append(crate::ascii::trim(value));
-        if !crate::ascii::is_value(span.of(&self.block)) {
-            for byte in &mut self.block[span.start as usize..span.end as usize] {
+    /// Writes a line whose value may have come from anywhere.
+    fn write_own(&mut self, known: Known, name: &str, value: &[u8]) -> Field {
+        let field = self.write_line(known, name.as_bytes(), crate::ascii::trim(value));
+        if !crate::ascii::is_value(field.value.of(&self.block)) {
+            for byte in &mut self.block[field.value.start as usize..field.value.end as usize] {
                 if (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f {
                     *byte = b' ';
                 }
             }
         }
-        span
+        field
+    }
+
+    fn write_line(&mut self, known: Known, name: &[u8], value: &[u8]) -> Field {
+        let start = self.block.len();
+        write_line(&mut self.block, name, value);
+        let value_end = self.block.len() - b"\r\n".len();
+        Field {
+            name: Span::new(start, start + name.len()),
+            value: Span::new(value_end - value.len(), value_end),
+            line_end: self.block.len() as u32,
+            known,
+            is_received: false,
+        }
     }
 
     pub(crate) fn push_received(&mut self, name: Span, value: Span, line_end: usize, known: Known) {
-        self.repeated |= self.seen & known.bit();
-        self.seen |= known.bit();
-        self.list.push(Field { name, value, line_end: line_end as u32, known });
+        self.push(Field { name, value, line_end: line_end as u32, known, is_received: true });
+    }
+
+    fn push(&mut self, received: Field) {
+        let bit = received.known.bit();
+        self.repeated |= self.seen & bit;
+        self.seen |= bit;
+        self.list.push(received);
     }
 
     /// Adds a field that came apart from the others, as the line it would have been.
     pub(crate) fn receive(&mut self, known: Known, name: &[u8], value: &[u8]) {
-        let value = crate::ascii::trim(value);
-        let name_start = self.block.len();
-        write_line(&mut self.block, name, value);
-        let name_end = name_start + name.len();
-        let value_start = name_end + b": ".len();
-        let value = Span::new(value_start, value_start + value.len());
-        self.push_received(Span::new(name_start, name_end), value, self.block.len(), known);
+        let line = self.write_line(known, name, crate::ascii::trim(value));
+        self.push(Field { is_received: true, ..line });
     }
 
     /// Puts more behind the value of the field that was received last.
@@ -445,25 +494,19 @@ impl Fields {
         last.line_end = self.block.len() as u32;
     }
 
-    /// Writes the lines of all fields that `keep` admits. Neighbouring lines that stand in the
-    /// block as they were received leave in one copy.
+    /// Writes the lines of all fields that `keep` admits. Those that are neighbours in the block, too, leave in
+    /// one copy.
     pub fn write(&self, out: &mut Vec<u8>, mut keep: impl FnMut(&Field) -> bool) {
         let mut run = Span::default();
         for field in &self.list {
             if !keep(field) {
                 continue;
             }
-            if field.line_end != 0 && field.name.start == run.end {
-                run.end = field.line_end;
-                continue;
+            if field.name.start != run.end {
+                out.extend_from_slice(run.of(&self.block));
+                run.start = field.name.start;
             }
-            out.extend_from_slice(run.of(&self.block));
-            run = Span::default();
-            if field.line_end != 0 {
-                run = Span { start: field.name.start, end: field.line_end };
-            } else {
-                write_line(out, self.name(field), self.value(field));
-            }
+            run.end = field.line_end;
         }
         out.extend_from_slice(run.of(&self.block));
     }

@@ -17,6 +17,6 @@ pub mod uri;
 pub mod websocket;
 
 pub use body::{BodyError, Chunked, Decoded};
-pub use fields::{Field, Fields, Known, Span};
+pub use fields::{Field, FieldName, Fields, Known, Span};
 pub use head::{Framing, Method, RequestHead, ResponseHead, Version};
 pub use parse::{HeadError, HeadLimits, Parsed};

@@ -52,8 +52,8 @@ impl Instance {
             Some(value) => ("application/json", format!("{value}\n")),
         };
         let mut response = response.body(body);
-        response.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("Content-Type"));
-        response.field("Content-Type", content_type)
+        response.fields_mut().set("Content-Type", content_type.as_bytes());
+        response
     }
 }
 

@@ -41,4 +41,4 @@ pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};
 pub use translate::{Translate, WholeAnswer};
 pub use vars::{Template, Var};
 pub use yumen_base::{Now, Problem};
-pub use yumen_http::{Fields, Known, Method, RequestHead, ResponseHead};
+pub use yumen_http::{FieldName, Fields, Known, Method, RequestHead, ResponseHead};

@@ -1,17 +1,17 @@
 //! An answer the gateway gives itself.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use yumen_http::Fields;
 
-/// A local answer: status, fields, body. A clone shares the bytes, so an answer that never changes
-/// is made once, when its plugin is built.
+/// A local answer: status, fields, body. A clone shares fields and bytes, so an answer that never changes is made
+/// once, when its plugin is built.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
     /// Status code.
     pub status: u16,
-    /// Fields, in order; the length is written by the encoder.
-    pub fields: Vec<(Cow<'static, str>, Bytes)>,
+    fields: Arc<Fields>,
     /// The body.
     pub body: Bytes,
 }
@@ -39,17 +39,19 @@ impl Response {
         Response::json(status, &serde_json::json!({ "error_msg": message }))
     }
 
+    /// Its fields, in order; the length is written by the encoder.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Its fields, to be changed.
+    pub fn fields_mut(&mut self) -> &mut Fields {
+        Arc::make_mut(&mut self.fields)
+    }
+
     /// The same answer with one field more.
-    pub fn field(
-        mut self,
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<Cow<'static, str>>,
-    ) -> Response {
-        let value = match value.into() {
-            Cow::Borrowed(value) => Bytes::from_static(value.as_bytes()),
-            Cow::Owned(value) => Bytes::from(value),
-        };
-        self.fields.push((name.into(), value));
+    pub fn field(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Response {
+        self.fields_mut().add(name.as_ref(), value.as_ref().as_bytes());
         self
     }
 

@@ -163,7 +163,7 @@ impl ApiBreaker {
             for (name, text) in &self.fields {
                 let mut value = Vec::new();
                 text.render(ex, &mut value);
-                response.fields.push((name.clone().into(), value.into()));
+                response.fields_mut().add(name, &value);
             }
             response = response.body(body.clone());
         }

@@ -4,7 +4,7 @@ use yumen_plugin::{Exchange, Response};
 
 /// 401 with a message and the challenge `WWW-Authenticate: <scheme> realm="<realm>"` (RFC 9110 §11.6.1).
 pub(crate) fn refuse(message: &str, challenge: &str) -> Response {
-    Response::message(401, message).field("WWW-Authenticate", challenge.to_owned())
+    Response::message(401, message).field("WWW-Authenticate", challenge)
 }
 
 /// Makes the client the consumer of this name. The error is the message for the client.

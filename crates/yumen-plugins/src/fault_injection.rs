@@ -118,7 +118,7 @@ impl Answer {
             bytes::Bytes::from(out)
         };
         for (name, value) in &self.fields {
-            response.fields.push((name.clone().into(), rendered(value)));
+            response.fields_mut().add(name, &rendered(value));
         }
         if let Some(body) = &self.body {
             response.body = rendered(body);

@@ -297,7 +297,7 @@ impl ForwardAuth {
         let mut response = Response::status(answer.status);
         let mut copy = |name: &str| {
             for value in answer.fields.all(name) {
-                response.fields.push((name.to_owned().into(), value.to_vec().into()));
+                response.fields_mut().add(name, value);
             }
         };
         self.config.client_headers.iter().filter(|name| !is_of_connection(name)).for_each(|name| copy(name));

@@ -108,7 +108,7 @@ impl Configure for Mocking {
             for value in values {
                 let text = Text::parse(&value);
                 match text.as_plain() {
-                    Some(_) if fields.is_empty() => prepared = prepared.field(name.clone(), value),
+                    Some(_) if fields.is_empty() => prepared = prepared.field(&name, value),
                     _ => fields.push((name.clone(), text)),
                 }
             }
@@ -140,7 +140,7 @@ impl Mocking {
         for (name, value) in &self.fields {
             let mut out = Vec::new();
             value.render(ex, &mut out);
-            response.fields.push((name.clone().into(), out.into()));
+            response.fields_mut().add(name, &out);
         }
         match &self.body {
             Body::Fixed => {}

@@ -147,7 +147,7 @@ impl Plugin for Redirect {
         }
         let Some(location) = self.location(ex) else { return Step::Continue };
         let mut response = Response::status(status);
-        response.fields.push(("Location".into(), location.into()));
+        response.fields_mut().add("Location", &location);
         Step::Respond(response)
     }
 

@@ -403,9 +403,7 @@ fn read_request(text: &str) -> (RequestHead, Vec<u8>) {
 fn local_head(response: Response) -> (ResponseHead, Vec<u8>) {
     let mut head = ResponseHead::default();
     head.set_status(response.status);
-    for (name, value) in &response.fields {
-        head.fields.add(name, value);
-    }
+    head.fields.extend(response.fields());
     (head, response.body.to_vec())
 }
 

@@ -50,9 +50,10 @@ pub(crate) fn refusal(refused: Response, fault: Option<Kind>) -> Response {
         Some(kind) => Cow::Borrowed(kind.facts().3),
         None => Cow::Owned(reason(&refused)),
     };
-    let mut fields = refused.fields;
-    fields.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
-    Response { status: 200, fields, body: Bytes::new() }
+    let mut answer = refused.body(Bytes::new());
+    answer.status = 200;
+    answer.fields_mut().remove("content-type");
+    answer
         .field("Content-Type", "application/grpc")
         .field("grpc-status", status.to_string())
         .field("grpc-message", encode(&message))

@@ -49,9 +49,7 @@ pub(crate) async fn answer(
     let mut head = worker.take_response();
     head.set_status(response.status);
     head.framing = Framing::Length(response.body.len() as u64);
-    for (name, value) in &response.fields {
-        head.fields.add(name, value);
-    }
+    head.fields.extend(response.fields());
     // What has no type is guessed at by browsers, and may hold what the client sent.
     if !response.body.is_empty() && head.fields.known(Known::ContentType).is_none() {
         head.fields.add("Content-Type", b"text/plain; charset=utf-8");

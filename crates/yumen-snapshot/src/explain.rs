@@ -460,14 +460,12 @@ fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
 fn answer(answered: Answered) -> Answer {
     const BODY_CHARS_MAX: usize = 400;
     let response = answered.response;
-    let header = |(name, value): &(std::borrow::Cow<'static, str>, bytes::Bytes)| {
-        (name.clone().into_owned(), text(value))
-    };
+    let header = |(name, value)| (text(name), text(value));
     Answer {
         plugin: answered.plugin,
         origin: answered.origin,
         status: response.status,
-        headers: response.fields.iter().map(header).collect(),
+        headers: response.fields().iter().map(header).collect(),
         body: text(&response.body).chars().take(BODY_CHARS_MAX).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Field lists: recognised names, edits, and what is written of them.
 
-use super::{Fields, Known};
+use super::{FieldName, Fields, Known};
 use crate::head::{RequestHead, is_hop_by_hop};
 use crate::parse::{HeadLimits, request};
 
@@ -199,4 +199,33 @@ fn a_client_cannot_nominate_away_what_the_gateway_set() {
     let mut head = received("Connection: X-Consumer-Username\nX-Consumer-Username: forged\n");
     head.fields.set("X-Consumer-Username", b"jack");
     assert_eq!(forwarded(&head), "Host: a|X-Consumer-Username: jack|");
+}
+
+#[test]
+fn a_name_looked_at_once_is_set_like_any_other() {
+    let mut fields = received("Left: 1\nx-left: old\nX-Left: older\nb: 2\n").fields;
+    let left = FieldName::new("X-Left").expect("a token");
+    fields.put(&left, b" 7 ");
+    fields.put(&FieldName::new("date").expect("a token"), b"now\r\nx: y");
+    assert_eq!(written(&fields), "Host: a|Left: 1|X-Left: 7|b: 2|date: now  x: y|");
+    fields.put(&left, b"6");
+    assert_eq!(fields.get("x-left"), Some(&b"6"[..]));
+    assert_eq!(fields.known(Known::Date), Some(&b"now  x: y"[..]));
+    assert!(FieldName::new("").is_none() && FieldName::new("a b").is_none());
+}
+
+#[test]
+fn what_was_set_counts_as_ours_wherever_it_stands() {
+    let mut fields = received("a: 1\nb: 2\n").fields;
+    fields.set("a", b"3");
+    let mut others = Fields::default();
+    others.add("c", b"4");
+    fields.extend(&others);
+    let ours = |fields: &Fields| {
+        let mut out = Vec::new();
+        fields.write(&mut out, |field| !field.is_received());
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(ours(&fields), "a: 3\r\nc: 4\r\n");
+    assert_eq!(written(&fields), "Host: a|a: 3|b: 2|c: 4|");
 }

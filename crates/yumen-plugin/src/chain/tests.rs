@@ -127,8 +127,8 @@ fn answers_are_dressed_as_the_settings_ask() {
         plugin.meta.error_response = error_response;
         let response = plugin.dress(Response::message(403, "no"));
         assert_eq!(response.status, 403);
-        let types: Vec<_> = response.fields.iter().map(|(name, value)| (&**name, &**value)).collect();
-        assert_eq!(types, [("Content-Type", expected_type.as_bytes())]);
+        let types: Vec<_> = response.fields().iter().collect();
+        assert_eq!(types, [(&b"Content-Type"[..], expected_type.as_bytes())]);
         assert_eq!(std::str::from_utf8(&response.body).unwrap(), expected);
     };
     check(None, "application/json", "{\"message\":\"no\"}\n");

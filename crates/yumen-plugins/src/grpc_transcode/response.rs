@@ -1,11 +1,8 @@
 //! From what a service answered to JSON and a status of HTTP.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use bytes::Bytes;
 use prost_reflect::{DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::{Map, Value, json};
 use yumen_plugin::proto;
@@ -40,12 +37,12 @@ fn passed_on(answer: WholeAnswer<'_>, status: u16) -> Response {
     let mut response = Response::status(status);
     let is_grpc = status == 200;
     for (name, value) in answer.head.fields.iter() {
-        let name = String::from_utf8_lossy(name).into_owned();
+        let name = String::from_utf8_lossy(name);
         let lower = name.to_ascii_lowercase();
         let is_of_protocol = matches!(lower.as_str(), "content-length" | "trailer" | "date" | "server")
             || is_grpc && (lower == "content-type" || lower.starts_with("grpc-"));
         if !is_of_protocol && !is_framing(&lower) {
-            response.fields.push((Cow::Owned(name), Bytes::copy_from_slice(value)));
+            response.fields_mut().add(&name, value);
         }
     }
     response
@@ -131,11 +128,11 @@ fn http_status(status: &str) -> u16 {
 
 fn failed(call: &Call, answer: WholeAnswer<'_>, status: &str) -> Response {
     // Fields of a call that failed are the service's; that they came with status 200 is the protocol's.
-    let mut response = passed_on(answer, 200).field("grpc-status", status.to_owned());
+    let mut response = passed_on(answer, 200).field("grpc-status", status);
     response.status = http_status(status);
     let message = answer.trailer("grpc-message").unwrap_or_default();
     if !message.is_empty() {
-        response = response.field("grpc-message", String::from_utf8_lossy(message).into_owned());
+        response.fields_mut().add("grpc-message", message);
     }
     if !call.show_status {
         return response;

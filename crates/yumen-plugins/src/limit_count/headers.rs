@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Fields, Setup};
+use yumen_plugin::{FieldName, Fields, Setup};
 
 use super::window::Verdict;
 
@@ -43,14 +43,15 @@ impl Metadata {
 
     /// The names, with a rule's prefix where there is one.
     pub(crate) fn names(&self, prefix: Option<&str>) -> Names {
-        let name = |name: &str| -> Box<str> {
+        let name = |name: &str| {
             let name = match prefix {
                 Some(prefix) => name.replacen("RateLimit-", &format!("{prefix}-RateLimit-"), 1),
                 None => name.to_owned(),
             };
             // A name may come from settings: what cannot stand in a field name becomes a dash.
             let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-            name.chars().map(|c| if is_token(c) { c } else { '-' }).collect()
+            let name: String = name.chars().map(|c| if is_token(c) { c } else { '-' }).collect();
+            FieldName::new(&name)
         };
         Names {
             limit: name(&self.limit_header),
@@ -60,22 +61,23 @@ impl Metadata {
     }
 }
 
-/// Names of the three fields.
+/// Names of the three fields; one that metadata made empty is not told.
 #[derive(Debug)]
 pub(crate) struct Names {
-    limit: Box<str>,
-    remaining: Box<str>,
-    reset: Box<str>,
+    limit: Option<FieldName>,
+    remaining: Option<FieldName>,
+    reset: Option<FieldName>,
 }
 
 impl Names {
     /// Tells the client its quota, whoever will answer.
     pub(crate) fn set(&self, fields: &mut Fields, limit: u64, verdict: &Verdict) {
+        let mut put =
+            |name: &Option<FieldName>, value: &[u8]| name.iter().for_each(|name| fields.put(name, value));
         let mut digits = itoa::Buffer::new();
-        fields.set(&self.limit, digits.format(limit).as_bytes());
-        fields.set(&self.remaining, digits.format(verdict.remaining).as_bytes());
-        let mut text = [0; 24];
-        fields.set(&self.reset, seconds(verdict.reset_cs, &mut text));
+        put(&self.limit, digits.format(limit).as_bytes());
+        put(&self.remaining, digits.format(verdict.remaining).as_bytes());
+        put(&self.reset, seconds(verdict.reset_cs, &mut [0; 24]));
     }
 }
 

@@ -42,7 +42,7 @@ fn timeouts_have_a_unit() {
 
 fn told(response: &Response) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    response.fields.iter().map(|(name, value)| (name.to_lowercase(), text(value))).collect()
+    response.fields().iter().map(|(name, value)| (text(name).to_lowercase(), text(value))).collect()
 }
 
 #[test]
