@@ -11,6 +11,7 @@ pub mod encode;
 pub mod field_section;
 pub mod fields;
 pub mod head;
+pub mod http3_frames;
 pub mod parse;
 pub mod proxy_protocol;
 pub mod uri;

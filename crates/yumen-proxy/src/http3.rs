@@ -5,7 +5,6 @@
 
 mod duplex;
 mod endpoint;
-mod frames;
 mod head;
 mod link;
 mod outgoing;

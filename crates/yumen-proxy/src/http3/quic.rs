@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 
-use super::frames::{Ended, Frames};
+use yumen_http::http3_frames::{Ended, Frames};
 
 /// A connection, or what opens streams of it.
 pub(crate) struct Quic<T>(T);

@@ -1,4 +1,5 @@
-//! Where the frames of a request stream begin and end (RFC 9114 §7.1), for what the library takes amiss of them.
+//! Where the frames of a request stream of HTTP/3 begin and end (RFC 9114 §7.1), for what the library takes
+//! amiss of them.
 //!
 //! Pure: bytes in, bytes out. Reads types and lengths, and no payload.
 
@@ -14,7 +15,7 @@ const HEADERS: u64 = 0x1;
 ///
 /// Takes frames of data out that hold none: the library takes them for the end of the body.
 #[derive(Default)]
-pub(super) struct Frames {
+pub struct Frames {
     place: Place,
     /// The head has come, and then the trailers.
     sections: usize,
@@ -35,7 +36,7 @@ impl Default for Place {
 
 /// How a stream ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub enum Ended {
     /// With these bytes of a header that did not come whole, or with none.
     Told(Bytes),
     /// Within a frame of data.
@@ -44,7 +45,7 @@ pub(super) enum Ended {
 
 impl Frames {
     /// Takes from what came as much as can be handed on, which may be nothing though something is left.
-    pub(super) fn pass(&mut self, came: &mut Bytes) -> Bytes {
+    pub fn pass(&mut self, came: &mut Bytes) -> Bytes {
         let mut at = 0;
         while at < came.len() {
             match &mut self.place {
@@ -84,7 +85,7 @@ impl Frames {
     }
 
     /// How the stream ended whose last bytes have come by. A cut stays one, however often it is asked for.
-    pub(super) fn end(&mut self) -> Ended {
+    pub fn end(&mut self) -> Ended {
         match &self.place {
             Place::Payload { is_data: true, .. } => Ended::Cut,
             // It has been waiting for the rest, and says itself what is wrong.
