@@ -68,7 +68,7 @@ impl Agents {
             let asked = self.ask_one(server, path, index).await;
             match asked.and_then(|reply| Ok((list_of(server, path, &reply)?, reply))) {
                 Ok((list, reply)) => {
-                    let pause = follow(&reply, cursor);
+                    let pause = follow(reply.field("x-consul-index"), cursor);
                     return Ok((list, if is_polling { POLL_PAUSE } else { pause }));
                 }
                 Err(error) => drop(failure.get_or_insert(error)),
@@ -111,15 +111,19 @@ fn list_of(server: &str, path: &str, reply: &Reply) -> Result<Vec<Value>, String
     }
 }
 
-/// Notes which state an answer is of, and says when to ask again.
-fn follow(reply: &Reply, cursor: &mut Cursor) -> Duration {
-    match reply.field("x-consul-index").and_then(|index| index.parse::<u64>().ok()) {
+/// Notes which state an answer is of, and says when to ask again: soon only where the next question can wait for
+/// a change.
+pub(super) fn follow(told: Option<&str>, cursor: &mut Cursor) -> Duration {
+    match told.and_then(|index| index.parse::<u64>().ok()).filter(|index| *index > 0) {
         // A count that went back was begun anew.
         Some(index) => {
             cursor.index = if index < cursor.index { 0 } else { index };
             PAUSE_MIN
         }
-        None => POLL_PAUSE,
+        None => {
+            cursor.index = 0;
+            POLL_PAUSE
+        }
     }
 }
 

@@ -142,13 +142,19 @@ impl Nacos {
         if !is_on("healthy") || !is_on("enabled") {
             return None;
         }
-        let weight = instance["weight"].as_f64().unwrap_or(1.0) * f64::from(self.settings.weight);
         Some(Node {
             host: bracketed(instance["ip"].as_str()?),
             port: u16::try_from(instance["port"].as_u64()?).ok()?,
-            weight: weight.round() as u32,
+            weight: weight(instance["weight"].as_f64(), self.settings.weight),
             priority: 0,
             metadata: instance["metadata"].as_object().filter(|data| !data.is_empty()).cloned(),
         })
     }
+}
+
+/// A weight among ours, of which so many are its 1. The least there is still gets requests, none gets none.
+pub(super) fn weight(told: Option<f64>, usual: u32) -> u32 {
+    let told = told.unwrap_or(1.0);
+    let scaled = (told * f64::from(usual)).round() as u32;
+    if told > 0.0 { scaled.max(1) } else { 0 }
 }

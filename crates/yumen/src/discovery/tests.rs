@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use yumen_config::node::{self, DnsDiscovery, DnsRecord};
 use yumen_snapshot::compile::Service;
 
-use super::{Args, Kept, bracketed, dns, meets};
+use super::{Args, Cursor, Kept, bracketed, consul, dns, meets, nacos};
 
 /// `name`, kind, and what it says: an address, or priority, weight, port and target.
 type Zone = Arc<Mutex<Vec<(&'static str, RecordType, &'static str)>>>;
@@ -164,4 +164,38 @@ fn what_is_kept_is_read_again_and_damage_is_nothing() {
     std::fs::write(directory.join("discovery.json"), "{\"services\": [1]}").unwrap();
     assert_eq!(Kept::open(&directory).nodes(&known[0].0), None);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn consul_is_asked_again_soon_only_where_it_can_be_waited_for() {
+    let mut cursor = Cursor { server: 0, index: 0 };
+    for (told, index, pause_ms) in [
+        (Some("7"), 7, 100),
+        (Some("9"), 9, 100),
+        // A count that went back was begun anew.
+        (Some("3"), 0, 100),
+        (Some("3"), 3, 100),
+        (Some("0"), 0, 2000),
+        (Some("x"), 0, 2000),
+        (None, 0, 2000),
+    ] {
+        let pause = consul::follow(told, &mut cursor);
+        assert_eq!((cursor.index, pause), (index, Duration::from_millis(pause_ms)), "{told:?}");
+    }
+}
+
+#[test]
+fn the_least_weight_nacos_tells_still_gets_requests() {
+    for (told, usual, expected) in [
+        (None, 100, 100),
+        (Some(1.0), 100, 100),
+        (Some(0.5), 100, 50),
+        (Some(0.004), 100, 1),
+        (Some(0.0), 100, 0),
+        (Some(-1.0), 100, 0),
+        (Some(f64::NAN), 100, 0),
+        (Some(10_000.0), 100, 1_000_000),
+    ] {
+        assert_eq!(nacos::weight(told, usual), expected, "{told:?}");
+    }
 }
