@@ -141,7 +141,7 @@ impl Errand {
             return self.exchange(worker, (stream, 0, None), &self.body, &mut wanted).await;
         }
         let text = [&self.head[..], &self.body].concat();
-        let kept = worker.pool.borrow_mut().take(self.pool_key(), clock::now().mono_ms());
+        let kept = worker.pool.borrow_mut().take(self.pool_key(), None, clock::now().mono_ms());
         if let Some(kept) = kept {
             match self.exchange(worker, kept, &text, &mut wanted).await {
                 // It may have been closed for its idleness.

@@ -210,7 +210,8 @@ impl<'a> Attempt<'a, '_, '_> {
     /// Takes a connection that idles, if there is one.
     fn take_kept(&mut self, pool_key: PoolKey) -> bool {
         self.chains.explaining().inspect(|watch| watch.lap());
-        let kept = self.conn.worker.pool.borrow_mut().take(pool_key, clock::now().mono_ms());
+        let gate = self.upstream.protection.as_ref().and_then(|protection| protection.counts_connections());
+        let kept = self.conn.worker.pool.borrow_mut().take(pool_key, gate, clock::now().mono_ms());
         let Some((stream, requests, permit)) = kept else { return false };
         self.conn.worker.counters.reuses.add(1);
         if permit.is_some() {

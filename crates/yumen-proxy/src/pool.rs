@@ -52,6 +52,24 @@ struct Idle {
     timeout_ms: u64,
 }
 
+impl Idle {
+    fn is_good(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.since_ms) < self.timeout_ms
+            && self.stream.is_quiet()
+            && !self.permit.as_ref().is_some_and(Permit::is_excess)
+    }
+
+    /// Whether it is counted where those of the asking upstream are, or both are not counted: upstreams may share
+    /// an endpoint, but not what one of them may have of it.
+    fn is_counted_at(&self, gate: Option<&Arc<Gate>>) -> bool {
+        match (&self.permit, gate) {
+            (None, None) => true,
+            (Some(permit), Some(gate)) => permit.is_of(gate),
+            _ => false,
+        }
+    }
+}
+
 /// A worker's idle connections, by endpoint, the one used last at the end.
 #[derive(Default)]
 pub(crate) struct Pool {
@@ -59,34 +77,36 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The connection used last, with the number of requests it has carried. Those whose peer has
-    /// closed or spoken out of turn are dropped on the way.
-    pub(crate) fn take(&mut self, key: PoolKey, now_ms: u64) -> Option<(Stream, u64, Option<Permit>)> {
+    /// The connection used last, with the number of requests it has carried; `gate` is where those of the upstream
+    /// are counted. Those whose peer has closed or spoken out of turn are dropped on the way.
+    pub(crate) fn take(
+        &mut self,
+        key: PoolKey,
+        gate: Option<&Arc<Gate>>,
+        now_ms: u64,
+    ) -> Option<(Stream, u64, Option<Permit>)> {
         let idle = self.by_endpoint.get_mut(&key.endpoint)?;
-        let is_named = |one: &Idle| one.tls_name == key.tls_name;
+        let stands_in = |one: &Idle| one.tls_name == key.tls_name && one.is_counted_at(gate);
         loop {
-            let candidate = if is_named(idle.back()?) {
+            let candidate = if stands_in(idle.back()?) {
                 idle.pop_back()?
             } else {
-                let at = idle.iter().rposition(is_named)?;
+                let at = idle.iter().rposition(stands_in)?;
                 idle.remove(at)?
             };
-            let is_fresh = now_ms.saturating_sub(candidate.since_ms) < candidate.timeout_ms;
-            if is_fresh && candidate.stream.is_quiet() {
+            if candidate.is_good(now_ms) {
                 return Some((candidate.stream, candidate.requests, candidate.permit));
             }
         }
     }
 
     /// Whether [`Pool::take`] would give one.
-    pub(crate) fn has(&mut self, key: PoolKey, now_ms: u64) -> bool {
+    pub(crate) fn has(&mut self, key: PoolKey, gate: Option<&Arc<Gate>>, now_ms: u64) -> bool {
         let Some(idle) = self.by_endpoint.get_mut(&key.endpoint) else { return false };
-        let is_good =
-            |one: &Idle| now_ms.saturating_sub(one.since_ms) < one.timeout_ms && one.stream.is_quiet();
-        let is_named = |one: &Idle| one.tls_name == key.tls_name;
-        idle.back().is_some_and(|one| is_named(one) && is_good(one)) || {
-            idle.retain(is_good);
-            idle.iter().any(is_named)
+        let stands_in = |one: &Idle| one.tls_name == key.tls_name && one.is_counted_at(gate);
+        idle.back().is_some_and(|one| stands_in(one) && one.is_good(now_ms)) || {
+            idle.retain(|one| one.is_good(now_ms));
+            idle.iter().any(stands_in)
         }
     }
 
@@ -129,11 +149,7 @@ impl Pool {
     /// Drops connections that idled too long or whose peer has gone, and those others wait for.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         self.by_endpoint.retain(|_, idle| {
-            idle.retain(|one| {
-                now_ms.saturating_sub(one.since_ms) < one.timeout_ms
-                    && !one.permit.as_ref().is_some_and(Permit::is_wanted)
-                    && one.stream.is_quiet()
-            });
+            idle.retain(|one| one.is_good(now_ms) && !one.permit.as_ref().is_some_and(Permit::is_wanted));
             !idle.is_empty()
         });
     }

@@ -98,6 +98,11 @@ impl Protection {
         self.limits.is_some() && [&room.all, &room.each].iter().any(|most| most.connections() != UNBOUNDED)
     }
 
+    /// What open connections are counted at, where they are bounded.
+    pub fn counts_connections(&self) -> Option<&Arc<Gate>> {
+        self.bounds_connections().then_some(&self.gate)
+    }
+
     /// Whether no connection may be opened to any endpoint.
     pub fn is_out_of_connections(&self) -> bool {
         self.limits.is_some() && self.gate.connections.load(Relaxed) >= self.gate.room.all.connections()

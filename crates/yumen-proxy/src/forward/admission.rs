@@ -84,9 +84,10 @@ impl Asking<'_, '_, '_> {
         let (upstream, ex) = (self.upstream, self.ex);
         let tls = is_tls(ex, upstream);
         let pool = &self.conn.worker.pool;
+        let gate = self.protection.counts_connections();
         let idles = |index: usize| {
             let key = pool_key(ex, upstream, &upstream.endpoints[index], tls);
-            pool.borrow_mut().has(key, clock::now().mono_ms())
+            pool.borrow_mut().has(key, gate, clock::now().mono_ms())
         };
         let mut admitted = upstream.admit(self.protection, ex, self.tried, &mut self.relay.turn, idles);
         if admitted == Err(Full) && self.protection.is_out_of_connections() {

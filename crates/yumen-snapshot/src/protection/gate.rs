@@ -334,6 +334,13 @@ impl Permit {
         Arc::ptr_eq(&self.gate, gate)
     }
 
+    /// Whether there are more connections than there may be since, for one, the bounds were lowered.
+    pub fn is_excess(&self) -> bool {
+        let Room { all, each } = &self.gate.room;
+        self.gate.connections.load(Relaxed) > all.connections()
+            || self.endpoint.connections.load(Relaxed) > each.connections()
+    }
+
     /// Whether somebody waits who could use it.
     pub fn is_wanted(&self) -> bool {
         self.gate.waiting() > 0

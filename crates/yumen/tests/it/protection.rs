@@ -131,6 +131,67 @@ fn connections_are_shared_by_all_who_wait() {
 }
 
 #[test]
+fn upstreams_of_one_node_do_not_take_each_others_connections() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let bounded = json!({ "nodes": { upstream.address.to_string(): 1 }, "limits": { "max_connections": 1 } });
+    let document = json!({ "routes": [
+        { "id": "1", "uri": "/bounded", "upstream": bounded },
+        { "id": "2", "uri": "/*", "upstream": upstream.alone() },
+    ] });
+    let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
+    let ask = |path: &str| {
+        let mut client = Client::connect(gateway.http);
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        client
+    };
+    let answered =
+        |clients: &mut Vec<Client>| clients.drain(..).all(|mut client| client.reply().status == 200);
+    gate.open();
+    assert!(answered(&mut vec![ask("/bounded")]));
+    gate.close();
+    // Whoever is not bounded leaves the one place to those it is for.
+    let mut busy = vec![ask("/other")];
+    eventually("the other is at the upstream", 10, || upstream.requests() == 2);
+    busy.push(ask("/bounded"));
+    eventually("so is the bounded one", 10, || upstream.requests() == 3);
+    busy.extend((0..3).map(|_| ask("/other")));
+    eventually("there are four", 10, || upstream.requests() == 6);
+    gate.open();
+    assert!(answered(&mut busy));
+    gate.close();
+    // What idles now are five connections, of which the bound has one in sight.
+    busy.push(ask("/bounded"));
+    eventually("one is at the upstream", 10, || upstream.requests() == 7);
+    for _ in 0..2 {
+        refused(&gateway.get("/bounded"), 503, "the upstream has no room for another request");
+    }
+    gate.open();
+    assert!(answered(&mut busy));
+}
+
+#[test]
+fn a_bound_that_is_lowered_holds_for_connections_that_idle() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let bound = |most: u32| document(&[&upstream], &json!({ "limits": { "max_connections": most } }));
+    let gateway = Gateway::with(&bound(6), &Options { workers: 1, ..Options::default() });
+    let mut busy: Vec<Client> = (0..6).map(|_| ask(&gateway)).collect();
+    eventually("six are at the upstream", 10, || upstream.requests() == 6);
+    gate.open();
+    assert!(busy.drain(..).all(|mut client| client.reply().status == 200));
+    gate.close();
+    gateway.apply(&bound(2));
+    busy.extend((0..2).map(|_| ask(&gateway)));
+    eventually("two are at the upstream", 10, || upstream.requests() == 8);
+    refused(&gateway.get("/"), 503, "the upstream has no room for another request");
+    let open = || gateway.metric("yumen_upstream_connections{upstream=\"routes/1\"}");
+    eventually("no more are open", 10, || open() == 2.0);
+    gate.open();
+    assert!(busy.drain(..).all(|mut client| client.reply().status == 200));
+}
+
+#[test]
 fn an_endpoint_that_fails_is_left_out_and_comes_back_by_itself() {
     let ill = Arc::new(AtomicBool::new(true));
     let switch = ill.clone();

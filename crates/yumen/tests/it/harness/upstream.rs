@@ -35,6 +35,10 @@ impl Gate {
         self.0.1.notify_all();
     }
 
+    pub(crate) fn close(&self) {
+        *self.0.0.lock().unwrap() = false;
+    }
+
     /// Returns when the gate is open.
     pub(crate) fn pass(&self) {
         drop(self.0.1.wait_while(self.0.0.lock().unwrap(), |open| !*open).unwrap());
