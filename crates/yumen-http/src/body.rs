@@ -15,6 +15,9 @@ pub enum BodyError {
     /// A trailer line is malformed.
     #[error("a trailer line is malformed")]
     Trailer,
+    /// The content is not in the coding that its head names.
+    #[error("the content is not in the coding it says")]
+    Coding,
 }
 
 /// What one step of decoding gave.

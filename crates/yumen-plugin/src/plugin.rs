@@ -146,6 +146,9 @@ pub struct Chunk {
     /// With the last piece: the trailers behind the body, a line `name: value` with CRLF each. What is
     /// left of them goes to the client.
     pub trailers: Vec<u8>,
+    /// Set by whoever finds that the body is not what its head says: the answer is broken off, as it would be if
+    /// the upstream had done so.
+    pub broken: bool,
 }
 
 /// A set of phases.

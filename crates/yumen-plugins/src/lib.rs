@@ -15,6 +15,7 @@ mod consumer_restriction;
 mod cors;
 mod csrf;
 mod deadline;
+mod decoding;
 mod degraphql;
 mod fault_injection;
 mod forward_auth;

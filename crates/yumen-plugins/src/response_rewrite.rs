@@ -7,6 +7,7 @@ use serde_json::Value;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{Chunk, Configure, Exchange, Expr, Phases, Plugin, ResponseHead, Setup};
 
+use crate::decoding::{ContentCoding, Unknown};
 use crate::pattern::{self, Replacement, Substitution};
 use crate::text::{Headers, Text, header_map_schema, is_field_name};
 
@@ -28,7 +29,8 @@ pub(crate) struct Config {
     /// Whether the new body is written in base64.
     #[serde(default)]
     body_base64: bool,
-    /// Replacements in the body.
+    /// Replacements in the body, which is decoded before (gzip, deflate, br, zstd); one in another content coding
+    /// passes as it is.
     #[schemars(length(min = 1))]
     filters: Option<Vec<Filter>>,
     /// The most of a body that is collected for the replacements; what follows is cut off.
@@ -103,6 +105,8 @@ pub(crate) struct ResponseRewrite {
 struct Collected {
     of: usize,
     bytes: Vec<u8>,
+    /// What it is coded with.
+    coding: Option<ContentCoding>,
     done: bool,
 }
 
@@ -181,10 +185,17 @@ impl ResponseRewrite {
         let length = match &self.body {
             Body::Keep => return,
             Body::Replace(body) => Some(body.len() as u64),
-            // Patterns are over text: what is compressed passes as it is.
-            Body::Filter { .. } if is_encoded(head) => return,
             Body::Filter { .. } => None,
         };
+        let mut coding = None;
+        if matches!(self.body, Body::Filter { .. }) {
+            // Patterns are over text, and a part of what is coded is none.
+            match ContentCoding::of(head) {
+                Ok(None) => {}
+                Ok(found) if head.status != 206 => coding = found,
+                Ok(_) | Err(Unknown) => return,
+            }
+        }
         head.body_changes(length);
         ex.edits_body = true;
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
@@ -194,7 +205,7 @@ impl ResponseRewrite {
             ex.leave(Bodies::default());
         }
         if let Some(bodies) = ex.note_mut::<Bodies>() {
-            bodies.0.push(Collected { of: self.key(), bytes: Vec::new(), done: false });
+            bodies.0.push(Collected { of: self.key(), bytes: Vec::new(), coding, done: false });
         }
     }
 
@@ -219,10 +230,6 @@ impl ResponseRewrite {
             head.fields.remove(name);
         }
     }
-}
-
-fn is_encoded(head: &ResponseHead) -> bool {
-    head.fields.get("Content-Encoding").is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 fn replace(filters: &[(Scope, Substitution)], mut body: Vec<u8>) -> Vec<u8> {
@@ -264,7 +271,7 @@ impl Plugin for ResponseRewrite {
         let Some(bodies) = ex.note_mut::<Bodies>() else { return chunk };
         let Some(at) = find(bodies) else { return chunk };
         let collected = &mut bodies.0[at];
-        let mut data = Vec::new();
+        let (mut data, mut broken) = (Vec::new(), chunk.broken);
         match &self.body {
             Body::Keep => return chunk,
             _ if collected.done => {}
@@ -277,11 +284,18 @@ impl Plugin for ResponseRewrite {
                 collected.bytes.extend_from_slice(&chunk.data[..chunk.data.len().min(room)]);
                 if chunk.last || collected.bytes.len() == *bytes_max {
                     collected.done = true;
-                    data = replace(filters, std::mem::take(&mut collected.bytes));
+                    let bytes = std::mem::take(&mut collected.bytes);
+                    match &collected.coding {
+                        None => data = replace(filters, bytes),
+                        Some(coding) => match coding.decode(&bytes, *bytes_max) {
+                            Ok(text) => data = replace(filters, text),
+                            Err(_) => broken = true,
+                        },
+                    }
                 }
             }
         }
-        Chunk { data, ..chunk }
+        Chunk { data, broken, ..chunk }
     }
 }
 

@@ -99,7 +99,8 @@ impl<'s> Chains<'s> {
             (chunk.last, chunk.pause) = (last, pause);
         });
         let trailers = std::mem::take(&mut chunk.trailers);
-        Chunk { data: ex.code(chunk), last, pause, trailers }
+        let broken = chunk.broken;
+        Chunk { data: ex.code(chunk), last, pause, trailers, broken }
     }
 }
 

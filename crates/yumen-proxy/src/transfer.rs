@@ -21,7 +21,7 @@ use crate::stream::Stream;
 pub(crate) enum Broken {
     /// Reading failed, or the source ended before its body did.
     Read,
-    /// The source's framing is wrong.
+    /// The source's framing is wrong, or its content is not in the coding it says.
     Framing(BodyError),
     /// The sink failed.
     Write,
@@ -145,12 +145,11 @@ impl Transfer {
         if self.bytes_max != 0 && self.read_bytes > self.bytes_max {
             return Err(Broken::TooLarge);
         }
-        self.frame(inbox, piece, edit);
-        Ok(())
+        self.frame(inbox, piece, edit)
     }
 
     /// Puts a piece into the frame to be written next.
-    fn frame(&mut self, inbox: &mut Inbox, piece: Piece, edit: &mut Option<Edit<'_>>) {
+    fn frame(&mut self, inbox: &mut Inbox, piece: Piece, edit: &mut Option<Edit<'_>>) -> Result<(), Broken> {
         let last = self.rest.is_done();
         if let Some(edit) = edit {
             let data = inbox.bytes()[..piece.data].to_vec();
@@ -158,13 +157,16 @@ impl Transfer {
             self.held |= !data.is_empty();
             if last || !data.is_empty() {
                 let trailers = if last { self.rest.trailers().to_vec() } else { Vec::new() };
-                let edited = edit(Chunk { data, last, pause: false, trailers });
+                let edited = edit(Chunk { data, last, trailers, ..Chunk::default() });
+                if edited.broken {
+                    return Err(Broken::Framing(BodyError::Coding));
+                }
                 if last {
                     self.rest = Rest::Trailers(edited.trailers);
                 }
                 self.frame_edited(inbox, &edited.data, last);
             }
-            return;
+            return Ok(());
         }
         self.begin_frame(piece.data);
         // A copy this small costs less than a second slice of a vectored write.
@@ -176,6 +178,7 @@ impl Transfer {
             self.skip = piece.skip;
         }
         self.end_frame(inbox, piece.data, last);
+        Ok(())
     }
 
     /// Puts what an edit made of a piece into the frame.

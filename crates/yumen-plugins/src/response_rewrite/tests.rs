@@ -42,10 +42,38 @@ fn a_body_past_the_limit_is_cut_off() {
 }
 
 #[test]
-fn a_compressed_body_passes_as_it_is() {
-    let answer = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nl";
-    let reply = run(json!({"filters": [{"regex": "l", "replace": "L"}]}), answer);
-    assert_eq!((reply.body.as_str(), reply.field("Content-Encoding").as_deref()), ("l", Some("gzip")));
+fn a_body_in_another_coding_and_a_part_of_one_pass_as_they_are() {
+    for (status, coding) in [(200, "compress"), (200, "gzip, br"), (206, "gzip")] {
+        let answer =
+            format!("HTTP/1.1 {status} OK\r\nContent-Encoding: {coding}\r\nContent-Length: 1\r\n\r\nl");
+        let reply = run(json!({"filters": [{"regex": "l", "replace": "L"}]}), &answer);
+        assert_eq!((reply.body.as_str(), reply.field("Content-Encoding").as_deref()), ("l", Some(coding)));
+    }
+}
+
+#[test]
+fn a_compressed_body_is_decoded_for_the_replacements() {
+    let rewritten = |coded: &[u8]| {
+        let bench = Bench::new();
+        let plugin =
+            bench.plugin("response-rewrite", json!({"filters": [{"regex": "secret", "replace": "***"}]}));
+        let mut ex = bench.exchange("GET / HTTP/1.1");
+        let mut head = ResponseHead::default();
+        head.fields.add("Content-Encoding", b"gzip");
+        plugin.response_head(&mut ex, &mut head);
+        assert!(!head.fields.has("Content-Encoding"));
+        let (first, rest) = coded.split_at(5);
+        let piece = Chunk { data: first.to_vec(), ..Chunk::default() };
+        assert_eq!(plugin.response_body(&mut ex, piece).data, b"");
+        plugin.response_body(&mut ex, Chunk { data: rest.to_vec(), last: true, ..Chunk::default() })
+    };
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, b"a secret, told").unwrap();
+    let coded = encoder.finish().unwrap();
+    let whole = rewritten(&coded);
+    assert_eq!((whole.data.as_slice(), whole.broken), (&b"a ***, told"[..], false));
+    let cut = rewritten(&coded[..coded.len() - 3]);
+    assert_eq!((cut.data.as_slice(), cut.broken), (&b""[..], true));
 }
 
 #[test]

@@ -128,3 +128,40 @@ fn what_judges_targets_sees_those_in_absolute_form_as_all_others() {
     assert!(!location.contains("http://"), "{location}");
     assert_eq!(ask("/shown/x?q").text(), "/shown/x?q");
 }
+
+/// "a secret, told", compressed.
+const GZIPPED: &[u8] =
+    b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x4b\x54\x28\x4e\x4d\x2e\x4a\x2d\xd1\x51\x28\xc9\xcf\x49\x01\x00\xa1\xeb\x07\xf0\x0e\x00\x00\x00";
+
+#[test]
+fn what_an_endpoint_compressed_is_rewritten_and_broken_off_where_it_is_not_whole() {
+    let upstream = Upstream::start(|request, stream| {
+        let cut = if request.target.ends_with("cut") { 6 } else { 0 };
+        respond(
+            stream,
+            200,
+            "Content-Encoding: gzip\r\nContent-Type: text/plain\r\n",
+            &GZIPPED[..GZIPPED.len() - cut],
+        )
+    });
+    let filters = json!({ "filters": [{ "regex": "secret", "replace": "***" }] });
+    let gateway = start(
+        &upstream,
+        json!({
+            "plain": { "response-rewrite": filters },
+            "coded": { "response-rewrite": filters, "gzip": { "types": "*", "min_length": 1 } },
+        }),
+    );
+    let ask = |path: &str| {
+        let mut client = Client::connect(gateway.http);
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n"));
+        client
+    };
+    let reply = ask("/plain/x").reply();
+    assert_eq!((reply.text(), reply.field("content-encoding")), ("a ***, told".into(), None));
+    assert_eq!(ask("/coded/x").reply().field("content-encoding"), Some("gzip"));
+    for path in ["/plain/cut", "/coded/cut"] {
+        assert!(ask(path).try_reply(false).is_err(), "{path}: an end that is none");
+    }
+    assert_eq!(gateway.metric("yumen_faults_total{fault=\"upstream_body\",side=\"upstream\"}"), 2.0);
+}
