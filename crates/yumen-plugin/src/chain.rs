@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{Consumer, Expr, Phases, Plugin, Response};
+use crate::{Consumer, Expr, Phases, Plugin, Reads, Response};
 
 /// The object a plugin's settings stand in, as `kind/id`: `routes/1`, `services/a`, `consumers/bob`.
 pub type Origin = Arc<str>;
@@ -38,11 +38,16 @@ pub struct Instance {
     pub is_auth: bool,
     /// Whether an instance on the route makes the one of a global rule step back.
     pub prefers_route: bool,
-    /// Whether its settings or its filter name variables whose values are in the request body.
-    pub needs_body: bool,
+    /// What the variables that its settings or its filter name are in.
+    pub reads: Reads,
 }
 
 impl Instance {
+    fn reads_what_was_sent(&self) -> bool {
+        let runs_later = self.phases.has(Phases::RESPONSE_BODY) || self.phases.has(Phases::LOG);
+        self.reads.answer && runs_later
+    }
+
     /// The plugin's answer with the body `_meta.error_response` asks for, and the type of that: a text as it
     /// was written, an object as JSON with a line end.
     pub fn dress(&self, response: Response) -> Response {
@@ -116,6 +121,7 @@ pub struct Chain {
     response_body: List,
     log: List,
     needs_body: bool,
+    reads_what_was_sent: bool,
 }
 
 impl Chain {
@@ -143,7 +149,8 @@ impl Chain {
             response_head: in_phase(Phases::RESPONSE_HEAD),
             response_body: in_phase(Phases::RESPONSE_BODY),
             log: in_phase(Phases::LOG),
-            needs_body: all.iter().any(|instance| instance.needs_body),
+            needs_body: all.iter().any(|instance| instance.reads.body),
+            reads_what_was_sent: all.iter().any(|instance| instance.reads_what_was_sent()),
             all: all.into_boxed_slice(),
         }
     }
@@ -177,6 +184,12 @@ impl Chain {
     #[inline]
     pub fn needs_body(&self) -> bool {
         self.needs_body
+    }
+
+    /// Whether the fields of the answer must be kept once its head is sent, for plugins that run later.
+    #[inline]
+    pub fn reads_what_was_sent(&self) -> bool {
+        self.reads_what_was_sent
     }
 
     /// Whether a plugin of this name is in the chain.

@@ -145,6 +145,7 @@ pub struct Exchange<'s> {
     /// rewrite or access; from then to the upstream's phases it only gets earlier.
     pub deadline_ms: u64,
     /// Fields that go into the answer, whoever makes it: set in any phase before the response head.
+    /// Variables read [`Exchange::answer_fields`].
     pub response_fields: Fields,
     /// Whether a plugin changes the body of the answer: set by it in the response head phase. Otherwise
     /// the body passes without being looked at.
@@ -164,6 +165,8 @@ pub struct Exchange<'s> {
     pub upstream_status: u16,
     /// What `$request_id` is where no field tells it; drawn when first asked for.
     own_id: OnceCell<[u64; 2]>,
+    /// The fields of the answer as far as it has come, where somebody looks into them. Boxed, as that is rare.
+    answer: Option<Box<Fields>>,
     notes: Vec<Box<dyn Any>>,
     /// Verdicts of `_meta.filter`, reached once per plugin.
     filtered: Vec<(*const Instance, bool)>,
@@ -216,6 +219,7 @@ impl<'s> Exchange<'s> {
             status: 0,
             upstream_status: 0,
             own_id: OnceCell::new(),
+            answer: None,
             notes: Vec::new(),
             filtered: Vec::new(),
         }
@@ -225,6 +229,18 @@ impl<'s> Exchange<'s> {
     pub fn matched_uri(&self) -> &'s str {
         let (uris, at) = self.matched;
         uris.get(at).map_or("", |uri| uri)
+    }
+
+    /// The fields of the answer as variables see them: in the response head phase those it has when the plugin is
+    /// called, later those that were sent, before it what plugins left for it so far.
+    pub(crate) fn answer_fields(&self) -> &Fields {
+        self.answer.as_deref().unwrap_or(&self.response_fields)
+    }
+
+    /// Has variables see these fields of the answer from now on. They cost a copy: only for who looks into them
+    /// ([`Reads::answer`](crate::Reads)).
+    pub fn show_answer(&mut self, fields: Fields) {
+        self.answer = Some(Box::new(fields));
     }
 
     /// Says who the client is and tells the upstream, as APISIX does: `X-Consumer-Username`,

@@ -39,6 +39,6 @@ pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
 pub use response::Response;
 pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};
 pub use translate::{Translate, WholeAnswer};
-pub use vars::{Template, Var};
+pub use vars::{Reads, Template, Var};
 pub use yumen_base::{Now, Problem};
 pub use yumen_http::{FieldName, Fields, Known, Method, RequestHead, ResponseHead};

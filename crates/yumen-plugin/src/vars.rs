@@ -14,9 +14,14 @@ use crate::{ClientCertificate, Exchange};
 mod date;
 mod graphql;
 mod post;
+mod reads;
 mod template;
 
+pub use reads::Reads;
 pub use template::Template;
+
+/// How the names of variables begin that are fields of the answer.
+const SENT: &str = "sent_http_";
 
 /// A variable, its name understood once.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +30,7 @@ pub enum Var {
     Fixed(Fixed),
     /// `http_x`: the request fields of this name, joined.
     RequestField(Box<str>),
-    /// `sent_http_x`: the fields the answer will have, as far as they are known.
+    /// `sent_http_x`: the fields of the answer of this name, joined: see [`Exchange::answer_fields`].
     ResponseField(Box<str>),
     /// `arg_x`: the first query argument of exactly this name, both decoded.
     Argument(Box<[u8]>),
@@ -152,7 +157,7 @@ impl Var {
                 "x-forwarded-port" => Var::Fixed(Fixed::ForwardedPort),
                 name => Var::RequestField(name.into()),
             }
-        } else if let Some(name) = name.strip_prefix("sent_http_") {
+        } else if let Some(name) = name.strip_prefix(SENT) {
             Var::ResponseField(field(name))
         } else if let Some(name) = name.strip_prefix("arg_") {
             Var::Argument(name.as_bytes().into())
@@ -173,7 +178,7 @@ impl Var {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
             Var::RequestField(name) => joined(&ex.request.fields, name),
-            Var::ResponseField(name) => joined(&ex.response_fields, name),
+            Var::ResponseField(name) => joined(ex.answer_fields(), name),
             Var::Argument(name) => argument(ex.request.query()?, name),
             Var::Cookie(name) => ex.request.cookie(name).map(Cow::Borrowed),
             Var::PathParam(name) => {
@@ -226,6 +231,11 @@ impl Var {
         matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
     }
 
+    /// Whether its value is among the fields of the answer.
+    pub fn reads_answer(&self) -> bool {
+        matches!(self, Var::ResponseField(_))
+    }
+
     /// Whether only the body can tell its value, which was not read. Where its type is none that is looked into,
     /// there is no value.
     pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {
@@ -237,12 +247,6 @@ impl Var {
                 _ => graphql::is_in_body(ex),
             }
     }
-}
-
-/// Whether a setting names a variable whose value is in the request body, by itself or behind a `$`.
-pub fn names_body(text: &str) -> bool {
-    let may_name = text.contains("post_arg") || text.contains("graphql_");
-    may_name && (Var::parse(text).needs_body() || Template::parse(text).needs_body())
 }
 
 impl Fixed {

@@ -314,7 +314,10 @@ impl Bench {
         for (name, value) in ex.response_fields.iter() {
             head.fields.set(std::str::from_utf8(name).expect("names are ASCII"), value);
         }
-        of(Phases::RESPONSE_HEAD).for_each(|plugin| plugin.response_head(&mut ex, &mut head));
+        for plugin in of(Phases::RESPONSE_HEAD) {
+            ex.show_answer(head.fields.clone());
+            plugin.response_head(&mut ex, &mut head);
+        }
         ex.settle_coding(&mut head);
         ex.status = head.status;
         let whole = |data| Chunk { data, last: true, pause: false, ..Chunk::default() };

@@ -42,6 +42,11 @@ impl LogBuffer {
         LogBuffer { format, text: Vec::new(), lines: 0, queue, time_local: Var::parse("time_local") }
     }
 
+    /// Whether lines tell of fields of the answer.
+    pub(crate) fn reads_answer(&self) -> bool {
+        matches!(&self.format, LogFormat::Line(line) if line.reads_answer())
+    }
+
     /// Adds the line of one exchange; says how many lines had to be dropped.
     pub(crate) fn write(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) -> u64 {
         match (&self.format, &ex.stream) {

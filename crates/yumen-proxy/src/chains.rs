@@ -71,24 +71,41 @@ impl<'s> Chains<'s> {
         phase: Phase,
         mut each: impl FnMut(&dyn Plugin, &mut Exchange<'_>),
     ) {
+        self.instances(phase, |instance| self.run(instance, ex, phase, &mut each));
+    }
+
+    fn instances(&self, phase: Phase, mut each: impl FnMut(&Instance)) {
         if self.are_empty() {
             return;
         }
-        let mut call = |instance: &Instance, ex: &mut Exchange<'_>| {
-            if !ex.admits(instance) {
-                return;
-            }
-            match &self.watch {
-                None => each(&*instance.plugin, ex),
-                Some(watch) => watch.run(instance, phase, || each(&*instance.plugin, ex)),
-            }
-        };
         for instance in self.global.of(phase).iter().filter(|instance| !self.steps_back(instance)) {
-            call(instance, ex);
+            each(instance);
         }
         for instance in self.route.of(phase) {
-            call(instance, ex);
+            each(instance);
         }
+    }
+
+    /// Calls one plugin, where its filter lets it run.
+    fn run(
+        &self,
+        instance: &Instance,
+        ex: &mut Exchange<'_>,
+        phase: Phase,
+        call: impl FnOnce(&dyn Plugin, &mut Exchange<'_>),
+    ) {
+        if !ex.admits(instance) {
+            return;
+        }
+        match &self.watch {
+            None => call(&*instance.plugin, ex),
+            Some(watch) => watch.run(instance, phase, || call(&*instance.plugin, ex)),
+        }
+    }
+
+    /// Whether a plugin that runs after the head was sent looks into the fields of that.
+    pub(crate) fn read_what_was_sent(&self) -> bool {
+        !self.are_empty() && (self.global.reads_what_was_sent() || self.route.reads_what_was_sent())
     }
 
     /// A piece of body through all plugins that want to see it, and coded behind them.
@@ -111,7 +128,13 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mu
     if !ex.response_fields.is_empty() {
         head.fields.replace(&ex.response_fields);
     }
-    chains.each(ex, Phase::ResponseHead, |plugin, ex| plugin.response_head(ex, head));
+    let phase = Phase::ResponseHead;
+    chains.instances(phase, |instance| {
+        if instance.reads.answer {
+            ex.show_answer(head.fields.clone());
+        }
+        chains.run(instance, ex, phase, |plugin, ex| plugin.response_head(ex, head));
+    });
     ex.settle_coding(head);
     ex.status = head.status;
     if let Some(watch) = chains.explaining() {

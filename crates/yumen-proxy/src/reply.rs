@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use yumen_base::Now;
 use yumen_http::fields::write_line;
-use yumen_http::{Framing, Known, Method, ResponseHead, Version, encode};
+use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Route, Underway, Upstream};
@@ -23,6 +23,7 @@ use crate::desk::After;
 use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
+use crate::http2::heads;
 use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::tcp::Tcp;
@@ -68,6 +69,7 @@ pub(crate) async fn answer(
     let keeps = ex.request.persistent() && !worker.draining.get() && !ends && !expects_more(conn, ex);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
+    keep_sent(conn, ex, chains, &text);
     let body = if is_bodyless { &[] } else { body };
     note_head(ex, &head, Source::Gateway, flow);
     flow.sent_head_bytes = text.len() as u64;
@@ -240,6 +242,7 @@ fn begin(
     head.framing = outgoing;
     let mut text = conn.worker.buffers.take_text();
     write_head(&mut text, conn, ex, head, keeps);
+    keep_sent(conn, ex, chains, &text);
     let is_empty = is_bodyless || (matches!(received, Framing::None | Framing::Length(0)) && !edits);
     let head_bytes = text.len() as u64;
     conn.stream.send_head(&mut text, is_empty && !upgrade).ok()?;
@@ -440,6 +443,32 @@ fn write_head(out: &mut Vec<u8>, conn: &Connection, ex: &Exchange<'_>, head: &mu
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Keeps the fields of a head that was written, where the log or a plugin that runs later looks into them.
+#[inline(always)]
+fn keep_sent(conn: &Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, text: &[u8]) {
+    if conn.worker.logs_answer || chains.read_what_was_sent() {
+        show_sent(conn, ex, text);
+    }
+}
+
+#[cold]
+fn show_sent(conn: &Connection, ex: &mut Exchange<'_>, text: &[u8]) {
+    let is_shared = conn.stream.is_shared();
+    let mut fields = Fields::default();
+    for line in text.split(|byte| *byte == b'\n').skip(1) {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if is_shared && !heads::is_told(Known::of(name)) {
+            continue;
+        }
+        // No other name is written.
+        if let Ok(name) = std::str::from_utf8(name) {
+            fields.add(name, value);
+        }
+    }
+    ex.show_answer(fields);
 }
 
 /// The protocol changed to, or that one has to ask for (RFC 9110 §7.8, §15.5.22).

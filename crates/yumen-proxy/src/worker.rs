@@ -89,6 +89,8 @@ pub(crate) struct Worker {
     pub(crate) departures: Departures,
     pub(crate) ties: Ties,
     pub(crate) log: Option<RefCell<LogBuffer>>,
+    /// Whether its lines tell of fields of the answer, which are kept only then.
+    pub(crate) logs_answer: bool,
     pub(crate) date: DateCache,
     pub(crate) draining: Cell<bool>,
     /// While draining, idle connections stay as long as otherwise.
@@ -149,6 +151,7 @@ impl Worker {
             lanes: Rc::default(),
             departures: Departures::default(),
             ties: Ties::default(),
+            logs_answer: parts.log.as_ref().is_some_and(LogBuffer::reads_answer),
             log: parts.log.map(RefCell::new),
             date: DateCache::default(),
             draining: Cell::new(false),

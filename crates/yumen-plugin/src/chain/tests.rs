@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Chain, Instance, Meta};
 use crate::Consumer;
 use crate::test_exchange::with_exchange;
-use crate::{Expr, Phases, Plugin, Response};
+use crate::{Expr, Phases, Plugin, Reads, Response};
 
 struct Idle(Phases);
 
@@ -27,7 +27,7 @@ fn instance(name: &'static str, priority: i32, phases: Phases, origin: &str) -> 
         origin: origin.into(),
         is_auth: false,
         prefers_route: false,
-        needs_body: false,
+        reads: Reads::default(),
     })
 }
 
@@ -153,11 +153,25 @@ fn a_filter_is_asked_once_for_each_plugin() {
 fn a_chain_needs_the_body_where_one_of_its_plugins_or_the_consumers_does() {
     let looking = |name| {
         let instance = Arc::try_unwrap(instance(name, 1, Phases::ACCESS, "routes/1")).unwrap();
-        Arc::new(Instance { needs_body: true, ..instance })
+        Arc::new(Instance { reads: Reads { body: true, answer: false }, ..instance })
     };
     let plain = || instance("b", 1, Phases::ACCESS, "routes/1");
     assert!(!Chain::new([plain()]).needs_body());
     assert!(Chain::new([plain(), looking("a")]).needs_body());
     assert!(Chain::new([plain()]).with_consumer(&consumer(vec![looking("a")])).needs_body());
     assert!(!Chain::new([looking("b")]).with_consumer(&consumer(vec![plain()])).needs_body());
+}
+
+#[test]
+fn a_chain_keeps_what_was_sent_for_plugins_that_look_into_it_later() {
+    let check = |reads, phases, expected| {
+        let instance = Arc::try_unwrap(instance("a", 1, phases, "routes/1")).unwrap();
+        let chain = Chain::new([Arc::new(Instance { reads, ..instance })]);
+        assert_eq!(chain.reads_what_was_sent(), expected, "{reads:?} {phases:?}");
+    };
+    let looks = Reads { body: false, answer: true };
+    check(looks, Phases::LOG, true);
+    check(looks, Phases::RESPONSE_HEAD | Phases::RESPONSE_BODY, true);
+    check(looks, Phases::RESPONSE_HEAD, false);
+    check(Reads { body: true, answer: false }, Phases::LOG, false);
 }

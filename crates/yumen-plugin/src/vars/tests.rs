@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Template, Var};
+use super::{Reads, Template, Var};
 use crate::test_exchange::with_exchange;
 use crate::{Consumer, Exchange, RouteInfo};
 
@@ -424,6 +424,17 @@ fn a_setting_that_names_a_variable_of_the_body_is_known_as_such() {
         ("arg_a", false),
         ("", false),
     ] {
-        assert_eq!(super::names_body(text), expected, "{text}");
+        assert_eq!(Reads::of(text).body, expected, "{text}");
     }
+}
+
+#[test]
+fn what_a_setting_looks_into_is_known_before_there_is_a_request() {
+    let check = |text, body, answer| assert_eq!(Reads::of(text), Reads { body, answer }, "{text}");
+    check("post_arg.a", true, false);
+    check("is $graphql_name", true, false);
+    check("sent_http_location", false, true);
+    check("${sent_http_x}/$post_arg_a", true, true);
+    check("post_args", false, false);
+    check("$http_x", false, false);
 }

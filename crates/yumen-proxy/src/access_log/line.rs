@@ -117,6 +117,10 @@ impl Line {
         Ok(Line { pieces: pieces.into(), escape })
     }
 
+    pub(super) fn reads_answer(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Var(var) if var.reads_answer()))
+    }
+
     pub(super) fn write(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             let has_value = match piece {

@@ -248,7 +248,7 @@ pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
 }
 
 /// Whether a field may stand in a message of HTTP/2: not those of one connection (RFC 9113 §8.2.2).
-fn is_told(known: Known) -> bool {
+pub(crate) fn is_told(known: Known) -> bool {
     !matches!(
         known,
         Known::Connection

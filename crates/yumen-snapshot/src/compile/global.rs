@@ -81,7 +81,7 @@ impl Compiler {
     fn refusal(&self, name: &Name, plugin: &str, mut settings: Value) -> Option<Instance> {
         let kind = self.registry.get(plugin).map(|registered| &registered.kind).filter(|kind| kind.guards)?;
         // Where only some requests would have been looked at, only those are refused.
-        let needs_body = settings::names_body(&settings);
+        let reads = settings::reads(&settings);
         let meta = settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
         Some(Instance {
             phases: Refusal.phases(),
@@ -92,7 +92,7 @@ impl Compiler {
             origin: name.to_string().into(),
             is_auth: kind.is_auth,
             prefers_route: kind.prefers_route,
-            needs_body,
+            reads,
         })
     }
 }

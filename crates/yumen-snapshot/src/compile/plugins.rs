@@ -175,7 +175,7 @@ impl Compiler {
             Parsed::Key { plugin, key: (key, auth) } => {
                 built.keys.push(super::consumer::Key { plugin, key, auth });
             }
-            Parsed::Plugin { kind, plugin, meta, needs_body } => {
+            Parsed::Plugin { kind, plugin, meta, reads } => {
                 built.entries.push(Entry::On(Arc::new(Instance {
                     phases: plugin.phases(),
                     plugin,
@@ -185,7 +185,7 @@ impl Compiler {
                     origin: object.clone(),
                     is_auth: kind.is_auth,
                     prefers_route: kind.prefers_route,
-                    needs_body,
+                    reads,
                 })))
             }
         }

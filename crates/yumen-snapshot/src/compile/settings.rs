@@ -2,12 +2,13 @@
 //!
 //! Knows no object beside the one the settings stand in.
 
+use std::ops::BitOr;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 use yumen_config::{Invalid, schema};
 use yumen_plugin::kind::{ConsumerKey, Registered};
-use yumen_plugin::{Expr, Kind, Meta, Plugin, Registry, Setup};
+use yumen_plugin::{Expr, Kind, Meta, Plugin, Reads, Registry, Setup};
 
 use super::Variables;
 use super::references::{self, Followed};
@@ -47,7 +48,7 @@ pub(crate) enum Parsed<'k> {
     /// What a consumer or credential holds.
     Key { plugin: &'static str, key: ConsumerKey },
     /// To run.
-    Plugin { kind: &'k Kind, plugin: Arc<dyn Plugin>, meta: Box<Meta>, needs_body: bool },
+    Plugin { kind: &'k Kind, plugin: Arc<dyn Plugin>, meta: Box<Meta>, reads: Reads },
 }
 
 /// Why a plugin's settings were refused.
@@ -146,7 +147,7 @@ fn understand<'k>(
     side: Side,
     setup: &Setup<'_>,
 ) -> Result<Parsed<'k>, PluginFlaw> {
-    let needs_body = names_body(&settings);
+    let reads = reads(&settings);
     let Some(meta) = take_meta(&mut settings)? else { return Ok(Parsed::Disabled) };
     let Some(registered) = registered else { return Ok(Parsed::Inactive) };
     let kind = &registered.kind;
@@ -157,7 +158,7 @@ fn understand<'k>(
         return Ok(Parsed::Key { plugin: kind.name, key: key.map_err(PluginFlaw::Settings)? });
     }
     let plugin = registered.build(settings, setup).map_err(PluginFlaw::Settings)?;
-    Ok(Parsed::Plugin { kind, plugin, meta: Box::new(meta), needs_body })
+    Ok(Parsed::Plugin { kind, plugin, meta: Box::new(meta), reads })
 }
 
 /// The schema of `_meta`, common to all plugins.
@@ -180,13 +181,13 @@ pub fn meta_schema() -> &'static Value {
     &SCHEMA
 }
 
-/// Whether some text in settings names a variable whose value is in the request body.
-pub(crate) fn names_body(settings: &Value) -> bool {
+/// What the variables are in that texts in settings name.
+pub(crate) fn reads(settings: &Value) -> Reads {
     match settings {
-        Value::String(text) => yumen_plugin::vars::names_body(text),
-        Value::Array(items) => items.iter().any(names_body),
-        Value::Object(members) => members.values().any(names_body),
-        _ => false,
+        Value::String(text) => Reads::of(text),
+        Value::Array(items) => items.iter().map(reads).fold(Reads::default(), Reads::bitor),
+        Value::Object(members) => members.values().map(reads).fold(Reads::default(), Reads::bitor),
+        _ => Reads::default(),
     }
 }
 

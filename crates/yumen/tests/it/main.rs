@@ -56,6 +56,7 @@ mod proxying;
 mod redis_limits;
 mod routing;
 mod secrets;
+mod sent_fields;
 mod slow_writers;
 mod soak;
 mod staples;

@@ -149,7 +149,7 @@ pub(super) fn response_transformer(job: &mut Job<'_>) -> Ours {
             match name {
                 "remove" => remove.push(Value::from(field)),
                 "rename" => {
-                    let instead = format!("{value} is set even where {field} is absent");
+                    let instead = format!("{value} is taken away where {field} is absent");
                     job.different(
                         "rename.headers",
                         instead,
