@@ -3,15 +3,16 @@
 //! A worker never waits for the disk: where the writer is behind, lines are dropped and counted.
 
 use std::io::Write;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use yumen_plugin::{Exchange, Outcome, StreamFacts, Var};
 
 mod line;
+mod queue;
 #[cfg(test)]
 mod tests;
 
 pub use line::{Escape, Line};
+pub use queue::{Backlog, Queue, Writer, queue};
 
 /// How a line is written.
 #[derive(Debug, Clone)]
@@ -29,7 +30,7 @@ pub struct LogBuffer {
     format: LogFormat,
     text: Vec<u8>,
     lines: u64,
-    queue: SyncSender<Vec<u8>>,
+    queue: Queue,
     time_local: Var,
 }
 
@@ -38,7 +39,7 @@ const BATCH_BYTES: usize = 16 * 1024;
 
 impl LogBuffer {
     /// A buffer for one worker.
-    pub fn new(format: LogFormat, queue: SyncSender<Vec<u8>>) -> LogBuffer {
+    pub fn new(format: LogFormat, queue: Queue) -> LogBuffer {
         LogBuffer { format, text: Vec::new(), lines: 0, queue, time_local: Var::parse("time_local") }
     }
 
@@ -58,20 +59,28 @@ impl LogBuffer {
         }
         self.text.push(b'\n');
         self.lines += 1;
-        if self.text.len() >= BATCH_BYTES { self.flush() } else { 0 }
+        if self.text.len() >= BATCH_BYTES || self.lines >= self.queue.lines_max { self.flush() } else { 0 }
     }
 
-    /// Hands over what was gathered; says how many lines had to be dropped.
+    /// Hands over what was gathered; says how many lines were dropped, there or by the writer before.
     pub(crate) fn flush(&mut self) -> u64 {
+        let lost = self.queue.take_lost();
         if self.text.is_empty() {
-            return 0;
+            return lost;
         }
         let lines = std::mem::take(&mut self.lines);
-        let text = std::mem::replace(&mut self.text, Vec::with_capacity(BATCH_BYTES + 1024));
-        match self.queue.try_send(text) {
-            Ok(()) => 0,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lines,
+        let text = self.take_text();
+        lost + self.queue.offer(text, lines)
+    }
+
+    /// What was gathered. Few lines are copied: those that wait should not hold the memory of many.
+    fn take_text(&mut self) -> Vec<u8> {
+        if self.text.len() >= BATCH_BYTES / 2 {
+            return std::mem::replace(&mut self.text, Vec::with_capacity(BATCH_BYTES + 1024));
         }
+        let text = self.text.clone();
+        self.text.clear();
+        text
     }
 
     fn json(&mut self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
@@ -179,20 +188,6 @@ fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
                 let _ = write!(out, "\\x{byte:02X}");
             }
             _ => out.push(*byte),
-        }
-    }
-}
-
-/// The writer's end of the queue and the workers' end; `batches_max` batches may wait.
-pub fn queue(batches_max: usize) -> (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) {
-    sync_channel(batches_max)
-}
-
-/// Writes batches until all workers are gone. Run on a thread of its own.
-pub fn write_all(queue: &Receiver<Vec<u8>>, mut sink: impl Write) {
-    for batch in queue {
-        if let Err(error) = sink.write_all(&batch).and_then(|()| sink.flush()) {
-            tracing::error!(%error, "access log could not be written");
         }
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! Knows how a worker is started and ended; what it does is the data plane's business.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tokio::sync::watch;
 use yumen_config::NodeConfig;
 use yumen_config::node::{AccessLogFormat, LogEscape};
-use yumen_proxy::access_log::{self, Escape, Line, LogBuffer, LogFormat};
+use yumen_proxy::access_log::{self, Backlog, Escape, Line, LogBuffer, LogFormat, Queue};
 use yumen_proxy::tls::Acceptor;
 use yumen_proxy::{Counters, Datagrams, Duty, Http3Listener, Listener, Settings, WorkerParts};
 use yumen_snapshot::Publisher;
@@ -25,7 +28,7 @@ pub(crate) struct Fleet {
     threads: Vec<JoinHandle<()>>,
     pub(crate) counters: Vec<Arc<Counters>>,
     applied: Vec<Arc<AtomicU64>>,
-    log_writer: Option<JoinHandle<()>>,
+    log_writer: Option<LogWriter>,
 }
 
 impl Fleet {
@@ -66,9 +69,30 @@ impl Fleet {
 
     /// Waits until all have ended.
     pub(crate) fn join(self) {
-        for thread in self.threads.into_iter().chain(self.log_writer) {
+        for thread in self.threads {
             // A worker that panicked has said so.
             let _ = thread.join();
+        }
+        self.log_writer.into_iter().for_each(LogWriter::join);
+    }
+}
+
+/// The thread that writes the access log.
+struct LogWriter {
+    /// Its other end is gone when the thread has ended.
+    ended: Receiver<()>,
+    backlog: Backlog,
+}
+
+impl LogWriter {
+    /// How long lines that wait may take when no more are added.
+    const LAST_LINES: Duration = Duration::from_secs(2);
+
+    /// Waits until all lines are written, but not for long: whoever reads the log may have stopped.
+    fn join(self) {
+        if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(LogWriter::LAST_LINES) {
+            let lines = self.backlog.lines();
+            tracing::warn!(lines, "the access log takes no more lines, those that wait are lost");
         }
     }
 }
@@ -138,24 +162,26 @@ fn log_format(node: &NodeConfig) -> anyhow::Result<LogFormat> {
     })
 }
 
-type LogQueue = std::sync::mpsc::SyncSender<Vec<u8>>;
-
-fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Option<JoinHandle<()>>)> {
+fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<Queue>, Option<LogWriter>)> {
     let access = &node.logs.access;
     if !access.enabled {
         return Ok((None, None));
     }
     let sink: Box<dyn std::io::Write + Send> = match access.path.as_str() {
-        "-" => Box::new(std::io::stdout()),
+        // Not through the standard library: what it buffers it would write once more when the process ends.
+        "-" => Box::new(std::fs::File::from(std::io::stdout().as_fd().try_clone_to_owned()?)),
         path => {
             let file = LogFile::open(path.as_ref());
             Box::new(file.with_context(|| format!("cannot write the access log {path}"))?)
         }
     };
-    // Lines travel in batches of about a hundred.
-    let batches = (access.queue_lines as usize / 100).max(2);
-    let (queue, batches) = access_log::queue(batches);
+    let (queue, writer) = access_log::queue(access.queue_lines.into());
+    let (ends, ended) = channel();
+    let backlog = writer.backlog();
     let thread = std::thread::Builder::new().name("yumen-log".into());
-    let writer = thread.spawn(move || access_log::write_all(&batches, sink))?;
-    Ok((Some(queue), Some(writer)))
+    thread.spawn(move || {
+        writer.run(sink);
+        drop::<Sender<()>>(ends);
+    })?;
+    Ok((Some(queue), Some(LogWriter { ended, backlog })))
 }

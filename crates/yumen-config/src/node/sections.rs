@@ -401,7 +401,8 @@ pub struct AccessLog {
     /// How values in such a line are escaped: `default` as NGINX does, for programs that split lines;
     /// `json` for texts in quotes; or not at all.
     pub escape: LogEscape,
-    /// How many lines may wait for the disk; beyond that they are dropped and counted.
+    /// How many lines may wait for the disk; beyond that they are dropped and counted. A line of more than
+    /// 1 KiB takes the room of several.
     #[schemars(range(min = 1))]
     pub queue_lines: u32,
 }
