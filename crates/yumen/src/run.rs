@@ -279,6 +279,8 @@ enum Event {
     Upgrade,
     /// Others read their configuration anew then; here there is nothing to do.
     Reload,
+    /// Others open their logs anew then; here there is nothing to do either.
+    ReopenLogs,
     /// This process serves now.
     HandedOver(u32),
 }
@@ -293,6 +295,9 @@ impl Gateway {
                 Event::HandedOver(pid) => break Some(pid),
                 Event::Upgrade => start_upgrade(&self.predecessor),
                 Event::Reload => tracing::info!("SIGHUP: what changes is in force without it"),
+                Event::ReopenLogs => {
+                    tracing::info!("SIGUSR1: a log file that was moved away is replaced without it");
+                }
             }
         };
         let end = Duty::End { within_ms: self.node.timeouts.drain_ms };
@@ -379,7 +384,7 @@ impl Hurry {
                     tracing::warn!("second signal, ending at once");
                     std::process::exit(1);
                 }
-                Event::End | Event::Reload => {}
+                Event::End | Event::Reload | Event::ReopenLogs => {}
                 _ => tracing::error!("not upgraded: this process is ending"),
             }
         }
@@ -526,6 +531,7 @@ struct Signals {
     interrupt: Signal,
     upgrade: Signal,
     hangup: Signal,
+    reopen_logs: Signal,
     /// Somebody sees what is printed, and ends it by going away.
     has_terminal: bool,
 }
@@ -537,6 +543,7 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             upgrade: signal(SignalKind::user_defined2())?,
             hangup: signal(SignalKind::hangup())?,
+            reopen_logs: signal(SignalKind::user_defined1())?,
             has_terminal: std::io::stdin().is_terminal(),
         })
     }
@@ -551,6 +558,7 @@ impl Signals {
                 true => Event::End,
                 false => Event::Reload,
             },
+            _ = self.reopen_logs.recv() => Event::ReopenLogs,
             Some(pid) = handed_over.recv() => Event::HandedOver(pid),
         }
     }

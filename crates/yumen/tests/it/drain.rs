@@ -127,6 +127,19 @@ fn who_asks_for_a_reload_by_signal_loses_nothing() {
 }
 
 #[test]
+fn who_asks_for_logs_to_be_reopened_by_signal_loses_nothing() {
+    let upstream = slow(300);
+    let gateway = Gateway::start(&upstream.everything());
+    let mut client = Client::connect(gateway.http);
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is at the upstream", 5, || upstream.requests() == 1);
+    gateway.ask_to_reopen_logs();
+    eventually("it is told", 5, || gateway.log().contains("SIGUSR1"));
+    assert_eq!(client.reply().status, 200);
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let upstream = slow(120_000);
     let mut gateway = Gateway::start(&upstream.everything());

@@ -202,6 +202,12 @@ impl Gateway {
         kill_process(pid, Signal::HUP).expect("the process is there");
     }
 
+    /// Asks for what others do when a log file was moved away.
+    pub(crate) fn ask_to_reopen_logs(&self) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, Signal::USR1).expect("the process is there");
+    }
+
     /// Ends the process as a crash does.
     pub(crate) fn kill(&self) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
