@@ -21,6 +21,7 @@ mod listeners;
 mod log_file;
 mod memory;
 mod node;
+mod node_log;
 mod offline;
 mod operators;
 mod origin;

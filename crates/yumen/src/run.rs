@@ -27,6 +27,7 @@ use crate::doors::Doors;
 use crate::fleet::{Fleet, WorkerSockets};
 use crate::guard::Guarded;
 use crate::listeners::Listeners;
+use crate::node_log::NodeLog;
 use crate::operators::{Doorway, House, Operators};
 use crate::process::Placement;
 use crate::tls::{Keeper, Tls};
@@ -415,9 +416,11 @@ fn start_logs(node: &NodeConfig) {
         filter = filter.add_directive("quinn=off".parse().expect("a target and a level"));
         filter = filter.add_directive("quinn_proto=off".parse().expect("a target and a level"));
     }
+    // It lives as long as the process.
+    let log: &NodeLog = Box::leak(Box::new(NodeLog::new(node.logs.format)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || log)
         // Colours are for people: a file or a collector gets plain text.
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false);

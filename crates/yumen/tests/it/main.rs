@@ -59,6 +59,7 @@ mod secrets;
 mod sent_fields;
 mod slow_writers;
 mod soak;
+mod stalled_logs;
 mod staples;
 mod streams;
 mod tls;

@@ -1,0 +1,115 @@
+//! The node's own log: lines on standard error.
+//!
+//! Knows how lines get out and not what is in them. Where nobody reads, lines are lost: a gateway whose log is not
+//! read serves on, and ends when it is told to.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use yumen_config::node::LogFormat;
+
+/// A pipe that has room takes so many bytes at once (POSIX's least `PIPE_BUF` is smaller; this is Linux's).
+const PIECE_BYTES: usize = 4096;
+
+/// A reader that is only slow gets so long to make room.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Who writes lines to standard error.
+pub(crate) struct NodeLog(Mutex<State>);
+
+struct State {
+    format: LogFormat,
+    /// Lines that were lost since one got out.
+    lost: u64,
+    /// What got out last stopped within a line.
+    is_torn: bool,
+}
+
+impl NodeLog {
+    pub(crate) fn new(format: LogFormat) -> NodeLog {
+        NodeLog(Mutex::new(State { format, lost: 0, is_torn: false }))
+    }
+}
+
+/// Each write is a line.
+impl io::Write for &NodeLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.write(rustix::stdio::stderr(), line);
+        // What is lost is counted here; the one who logs can do nothing about it.
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl State {
+    fn write(&mut self, to: BorrowedFd<'_>, line: &[u8]) {
+        // Whoever was waited for in vain is not waited for again.
+        let mut patience = if self.lost == 0 { PATIENCE } else { Duration::ZERO };
+        let mut text = Vec::new();
+        if self.is_torn {
+            text.push(b'\n');
+        }
+        if self.lost > 0 {
+            text.extend_from_slice(self.lost_lines().as_bytes());
+        }
+        let own_bytes = text.len();
+        text.extend_from_slice(line);
+        let mut sent = 0;
+        while sent < text.len() {
+            let piece = &text[sent..text.len().min(sent + PIECE_BYTES)];
+            match write_piece(to, piece, patience) {
+                Some(bytes) => sent += bytes,
+                None => break,
+            }
+            patience = PATIENCE;
+        }
+        if sent > 0 {
+            self.is_torn = text[sent - 1] != b'\n';
+        }
+        if sent >= own_bytes && sent > 0 {
+            self.lost = 0;
+        }
+        if sent < text.len() {
+            self.lost += 1;
+        }
+    }
+
+    fn lost_lines(&self) -> String {
+        let lost = self.lost;
+        match self.format {
+            LogFormat::Text => format!(" WARN lines of this log are lost, nobody read them lines={lost}\n"),
+            LogFormat::Json => {
+                let message = "lines of this log are lost, nobody read them";
+                let fields = serde_json::json!({ "message": message, "lines": lost });
+                format!("{}\n", serde_json::json!({ "level": "WARN", "fields": fields }))
+            }
+        }
+    }
+}
+
+/// Writes what there is room for at once; `None` where there is none in time, or nobody will ever read.
+fn write_piece(to: BorrowedFd<'_>, piece: &[u8], patience: Duration) -> Option<usize> {
+    let patience = Timespec::try_from(patience).ok()?;
+    let mut ready = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)];
+    loop {
+        match poll(&mut ready, Some(&patience)) {
+            Err(rustix::io::Errno::INTR) => continue,
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+        match rustix::io::write(to, piece) {
+            Err(rustix::io::Errno::INTR) => {}
+            written => return written.ok().filter(|bytes| *bytes > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

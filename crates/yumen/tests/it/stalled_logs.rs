@@ -1,0 +1,96 @@
+//! Logs that nobody reads, or that find no room: the gateway serves on, says what is lost, and ends when told to.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
+
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
+}
+
+/// A gateway that logs to what `make` puts at the path, and that path.
+fn logging(upstream: &Upstream, more: &str, make: impl FnOnce(&Path)) -> (Gateway, PathBuf) {
+    let scratch = Scratch::new();
+    let log = scratch.file("access.log");
+    make(&log);
+    let line = "$request_uri $status";
+    let node =
+        format!("{more}\nlogs: {{access: {{enabled: true, path: \"{}\", line: \"{line}\"}}}}", log.display());
+    let routes = scratch.write("routes.yaml", upstream.everything().to_string());
+    (Gateway::launch(scratch, &Options { node: &node, ..Options::default() }, &["--file", &routes]), log)
+}
+
+/// Requests whose lines are longer than a pipe takes.
+fn fill(gateway: &Gateway) {
+    let path = format!("/{}", "a".repeat(4000));
+    let mut client = Client::connect(gateway.http);
+    for _ in 0..100 {
+        assert_eq!(client.get(&path).status, 200);
+    }
+}
+
+fn ends_soon(gateway: &mut Gateway) {
+    let asked = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.wait(60).code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn an_access_log_that_nobody_reads_does_not_hold_the_end_up() {
+    let upstream = Upstream::text("x");
+    let (mut gateway, _) = logging(&upstream, "timeouts: {drain_ms: 500}", make_fifo);
+    fill(&gateway);
+    ends_soon(&mut gateway);
+    let log = gateway.log();
+    let told = log.lines().find(|line| line.contains("the access log takes no more lines")).expect(&log);
+    let lines: u64 = told.rsplit_once("lines=").unwrap().1.trim().parse().expect(told);
+    assert!((1..=100).contains(&lines), "{told}");
+}
+
+#[test]
+fn a_pipe_gets_the_lines_that_were_written_before_it_had_a_reader() {
+    let upstream = Upstream::text("x");
+    let (gateway, log) = logging(&upstream, "", make_fifo);
+    assert_eq!(gateway.get("/one").status, 200);
+    // One that writes too, so that there is no end before there is a line.
+    let reader = OpenOptions::new().read(true).write(true).open(log).unwrap();
+    let mut lines = BufReader::new(reader).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "/one 200");
+    assert_eq!(gateway.get("/two").status, 200);
+    assert_eq!(lines.next().unwrap().unwrap(), "/two 200");
+}
+
+#[test]
+fn a_log_of_its_own_that_nobody_reads_does_not_hold_the_end_up() {
+    let upstream = Upstream::text("x");
+    let scratch = Scratch::new();
+    let stderr = scratch.file("stderr");
+    make_fifo(&stderr);
+    let mut pipe = OpenOptions::new().read(true).write(true).open(stderr).unwrap();
+    rustix::io::ioctl_fionbio(&pipe, true).unwrap();
+    let routes = scratch.write("routes.yaml", upstream.everything().to_string());
+    let mut gateway = Gateway::launch(scratch, &Options::default(), &["--file", &routes]);
+    while pipe.write(&[b'x'; 4096]).is_ok() {}
+    while pipe.write(b"x").is_ok() {}
+    gateway.hang_up();
+    assert_eq!(gateway.get("/").status, 200);
+    ends_soon(&mut gateway);
+}
+
+#[test]
+fn lines_that_find_no_room_on_the_disk_are_counted_and_told_once() {
+    let upstream = Upstream::text("x");
+    let (gateway, _) = logging(&upstream, "", |log| std::os::unix::fs::symlink("/dev/full", log).unwrap());
+    for _ in 0..3 {
+        // A batch each time.
+        fill(&gateway);
+    }
+    eventually("all are counted", 10, || gateway.metric("yumen_access_log_dropped_total") >= 300.0);
+    let log = gateway.log();
+    assert_eq!(log.matches("access log could not be written").count(), 1, "{log}");
+}
