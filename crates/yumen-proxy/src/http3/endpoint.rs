@@ -11,9 +11,9 @@ use std::time::Duration;
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig};
 
-use super::link::Pipe;
+use super::link::{Mouth, Pipe};
 use super::runtime::Thread;
-use super::steer::{Mail, Mailbox, SECRET_BYTES, SteeredSocket, Steering, mailboxes};
+use super::steer::{Mail, Mailbox, SECRET_BYTES, SteeredSocket, Steering, mailboxes, pass_on};
 use tokio::sync::mpsc::Sender;
 
 use crate::settings::Settings;
@@ -89,15 +89,23 @@ impl hkdf::KeyType for Length {
 
 /// Tells the endpoints of a listener that another process reads from their sockets.
 #[derive(Clone)]
-pub struct Http3Leave(Vec<Sender<Mail>>);
+pub struct Http3Leave {
+    steering: Steering,
+    endpoints: Vec<Sender<Mail>>,
+}
 
 impl Http3Leave {
-    /// From now on what is for this process comes through `pipe`.
+    /// From now on what is for this process comes through `pipe`. It is read on a thread of its own: workers end
+    /// one by one, each as soon as it has served its own, and the last one still needs it.
     pub fn leave(&self, pipe: OwnedFd) {
-        let mut pipe = Some(pipe);
-        for endpoint in &self.0 {
+        let Http3Leave { steering, endpoints } = self.clone();
+        let thread = std::thread::Builder::new().name("yumen-http3".to_owned());
+        if let Err(error) = thread.spawn(move || pass_on(Mouth::new(pipe), &steering, &endpoints)) {
+            tracing::error!(%error, "connections of HTTP/3 cannot go on");
+        }
+        for endpoint in &self.endpoints {
             // An endpoint that has ended reads nothing anyway.
-            let _ = endpoint.blocking_send(Mail::Leave(pipe.take()));
+            let _ = endpoint.blocking_send(Mail::Leave);
         }
     }
 }
@@ -120,7 +128,8 @@ pub fn listen(
     let steering = Steering::new(&secret, identity.generation, sockets.len());
     let (reset_key, before) = (Arc::new(reset_key), Arc::<[Pipe]>::from(before));
     let mailboxes = mailboxes(sockets.len());
-    let leave = Http3Leave(mailboxes.first().map(|mailbox| mailbox.others.clone()).unwrap_or_default());
+    let endpoints = mailboxes.first().map(|mailbox| mailbox.others.clone()).unwrap_or_default();
+    let leave = Http3Leave { steering: steering.clone(), endpoints };
     let each = sockets.into_iter().zip(mailboxes).enumerate();
     let each = each.map(|(number, (socket, mailbox))| Http3Listener {
         socket,

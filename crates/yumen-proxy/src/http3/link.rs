@@ -3,15 +3,13 @@
 //!
 //! Knows how a datagram travels with where it came from; knows no connection.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::task::{Context, Poll};
 
 use quinn::udp::{EcnCodepoint, RecvMeta};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
-use tokio::io::unix::AsyncFd;
 
 /// Addresses and marks before the datagram: the peer's address and port, the local address, the mark.
 const HEAD_BYTES: usize = 16 + 2 + 1 + 16 + 1;
@@ -29,6 +27,11 @@ pub(super) struct Handed {
 impl Handed {
     pub(super) fn new(data: &[u8], meta: &RecvMeta) -> Handed {
         Handed { data: data.into(), peer: meta.addr, ecn: meta.ecn, local: meta.dst_ip }
+    }
+
+    /// What the peer sent.
+    pub(super) fn data(&self) -> &[u8] {
+        &self.data
     }
 
     /// Puts it where the library looks for what was received.
@@ -89,40 +92,27 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 
 /// Comes from the process that took over.
 pub(super) struct Mouth {
-    pipe: AsyncFd<OwnedFd>,
+    pipe: OwnedFd,
     room: Vec<u8>,
 }
 
 impl Mouth {
-    /// On the thread that will take from it.
-    pub(super) fn open(pipe: OwnedFd) -> Option<Mouth> {
-        let watched = crate::sys::watch(pipe);
-        let watched =
-            watched.inspect_err(|error| tracing::error!(%error, "connections of HTTP/3 cannot go on"));
-        Some(Mouth { pipe: watched.ok()?, room: vec![0; HEAD_BYTES + DATAGRAM_BYTES_MAX] })
+    pub(super) fn new(pipe: OwnedFd) -> Mouth {
+        Mouth { pipe, room: vec![0; HEAD_BYTES + DATAGRAM_BYTES_MAX] }
     }
 
-    /// Ready with true when there was a datagram, with false when no more will come.
-    pub(super) fn poll_take(
-        &mut self,
-        cx: &mut Context<'_>,
-        room: &mut IoSliceMut<'_>,
-        meta: &mut RecvMeta,
-    ) -> Poll<bool> {
+    /// Waits for a datagram; `None` when no more will come.
+    pub(super) fn take(&mut self) -> Option<Handed> {
         loop {
-            let Poll::Ready(ready) = self.pipe.poll_read_ready(cx) else { return Poll::Pending };
-            let Ok(mut ready) = ready else { return Poll::Ready(false) };
-            match rustix::net::recv(self.pipe.get_ref(), &mut self.room[..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Poll::Ready(false),
+            match rustix::net::recv(&self.pipe, &mut self.room[..], RecvFlags::empty()) {
+                Ok((0, _)) => return None,
                 Ok((count, _)) => {
                     if let Some(handed) = read(&self.room[..count]) {
-                        handed.put(room, meta);
-                        return Poll::Ready(true);
+                        return Some(handed);
                     }
                 }
-                Err(Errno::AGAIN) => ready.clear_ready(),
                 Err(Errno::INTR) => {}
-                Err(_) => return Poll::Ready(false),
+                Err(_) => return None,
             }
         }
     }

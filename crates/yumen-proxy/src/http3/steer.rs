@@ -7,7 +7,6 @@
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -16,6 +15,7 @@ use std::time::Duration;
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, ConnectionId, ConnectionIdGenerator, UdpPoller};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::link::{Handed, Mouth, Pipe};
@@ -103,24 +103,33 @@ impl Steering {
         self.secret.new_mask(&sample).expect("the length of this cipher's samples")
     }
 
+    /// Whose connection a datagram seems to be of.
+    fn told(&self, datagram: &[u8]) -> Option<Owner> {
+        let (first, rest) = datagram.split_first()?;
+        if first & LONG_HEADER == 0 {
+            return self.owner(rest.get(..ID_BYTES)?);
+        }
+        // Other identifiers in them may be of the client's own making.
+        let (length, rest) = datagram.get(LENGTH_AT..)?.split_first()?;
+        let is_ours = first & TYPE_BITS == HANDSHAKE && usize::from(*length) == ID_BYTES;
+        is_ours.then(|| self.owner(rest.get(..ID_BYTES)?)).flatten()
+    }
+
+    /// The endpoint of this process that a datagram is for, of a handshake, too: what another process passes on
+    /// came to none of them.
+    fn endpoint(&self, datagram: &[u8]) -> Option<usize> {
+        let owner = self.told(datagram).filter(|owner| owner.generation == self.generation)?;
+        Some(owner.endpoint).filter(|endpoint| *endpoint < self.endpoints)
+    }
+
     /// Where a datagram goes that came to an endpoint. Those of a handshake stay at the endpoint they came to, as
     /// nobody moves before it is over; but a process that was taken over from still has its own.
     fn way(&self, datagram: &[u8], endpoint: usize) -> Way {
-        let owner = || {
-            let (first, rest) = datagram.split_first()?;
-            if first & LONG_HEADER == 0 {
-                return self.owner(rest.get(..ID_BYTES)?);
-            }
-            // Other identifiers in them may be of the client's own making.
-            let (length, rest) = datagram.get(LENGTH_AT..)?.split_first()?;
-            let is_ours = first & TYPE_BITS == HANDSHAKE && usize::from(*length) == ID_BYTES;
-            let owner = is_ours.then(|| self.owner(rest.get(..ID_BYTES)?)).flatten();
-            owner.filter(|owner| owner.generation != self.generation)
-        };
-        match owner() {
+        let is_of_handshake = datagram.first().is_some_and(|first| first & LONG_HEADER != 0);
+        match self.told(datagram) {
             Some(owner) if owner.generation == self.generation => match owner.endpoint {
-                other if other != endpoint && other < self.endpoints => Way::Endpoint(other),
-                _ => Way::Keep,
+                other if is_of_handshake || other == endpoint || other >= self.endpoints => Way::Keep,
+                other => Way::Endpoint(other),
             },
             Some(owner) if owner.generation == self.generation.wrapping_add(1) => Way::After,
             Some(owner) if self.generation.wrapping_sub(owner.generation) < GENERATIONS_MAX => {
@@ -160,8 +169,8 @@ impl ConnectionIdGenerator for Ids {
 pub(super) enum Mail {
     /// A datagram that came to another one.
     Datagram(Handed),
-    /// Another process reads from the socket from now on. One endpoint hears from it what is for this process.
-    Leave(Option<OwnedFd>),
+    /// Another process reads from the socket from now on, and passes on what is for this one.
+    Leave,
 }
 
 /// An endpoint's end of what the endpoints of a process hand to each other.
@@ -174,6 +183,17 @@ pub(super) struct Mailbox {
 pub(super) fn mailboxes(endpoints: usize) -> Vec<Mailbox> {
     let (others, own): (Vec<_>, Vec<_>) = (0..endpoints).map(|_| channel(HANDED_MAX)).unzip();
     own.into_iter().map(|own| Mailbox { others: others.clone(), own }).collect()
+}
+
+/// Gives each endpoint of this process what another one passes on, until either of the two has ended.
+pub(super) fn pass_on(mut mouth: Mouth, steering: &Steering, endpoints: &[Sender<Mail>]) {
+    while let Some(handed) = mouth.take() {
+        let (before, rest) = endpoints.split_at(steering.endpoint(handed.data()).unwrap_or(0));
+        // Where its own has ended, any other one tells the client by a reset.
+        let Some(endpoint) = rest.iter().chain(before).find(|endpoint| !endpoint.is_closed()) else { return };
+        // One that is behind loses it, as on any network.
+        let _ = endpoint.try_send(Mail::Datagram(handed));
+    }
 }
 
 /// An endpoint's socket: takes what is for this endpoint, from wherever it came.
@@ -193,8 +213,6 @@ struct Inlet {
     own: Receiver<Mail>,
     /// Another process reads from the socket.
     has_left: bool,
-    /// What that one passes on.
-    mouth: Option<Mouth>,
 }
 
 impl SteeredSocket {
@@ -205,7 +223,7 @@ impl SteeredSocket {
         mailbox: Mailbox,
         before: Arc<[Pipe]>,
     ) -> SteeredSocket {
-        let inlet = Mutex::new(Inlet { own: mailbox.own, has_left: false, mouth: None });
+        let inlet = Mutex::new(Inlet { own: mailbox.own, has_left: false });
         SteeredSocket { socket, steering, endpoint, others: mailbox.others, before, inlet }
     }
 
@@ -224,18 +242,8 @@ impl SteeredSocket {
                     handed.put(&mut rooms[count], &mut metas[count]);
                     count += 1;
                 }
-                Poll::Ready(Some(Mail::Leave(pipe))) => {
-                    inlet.has_left = true;
-                    inlet.mouth = pipe.and_then(Mouth::open);
-                }
+                Poll::Ready(Some(Mail::Leave)) => inlet.has_left = true,
                 Poll::Ready(None) | Poll::Pending => break,
-            }
-        }
-        while let Some(mouth) = inlet.mouth.as_mut().filter(|_| count < rooms.len().min(metas.len())) {
-            match mouth.poll_take(cx, &mut rooms[count], &mut metas[count]) {
-                Poll::Ready(true) => count += 1,
-                Poll::Ready(false) => inlet.mouth = None,
-                Poll::Pending => break,
             }
         }
         (count, !inlet.has_left)
@@ -251,9 +259,9 @@ impl SteeredSocket {
                 Way::Keep => true,
                 Way::Endpoint(other) => {
                     let handed = Mail::Datagram(Handed::new(&room[start..end], meta));
-                    // One that is behind loses it, as on any network.
-                    let _ = self.others[other].try_send(handed);
-                    false
+                    // One that is behind loses it, as on any network. Where it has ended, the client is told by
+                    // a reset, which any other can make.
+                    matches!(self.others[other].try_send(handed), Err(TrySendError::Closed(_)))
                 }
                 // Where that process has ended, the client is told by a reset, which we can make as it could.
                 Way::Before(generation) => {

@@ -12,41 +12,41 @@ fn pipe_into(end: OwnedFd) -> Pipe {
     Pipe { generation: 0, end }
 }
 
-fn take(mouth: &mut Mouth, cx: &mut Context<'_>) -> Poll<Option<(Vec<u8>, RecvMeta)>> {
+fn take(mouth: &mut Mouth) -> Option<(Vec<u8>, RecvMeta)> {
     let (mut room, mut meta) = ([0; 2048], RecvMeta::default());
-    let taken = mouth.poll_take(cx, &mut IoSliceMut::new(&mut room), &mut meta);
-    taken.map(|taken| taken.then(|| (room[..meta.len].to_vec(), meta)))
+    mouth.take()?.put(&mut room, &mut meta);
+    Some((room[..meta.len].to_vec(), meta))
 }
 
-#[tokio::test(flavor = "current_thread")]
-async fn a_datagram_arrives_with_where_it_came_from() {
+#[test]
+fn a_datagram_arrives_with_where_it_came_from() {
     let (one, other) = pair();
-    let (pipe, mut mouth) = (pipe_into(one), Mouth::open(other).unwrap());
-    let mut check = async |peer: &str, local: Option<&str>, ecn: Option<EcnCodepoint>| {
+    let (pipe, mut mouth) = (pipe_into(one), Mouth::new(other));
+    let mut check = |peer: &str, local: Option<&str>, ecn: Option<EcnCodepoint>| {
         let sent = received(5, peer.parse().unwrap(), ecn, local.map(|ip| ip.parse().unwrap()));
         assert!(pipe.send(b"hello", &sent));
-        let (data, meta) = std::future::poll_fn(|cx| take(&mut mouth, cx)).await.unwrap();
+        let (data, meta) = take(&mut mouth).unwrap();
         assert_eq!(
             (&data[..], meta.addr, meta.dst_ip, meta.ecn),
             (&b"hello"[..], sent.addr, sent.dst_ip, ecn)
         );
     };
-    check("127.0.0.1:4000", Some("127.0.0.2"), None).await;
-    check("[2001:db8::1]:4000", Some("::1"), Some(EcnCodepoint::Ect0)).await;
-    check("[::ffff:10.0.0.1]:65535", None, Some(EcnCodepoint::Ce)).await;
-    check("10.0.0.1:1", None, Some(EcnCodepoint::Ect1)).await;
+    check("127.0.0.1:4000", Some("127.0.0.2"), None);
+    check("[2001:db8::1]:4000", Some("::1"), Some(EcnCodepoint::Ect0));
+    check("[::ffff:10.0.0.1]:65535", None, Some(EcnCodepoint::Ce));
+    check("10.0.0.1:1", None, Some(EcnCodepoint::Ect1));
 }
 
-#[tokio::test(flavor = "current_thread")]
-async fn a_process_that_has_gone_takes_nothing_and_sends_nothing() {
+#[test]
+fn a_process_that_has_gone_takes_nothing_and_sends_nothing() {
     let (one, other) = pair();
     drop(other);
     let meta = received(1, "127.0.0.1:1".parse().unwrap(), None, None);
     assert!(!pipe_into(one).send(b"x", &meta));
     let (one, other) = pair();
-    let mut mouth = Mouth::open(other).unwrap();
+    let mut mouth = Mouth::new(other);
     drop(one);
-    assert!(std::future::poll_fn(|cx| take(&mut mouth, cx)).await.is_none());
+    assert!(take(&mut mouth).is_none());
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Identifiers of connections, and whom they lead to.
 
 use quinn::ConnectionIdGenerator;
+use quinn::udp::RecvMeta;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::{ID_BYTES, LONG_HEADER, Steering, Way};
+use super::{ID_BYTES, LONG_HEADER, Mail, Mailbox, Mouth, Pipe, Steering, Way, mailboxes, pass_on};
 
 const SECRET: [u8; 16] = *b"a secret of ours";
 
@@ -44,6 +46,43 @@ fn an_identifier_leads_to_the_process_that_made_it() {
     check(255, 0, Way::Before(255));
     check(0, 255, Way::After);
     check(100, 3, Way::Keep);
+}
+
+/// The next datagram in a mailbox.
+fn delivered(mailbox: &mut Mailbox) -> Option<Vec<u8>> {
+    match mailbox.own.blocking_recv()? {
+        Mail::Datagram(handed) => Some(handed.data().to_vec()),
+        Mail::Leave => None,
+    }
+}
+
+#[test]
+fn what_another_process_passes_on_reaches_its_endpoint_whichever_have_ended() {
+    let steering = Steering::new(&SECRET, 3, 3);
+    let (end, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let pipe = Pipe { generation: 3, end };
+    let send = |datagram: &[u8]| pipe.send(datagram, &RecvMeta::default());
+    let [first, mut second, third] = <[Mailbox; 3]>::try_from(mailboxes(3)).ok().unwrap();
+    let endpoints = first.others.clone();
+    let of = steering.clone();
+    let passing = std::thread::spawn(move || pass_on(Mouth::new(theirs), &of, &endpoints));
+    drop(first);
+    let mut check = |datagram: Vec<u8>| {
+        assert!(send(&datagram));
+        assert_eq!(delivered(&mut second).unwrap(), datagram);
+    };
+    let ids: Vec<_> = (0..3).map(|endpoint| steering.ids(endpoint).generate_cid()).collect();
+    check(datagram(0x40, &ids[1]));
+    check(handshake(&ids[1]));
+    check(datagram(0x40, &ids[0]));
+    drop(third);
+    check(datagram(0x40, &ids[2]));
+    check(b"of nobody".to_vec());
+    drop(second);
+    assert!(send(&datagram(0x40, &ids[1])));
+    passing.join().unwrap();
+    assert!(!send(&datagram(0x40, &ids[1])), "the other process knows that nobody is left");
 }
 
 #[test]

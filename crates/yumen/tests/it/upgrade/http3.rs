@@ -1,6 +1,8 @@
 //! Connections of HTTP/3 are told by their identifiers, whichever process reads the datagram.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -10,12 +12,12 @@ use crate::harness::http3::{Http3Client, request};
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Options, Upstream, eventually, http2};
 
-fn start(upstream: &Upstream) -> (Line, Authority) {
+fn start(upstream: &Upstream, workers: u32) -> (Line, Authority) {
     let authority = Authority::new("known");
     let pair = authority.sign("a", &["a.test"], certs::ecdsa());
     let any = "address: '127.0.0.1:0'";
     let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n");
-    let options = Options { node: &node, own_listeners: true, ..Options::default() };
+    let options = Options { node: &node, own_listeners: true, workers, ..Options::default() };
     let resources = json!({
         "routes": [{"id": "1", "uri": "/*", "upstream": upstream.alone()}],
         "ssls": [{"id": "a", "cert": pair.cert, "key": pair.key, "snis": ["a.test"]}],
@@ -26,7 +28,7 @@ fn start(upstream: &Upstream) -> (Line, Authority) {
 #[test]
 fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
     let gate = Gate::default();
-    let (waits, arrived) = (gate.clone(), std::sync::Arc::new(AtomicUsize::new(0)));
+    let (waits, arrived) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
     let counted = arrived.clone();
     let upstream = Upstream::start(move |request, stream| {
         if request.target == "/slow" {
@@ -35,7 +37,7 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
         }
         respond(stream, 200, "", &request.body)
     });
-    let (mut line, authority) = start(&upstream);
+    let (mut line, authority) = start(&upstream, 2);
     let first = line.serving();
     let body = crate::harness::noise(200_000);
     http2::run(async {
@@ -79,4 +81,55 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
         }
         tokio::task::spawn_blocking(move || line.wait_for_end_of(first)).await.unwrap();
     });
+}
+
+#[test]
+fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
+    const PROCESSES: usize = 4;
+    let gate = Gate::default();
+    let (waits, arrived) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = arrived.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        counted.fetch_add(1, Relaxed);
+        waits.pass();
+        respond(stream, 200, "", &request.body)
+    });
+    // Which worker a connection lands at is the system's to choose: hardly each time the first of so many.
+    let (mut line, authority) = start(&upstream, 4);
+    let body = crate::harness::noise(1_000_000);
+    http2::run(async {
+        let mut asking = Vec::new();
+        for process in 1..=PROCESSES {
+            let client =
+                Http3Client::connect(line.gateway.https, "a.test", &authority.cert, None).await.unwrap();
+            let (body, arrived) = (body.clone(), arrived.clone());
+            asking.push(tokio::spawn(async move {
+                let answer = client.ask_with(request("POST", "/"), &body, None).await;
+                (client, answer)
+            }));
+            let upgrading = tokio::task::spawn_blocking(move || {
+                eventually("it is at the upstream", 60, || arrived.load(Relaxed) == process);
+                let before = line.serving();
+                line.upgrade();
+                // The workers without a connection have ended: what they kept for the other one is gone.
+                eventually("one is left", 60, || workers_of(before) == 1);
+                line
+            });
+            line = upgrading.await.unwrap();
+        }
+        gate.open();
+        for asking in asking {
+            let (_, answer) = tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap().unwrap();
+            assert!(answer.expect("an answer").body == body, "what was sent comes back");
+        }
+        tokio::task::spawn_blocking(move || drop(line)).await.unwrap();
+    });
+}
+
+/// How many workers of a process still serve.
+fn workers_of(pid: u32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let names =
+        tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+    names.filter(|name| name.starts_with("yumen-worker")).count()
 }
