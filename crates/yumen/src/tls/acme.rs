@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
+use instant_acme::{Account, AccountBuilder, AccountCredentials, ExternalAccountKey, NewAccount};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
@@ -31,6 +31,8 @@ const RETRY_S: i64 = 60;
 const RETRY_MAX_S: i64 = 6 * 60 * 60;
 /// What is due is looked for at least so often.
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
+/// What a server answers that has no such account (RFC 8555 §6.7).
+const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
 /// Keeps the node's ACME certificates.
 pub(crate) struct Keeper {
@@ -126,6 +128,8 @@ impl Keeper {
                 tracing::info!(names = ?wanted.names, "certificate fetched");
             }
             Err(error) => {
+                // It knows the server's addresses, which may have changed: the next attempt asks for them again.
+                *account = None;
                 let message = format!("no certificate from {}: {error:#}", self.settings.directory);
                 tracing::error!(names = ?wanted.names, error = format!("{error:#}"), "certificate not fetched");
                 let pause_s = RETRY_S.saturating_mul(1 << wanted.failures.min(16)).min(RETRY_MAX_S);
@@ -142,7 +146,7 @@ impl Keeper {
     /// Fetches one certificate, keeps it and puts it in force; says when it is due again.
     async fn fetch(&self, at: usize, account: &mut Option<Account>) -> anyhow::Result<i64> {
         let wanted = &self.wanted[at];
-        let account = match account {
+        let known = match account {
             Some(account) => account,
             None => account.insert(self.account().await.context("the account")?),
         };
@@ -151,7 +155,20 @@ impl Keeper {
             control: &self.control,
             challenges: &self.challenges,
         };
-        let issued = order::certificate(account, &wanted.names, &prover).await?;
+        let mut issued = order::certificate(known, &wanted.names, &prover).await;
+        if let Err(error) = &issued
+            && has_no_account(error)
+        {
+            let (directory, error) = (&self.settings.directory, format!("{error:#}"));
+            tracing::warn!(
+                directory,
+                error,
+                "the ACME server does not know the account, another is registered"
+            );
+            let other = self.register().await.context("another account, as the one kept is unknown")?;
+            issued = order::certificate(account.insert(other), &wanted.names, &prover).await;
+        }
+        let issued = issued?;
         self.disk.keep_certificate(&wanted.id, &issued)?;
         order::put_in_force(&self.control, vec![put(wanted, &issued)]).await?;
         renewal(&issued.cert)
@@ -159,23 +176,41 @@ impl Keeper {
 
     /// The account kept on disk, or a new one.
     async fn account(&self) -> anyhow::Result<Account> {
+        let Some(kept) = self.disk.text(&disk::id_of(&self.settings.directory, &[]))? else {
+            return self.register().await;
+        };
+        let credentials: AccountCredentials = serde_json::from_str(&kept)?;
+        Ok(self.builder().from_credentials(credentials).await?)
+    }
+
+    /// A new account. One kept before is set aside, once there is another.
+    async fn register(&self) -> anyhow::Result<Account> {
         let id = disk::id_of(&self.settings.directory, &[]);
-        if let Some(kept) = self.disk.text(&id)? {
-            let credentials: AccountCredentials = serde_json::from_str(&kept)?;
-            let builder = Account::builder_with_http(Box::new(self.transport.clone()));
-            return Ok(builder.from_credentials(credentials).await?);
-        }
         let contact: Vec<&str> = self.settings.contact.iter().map(String::as_str).collect();
         let new =
             NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
         let tied = order::external_account(&self.settings.external_account)?;
         let tied: Option<ExternalAccountKey> = tied;
-        let builder = Account::builder_with_http(Box::new(self.transport.clone()));
-        let made = builder.create(&new, self.settings.directory.clone(), tied.as_ref()).await;
+        let made = self.builder().create(&new, self.settings.directory.clone(), tied.as_ref()).await;
         let (account, credentials) = made?;
+        self.disk.set_aside(&id)?;
         self.disk.keep(&id, &serde_json::to_string(&credentials)?)?;
         Ok(account)
     }
+
+    fn builder(&self) -> AccountBuilder {
+        Account::builder_with_http(Box::new(self.transport.clone()))
+    }
+}
+
+/// Whether the server refused because it has no such account: it was built anew, say. An account that was
+/// deactivated is refused otherwise (RFC 8555 §7.3.6); whoever did that meant it.
+fn has_no_account(error: &anyhow::Error) -> bool {
+    let mut errors = error.chain().filter_map(|error| error.downcast_ref::<instant_acme::Error>());
+    errors.any(|error| match error {
+        instant_acme::Error::Api(problem) => problem.r#type.as_deref() == Some(NO_ACCOUNT),
+        _ => false,
+    })
 }
 
 /// The certificate as an object of the node.

@@ -1,5 +1,6 @@
 //! Certificates from an ACME server, Pebble: fetched, kept over a restart, renewed.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -32,6 +33,13 @@ impl Drop for Ended {
     }
 }
 
+/// Runs until the test ends; what it says goes to the log.
+fn begin(command: &mut Command, scratch: &Scratch) -> Ended {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(scratch.file("log")).unwrap();
+    let errors = log.try_clone().unwrap();
+    Ended(command.stdout(log).stderr(errors).spawn().expect("a tool of Go runs"))
+}
+
 /// An ACME server that proves names on ports of its own, and names that all lead here.
 struct Pebble {
     scratch: Scratch,
@@ -39,6 +47,8 @@ struct Pebble {
     ca: String,
     http: String,
     tls: String,
+    listen: SocketAddr,
+    program: Command,
     server: Option<Ended>,
     _names: Ended,
 }
@@ -68,25 +78,29 @@ impl Pebble {
         let (dns, dns_manage) = (dns.to_string(), dns_manage.to_string());
         let mut names = Command::new(names);
         names.args(["-dnsserver", &dns, "-management", &dns_manage, "-defaultIPv4", "127.0.0.1"]).args(off);
-        let mut server = Command::new(pebble);
-        server.args(["-config", &config, "-dnsserver", &dns]).env("PEBBLE_VA_NOSLEEP", "1");
-        let quiet = |command: &mut Command| {
-            let log =
-                std::fs::OpenOptions::new().create(true).append(true).open(scratch.file("log")).unwrap();
-            let errors = log.try_clone().unwrap();
-            Ended(command.stdout(log).stderr(errors).spawn().expect("a tool of Go runs"))
-        };
-        let (names, server) = (quiet(&mut names), quiet(&mut server));
-        eventually("Pebble listens", 20, || std::net::TcpStream::connect(listen).is_ok());
-        Some(Pebble {
+        let mut program = Command::new(pebble);
+        program.args(["-config", &config, "-dnsserver", &dns]).env("PEBBLE_VA_NOSLEEP", "1");
+        let names = begin(&mut names, &scratch);
+        let mut pebble = Pebble {
             directory: format!("https://{listen}/dir"),
             ca: scratch.write("ca.pem", &authority.cert),
             scratch,
             http: http.to_string(),
             tls: tls.to_string(),
-            server: Some(server),
+            listen,
+            program,
+            server: None,
             _names: names,
-        })
+        };
+        pebble.serve();
+        Some(pebble)
+    }
+
+    /// Begins anew, with all accounts forgotten.
+    fn serve(&mut self) {
+        self.server = None;
+        self.server = Some(begin(&mut self.program, &self.scratch));
+        eventually("Pebble listens", 20, || std::net::TcpStream::connect(self.listen).is_ok());
     }
 
     /// The node's settings to use it.
@@ -173,6 +187,43 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
     gateway.terminate();
     gateway.wait(10);
     assert_eq!(shown(&launch(), "shop.test").1, last);
+}
+
+#[test]
+fn a_server_that_has_forgotten_the_account_is_given_another() {
+    let short = json!({ "profiles": { "default": { "description": "short", "validityPeriod": 24 } } });
+    let Some(mut pebble) = Pebble::start(&short) else { return };
+    let node = pebble.node("http-01", "shop.test", "") + "tls: {expiry_warning_days: 0}\n";
+    let http = pebble.http.clone();
+    let args = ["--listen", http.as_str()];
+    let options = Options { node: &node, args: &args, ..Options::default() };
+    let gateway = Gateway::launch(Scratch::new(), &options, &["--data-dir", "data"]);
+    let first = wait_for_certificate(&gateway, &pebble, "shop.test");
+    let kept = || -> Vec<(String, String)> {
+        let files = std::fs::read_dir(gateway.scratch.file("data/acme")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let accounts = files.filter(|file| file.display().to_string().contains("acme-account-"));
+        let read = |file: PathBuf| {
+            let text = std::fs::read_to_string(&file).unwrap();
+            (file.extension().unwrap().to_str().unwrap().to_owned(), text)
+        };
+        let mut all: Vec<_> = accounts.map(read).collect();
+        all.sort();
+        all
+    };
+    let before = kept();
+    pebble.serve();
+    eventually("the certificate is renewed", 40, || {
+        let (issuer, serial) = shown(&gateway, "shop.test");
+        issuer.contains("Pebble") && serial != first
+    });
+    eventually("no problem is left", 10, || gateway.status_json("/yumen/v1/problems") == json!([]));
+    assert!(gateway.log().contains("the ACME server does not know the account"), "{}", gateway.log());
+    let after = kept();
+    assert_eq!(after.len(), 2, "the one before is set aside");
+    assert_eq!((after[0].0.as_str(), &after[0].1), ("before", &before[0].1));
+    assert_eq!(after[1].0, before[0].0);
+    assert_ne!(after[1].1, before[0].1);
 }
 
 #[test]

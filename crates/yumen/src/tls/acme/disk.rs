@@ -80,6 +80,17 @@ impl Disk {
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Keeps what there is under an id beside it, in place of what was there before; nothing reads it again.
+    pub(super) fn set_aside(&self, id: &str) -> anyhow::Result<()> {
+        let path = self.path(id);
+        match fs::rename(&path, path.with_extension("before")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot rename {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn path(&self, id: &str) -> PathBuf {
         self.dir.join(format!("{id}.sealed"))
     }

@@ -11,6 +11,20 @@ fn a_certificate_is_renewed_a_third_of_its_life_before_its_end() {
 }
 
 #[test]
+fn an_account_is_gone_only_where_the_server_says_so() {
+    let check = |kind: Option<&str>, expected: bool| {
+        let problem = json!({ "type": kind, "detail": "no", "status": 400 });
+        let problem: instant_acme::Problem = serde_json::from_value(problem).unwrap();
+        let error = Err::<(), _>(instant_acme::Error::from(problem)).context("the order").unwrap_err();
+        assert_eq!(has_no_account(&error), expected, "{kind:?}");
+    };
+    check(Some(NO_ACCOUNT), true);
+    check(Some("urn:ietf:params:acme:error:unauthorized"), false);
+    check(None, false);
+    assert!(!has_no_account(&anyhow::anyhow!(NO_ACCOUNT)));
+}
+
+#[test]
 fn ids_tell_directories_and_names_apart() {
     let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
     let one = disk::id_of("https://ca.test/dir", &names(&["a.test", "b.test"]));
