@@ -18,6 +18,9 @@ pub trait Coding: Send + Sync + 'static {
     /// Whether its settings let this answer be coded.
     fn admits(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool;
 
+    /// Whether its settings could let the answer be coded that a 304 stands for, of which it tells little.
+    fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool;
+
     /// Whether the answer says that it depends on `Accept-Encoding`.
     fn varies(&self) -> bool;
 
@@ -54,7 +57,12 @@ impl Exchange<'_> {
         let offers = std::mem::take(&mut codings.offers);
         let admitted: Vec<_> =
             offers.iter().filter(|offer| may_code(head) && offer.admits(self, head)).collect();
-        if admitted.iter().any(|offer| offer.varies()) {
+        // What a cache is told with the answer, it is told with a 304 in its place (RFC 9110 §15.4.5).
+        let is_unmodified = head.status == 304 && !is_settled(head);
+        let could_admit = |offer: &Arc<dyn Coding>| is_unmodified && offer.could_admit(self, head);
+        if admitted.iter().any(|offer| offer.varies())
+            || offers.iter().any(|offer| offer.varies() && could_admit(offer))
+        {
             add_vary(head);
         }
         // The body of an answer to HEAD stays unsaid, so nothing is known of it coded.
@@ -88,9 +96,13 @@ impl Exchange<'_> {
 /// Whether any coding may touch this answer: it has a whole body, nobody coded it, nobody forbade it.
 fn may_code(head: &ResponseHead) -> bool {
     let has_body = !matches!(head.status, 100..=199 | 204 | 206 | 304);
+    has_body && !head.fields.has("Content-Range") && !is_settled(head)
+}
+
+/// Whether the answer's coding is not ours to choose: somebody coded it, or forbade it.
+fn is_settled(head: &ResponseHead) -> bool {
     let coded = head.fields.known(Known::ContentEncoding);
-    let is_plain = coded.is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"));
-    has_body && is_plain && !head.fields.has("Content-Range") && !forbids_transforming(head)
+    coded.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) || forbids_transforming(head)
 }
 
 fn forbids_transforming(head: &ResponseHead) -> bool {

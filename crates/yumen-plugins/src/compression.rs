@@ -78,10 +78,19 @@ pub(crate) struct Terms {
 
 impl Terms {
     fn admit(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool {
-        let is_old = self.http_version > 1.0 && ex.request.version == Version::Http10;
         let is_short = matches!(head.framing, Framing::Length(length) if length < self.length_min);
         let is_status = self.statuses.is_empty() || self.statuses.contains(&head.status);
-        is_status && !is_old && !is_short && self.names(head)
+        is_status && !self.is_too_old(ex) && !is_short && self.names(head)
+    }
+
+    /// A 304 need not tell the type of the answer, and hardly its length.
+    fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool {
+        let tells_type = not_modified.fields.known(Known::ContentType).is_some();
+        !self.is_too_old(ex) && (!tells_type || self.names(not_modified))
+    }
+
+    fn is_too_old(&self, ex: &Exchange<'_>) -> bool {
+        self.http_version > 1.0 && ex.request.version == Version::Http10
     }
 
     /// Whether the answer's type is among those named. Messages of gRPC are coded one by one, if at all.
@@ -135,6 +144,10 @@ where
 
     fn admits(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool {
         self.terms.admit(ex, head)
+    }
+
+    fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool {
+        self.terms.could_admit(ex, not_modified)
     }
 
     fn varies(&self) -> bool {

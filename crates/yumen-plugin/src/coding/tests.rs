@@ -20,6 +20,10 @@ impl Coding for Named {
         !head.fields.has(&format!("X-No-{}", self.0))
     }
 
+    fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool {
+        self.admits(ex, not_modified)
+    }
+
     fn varies(&self) -> bool {
         true
     }
@@ -126,6 +130,24 @@ fn the_head_tells_of_the_coded_body() {
         settled(request, &mut head);
         let values: Vec<_> = head.fields.all(name).map(String::from_utf8_lossy).collect();
         assert_eq!((!values.is_empty()).then(|| values.join("|")).as_deref(), expected, "{answer:?}");
+    }
+}
+
+#[test]
+fn what_stands_for_an_answer_varies_as_that_one_would() {
+    let request = "GET / HTTP/1.1\nHost: x\nAccept-Encoding: gzip";
+    for (answer, expected) in [
+        ("HTTP/1.1 304 Not Modified", Some("Accept-Encoding")),
+        ("HTTP/1.1 304 Not Modified\nVary: accept-encoding", Some("accept-encoding")),
+        ("HTTP/1.1 304 Not Modified\nCache-Control: no-transform", None),
+        ("HTTP/1.1 304 Not Modified\nContent-Encoding: br", None),
+        ("HTTP/1.1 304 Not Modified\nX-No-zstd: 1\nX-No-br: 1\nX-No-gzip: 1", None),
+        ("HTTP/1.1 204 No Content", None),
+    ] {
+        let mut head = head(answer);
+        assert_eq!(settled(request, &mut head), None);
+        let vary = head.fields.get("Vary").map(String::from_utf8_lossy);
+        assert_eq!(vary.as_deref(), expected, "{answer:?}");
     }
 }
 

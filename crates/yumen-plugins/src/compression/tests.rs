@@ -102,6 +102,25 @@ fn the_field_vary_is_a_setting() {
 }
 
 #[test]
+fn a_304_varies_where_its_answer_might_have_been_coded() {
+    let vary = json!({"vary": true});
+    for (settings, request, fields, expected) in [
+        (&vary, "GET / HTTP/1.1", "ETag: \"a\"\r\n", Some("Accept-Encoding")),
+        (&vary, "GET / HTTP/1.1", HTML, Some("Accept-Encoding")),
+        (&vary, "GET / HTTP/1.1", "Content-Type: image/png\r\n", None),
+        (&vary, "GET / HTTP/1.0", "ETag: \"a\"\r\n", None),
+        (&json!({}), "GET / HTTP/1.1", "ETag: \"a\"\r\n", None),
+    ] {
+        for (plugin, coding) in ALL {
+            let request = format!("{request}\nAccept-Encoding: {coding}");
+            let answer = format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n");
+            let reply = run(plugin, settings.clone(), &request, answer);
+            assert_eq!(reply.field("Vary").as_deref(), expected, "{plugin} {settings} {request} {fields}");
+        }
+    }
+}
+
+#[test]
 fn what_came_before_a_pause_can_be_read_at_once() {
     let levels = json!([{"comp_level": 1}, {"comp_level": 9}]);
     for (plugin, coding) in ALL {
