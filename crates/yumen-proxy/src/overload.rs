@@ -19,7 +19,8 @@ pub struct OverloadSettings {
     pub exchanges_max: u32,
     /// How long events may wait before requests are shed, in milliseconds; 0 does not look.
     pub lag_ms: u64,
-    /// Paths that begin so are served all the same, but for memory.
+    /// Paths that begin so are served all the same, but not while memory is full: then nothing else is served
+    /// either, and whoever asks for health shall send clients elsewhere.
     pub spared_paths: Vec<String>,
     /// Set by others while the process holds more memory than it should.
     pub memory_full: Option<Arc<AtomicBool>>,

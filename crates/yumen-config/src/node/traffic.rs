@@ -68,9 +68,9 @@ pub struct Overload {
     #[schemars(range(max = 60000))]
     pub lag_ms: u64,
     /// Paths that begin with one of these are served in spite of both, such as those a load balancer asks for
-    /// health.
+    /// health; but not beyond `memory_bytes`.
     pub spared_paths: Vec<String>,
-    /// While the process holds more memory than so many bytes, requests are refused; 0 means no limit.
+    /// While the process holds more memory than so many bytes, all requests are refused; 0 means no limit.
     pub memory_bytes: u64,
 }
 

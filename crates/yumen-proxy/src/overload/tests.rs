@@ -20,9 +20,13 @@ fn a_worker_takes_so_many_exchanges_at_a_time() {
 #[test]
 fn nothing_is_taken_on_while_memory_is_short() {
     let full = Arc::new(AtomicBool::new(true));
-    let settings = OverloadSettings { memory_full: Some(full.clone()), ..OverloadSettings::default() };
+    let memory_full = Some(full.clone());
+    let spared_paths = vec!["/health".to_owned()];
+    let settings = OverloadSettings { memory_full, spared_paths, ..OverloadSettings::default() };
     let overload = Overload::new(&settings).unwrap();
-    assert_eq!(overload.admit(b"/", 0).err(), Some(Kind::Overloaded));
+    for path in [&b"/"[..], b"/health"] {
+        assert_eq!(overload.admit(path, 0).err(), Some(Kind::Overloaded));
+    }
     full.store(false, Relaxed);
     assert!(overload.admit(b"/", 0).is_ok());
 }
