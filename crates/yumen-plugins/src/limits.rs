@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_plugin::{Exchange, Response, Step, Template, Var};
@@ -42,6 +43,10 @@ pub(crate) enum Key {
     Constant(Box<str>),
 }
 
+/// How long a value is that a key holds as it is: longer than what requests are told apart by mostly is,
+/// tokens among it, since Redis is told of keys by these values, as other gateways tell it.
+const VALUE_BYTES_MAX: usize = 1024;
+
 impl Key {
     /// Understands a key once.
     pub(crate) fn new(key: &str, key_type: KeyType) -> Key {
@@ -56,6 +61,15 @@ impl Key {
 
     /// Appends whom the request counts for; says whether the key itself had a value.
     pub(crate) fn write(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let found = self.write_value(ex, out);
+        if out.len() > start + 1 + VALUE_BYTES_MAX {
+            digest_end(out, start + 1);
+        }
+        found
+    }
+
+    fn write_value(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         out.push(b'=');
         let found = match self {
             Key::Address => false,
@@ -88,6 +102,17 @@ impl Key {
             }
         }
         found
+    }
+}
+
+/// Puts a digest in place of the end of the value that begins there. What is left is a byte longer than any
+/// value that stands as it is, so none can pass for it.
+#[cold]
+fn digest_end(out: &mut Vec<u8>, value_at: usize) {
+    let digest = digest(&SHA256, &out[value_at..]);
+    out.truncate(value_at + VALUE_BYTES_MAX + 1 - 2 * SHA256_OUTPUT_LEN);
+    for byte in digest.as_ref() {
+        let _ = write!(out, "{byte:02x}");
     }
 }
 

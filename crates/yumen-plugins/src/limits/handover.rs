@@ -24,8 +24,7 @@ impl<V: Slot + Send + Sync + 'static> Portable for Table<V> {
             let Some(number) = numbers_by_name.get(name.as_str()) else { continue };
             for (key, told) in keys.as_object().into_iter().flatten() {
                 let Some(key) = bytes(key) else { continue };
-                let key = [&number[..], &key].concat();
-                self.change(&key, now.mono_ms(), |slot| slot.take_over(&numbers(told), now));
+                self.change_shown(*number, &key, now.mono_ms(), |slot| slot.take_over(&numbers(told), now));
             }
         }
     }

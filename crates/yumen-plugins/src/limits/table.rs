@@ -11,11 +11,17 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use foldhash::fast::RandomState;
 use yumen_plugin::{Now, Setup};
 
 /// How many keys a table holds at most.
 const KEYS_MAX: usize = 1 << 20;
+/// How long a key is that a table keeps as it is, with the number of its limit. Clients choose what keys
+/// say: a bound on their number alone would bound no memory.
+const KEY_BYTES_MAX: usize = 64;
+/// How long the beginning of a limit's keys is.
+const NUMBER_BYTES: usize = 8;
 const SHARDS: usize = 256;
 
 /// State of one key.
@@ -46,6 +52,41 @@ pub(crate) trait Slot: Default {
     }
 }
 
+/// A key as a table keeps it.
+enum Kept<'k> {
+    Whole(&'k [u8]),
+    /// The number of the limit, how the key goes on, and the digest of all behind the number, which is another
+    /// one in the next process. It is a byte longer than any key that is kept whole, so none can pass for it.
+    Digested([u8; KEY_BYTES_MAX + 1]),
+}
+
+impl<'k> Kept<'k> {
+    fn of(key: &'k [u8]) -> Kept<'k> {
+        if key.len() <= KEY_BYTES_MAX { Kept::Whole(key) } else { Kept::digested(key) }
+    }
+
+    /// A key as [`Table::each`] shows it, with a number before it.
+    fn again(key: &'k [u8]) -> Kept<'k> {
+        if key.len() == KEY_BYTES_MAX + 1 { Kept::Whole(key) } else { Kept::of(key) }
+    }
+
+    #[cold]
+    fn digested(key: &[u8]) -> Kept<'k> {
+        let mut kept = [0; KEY_BYTES_MAX + 1];
+        let (begins, ends) = kept.split_at_mut(KEY_BYTES_MAX + 1 - SHA256_OUTPUT_LEN);
+        begins.copy_from_slice(&key[..begins.len()]);
+        ends.copy_from_slice(digest(&SHA256, &key[NUMBER_BYTES..]).as_ref());
+        Kept::Digested(kept)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Kept::Whole(key) => key,
+            Kept::Digested(key) => key,
+        }
+    }
+}
+
 type Map<V> = HashMap<Box<[u8]>, V, RandomState>;
 
 /// Shards stand on cache lines of their own, so that neighbours do not slow each other down.
@@ -65,7 +106,7 @@ pub(crate) struct Table<V> {
     shard_keys_max: usize,
     owners: AtomicU64,
     /// The names of the limits, by their numbers.
-    names: Mutex<HashMap<[u8; 8], Box<str>, RandomState>>,
+    names: Mutex<HashMap<[u8; NUMBER_BYTES], Box<str>, RandomState>>,
 }
 
 impl<V: Slot> Table<V> {
@@ -97,6 +138,8 @@ impl<V: Slot> Table<V> {
 
     /// What `look` makes of the key's slot; `None` where there is no slot, or where it says so.
     pub(crate) fn look<R>(&self, key: &[u8], look: impl FnOnce(&V) -> Option<R>) -> Option<R> {
+        let kept = Kept::of(key);
+        let key = kept.bytes();
         let inner = self.shard(key).read().unwrap_or_else(PoisonError::into_inner);
         inner.map.get(key).and_then(look)
     }
@@ -104,6 +147,21 @@ impl<V: Slot> Table<V> {
     /// What `change` makes of the key's slot, a fresh one where there is none, with no one else
     /// looking at it.
     pub(crate) fn change<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
+        self.change_kept(Kept::of(key).bytes(), now_ms, change)
+    }
+
+    /// [`Table::change`] of a key as [`Table::each`] shows it.
+    pub(super) fn change_shown<R>(
+        &self,
+        number: [u8; NUMBER_BYTES],
+        key: &[u8],
+        now_ms: u64,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> R {
+        self.change_kept(Kept::again(&[&number, key].concat()).bytes(), now_ms, change)
+    }
+
+    fn change_kept<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
         let mut inner = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = inner.map.get_mut(key) {
             return change(slot);
@@ -114,13 +172,13 @@ impl<V: Slot> Table<V> {
         change(inner.map.entry(key.into()).or_default())
     }
 
-    /// Has a look at every slot, beside the name of the limit it is of and its key.
+    /// Has a look at every slot, beside the name of the limit it is of and its key as it is kept.
     pub(super) fn each(&self, mut look: impl FnMut(&str, &[u8], &V)) {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for shard in &self.shards {
             let inner = shard.0.read().unwrap_or_else(PoisonError::into_inner);
             for (key, slot) in &inner.map {
-                if let Some((number, key)) = key.split_first_chunk::<8>()
+                if let Some((number, key)) = key.split_first_chunk::<NUMBER_BYTES>()
                     && let Some(name) = names.get(number)
                 {
                     look(name, key, slot);
@@ -130,7 +188,7 @@ impl<V: Slot> Table<V> {
     }
 
     /// The numbers that the keys of limits begin with, by name.
-    pub(super) fn numbers_by_name(&self) -> HashMap<Box<str>, [u8; 8]> {
+    pub(super) fn numbers_by_name(&self) -> HashMap<Box<str>, [u8; NUMBER_BYTES]> {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.iter().map(|(number, name)| (name.clone(), *number)).collect()
     }
@@ -167,12 +225,12 @@ fn make_room<V: Slot>(inner: &mut Inner<V>, now_ms: u64, keys_max: usize) {
 /// One limit's share of a table: the keys that begin with its number.
 pub(crate) struct Share<V: Slot> {
     table: Arc<Table<V>>,
-    number: [u8; 8],
+    number: [u8; NUMBER_BYTES],
 }
 
 impl<V: Slot> Share<V> {
     /// How long the beginning of a key is.
-    pub(crate) const NUMBER_BYTES: usize = 8;
+    pub(crate) const NUMBER_BYTES: usize = NUMBER_BYTES;
 
     fn new(table: Arc<Table<V>>, name: &str) -> Self {
         let number = table.owners.fetch_add(1, Relaxed).to_ne_bytes();

@@ -102,6 +102,26 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
 }
 
 #[test]
+fn a_long_key_is_the_same_one_in_the_next_process() {
+    let (old, new) = (Bench::new(), Bench::new());
+    let settings = json!({"count": 2, "time_window": 60, "key": "http_x_key"});
+    let _other = new.plugin("limit-count", json!({"count": 2, "time_window": 60}));
+    let plugins = [&old, &new].map(|bench| bench.plugin("limit-count", settings.clone()));
+    let request = format!("GET / HTTP/1.1\nX-Key: {}", "k".repeat(3000));
+    assert_eq!(old.run(&plugins[0], &request).status, 200);
+    let told = old.carry.tell();
+    new.carry.take_over(&told, new.host.now());
+    assert_eq!([(); 2].map(|()| new.run(&plugins[1], &request).status), [200, 503]);
+    assert_eq!(old.run(&plugins[0], &request).status, 200);
+    let hexes: Vec<usize> = told
+        .values()
+        .flat_map(|told| told.as_object().into_iter().flatten())
+        .flat_map(|(_, keys)| keys.as_object().into_iter().flatten().map(|(key, _)| key.len()))
+        .collect();
+    assert_eq!(hexes, [2 * 57]);
+}
+
+#[test]
 fn what_another_version_tells_otherwise_is_passed_over() {
     let bench = Bench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));
