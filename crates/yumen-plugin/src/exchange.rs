@@ -276,9 +276,15 @@ impl<'s> Exchange<'s> {
         self.notes.push(Box::new(note));
     }
 
+    /// The values of type `T` that were left, the last one first: a plugin may stand in a global rule and in the
+    /// route's chain.
+    pub fn notes<T: 'static>(&self) -> impl Iterator<Item = &T> {
+        self.notes.iter().rev().filter_map(|note| note.downcast_ref())
+    }
+
     /// The last value of type `T` that was left.
     pub fn note<T: 'static>(&self) -> Option<&T> {
-        self.notes.iter().rev().find_map(|note| note.downcast_ref())
+        self.notes().next()
     }
 
     /// The last value of type `T` that was left, for changing.

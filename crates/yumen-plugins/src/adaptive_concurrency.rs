@@ -145,7 +145,8 @@ impl Plugin for AdaptiveConcurrency {
     }
 
     fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
-        let Some(guard) = ex.note::<Guard>().filter(|guard| guard.is_of(&self.limiter)) else { return };
+        // A global rule's limiter may have let it in as well.
+        let Some(guard) = ex.notes::<Guard>().find(|guard| guard.is_of(&self.limiter)) else { return };
         let is_overload =
             outcome.upstream_failure.is_some() || matches!(outcome.upstream_status, Some(503 | 504));
         let sample = match outcome.upstream_us {

@@ -173,6 +173,37 @@ fn clients_that_do_not_wait_tell_nothing_of_the_upstream() {
 }
 
 #[test]
+fn a_global_rule_and_a_route_each_learn_of_an_exchange_that_both_let_in() {
+    let mut bench = Bench::new();
+    let mut plugin = |owner: &str, min_concurrency: u32| {
+        bench.owner = owner.to_owned();
+        bench.plugin(
+            "adaptive-concurrency",
+            json!({"measure_requests": 1, "min_concurrency": min_concurrency}),
+        )
+    };
+    let plugins = [plugin("global_rules/1", 3), plugin("routes/1", 4)];
+    let limits = || {
+        plugins.each_ref().map(|plugin| {
+            match plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1")) {
+                Foreseen::Says(told) => told.into_owned(),
+                _ => panic!("it is let in"),
+            }
+        })
+    };
+    let served = Outcome { attempts: 1, upstream_us: Some(1000), ..Outcome::default() };
+    for outcome in [served, Outcome { fault: "x", upstream_failure: Some(502), ..served }] {
+        bench.host.advance(std::time::Duration::from_secs(1));
+        let mut ex = bench.exchange("GET / HTTP/1.1");
+        for plugin in &plugins {
+            assert!(matches!(plugin.access(&mut ex), Step::Continue));
+        }
+        plugins.iter().for_each(|plugin| plugin.log(&ex, &outcome));
+    }
+    assert_eq!(limits(), ["0 of 18 exchanges under way"; 2]);
+}
+
+#[test]
 fn bounds_that_cross_are_refused() {
     let refused =
         Bench::new().build("adaptive-concurrency", json!({"min_concurrency": 9, "max_concurrency": 3}));
