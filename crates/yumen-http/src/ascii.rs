@@ -57,6 +57,12 @@ pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TOKEN)
 }
 
+/// Whether two names are the same to who tells them by letters and digits alone, of either case.
+pub(crate) fn is_alike(name: &[u8], other: &[u8]) -> bool {
+    let folded = |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
+    name.len() == other.len() && name.iter().map(folded).eq(other.iter().map(folded))
+}
+
 /// Whether `bytes` may stand as a request target. Bytes past ASCII pass, as they do elsewhere.
 pub(crate) fn is_target(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TARGET)

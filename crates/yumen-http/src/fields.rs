@@ -399,6 +399,21 @@ impl Fields {
         self.remove_from(0, known, name)
     }
 
+    /// Removes every field that an application may take for one under `name`: CGI and what follows it, as WSGI, PHP
+    /// and FastCGI do, tell names by letters and digits alone and write `_` for the rest (RFC 3875 §4.1.18). For
+    /// fields that tell who the client is; others may differ in this way and mean different things.
+    pub fn remove_alike(&mut self, name: &str) -> bool {
+        let (before, block) = (self.list.len(), &self.block);
+        self.list.retain(|field| !crate::ascii::is_alike(field.name.of(block), name.as_bytes()));
+        self.list.len() < before
+    }
+
+    /// Makes `value` the only one that an application may find under `name`, see [`Fields::remove_alike`].
+    pub fn set_alone(&mut self, name: &str, value: &[u8]) {
+        self.remove_alike(name);
+        self.add(name, value);
+    }
+
     fn remove_from(&mut self, from: usize, known: Known, name: &str) -> bool {
         let before = self.list.len();
         let mut kept = from;

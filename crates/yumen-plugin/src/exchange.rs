@@ -244,19 +244,20 @@ impl<'s> Exchange<'s> {
     }
 
     /// Says who the client is and tells the upstream, as APISIX does: `X-Consumer-Username`,
-    /// `X-Credential-Identifier`, `X-Consumer-Custom-ID`.
+    /// `X-Credential-Identifier`, `X-Consumer-Custom-ID`. What the client says under these names, or under some that
+    /// an application may take for them, goes.
     pub fn identify(&mut self, consumer: &'s Consumer, credential_id: Option<&'s str>) {
         self.consumer = Some(consumer);
         self.credential_id = credential_id.unwrap_or("");
         let fields = &mut self.request.fields;
-        fields.set("X-Consumer-Username", consumer.username.as_bytes());
+        fields.set_alone("X-Consumer-Username", consumer.username.as_bytes());
         match credential_id {
-            Some(id) => fields.set("X-Credential-Identifier", id.as_bytes()),
-            None => drop(fields.remove("X-Credential-Identifier")),
+            Some(id) => fields.set_alone("X-Credential-Identifier", id.as_bytes()),
+            None => drop(fields.remove_alike("X-Credential-Identifier")),
         }
         match &consumer.custom_id {
-            Some(id) => fields.set("X-Consumer-Custom-ID", id.as_bytes()),
-            None => drop(fields.remove("X-Consumer-Custom-ID")),
+            Some(id) => fields.set_alone("X-Consumer-Custom-ID", id.as_bytes()),
+            None => drop(fields.remove_alike("X-Consumer-Custom-ID")),
         }
     }
 

@@ -42,7 +42,8 @@ pub(crate) struct Config {
     #[serde(default)]
     #[schemars(schema_with = "extra_schema")]
     extra_headers: Option<HeaderMap>,
-    /// Fields of its answer that the upstream gets, instead of what the client says under these names.
+    /// Fields of its answer that the upstream gets, instead of what the client says under these names, or under
+    /// names that differ in nothing but `_` for `-`.
     #[serde(default)]
     upstream_headers: Vec<String>,
     /// Fields of its answer that a refused client gets.
@@ -285,10 +286,14 @@ impl ForwardAuth {
     /// Gives the upstream what the service said. Where it said nothing, or was not heard, nobody else may speak in
     /// its name.
     fn pass_on(&self, ex: &mut Exchange<'_>, answer: Option<&Answer>) {
-        for name in &self.config.upstream_headers {
-            ex.request.fields.remove(name);
-            for value in answer.iter().flat_map(|answer| answer.fields.all(name)) {
-                ex.request.fields.add(name, value);
+        let (names, fields) = (&self.config.upstream_headers, &mut ex.request.fields);
+        for name in names {
+            fields.remove_alike(name);
+        }
+        for (at, name) in names.iter().enumerate() {
+            let is_first = !names[..at].iter().any(|before| before.eq_ignore_ascii_case(name));
+            for value in answer.iter().filter(|_| is_first).flat_map(|answer| answer.fields.all(name)) {
+                fields.add(name, value);
             }
         }
     }

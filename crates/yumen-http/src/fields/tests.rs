@@ -202,6 +202,21 @@ fn a_client_cannot_nominate_away_what_the_gateway_set() {
 }
 
 #[test]
+fn a_field_that_is_set_alone_has_no_other_that_reads_as_it() {
+    let alike = "X_User: 1\nx-user: 2\nX.USER: 3\nXaUser: 4\nX-Users: 5\nXUser: 6\nX-User_: 7\nX_Us-r: 8\n";
+    let mut fields = received(alike).fields;
+    fields.set_alone("X-User", b"jack");
+    let others = "Host: a|XaUser: 4|X-Users: 5|XUser: 6|X-User_: 7|X_Us-r: 8|";
+    assert_eq!(written(&fields), format!("{others}X-User: jack|"));
+    assert!(fields.remove_alike("x_user") && !fields.remove_alike("x_user"));
+    assert_eq!(written(&fields), others);
+    // Names the parser knows are told the same way.
+    let mut fields = received("Content_Type: 1\nContent-Type: 2\n").fields;
+    fields.set_alone("content_type", b"3");
+    assert_eq!(written(&fields), "Host: a|content_type: 3|");
+}
+
+#[test]
 fn a_name_looked_at_once_is_set_like_any_other() {
     let mut fields = received("Left: 1\nx-left: old\nX-Left: older\nb: 2\n").fields;
     let left = FieldName::new("X-Left").expect("a token");

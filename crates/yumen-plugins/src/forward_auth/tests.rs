@@ -99,6 +99,16 @@ fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
 }
 
 #[test]
+fn names_that_an_application_takes_for_the_services_are_nobodys_to_say() {
+    let settings = json!({ "upstream_headers": ["X-User", "X_User", "x-user", "X-Roles"] });
+    let request = "GET / HTTP/1.1\nHost: a\nX_User: forged\nX_roles: forged\nX_Other: kept";
+    let said = [("X-User", "jack"), ("X-User", "joe"), ("X_User", "jill")];
+    let (reply, _) = run(settings, answer(200, &said, ""), request);
+    let fields = reply.upstream.expect("it went upstream")[1..].to_vec();
+    assert_eq!(fields, ["Host: a", "X_Other: kept", "X-User: jack", "X-User: joe", "X_User: jill"]);
+}
+
+#[test]
 fn a_refused_client_gets_the_services_answer() {
     let settings = json!({ "client_headers": ["Location", "Set-Cookie", "Content-Length"] });
     let fields = [
