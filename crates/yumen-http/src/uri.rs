@@ -141,7 +141,7 @@ fn is_escaped(byte: u8) -> bool {
 }
 
 /// Appends `%XX`.
-pub(crate) fn escape(byte: u8, out: &mut Vec<u8>) {
+pub fn escape(byte: u8, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
 }

@@ -84,16 +84,24 @@ impl Replacement {
         Ok(Replacement(pieces.into()))
     }
 
-    fn render(&self, captures: &Captures<'_>, out: &mut Vec<u8>) {
+    fn render(&self, captures: &Captures<'_>, out: &mut Vec<u8>, edit: impl Fn(&mut Vec<u8>, usize)) {
         for piece in &self.0 {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text),
                 Piece::Group(group) => {
-                    out.extend_from_slice(captures.get(*group).map_or(b"", |found| found.as_bytes()));
+                    let found = captures.get(*group).map_or(&b""[..], |found| found.as_bytes());
+                    place(found, out, &edit);
                 }
             }
         }
     }
+}
+
+/// Appends a part of the text that the pattern was over.
+fn place(part: &[u8], out: &mut Vec<u8>, edit: impl Fn(&mut Vec<u8>, usize)) {
+    let start = out.len();
+    out.extend_from_slice(part);
+    edit(out, start);
 }
 
 /// A group's number at the start of `text`, and what follows it.
@@ -121,12 +129,21 @@ impl Substitution {
 
     /// The text with its first match replaced, and the match; `None` where there is none.
     pub(crate) fn first<'t>(&self, text: &'t [u8]) -> Option<(Vec<u8>, Captures<'t>)> {
+        self.first_edited(text, |_, _| {})
+    }
+
+    /// The same; `edit` sees where each part that comes from the text begins.
+    pub(crate) fn first_edited<'t>(
+        &self,
+        text: &'t [u8],
+        edit: impl Fn(&mut Vec<u8>, usize),
+    ) -> Option<(Vec<u8>, Captures<'t>)> {
         let captures = self.regex.captures(text)?;
         let whole = captures.get(0).expect("group 0 is the match");
         let mut out = Vec::with_capacity(text.len() + 16);
-        out.extend_from_slice(&text[..whole.start()]);
-        self.by.render(&captures, &mut out);
-        out.extend_from_slice(&text[whole.end()..]);
+        place(&text[..whole.start()], &mut out, &edit);
+        self.by.render(&captures, &mut out, &edit);
+        place(&text[whole.end()..], &mut out, &edit);
         Some((out, captures))
     }
 
@@ -138,7 +155,7 @@ impl Substitution {
         for captures in self.regex.captures_iter(text) {
             let whole = captures.get(0).expect("group 0 is the match");
             out.extend_from_slice(&text[copied..whole.start()]);
-            self.by.render(&captures, &mut out);
+            self.by.render(&captures, &mut out, |_, _| {});
             copied = whole.end();
             found = true;
         }

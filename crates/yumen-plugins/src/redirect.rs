@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_http::uri::encode_path;
+use yumen_http::uri::{encode_path, escape};
 use yumen_plugin::{Configure, Exchange, Foreseen, Method, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern::{self, Replacement, Substitution};
@@ -43,9 +43,23 @@ fn found() -> u64 {
 enum Target {
     /// To HTTPS on one of these ports; none stands for 443.
     Https(Box<[u16]>),
-    Uri(Text),
-    Path(Substitution),
+    Uri(Template<Text>),
+    Path(Template<Substitution>),
     Nowhere,
+}
+
+/// What makes a target of a request.
+struct Template<T> {
+    makes: T,
+    /// Whether the settings name a scheme or an authority. Where they name none, no request may.
+    names_where: bool,
+}
+
+impl<T> Template<T> {
+    fn new(written: &str, makes: T) -> Template<T> {
+        let first_segment = written.split('/').next().unwrap_or_default();
+        Template { makes, names_where: first_segment.contains(':') || written.starts_with("//") }
+    }
 }
 
 /// Sends clients elsewhere.
@@ -69,11 +83,14 @@ impl Configure for Redirect {
         }
         let target = match (&config.uri, config.regex_uri.as_deref()) {
             _ if to_https => Target::Https(setup.node.tls_ports.as_slice().into()),
-            (Some(uri), _) if config.encode_uri => Target::Uri(Text::parse_dotless(&decoded(uri))),
-            (Some(uri), _) => Target::Uri(Text::parse_dotless(uri)),
+            (Some(uri), _) if config.encode_uri => {
+                Target::Uri(Template::new(uri, Text::parse_dotless(&decoded(uri))))
+            }
+            (Some(uri), _) => Target::Uri(Template::new(uri, Text::parse_dotless(uri))),
             (None, Some([regex, by])) => {
                 let regex = pattern::compile(regex, "regex_uri")?;
-                Target::Path(Substitution::new(regex, Replacement::parse(by, "regex_uri")?))
+                let makes = Substitution::new(regex, Replacement::parse(by, "regex_uri")?);
+                Target::Path(Template::new(by, makes))
             }
             (None, Some(_)) => return Err(Invalid::at("regex_uri", "a pattern and a template are needed")),
             (None, None) => Target::Nowhere,
@@ -86,10 +103,22 @@ impl Configure for Redirect {
 impl Redirect {
     fn location(&self, ex: &Exchange<'_>) -> Option<Vec<u8>> {
         let mut location = Vec::with_capacity(64);
+        let edit = |location: &mut Vec<u8>, start: usize| self.escape(location, start);
         match &self.target {
             Target::Https(ports) => https(ports, ex, &mut location),
-            Target::Uri(uri) => uri.render(ex, &mut location),
-            Target::Path(substitution) => location = substitution.first(ex.request.path())?.0,
+            Target::Uri(uri) => {
+                uri.makes.fill(ex, None, &mut location, edit);
+                if !uri.names_where {
+                    keep_authority(&mut location);
+                }
+            }
+            Target::Path(path) => {
+                location = path.makes.first_edited(ex.request.path(), edit)?.0;
+                if !path.names_where {
+                    keep_authority(&mut location);
+                    keep_scheme(&mut location);
+                }
+            }
             Target::Nowhere => return None,
         }
         let question = location.iter().position(|byte| *byte == b'?');
@@ -107,6 +136,41 @@ impl Redirect {
             location.extend_from_slice(query);
         }
         Some(location)
+    }
+
+    /// Escapes what a request has brought into the target from `start` on, so that browsers find nothing there to
+    /// drop, as they do with tabs, or to take for a slash. What will be encoded as a path waits for that.
+    fn escape(&self, location: &mut Vec<u8>, start: usize) {
+        let query = || location.iter().position(|byte| *byte == b'?').unwrap_or(location.len());
+        let from = if self.encodes { query().max(start) } else { start };
+        escape_from(location, from, |byte| matches!(byte, 0..=b' ' | 0x7f | b'\\'));
+    }
+}
+
+/// Keeps a path whose beginning a request has made from naming an authority.
+fn keep_authority(location: &mut Vec<u8>) {
+    let slashes = location.iter().take_while(|byte| **byte == b'/').count();
+    location.drain(..slashes.saturating_sub(1));
+}
+
+/// Keeps a first segment that a request has made from naming a scheme. A path holds no whole URL, since slashes are
+/// merged in it; a variable that begins a target may.
+fn keep_scheme(location: &mut Vec<u8>) {
+    let end = location.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(location.len());
+    let rest = location.split_off(end);
+    escape_from(location, 0, |byte| byte == b':');
+    location.extend_from_slice(&rest);
+}
+
+fn escape_from(location: &mut Vec<u8>, from: usize, is_escaped: impl Fn(u8) -> bool) {
+    if location[from..].iter().any(|byte| is_escaped(*byte)) {
+        for byte in location.split_off(from) {
+            if is_escaped(byte) {
+                escape(byte, location);
+            } else {
+                location.push(byte);
+            }
+        }
     }
 }
 

@@ -44,6 +44,35 @@ fn a_pattern_over_the_path_makes_the_target() {
 }
 
 #[test]
+fn what_a_request_brings_into_a_target_never_says_whose_it_is() {
+    let by_regex = |regex: &str, by: &str| json!({"regex_uri": [regex, by]});
+    let all = || by_regex("^/rd/(.*)", "/$1");
+    check(all(), "/rd/%09/evil.com", Some((302, "/%09/evil.com")));
+    check(all(), "/rd/%5cevil.com", Some((302, "/%5Cevil.com")));
+    check(all(), "/rd/%0d%0a/a%20b", Some((302, "/%0D%0A/a%20b")));
+    check(all(), "/rd/%2f/evil.com", Some((302, "/evil.com")));
+    check(by_regex("^/rd(.*)", "/$1"), "/rd/evil.com", Some((302, "/evil.com")));
+    check(by_regex("rd", "/"), "/rd/evil.com", Some((302, "/evil.com")));
+    check(by_regex("^/rd/(.*)", "$1"), "/rd/https:evil.com/a:b", Some((302, "https%3Aevil.com/a:b")));
+    check(json!({"uri": "/$arg_to"}), "/x?to=/evil.com", Some((302, "/evil.com")));
+    check(json!({"uri": "/$arg_to"}), "/x?to=\\evil.com", Some((302, "/%5Cevil.com")));
+    check(json!({"uri": "$request_uri"}), "//evil.com/a", Some((302, "/evil.com/a")));
+    check(json!({"uri": "/to$uri", "encode_uri": true}), "/%09%5c", Some((302, "/to/%09%5C")));
+    let query = json!({"uri": "/a\\b?c d=$http_x", "encode_uri": true});
+    let request = "GET / HTTP/1.1\nX: a b\tc";
+    check_with(&Bench::new(), &query, request, Some((302, "/a%5Cb?c d=a%20b%09c")));
+}
+
+#[test]
+fn what_the_settings_say_of_a_target_stands_as_written() {
+    let by_regex = |by: &str| json!({"regex_uri": ["^/rd/(.*)", by]});
+    check(by_regex("//cdn.test/$1"), "/rd/a", Some((302, "//cdn.test/a")));
+    check(by_regex("app:$1"), "/rd/a:b", Some((302, "app:a:b")));
+    check(json!({"uri": "$scheme://$host/x"}), "/a", Some((302, "http://test.com/x")));
+    check(json!({"uri": "$arg_to"}), "/x?to=https://other.test/", Some((302, "https://other.test/")));
+}
+
+#[test]
 fn plain_requests_are_sent_to_https() {
     let settings = json!({"http_to_https": true});
     let mut bench = Bench::new();
