@@ -109,7 +109,9 @@ impl Configure for AdaptiveConcurrency {
             let message = "`min_concurrency` is larger than `max_concurrency`";
             return Err(Invalid::at("min_concurrency", message));
         }
-        let micros = |seconds: f64| ((seconds * 1e6).ceil() as u64).max(1);
+        // Longer than any process runs, and short enough for sums.
+        const LONGEST_US: u64 = 365 * 86_400 * 1_000_000;
+        let micros = |seconds: f64| ((seconds * 1e6).ceil() as u64).clamp(1, LONGEST_US);
         let rules = Rules {
             min: config.min_concurrency,
             max: config.max_concurrency,

@@ -111,6 +111,9 @@ fn grpc(text: &str) -> Option<u64> {
     }
 }
 
+/// A year from now is for ever, which keeps sums in range.
+const FOREVER_MS: u64 = 365 * 86_400_000;
+
 /// The plugin.
 pub(crate) struct Deadline {
     config: Config,
@@ -124,7 +127,9 @@ impl Configure for Deadline {
     type Config = Config;
 
     fn build(config: Config, _setup: &Setup<'_>) -> Result<Self, Invalid> {
-        let millis = |seconds: Option<f64>| seconds.map(|seconds| ((seconds * 1000.0).ceil() as u64).max(1));
+        let millis = |seconds: Option<f64>| {
+            seconds.map(|seconds| ((seconds * 1000.0).ceil() as u64).max(1)).filter(|ms| *ms < FOREVER_MS)
+        };
         Ok(Deadline {
             default_ms: millis(config.default_timeout),
             max_ms: millis(config.max_timeout),
@@ -140,10 +145,8 @@ impl Deadline {
             self.config.request_headers.iter().filter_map(|header| {
                 header.format.read(ex.request.fields.get(&header.name)?, ex.now.unix_ms)
             });
-        let wanted = told.min().or(self.default_ms);
-        // Beyond a year is for ever, and keeps sums in range.
-        const YEAR_MS: u64 = 365 * 86_400_000;
-        [wanted.filter(|ms| *ms < YEAR_MS), self.max_ms].into_iter().flatten().min()
+        let wanted = told.min().or(self.default_ms).filter(|ms| *ms < FOREVER_MS);
+        [wanted, self.max_ms].into_iter().flatten().min()
     }
 }
 

@@ -204,6 +204,21 @@ fn a_global_rule_and_a_route_each_learn_of_an_exchange_that_both_let_in() {
 }
 
 #[test]
+fn times_beyond_all_clocks_are_long_ones() {
+    let bench = Bench::new();
+    let settings = json!({"measure_requests": 1, "window": 1e300, "measure_interval": 1e300});
+    let plugin = bench.plugin("adaptive-concurrency", settings);
+    for _ in 0..12 {
+        bench.host.advance(std::time::Duration::from_secs(1));
+        let mut ex = bench.exchange("GET / HTTP/1.1");
+        assert!(matches!(plugin.access(&mut ex), Step::Continue));
+        plugin.log(&ex, &Outcome { attempts: 1, upstream_us: Some(1000), ..Outcome::default() });
+    }
+    let told = plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1"));
+    assert!(matches!(told, Foreseen::Says(told) if told == "0 of 20 exchanges under way"), "measured once");
+}
+
+#[test]
 fn bounds_that_cross_are_refused() {
     let refused =
         Bench::new().build("adaptive-concurrency", json!({"min_concurrency": 9, "max_concurrency": 3}));

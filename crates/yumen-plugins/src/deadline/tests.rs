@@ -56,6 +56,21 @@ fn a_node_may_have_a_say_in_it() {
 }
 
 #[test]
+fn a_year_and_more_is_for_ever() {
+    for seconds in [31_536_000.0, 1e15, f64::MAX] {
+        check(settings(&json!({"default_timeout": seconds})), "", 0, None);
+        check(settings(&json!({"max_timeout": seconds})), "", 0, None);
+        check(settings(&json!({"max_timeout": seconds})), "\nGrpc-Timeout: 9S", 9000, Some("8750"));
+    }
+    check(
+        settings(&json!({"max_timeout": 3})),
+        "\nX-Request-Deadline: 18446744073709551615",
+        3000,
+        Some("2750"),
+    );
+}
+
+#[test]
 fn every_format_is_written_as_it_is_read() {
     for format in [Format::Milliseconds, Format::Seconds, Format::UnixMilliseconds, Format::Grpc] {
         for left_ms in [1, 999, 1000, 61_500] {
