@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_config::node::AdminRole;
+use yumen_config::url::{HIDDEN, hide_userinfo};
 
 use crate::keys::Holder;
 
@@ -136,8 +137,6 @@ const PLAIN_KEYS_OF: [&str; 4] = ["limit-count", "limit-conn", "limit-req", "gra
 /// Ends of the names of plugins whose `headers` go with everything they send.
 const LOGGERS: [&str; 2] = ["-logger", "-logging"];
 
-const HIDDEN: &str = "******";
-
 /// Replaces secrets in an object by stars, in its plugins and its upstream too.
 pub(crate) fn secrets(object: &mut Map<String, Value>) {
     let hashes = object.contains_key("nodes") || object.contains_key("hash_on");
@@ -197,7 +196,7 @@ fn within(value: &mut Value) {
     match value {
         Value::Object(members) => secrets(members),
         Value::Array(items) => items.iter_mut().for_each(item),
-        Value::String(text) => without_userinfo(text),
+        Value::String(text) => hide_userinfo(text),
         _ => {}
     }
 }
@@ -208,20 +207,6 @@ fn item(value: &mut Value) {
     match name.filter(|name| is_secret(name)).map(|name| format!("{name}: {HIDDEN}")) {
         Some(hidden) => *value = Value::String(hidden),
         None => within(value),
-    }
-}
-
-/// Hides the password of each `scheme://user:password@host`, and the user where there is no password: it may
-/// be a token.
-fn without_userinfo(text: &mut String) {
-    let mut from = 0;
-    while let Some(at) = text[from..].find("://") {
-        from += at + 3;
-        let ends = |c: char| matches!(c, '/' | '?' | '#' | ',' | '"') || c.is_whitespace();
-        let end = text[from..].find(ends).map_or(text.len(), |length| from + length);
-        let Some(length) = text[from..end].rfind('@') else { continue };
-        let start = text[from..from + length].find(':').map_or(from, |colon| from + colon + 1);
-        text.replace_range(start..from + length, HIDDEN);
     }
 }
 

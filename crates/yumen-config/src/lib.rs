@@ -7,6 +7,7 @@ mod hint;
 pub mod node;
 pub mod resource;
 pub mod schema;
+pub mod url;
 
 pub use hint::closest;
 pub use node::NodeConfig;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use yumen_config::resource::{Upstream, decode_value};
 use yumen_config::schema::Invalid;
+use yumen_config::url;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     Answer, AskFault, Configure, Exchange, Fields, Foreseen, Method, Phases, Plugin, Question, Response,
@@ -179,7 +180,9 @@ struct Url<'a> {
 
 impl Url<'_> {
     fn parse(uri: &str) -> Result<Url<'_>, Invalid> {
-        let refused = || Invalid::at("uri", format!("\"{uri}\" is no URL of http or https"));
+        // What stands there may hold a password, and the message is shown to more people than the setting.
+        let refused =
+            || Invalid::at("uri", "this is no URL of http or https, such as http://127.0.0.1:9000/check");
         let (scheme, rest) = uri.split_once("://").ok_or_else(refused)?;
         let is_https = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -188,11 +191,17 @@ impl Url<'_> {
         };
         let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !authority.ends_with(']') => (host, port.parse().map_err(|_| refused())?),
+            Some((host, port)) if !authority.ends_with(']') => (host, url::port(port).ok_or_else(refused)?),
             _ => (authority, if is_https { 443 } else { 80 }),
         };
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
-        if host.is_empty() || host.contains('@') || port == 0 || !is_plain(uri) {
+        if authority.contains('@') {
+            return Err(Invalid::at(
+                "uri",
+                "a URL that names a user is not taken; give `extra_headers` instead",
+            ));
+        }
+        if host.is_empty() || !is_plain(uri) {
             return Err(refused());
         }
         let slash = if target.starts_with('/') { "" } else { "/" };

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use yumen_config::resource::{Upstream, decode_value};
 use yumen_config::schema::Invalid;
+use yumen_config::url;
 use yumen_http::Framing;
 use yumen_plugin::{Configure, Exchange, Foreseen, Mirror, Phases, Plugin, Setup, Step, UpstreamSlot};
 
@@ -91,7 +92,7 @@ fn upstream(host: &str) -> Result<Upstream, Invalid> {
     let (name, port) = match rest.rsplit_once(':') {
         Some((name, port)) if !rest.ends_with(']') => {
             let refused = || Invalid::at("host", format!("\"{port}\" is no port"));
-            (name, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(refused)?)
+            (name, url::port(port).ok_or_else(refused)?)
         }
         _ => (rest, usual),
     };

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::upstream::Scheme;
 use crate::schema::Invalid;
+use crate::url;
 
 /// One endpoint as configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,10 +90,7 @@ fn from_address(address: &str, weight: u32) -> Result<Node, String> {
     };
     let port = match port {
         None => 0,
-        Some(text) => match text.parse::<u16>() {
-            Ok(port) if port > 0 => port,
-            _ => return Err(format!("invalid port {text}")),
-        },
+        Some(digits) => url::port(digits).ok_or_else(|| format!("invalid port {digits}"))?,
     };
     if host.is_empty() {
         return Err(format!("invalid node address \"{address}\""));

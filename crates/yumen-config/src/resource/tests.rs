@@ -98,6 +98,8 @@ fn upstream_rules_are_told_as_apisix_tells_them() {
             "property \"nodes\" validation failed: object matches none of the required",
         ),
         (json!({"nodes": {"a:65536": 1}}), "", "invalid port 65536"),
+        (json!({"nodes": {"127.0.0.1:+1": 1}}), "", "invalid port +1"),
+        (json!({"nodes": {"127.0.0.1:1": 1, "127.0.0.1:01": 1}}), "", "invalid port 01"),
         (
             json!({"nodes": {"a": 1}, "pass_host": "rewrite"}),
             "upstream_host",

@@ -92,7 +92,11 @@ pub(super) fn string(ev: Evaluator, k: &Keywords<'_>, text: &str) -> Result<(), 
     let Some(pattern) = k.pattern else { return Ok(()) };
     match patterns::compiled(pattern) {
         Some(regex) if regex.is_match(text) => Ok(()),
-        Some(_) => ev.refuse(|| format!("failed to match pattern {} with {}", quoted(pattern), quoted(text))),
+        Some(_) => ev.refuse(|| {
+            let mut shown = text.to_owned();
+            crate::url::hide_userinfo(&mut shown);
+            format!("failed to match pattern {} with {}", quoted(pattern), quoted(&shown))
+        }),
         None => ev.refuse(|| format!("the schema's pattern \"{pattern}\" is not supported")),
     }
 }

@@ -104,6 +104,12 @@ fn messages_about_arrays_strings_and_numbers_are_exact() {
         ),
         (json!({"minLength": 1}), json!(""), "", "string too short, expected at least 1, got 0"),
         (json!({"maxLength": 2}), json!("äöü"), "", "string too long, expected at most 2, got 3"),
+        (
+            json!({"pattern": "^a$"}),
+            json!("http://user:secret@host"),
+            "",
+            "failed to match pattern \"^a$\" with \"http://user:******@host\"",
+        ),
         (json!({"pattern": "^a$"}), json!("b"), "", "failed to match pattern \"^a$\" with \"b\""),
         (
             json!({"pattern": "^\\*?[a-z]+$"}),

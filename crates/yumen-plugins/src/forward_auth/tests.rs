@@ -185,6 +185,7 @@ fn settings_that_cannot_work_are_refused() {
         (json!({ "uri": "auth.test/x" }), "uri"),
         (json!({ "uri": "ftp://auth.test" }), "uri"),
         (json!({ "uri": "http://auth.test:99999/" }), "uri"),
+        (json!({ "uri": "http://auth.test:+80/" }), "uri"),
         (json!({ "uri": "http://user@auth.test/" }), "uri"),
         (json!({ "uri": "http://auth.test/a b" }), "uri"),
         (json!({ "uri": "http://" }), "uri"),
@@ -194,6 +195,9 @@ fn settings_that_cannot_work_are_refused() {
         let refused = Bench::new().build("forward-auth", settings.clone()).err();
         assert_eq!(refused.map(|refused| refused.path).as_deref(), Some(path), "{settings}");
     }
+    let uri = "http://user:secret@auth.test/x";
+    let refused = Bench::new().build("forward-auth", json!({ "uri": uri })).err().expect("a refusal");
+    assert!(!refused.message.contains("secret"), "{}", refused.message);
     for uri in ["https://auth.test", "http://[::1]:80/x", "HTTP://auth.test?x=y"] {
         assert!(Bench::new().build("forward-auth", json!({ "uri": uri })).is_ok(), "{uri}");
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
+use yumen_config::url;
 use yumen_plugin::outbound::{
     RedisAddress, RedisFault, RedisLogin, RedisPlace, RedisReply, RedisTarget, RedisTls,
 };
@@ -138,7 +139,7 @@ fn port(path: &str, number: u64) -> Result<u16, Invalid> {
 fn address(text: &str) -> Option<RedisAddress> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let port = url::port(port)?;
     (!host.is_empty()).then(|| RedisAddress { host: host.to_owned(), port })
 }
 
