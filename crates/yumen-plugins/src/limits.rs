@@ -43,9 +43,9 @@ pub(crate) enum Key {
     Constant(Box<str>),
 }
 
-/// How long a value is that a key holds as it is: longer than what requests are told apart by mostly is,
-/// tokens among it, since Redis is told of keys by these values, as other gateways tell it.
-const VALUE_BYTES_MAX: usize = 1024;
+/// How long a value is that a key holds as it is: longer than what requests are usually told apart by, since
+/// Redis is told of keys by these values, as other gateways tell it.
+const VALUE_BYTES_MAX: usize = 256;
 
 impl Key {
     /// Understands a key once.

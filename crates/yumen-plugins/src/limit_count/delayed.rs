@@ -17,7 +17,7 @@ use super::redis::{FIXED, Remote, WINDOW_S_MAX};
 use super::window::{Verdict, Window};
 use super::{Config, WindowType};
 use crate::limits::remote;
-use crate::limits::table::{Share, Slot, share};
+use crate::limits::table::{KEYS_MAX, Share, Slot, share};
 
 /// Adds to a sliding window, and tells it and the one before.
 const ADD: Script = Script {
@@ -150,7 +150,7 @@ impl Delayed {
             }
             let rest = table.change(key, now.mono_ms(), |tally| tally.turn(self.window_type, window_ms, now));
             if rest.is_some() {
-                self.due().push(Due { key: key.into(), rest });
+                self.owe(Due { key: key.into(), rest });
             }
             is_new = true;
         }
@@ -160,7 +160,7 @@ impl Delayed {
     /// others may have counted it for long.
     #[cold]
     fn note(self: &Arc<Self>, ex: &Exchange<'_>, key: &[u8], is_new: bool) {
-        self.due().push(Due { key: key.into(), rest: None });
+        self.owe(Due { key: key.into(), rest: None });
         let must_tend = !self.is_tended.swap(true, Relaxed);
         if !must_tend && !is_new {
             return;
@@ -180,6 +180,14 @@ impl Delayed {
             let tending = Tending(self.clone());
             let way = outbound.clone();
             outbound.spawn(Box::pin(async move { tending.0.tend(&way).await }));
+        }
+    }
+
+    /// Remembers what Redis is to be told; no more than a table has keys, since clients may make them up.
+    fn owe(&self, due: Due) {
+        let mut all = self.due();
+        if all.len() < KEYS_MAX {
+            all.push(due);
         }
     }
 
@@ -266,7 +274,7 @@ impl Delayed {
             // It matters as long as it is the window before.
             let is_before = now.unix_ms / (rest.window_s.max(1) * 1000) <= rest.number + 1;
             if told.is_err() && is_before {
-                self.due().push(Due { key: settling.key, rest: Some(rest) });
+                self.owe(Due { key: settling.key, rest: Some(rest) });
             }
             return;
         }
@@ -288,7 +296,7 @@ impl Delayed {
             false
         });
         if is_untold {
-            self.due().push(Due { key: settling.key, rest: None });
+            self.owe(Due { key: settling.key, rest: None });
         }
     }
 }

@@ -16,7 +16,7 @@ use foldhash::fast::RandomState;
 use yumen_plugin::{Now, Setup};
 
 /// How many keys a table holds at most.
-const KEYS_MAX: usize = 1 << 20;
+pub(crate) const KEYS_MAX: usize = 1 << 20;
 /// How long a key is that a table keeps as it is, with the number of its limit. Clients choose what keys
 /// say: a bound on their number alone would bound no memory.
 const KEY_BYTES_MAX: usize = 64;
