@@ -16,6 +16,7 @@ mod objects;
 mod plugins;
 mod protection;
 mod references;
+mod refusal;
 mod resolved;
 mod route;
 mod settings;

@@ -10,6 +10,7 @@ use yumen_config::{Kind, decode};
 use yumen_plugin::{Consumer, Identity, Instance};
 
 use super::plugins::{self, Entry};
+use super::refusal::Refusal;
 use super::settings::Side;
 use super::{Compiler, KeyName, Name, Staged, invalid};
 
@@ -83,14 +84,20 @@ impl Compiler {
     pub(super) fn link_consumer(&mut self, name: &Name) -> Vec<Problem> {
         let Some(mut held) = self.consumers_held.remove(&name.id) else { return Vec::new() };
         let mut problems = Vec::new();
-        let group = held.group.as_ref().and_then(|id| self.consumer_groups.get(id));
-        if let Some(id) = held.group.as_ref().filter(|_| group.is_none()) {
-            let message = format!("there is no consumer group {id} in force");
-            let hint = "the consumer is in force without the group's plugins";
-            problems.push(Problem::error(name.to_string(), "group_id", message).hint(hint));
-        }
-        let groups = group.map_or(&[][..], |set| &set.entries);
-        let (plugins, switched_off) = self.beyond_authentication(&plugins::winning(&[&held.own, groups]));
+        let group = held.group.as_ref().map(|id| self.consumer_groups.get(id).ok_or(id)).transpose();
+        let (plugins, switched_off) = match group {
+            Ok(group) => {
+                let groups = group.map_or(&[][..], |set| &set.entries);
+                self.beyond_authentication(&plugins::winning(&[&held.own, groups]))
+            }
+            // The group's plugins may be what guards.
+            Err(id) => {
+                let message = format!("there is no consumer group {id} in force");
+                let hint = "requests of this consumer are answered 503 until there is";
+                problems.push(Problem::error(name.to_string(), "group_id", message).hint(hint));
+                (vec![Arc::new(Refusal::of_group(name.to_string().into()))], Vec::new())
+            }
+        };
         let consumer = Arc::new(Consumer {
             username: Box::from(&*name.id),
             group_id: held.group.as_deref().map(Box::from),

@@ -6,28 +6,12 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use yumen_plugin::{Chain, Exchange, Foreseen, Instance, Phases, Plugin, Response, Step};
+use yumen_plugin::{Chain, Instance, Plugin};
 
 use super::plugins::{Entry, PluginSet};
+use super::refusal::Refusal;
 use super::settings::{self, Side};
 use super::{Compiler, Name};
-
-/// Stands where a plugin that guards could not be built.
-struct Refusal;
-
-impl Plugin for Refusal {
-    fn phases(&self) -> Phases {
-        Phases::REWRITE
-    }
-
-    fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
-        Step::Respond(Response::error_msg(503, "a global rule is misconfigured"))
-    }
-
-    fn foresee(&self, phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        Foreseen::by_running(self, phase, ex)
-    }
-}
 
 impl Compiler {
     /// The plugins of all global rules, rule after rule.
@@ -83,9 +67,10 @@ impl Compiler {
         // Where only some requests would have been looked at, only those are refused.
         let reads = settings::reads(&settings);
         let meta = settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
+        let refusal = Refusal("a global rule is misconfigured");
         Some(Instance {
-            phases: Refusal.phases(),
-            plugin: Arc::new(Refusal),
+            phases: refusal.phases(),
+            plugin: Arc::new(refusal),
             name: kind.name,
             priority: meta.priority.unwrap_or(kind.priority),
             meta,

@@ -413,8 +413,8 @@ fn keys_lead_to_consumers_and_the_later_of_two_is_a_problem() {
     let gone =
         [Change::Delete(Kind::Consumers, "alice".into()), Change::Delete(Kind::ConsumerGroups, "g".into())];
     let compiled = compiler.apply(gone.into(), 2);
-    assert_eq!(who(&compiled, "k").as_deref(), Some("bob None []"));
-    assert_eq!(who(&compiled, "c").as_deref(), Some(r#"bob Some("c") []"#));
+    assert_eq!(who(&compiled, "k").as_deref(), Some(r#"bob None ["consumers/bob"]"#), "its refusal");
+    assert_eq!(who(&compiled, "c").as_deref(), Some(r#"bob Some("c") ["consumers/bob"]"#));
 }
 
 #[test]

@@ -186,6 +186,34 @@ fn plugins_are_told_in_running_order_with_their_origin_and_verdict() {
 }
 
 #[test]
+fn a_consumer_whose_group_is_not_in_force_is_refused_until_it_is() {
+    let (_, with_group) = SHOP.split_once("consumer_groups:").unwrap();
+    let group = format!("consumer_groups:{}", with_group.split_once("global_rules:").unwrap().0);
+    let broken = SHOP.replace("{count: 1, ", "{count: 0, ");
+    let question = json!({"url": "http://a.com/shop/1", "headers": {"apikey": "secret"}});
+    for text in [SHOP.replace(&group, ""), broken] {
+        let node = node(&text);
+        let told = node.ask(question.clone());
+        assert_eq!(
+            steps(&told)[..4],
+            [
+                "rewrite cors of services/s continues",
+                "rewrite key-auth of routes/shop continues: the client is alice",
+                "rewrite proxy-rewrite of routes/shop continues",
+                "rewrite consumer group of consumers/alice answers: answers 503",
+            ]
+        );
+        assert_eq!(told["answer"]["status"], 503, "{told}");
+        let problems = node.compiler.problems();
+        let problem = problems.iter().find(|one| *one.object == *"consumers/alice").unwrap();
+        assert_eq!(problem.message, "there is no consumer group g in force");
+        let hint = problem.hint.as_deref();
+        assert_eq!(hint, Some("requests of this consumer are answered 503 until there is"));
+    }
+    assert_eq!(node(SHOP).ask(question)["answer"], Value::Null);
+}
+
+#[test]
 fn what_a_consumer_switches_off_is_not_on_the_way() {
     for (from, to) in [
         ("{key-auth: {key: secret}}", "{key-auth: {key: secret}, limit-count: {_meta: {disable: true}}}"),
