@@ -15,6 +15,7 @@ mod names;
 mod objects;
 mod plugins;
 mod protection;
+mod quarantine;
 mod references;
 mod refusal;
 mod resolved;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use serde_json::Value;
-use yumen_base::{Problem, keep_last_good};
+use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{Invalid, Kind, Resource, decode};
 use yumen_plugin::kind::NodeFacts;
@@ -49,6 +50,7 @@ use findings::set_problems;
 use names::{Dependents, Name, Ranked};
 use objects::Bindings;
 use plugins::PluginSet;
+use quarantine::Fate;
 use route::{RouteHeld, ServiceHeld};
 use stream::StreamHeld;
 use upstream::Links;
@@ -421,62 +423,16 @@ impl Compiler {
     }
 
     fn put(&mut self, name: &Name, json: Arc<str>) {
-        let was_good = self.is_good(name);
-        let before = self.good_text(name);
-        let mut outcome = self.stage(name, &json);
-        let unplaced = self.bind(name, outcome.is_ok());
-        if let Ok(problems) = &mut outcome {
-            problems.extend(unplaced);
-        }
-        self.texts.entry(name.kind).or_default().insert(name.id.clone(), json.clone());
-        let problems = match outcome {
-            Ok(warnings) => {
+        let before = self.good_text(name).filter(|_| self.is_good(name));
+        let problems = match self.stage(name, &json) {
+            Ok(mut warnings) => {
+                warnings.extend(self.bind(name, true));
                 self.good.remove(name);
                 warnings
             }
-            Err(mut problems) => {
-                self.note_hopes(name, &json);
-                let mut left = None;
-                if let Some(before) = before.filter(|_| was_good) {
-                    self.good.insert(name.clone(), before);
-                    keep_last_good(&mut problems);
-                } else if name.kind == Kind::GlobalRules {
-                    left = Some(self.salvage_rule(name, &json));
-                } else if name.kind == Kind::Routes {
-                    self.salvage_route(name, &json);
-                } else if name.kind == Kind::Ssls {
-                    self.salvage_ssl(name, &json);
-                } else if name.kind == Kind::StreamRoutes {
-                    self.salvage_stream(name, &json);
-                }
-                let hint = match (was_good, name.kind) {
-                    (true, _) => "its last good version stays in force until it is mended",
-                    // What it matches may be the very thing that cannot be understood.
-                    (false, Kind::Routes) if !self.routes.contains_key(&name.id) => {
-                        "requests it would match go to other routes until it is mended"
-                    }
-                    (false, Kind::Routes) => "requests it would match are answered 503 until it is mended",
-                    (false, Kind::Ssls) if certificate::asks_clients(&json) => {
-                        "requests for its names are answered 400 until it is mended"
-                    }
-                    (false, Kind::StreamRoutes) if !self.streams_held.contains_key(&name.id) => {
-                        "connections it would match go to other stream routes until it is mended"
-                    }
-                    (false, Kind::StreamRoutes) => "connections it would match are closed until it is mended",
-                    (false, _) => "it is not in force until it is mended",
-                };
-                if let Some(first) =
-                    problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one)))
-                {
-                    match (left, &mut first.hint) {
-                        (Some(left), Some(hint)) => *hint = format!("{hint} {left}"),
-                        (left, told) => drop(told.get_or_insert_with(|| left.unwrap_or(hint.to_owned()))),
-                    }
-                }
-                problems.extend(self.further(name, &json, &problems));
-                problems
-            }
+            Err(problems) => self.quarantine(name, &json, Fate::of(name.kind, &json, before), problems),
         };
+        self.texts.entry(name.kind).or_default().insert(name.id.clone(), json);
         set_problems(&mut self.staged_problems, name, problems);
     }
 
@@ -484,9 +440,14 @@ impl Compiler {
         if let Some(texts) = self.texts.get_mut(&name.kind) {
             texts.remove(&name.id);
         }
-        self.good.remove(name);
         self.staged_problems.remove(name);
         self.linked_problems.remove(name);
+        self.withdraw(name);
+    }
+
+    /// Takes an object out of force.
+    fn withdraw(&mut self, name: &Name) {
+        self.good.remove(name);
         self.unbind(name);
         match name.kind {
             Kind::Routes => self.remove_route(name),

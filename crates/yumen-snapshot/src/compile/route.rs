@@ -124,14 +124,17 @@ pub(super) fn may_narrow(
     left.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || meant(field)))
 }
 
-/// Mends fields that say nothing of which requests a route is for, since they may be what is wrong; says whether
-/// the route may be in force at all.
-fn mend_what_matches_nothing(kept: &mut Map<String, Value>) -> bool {
-    let number = |value: &Value| match value {
+/// The number a value was meant as.
+pub(super) fn number(value: &Value) -> Option<f64> {
+    match value {
         Value::String(text) => text.trim().parse::<f64>().ok(),
         Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
         other => other.as_f64(),
-    };
+    }
+}
+
+/// Mends fields that say nothing of which requests a route is for, since they may be what is wrong.
+fn mend_what_matches_nothing(kept: &mut Map<String, Value>) {
     if !kept.get("name").is_some_and(Value::is_string) {
         kept.remove("name");
     }
@@ -141,8 +144,7 @@ fn mend_what_matches_nothing(kept: &mut Map<String, Value>) -> bool {
     if let Some(priority) = kept.remove("priority").as_ref().and_then(number) {
         kept.insert("priority".into(), Value::from(priority as i64));
     }
-    // A disabled route may be as broken as it likes.
-    kept.remove("status").as_ref().and_then(number) != Some(0.0)
+    kept.remove("status");
 }
 
 /// A number for what a route says, but for its upstream and what is only for people.
@@ -257,9 +259,7 @@ impl Compiler {
         if may_narrow(name.kind, &kept, &written, &MATCHING_FIELDS) {
             return;
         }
-        if !mend_what_matches_nothing(&mut kept) {
-            return;
-        }
+        mend_what_matches_nothing(&mut kept);
         kept.insert("plugins".into(), Value::Object(Map::new()));
         let Ok(written) = config::decode_value::<config::Route>(Value::Object(kept)) else { return };
         let Ok(matching) = matching(&written) else { return };

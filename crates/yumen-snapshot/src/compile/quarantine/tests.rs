@@ -1,0 +1,47 @@
+use serde_json::{Value, json};
+use yumen_config::Kind;
+
+use super::super::tests::{compiler, get, nodes, put, route};
+
+#[test]
+fn what_is_disabled_is_off_however_broken_it_is() {
+    let mut compiler = compiler();
+    let pem = |text: &str| format!("{text:x<128}");
+    let ssl = |cert: &str, status: u32| {
+        put(
+            Kind::Ssls,
+            "1",
+            json!({ "cert": pem(cert), "key": pem("key"), "sni": "a.test", "status": status }),
+        )
+    };
+    let written = |text: &str, status: Value| {
+        route(
+            "a",
+            json!({ "plugins": { "first": { "text": text } }, "upstream": nodes("10.0.0.1"), "status": status }),
+        )
+    };
+    let mut check = |text: &str, status: Value, expected: &str, hint: Option<&str>| {
+        let number = status.as_u64().unwrap_or(0) as u32;
+        let compiled = compiler.apply(vec![written(text, status), ssl(text, number)], 1);
+        assert_eq!(get(&compiled, "/a"), expected, "{text}");
+        assert_eq!(
+            compiled.snapshot.certificate("a.test").is_some(),
+            expected == "a 10.0.0.1:80 first@routes/a",
+            "{text}"
+        );
+        for name in ["routes/a", "ssls/1"] {
+            let told = compiled.problems.iter().find(|one| *one.object == *name);
+            assert_eq!(told.and_then(|one| one.hint.as_deref()), hint, "{name} {text}");
+            assert!(told.is_none_or(|one| one.last_good == (expected != "-")), "{name} {text}");
+        }
+    };
+    let kept = Some("its last good version stays in force until it is mended");
+    let off = Some("it is disabled, as its status says");
+    check("good", json!(1), "a 10.0.0.1:80 first@routes/a", None);
+    check("bad", json!(1), "a 10.0.0.1:80 first@routes/a", kept);
+    check("bad", json!(0), "-", off);
+    check("good", json!(1), "a 10.0.0.1:80 first@routes/a", None);
+    check("bad", json!("0"), "-", off);
+    check("good", json!(0), "-", None);
+    check("bad", json!(0), "-", off);
+}
