@@ -30,8 +30,8 @@ pub enum FileEvent {
     HalfWritten,
     /// The file is there but cannot be read, for the reason given. What was read last stays in force.
     Unreadable(String),
-    /// After one of the three above: the file reads as it did last.
-    Recovered,
+    /// After one of the three above: the text, which is the one read last.
+    Recovered(String),
 }
 
 /// One standalone document on disk.

@@ -236,10 +236,16 @@ struct Mirror {
 impl Mirror {
     fn take(&mut self, event: FileEvent) {
         let fault = match event {
-            FileEvent::Changed(text) => return self.replace(&text),
-            FileEvent::Recovered => {
-                tracing::info!("resource file usable again");
-                return self.reader.tell(Vec::new());
+            FileEvent::Changed(text) => {
+                self.replace(&text);
+                return;
+            }
+            // What was found in it then is found again: it may not have been usable before either.
+            FileEvent::Recovered(text) => {
+                if self.replace(&text) {
+                    tracing::info!("resource file usable again");
+                }
+                return;
             }
             FileEvent::Vanished => "the resource file is gone".to_owned(),
             FileEvent::HalfWritten => "the resource file lost its last line #END: half written?".to_owned(),
@@ -248,8 +254,9 @@ impl Mirror {
         self.reader.refuse(vec![Problem::error("file", "", fault)]);
     }
 
-    fn replace(&mut self, text: &str) {
-        let Some(resources) = self.reader.read(text) else { return };
+    /// Has the store hold what a text says; whether the text can be used.
+    fn replace(&mut self, text: &str) -> bool {
+        let Some(resources) = self.reader.read(text) else { return false };
         let (messages, store) = (self.reader.messages.clone(), self.store.clone());
         let was_started = std::mem::replace(&mut self.is_started, true);
         self.store.propose(Proposal {
@@ -264,6 +271,7 @@ impl Mirror {
                 }
             }),
         });
+        true
     }
 }
 

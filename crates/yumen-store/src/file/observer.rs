@@ -116,7 +116,7 @@ impl Observer {
         let recovered = self.told.take().is_some();
         match self.store.known().learn(&text) {
             true => Some(FileEvent::Changed(text)),
-            false => recovered.then_some(FileEvent::Recovered),
+            false => recovered.then_some(FileEvent::Recovered(text)),
         }
     }
 

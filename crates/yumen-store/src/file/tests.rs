@@ -130,7 +130,7 @@ fn a_file_that_vanishes_and_returns_is_told_as_both() {
     fs::remove_file(&bench.path).unwrap();
     bench.expect(Vanished);
     fs::write(&bench.path, "a").unwrap();
-    bench.expect(Recovered);
+    bench.expect(Recovered("a".into()));
     fs::remove_file(&bench.path).unwrap();
     bench.expect(Vanished);
     bench.expect_nothing(Duration::from_millis(1200));
@@ -174,7 +174,7 @@ fn a_text_that_stays_without_its_end_is_told_once_and_not_handed_out() {
     assert!(waited >= Duration::from_millis(900), "told after {waited:?}");
     bench.expect_nothing(Duration::from_millis(1500));
     fs::write(&bench.path, "a\n#END\n").unwrap();
-    bench.expect(Recovered);
+    bench.expect(Recovered("a\n#END\n".into()));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn bytes_that_are_no_text_are_told_as_unreadable() {
     let (_, event) = bench.events.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(matches!(event, Unreadable(_)), "{event:?}");
     fs::write(&bench.path, "a").unwrap();
-    bench.expect(Recovered);
+    bench.expect(Recovered("a".into()));
 }
 
 #[test]

@@ -103,6 +103,22 @@ fn a_file_that_goes_or_loses_its_end_leaves_the_old_state_in_force() {
 }
 
 #[test]
+fn a_file_that_was_refused_is_refused_again_when_it_is_back() {
+    let gateway = Gateway::start(&version(1));
+    let problems = || gateway.status_json("/yumen/v1/problems");
+    let told = |words: &str| problems()[0]["message"].as_str().is_some_and(|message| message.contains(words));
+    let broken = "routes:\n- id: v\n  uri: [\n";
+    gateway.scratch.write("routes.yaml", broken);
+    eventually("the problem is shown", 5, || told("line"));
+    std::fs::remove_file(gateway.scratch.file("routes.yaml")).unwrap();
+    eventually("the other problem is shown", 5, || told("gone"));
+    gateway.scratch.write("routes.yaml", broken);
+    eventually("neither is shown any more", 5, || !told("gone"));
+    assert!(told("line"), "{}", problems());
+    assert!(!gateway.log().contains("usable again"), "{}", gateway.log());
+}
+
+#[test]
 fn a_broken_object_is_quarantined_and_its_siblings_are_not() {
     let upstream = Upstream::text("x");
     let good = |id: &str| json!({ "id": id, "uri": format!("/{id}"), "upstream": upstream.alone() });
