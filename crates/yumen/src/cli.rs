@@ -65,6 +65,9 @@ pub(crate) enum Command {
     Rollback {
         /// The revision to restore
         revision: u64,
+        /// Yes, even if it does much to routes or to recent requests
+        #[arg(long)]
+        confirm: bool,
         /// Why, for the history
         #[arg(long)]
         reason: Option<String>,

@@ -52,8 +52,8 @@ fn main() -> ExitCode {
         Command::Check { file, json } => check::check(&file, json),
         Command::History { object, limit, remote } => remote::history(&remote, object.as_deref(), limit),
         Command::Diff { from, to, remote } => remote::diff(&remote, from, to),
-        Command::Rollback { revision, reason, remote } => {
-            remote::rollback(&remote, revision, reason.as_deref())
+        Command::Rollback { revision, confirm, reason, remote } => {
+            remote::rollback(&remote, revision, confirm, reason.as_deref())
         }
         Command::DebugToken { seconds, debug_key, config } => {
             debug_token(seconds, debug_key, config).and_then(|token| say(&format!("{token}\n")))

@@ -9,7 +9,7 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 
-use crate::client::Client;
+use crate::client::{Answer, Client};
 use crate::private_file;
 
 /// Which gateway to ask.
@@ -99,10 +99,19 @@ fn difference(change: &Value) -> String {
 }
 
 /// `yumen rollback`.
-pub(crate) fn rollback(remote: &Remote, revision: u64, reason: Option<&str>) -> anyhow::Result<ExitCode> {
+pub(crate) fn rollback(
+    remote: &Remote,
+    revision: u64,
+    confirm: bool,
+    reason: Option<&str>,
+) -> anyhow::Result<ExitCode> {
     let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
-    let path = format!("/yumen/v1/revisions/{revision}/rollback?wait=applied");
-    let done = remote.client()?.send(&Method::POST, &path, &fields, None)?.json()?;
+    let path = format!("/yumen/v1/revisions/{revision}/rollback?confirm={confirm}&wait=applied");
+    let done = written(remote.client()?.send(&Method::POST, &path, &fields, None)?)?;
+    for expired in list(&done["expired"]) {
+        let line = format!("warning: {} is not put back: it has expired since\n", text(expired));
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
     remote.print(&done, |done| match done["changed"].as_u64() {
         Some(0) => format!("nothing to do: what is in force is what revision {revision} was\n"),
         _ => format!(
@@ -110,6 +119,19 @@ pub(crate) fn rollback(remote: &Remote, revision: u64, reason: Option<&str>) -> 
             done["revision"], done["changed"]
         ),
     })
+}
+
+/// The answer to a write of several objects, where it was done.
+fn written(answer: Answer) -> anyhow::Result<Value> {
+    let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    for error in list(&document["errors"]) {
+        let line = format!("error: {}: {}\n", text_of(error, "object"), text_of(error, "error"));
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+    if let Some(why) = document["needs_confirmation"].as_str() {
+        bail!("nothing was written: {why}; say --confirm if that is meant");
+    }
+    answer.json()
 }
 
 /// `yumen lint` without a file; exit status 1 where there is an error.
@@ -178,15 +200,7 @@ pub(crate) fn import(
     let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
     let path = format!("/yumen/v1/import?mode={mode}&confirm={confirm}&wait=applied");
     let answer = remote.client()?.send(&Method::POST, &path, &fields, Some(text.into()))?;
-    let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    for error in list(&document["errors"]) {
-        let line = format!("error: {}: {}\n", text_of(error, "object"), text_of(error, "error"));
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
-    }
-    if let Some(why) = document["needs_confirmation"].as_str() {
-        bail!("nothing was written: {why}; say --confirm if that is meant");
-    }
-    let done = answer.json()?;
+    let done = written(answer)?;
     remote.print(&done, |done| {
         format!(
             "revision {}: {} written, {} deleted, {} unchanged\n",

@@ -124,6 +124,11 @@ pub(crate) fn check_unused(known: &Known, key: &Key) -> Result<(), Refusal> {
     }
 }
 
+/// Who still uses an object, in words.
+pub(crate) fn used_by(known: &Known, key: &Key) -> Option<String> {
+    first_user(known, key).map(|User { name, id, .. }| format!("{name} [{id}]"))
+}
+
 /// Refuses to make of an object what those that use it cannot use.
 pub(crate) fn check_usable(known: &Known, key: &Key, object: &Map<String, Value>) -> Result<(), Refusal> {
     let is_shown_to_upstreams = object.get("type").and_then(Value::as_str) == Some("client");

@@ -13,10 +13,7 @@ pub(super) fn shapes() -> Map<String, Value> {
         ("configuration", configuration()),
         ("revisions", object(&["revisions"], json!({ "revisions": array(revision_schema(summary())) }))),
         ("revision", revision_schema(change())),
-        (
-            "restored",
-            object(&["revision", "restored", "changed"], counts(&["revision", "restored", "changed"])),
-        ),
+        ("restored", object(&["revision", "restored", "changed", "expired"], restored())),
         ("confirmed", object(&["confirmed"], counts(&["confirmed"]))),
         ("difference", difference()),
         ("applied", applied()),
@@ -55,6 +52,12 @@ fn array(items: Value) -> Value {
 
 fn whole() -> Value {
     json!({ "type": "integer", "minimum": 0 })
+}
+
+fn restored() -> Value {
+    let mut properties = counts(&["revision", "restored", "changed"]);
+    properties["expired"] = array(json!({ "type": "string" }));
+    properties
 }
 
 fn counts(names: &[&str]) -> Value {

@@ -213,7 +213,7 @@ fn beyond() -> Vec<Endpoint> {
             "Write the content of an old revision",
             Payload::Nothing,
             shape("restored"),
-            WRITE_QUERY,
+            &[CONFIRM, WAIT, NODES, TIMEOUT],
         ),
         get("/diff", "What differs between two revisions", shape("difference"), SPAN),
         get("/applied", "Which revision is in force", shape("applied"), &[]),

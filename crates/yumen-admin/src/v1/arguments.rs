@@ -2,10 +2,12 @@
 //!
 //! Must not know which there are.
 
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{self, FromRequestParts, Path};
+use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
+use crate::query::Query;
 use crate::refusal::Refusal;
 
 /// The query's arguments.
@@ -15,8 +17,44 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Arguments<T> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let read = Query::<T>::from_request_parts(parts, state).await;
-        read.map(|Query(value)| Arguments(value)).map_err(|error| Refusal::invalid(error.body_text()))
+        let read = extract::Query::<T>::from_request_parts(parts, state).await;
+        read.map(|extract::Query(value)| Arguments(value))
+            .map_err(|error| Refusal::invalid(error.body_text()))
+    }
+}
+
+/// Which arguments there are.
+pub(super) trait Named {
+    /// The names of the arguments, but for those that every write takes.
+    const NAMES: &'static [&'static str];
+}
+
+/// What every write takes: whom to wait for, and the key.
+const OF_WRITES: [&str; 4] = ["wait", "nodes", "timeout", "api_key"];
+
+/// The arguments of a write of several objects. It must not be done where a condition on it was not understood, so
+/// what is not known is refused.
+pub(super) struct WriteArguments<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Named, S: Send + Sync> FromRequestParts<S> for WriteArguments<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        for name in [IF_MATCH, IF_NONE_MATCH] {
+            if parts.headers.contains_key(&name) {
+                let message =
+                    format!("{name} is about one object; several are held to expected_revision of apply");
+                return Err(Refusal::invalid(message));
+            }
+        }
+        let known = || T::NAMES.iter().chain(&OF_WRITES).copied();
+        let query = Query::of(&parts.uri);
+        if let Some((name, _)) = query.iter().find(|(name, _)| !known().any(|known| known == *name)) {
+            let named: Vec<&str> = known().collect();
+            let message = format!("unknown argument \"{name}\"; there are {}", named.join(", "));
+            return Err(Refusal::invalid(message));
+        }
+        Arguments::from_request_parts(parts, state).await.map(|Arguments(value)| WriteArguments(value))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Looking back, and going back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Extension, State};
@@ -7,14 +8,17 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use yumen_config::{Kind, Resource};
 use yumen_store::{
     Authorship, Changed, Committed, Draft, Entry, Key, Revision, State as StoreState, Store, StoreError,
     commit,
 };
 
 use super::applied::{REVISION, Wrote};
-use super::arguments::{Arguments, InPath};
-use super::{V1State, difference};
+use super::arguments::{Arguments, InPath, WriteArguments};
+use super::transaction::Confirmation;
+use super::{V1State, difference, plan};
+use crate::crud::references;
 use crate::hide::Sight;
 use crate::refusal::Refusal;
 use crate::reply;
@@ -151,19 +155,106 @@ fn put_back(draft: &Draft, past: &StoreState) -> Vec<Changed> {
     .collect()
 }
 
+/// What leads back to a revision.
+struct WayBack {
+    changes: Vec<Changed>,
+    /// Objects that were to be gone by now: their time is over, so they are not put back.
+    expired: Vec<Key>,
+}
+
+impl WayBack {
+    fn new(now: &StoreState, past: &StoreState, now_ms: u64) -> WayBack {
+        let (mut changes, mut expired) = (Vec::new(), BTreeSet::new());
+        for changed in between(now, past, |entry| (entry.json.clone(), entry.expires_ms)) {
+            let ends = changed.after.as_ref().and_then(|entry| entry.expires_ms);
+            match ends.is_some_and(|at_ms| at_ms <= now_ms) {
+                true => drop(expired.insert(changed.key)),
+                false => changes.push(changed),
+            }
+        }
+        // Credentials do not outlive their consumer.
+        changes.retain(|changed| {
+            let owner = consumer_of(&changed.key).filter(|owner| expired.contains(owner));
+            let is_kept = owner.is_none_or(|owner| now.get(owner.kind, &owner.id).is_some());
+            if !is_kept {
+                expired.insert(changed.key.clone());
+            }
+            is_kept
+        });
+        WayBack { changes, expired: expired.into_iter().collect() }
+    }
+
+    /// Asks for somebody's word where it does as much as an import that needs it.
+    fn guard(&self, state: &V1State, now: &StoreState) -> Result<(), Refusal> {
+        let put = |changed: &Changed| {
+            let json = changed.after.as_ref()?.json.clone();
+            Some(Resource { kind: changed.key.kind, id: changed.key.id.clone(), json })
+        };
+        let puts: Vec<Resource> = self.changes.iter().filter_map(put).collect();
+        let doomed = self.changes.iter().filter(|changed| changed.after.is_none());
+        let doomed: Vec<Key> = doomed.map(|changed| changed.key.clone()).collect();
+        plan::guard(state, now, &puts, &doomed)
+    }
+
+    /// Refuses to leave something out that something else needs.
+    fn check_whole(&self, state: &V1State, draft: &Draft) -> Result<(), Refusal> {
+        if self.expired.is_empty() {
+            return Ok(());
+        }
+        let known = state.admin.index.catch_up(&state.admin.registry, draft.state());
+        let absent = self.expired.iter().filter(|key| draft.state().get(key.kind, &key.id).is_none());
+        let used = absent.filter_map(|key| Some((key, references::used_by(&known, key)?)));
+        let errors: Vec<Value> = used
+            .map(|(key, user)| {
+                let error = format!("it has expired since, and {user} uses it");
+                json!({ "object": key.to_string(), "error": error })
+            })
+            .collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let message = "nothing was written: what has expired is not put back, and these objects are needed";
+        let body = json!({ "error_msg": message, "errors": errors });
+        Err(Refusal { status: StatusCode::CONFLICT, body })
+    }
+}
+
+fn consumer_of(key: &Key) -> Option<Key> {
+    let (username, _) = key.id.split_once("/credentials/").filter(|_| key.kind == Kind::Credentials)?;
+    Some(Key::new(Kind::Consumers, username))
+}
+
 /// `POST /yumen/v1/revisions/{R}/rollback`: a new revision with the content of an old one.
 pub(super) async fn rollback(
     State(state): State<V1State>,
     InPath(revision): InPath<u64>,
+    WriteArguments(confirmation): WriteArguments<Confirmation>,
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, Refusal> {
-    let store = state.admin.store.clone();
-    let past = off_runtime(move || store.state_at(Revision(revision))).await?;
+    let past = off_runtime({
+        let store = state.admin.store.clone();
+        // Before the first revision nothing was written: nobody means to go back there.
+        move || match Revision(revision) {
+            none if none == Revision::default() => Err(StoreError::Compacted(none)),
+            some => store.state_at(some),
+        }
+    })
+    .await?;
+    if !confirmation.confirm {
+        let (state, past) = (state.clone(), past.clone());
+        let guard = move || {
+            let now = state.admin.store.state();
+            WayBack::new(&now, &past, state.live.now().unix_ms).guard(&state, &now)
+        };
+        let guarded = tokio::task::spawn_blocking(guard).await;
+        guarded.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+    }
     let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
-    let decide = move |draft: &mut Draft| -> Result<usize, Refusal> {
+    let deciding = state.clone();
+    let decide = move |draft: &mut Draft| -> Result<(usize, Vec<Key>), Refusal> {
+        let WayBack { mut changes, expired } = WayBack::new(draft.state(), &past, draft.now_ms());
         // An object that is about to go is not the one that was to stay.
-        let mut changes = between(draft.state(), &past, |entry| (entry.json.clone(), entry.expires_ms));
         changes.extend(put_back(draft, &past));
         for changed in &changes {
             match &changed.after {
@@ -171,12 +262,15 @@ pub(super) async fn rollback(
                 None => drop(draft.delete(changed.key.kind, &changed.key.id)),
             }
         }
-        Ok(changes.len())
+        let way = WayBack { changes, expired };
+        way.check_whole(&deciding, draft)?;
+        Ok((way.changes.len(), way.expired))
     };
-    let (changed, committed) = commit(&*state.admin.store, by, decide).await??;
+    let ((changed, expired), committed) = commit(&*state.admin.store, by, decide).await??;
     let newest =
         committed.as_ref().map_or_else(|| state.admin.store.state().revision, |committed| committed.revision);
-    let body = json!({ "revision": newest.0, "restored": revision, "changed": changed });
+    let expired: Vec<String> = expired.iter().map(Key::to_string).collect();
+    let body = json!({ "revision": newest.0, "restored": revision, "changed": changed, "expired": expired });
     let mut response = reply::json(StatusCode::OK, &body);
     response.headers_mut().insert(REVISION, HeaderValue::from(newest.0));
     if let Some(committed) = committed {

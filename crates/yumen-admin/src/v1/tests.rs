@@ -71,9 +71,11 @@ impl Live for Gateway {
         (Arc::default(), Vec::new())
     }
 
-    fn plan(&self, _before: &[Resource], _after: &[Resource], _limits: Limits) -> Plan {
-        let nothing = yumen_snapshot::plan::Impact::default();
-        Plan { changes: Vec::new(), problems: Vec::new(), impact: nothing, needs_confirmation: None }
+    fn plan(&self, before: &[Resource], after: &[Resource], _limits: Limits) -> Plan {
+        let impact = yumen_snapshot::plan::Impact::default();
+        let many = |of: &[Resource]| of.iter().filter(|one| one.id.starts_with("many-")).count();
+        let needs_confirmation = (many(after) + 2 < many(before)).then(|| "that is much".to_owned());
+        Plan { changes: Vec::new(), problems: Vec::new(), impact, needs_confirmation }
     }
 
     fn lint(&self, _resources: &[Resource], _strict: bool) -> Vec<Problem> {
@@ -186,7 +188,7 @@ async fn a_rollback_is_a_new_revision_with_the_old_content() {
         .collect();
     assert_eq!(actions, [("routes/1", "changed"), ("routes/2", "created")]);
     let (status, body, headers) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
-    assert_eq!((status, &body), (200, &json!({ "revision": 4, "restored": 1, "changed": 2 })));
+    assert_eq!((status, &body), (200, &json!({ "revision": 4, "restored": 1, "changed": 2, "expired": [] })));
     assert_eq!(headers["x-yumen-revision"], "4");
     let state = fixture.store.state();
     assert_eq!(&*state.get(Kind::Routes, "1").unwrap().json, r#"{"uri":"/a"}"#);
@@ -195,7 +197,93 @@ async fn a_rollback_is_a_new_revision_with_the_old_content() {
     assert_eq!(body["reason"], "rollback to revision 1");
     // nothing differs any more: no revision is written
     let (_, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
-    assert_eq!(body, json!({ "revision": 4, "restored": 1, "changed": 0 }));
+    assert_eq!(body, json!({ "revision": 4, "restored": 1, "changed": 0, "expired": [] }));
+}
+
+#[tokio::test]
+async fn a_rollback_that_does_much_asks_for_somebodys_word_as_an_import_does() {
+    let fixture = Fixture::new();
+    for id in ["many-1", "many-2", "many-3", "many-4"] {
+        fixture.put(Kind::Routes, id, json!({ "uri": "/a" })).await;
+    }
+    let (status, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
+    assert_eq!((status, &body["needs_confirmation"]), (409, &json!("that is much")));
+    for (query, status) in [("", 410), ("?confirm=true", 410)] {
+        let target = format!("/yumen/v1/revisions/0/rollback{query}");
+        assert_eq!(fixture.ask("POST", &target).await.0, status, "{query}");
+    }
+    assert_eq!(fixture.store.state().len(), 4);
+    assert_eq!(fixture.ask("POST", "/yumen/v1/revisions/2/rollback").await.0, 200);
+    fixture.ask("POST", "/yumen/v1/revisions/4/rollback").await;
+    assert_eq!(fixture.ask("POST", "/yumen/v1/revisions/1/rollback?confirm=true").await.0, 200);
+    assert_eq!(fixture.store.state().len(), 1);
+}
+
+#[tokio::test]
+async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
+    let fixture = Fixture::new();
+    let put = async |kind: Kind, id: &str, value: Value, expires_ms: Option<u64>| {
+        let (key, json): (Key, Arc<str>) = (Key::new(kind, id), value.to_string().into());
+        let written = commit(&*fixture.store, Authorship::by("ann"), move |draft| {
+            draft.put(key.clone(), json.clone(), expires_ms);
+            Ok::<(), ()>(())
+        });
+        written.await.unwrap().unwrap().1.unwrap().revision.0
+    };
+    let gone = async |id: &str| {
+        for _ in 0..500 {
+            if fixture.store.state().get(Kind::Upstreams, id).is_none() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("{id} does not expire");
+    };
+    let nodes = json!({ "nodes": { "a:1": 1 } });
+    put(Kind::Upstreams, "brief", nodes.clone(), Some(1)).await;
+    gone("brief").await;
+    put(Kind::Routes, "1", json!({ "uri": "/a" }), None).await;
+    // It is among what revision 1 was, and so is nothing else.
+    let (status, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
+    assert_eq!((status, &body["changed"], &body["expired"]), (200, &json!(1), &json!(["upstreams/brief"])));
+    assert!(fixture.store.state().is_empty());
+    let needing = put(Kind::Routes, "1", json!({ "uri": "/a", "upstream_id": "brief" }), None).await;
+    let both = put(Kind::Upstreams, "brief", nodes.clone(), Some(1)).await;
+    gone("brief").await;
+    put(Kind::Routes, "1", json!({ "uri": "/b" }), None).await;
+    let (status, body, _) = fixture.ask("POST", &format!("/yumen/v1/revisions/{both}/rollback")).await;
+    let error =
+        json!({ "object": "upstreams/brief", "error": "it has expired since, and route [1] uses it" });
+    assert_eq!((status, &body["errors"]), (409, &json!([error])));
+    assert_eq!(&*fixture.store.state().get(Kind::Routes, "1").unwrap().json, r#"{"uri":"/b"}"#);
+    // Where it is there again meanwhile, that one stays.
+    put(Kind::Upstreams, "brief", nodes, None).await;
+    assert_eq!(fixture.ask("POST", &format!("/yumen/v1/revisions/{both}/rollback")).await.0, 200);
+    assert!(fixture.store.state().get(Kind::Upstreams, "brief").is_some(), "{needing}");
+}
+
+#[tokio::test]
+async fn writes_of_several_objects_refuse_what_they_would_not_heed() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    for target in ["/yumen/v1/apply", "/yumen/v1/import", "/yumen/v1/revisions/1/rollback"] {
+        for query in ["?confrim=true", "?wiat=applied", "?ttl=5", "?confirm=true&expected_revision=1"] {
+            let (status, body, _) = fixture.send("POST", &format!("{target}{query}"), "{}").await;
+            let told = body["error_msg"].as_str().unwrap();
+            assert!(
+                status == 400 && told.contains("confirm") && told.contains("timeout"),
+                "{target}: {told}"
+            );
+        }
+        for name in ["If-Match", "If-None-Match"] {
+            let request = Request::builder().method("POST").uri(target).header(name, "*");
+            let request = request.body(Body::from("{}")).unwrap();
+            let response = fixture.router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status().as_u16(), 400, "{target} {name}");
+        }
+        let known = format!("{target}?confirm=true&timeout=1&nodes=self&api_key=x");
+        assert_eq!(fixture.send("POST", &known, "{}").await.0, 200, "{target}");
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use yumen_config::{Kind, Resource, document};
 use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
 
 use super::applied::{REVISION, Wrote};
-use super::arguments::Arguments;
+use super::arguments::{Named, WriteArguments};
 use super::{V1State, plan};
 use crate::crud::{object, references};
 use crate::keys::Holder;
@@ -44,13 +44,17 @@ struct Transaction {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Confirmation {
     #[serde(default)]
-    confirm: bool,
+    pub(super) confirm: bool,
+}
+
+impl Named for Confirmation {
+    const NAMES: &'static [&'static str] = &["confirm"];
 }
 
 /// `POST /yumen/v1/apply`: all of it is one revision, or nothing is written.
 pub(super) async fn apply(
     State(state): State<V1State>,
-    Arguments(confirmation): Arguments<Confirmation>,
+    WriteArguments(confirmation): WriteArguments<Confirmation>,
     by: Option<Extension<Authorship>>,
     Whole(body): Whole,
 ) -> Result<Response, Refusal> {
@@ -98,6 +102,10 @@ pub(super) struct Import {
     confirm: bool,
 }
 
+impl Named for Import {
+    const NAMES: &'static [&'static str] = &["mode", "confirm"];
+}
+
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Mode {
@@ -109,7 +117,7 @@ pub(super) enum Mode {
 /// `POST /yumen/v1/import?mode=merge|replace`: a standalone document, YAML or JSON.
 pub(super) async fn import(
     State(state): State<V1State>,
-    Arguments(import): Arguments<Import>,
+    WriteArguments(import): WriteArguments<Import>,
     by: Option<Extension<Authorship>>,
     Whole(body): Whole,
 ) -> Result<Response, Refusal> {
