@@ -9,6 +9,9 @@ use super::items::Section;
 use crate::refusal::Refusal;
 
 const SETTING: &str = "standalone_document";
+/// The greatest version to ask for: beyond it, clients whose numbers are floats cannot tell two apart. Counting on
+/// from it does not come to an end.
+const VERSION_MAX: u64 = 1 << 53;
 
 /// The ledger as of one state.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,6 +30,11 @@ impl Ledger {
         let kept = state.setting(SETTING).and_then(|text| serde_json::from_str::<Value>(text).ok());
         let Some(kept) = kept else { return Ledger::default() };
         let number = |value: &Value| value.as_u64().unwrap_or(0);
+        // What could once be asked for left nothing to count on to.
+        let version = |value: &Value| match number(value) {
+            endless if endless > 2 * VERSION_MAX => VERSION_MAX,
+            version => version,
+        };
         let mut ledger = Ledger {
             digest: kept["digest"].as_str().unwrap_or("").to_owned(),
             modified_s: number(&kept["modified_s"]),
@@ -34,7 +42,7 @@ impl Ledger {
             ..Ledger::default()
         };
         for section in Section::ALL {
-            ledger.versions[section.at()] = number(&kept["versions"][section.name()]);
+            ledger.versions[section.at()] = version(&kept["versions"][section.name()]);
         }
         ledger
     }
@@ -71,10 +79,8 @@ impl Ledger {
             let key = section.version_key();
             let version = &mut next[section.at()];
             *version = match document.get(&key) {
-                None | Some(Value::Null) => *version + 1,
-                Some(asked) => whole(asked)
-                    .ok_or_else(|| Refusal::invalid(format!("{key} must be a number")))
-                    .and_then(|asked| not_below(&key, asked, *version).map_err(Refusal::invalid))?,
+                None | Some(Value::Null) => version.saturating_add(1),
+                Some(asked) => read_version(&key, asked, *version).map_err(Refusal::invalid)?,
             };
         }
         Ok(next)
@@ -95,8 +101,19 @@ fn not_below(key: &str, asked: u64, now: u64) -> Result<u64, String> {
     }
 }
 
-/// Numbers below zero are below every version; a fraction counts as its whole part.
-fn whole(value: &Value) -> Option<u64> {
-    let number = value.as_number()?;
-    number.as_u64().or_else(|| number.as_f64().map(|float| float.max(0.0) as u64))
+/// A whole number, however it is written, that is no earlier version than the one now.
+fn read_version(key: &str, asked: &Value, now: u64) -> Result<u64, String> {
+    let number = asked.as_number().ok_or_else(|| format!("{key} must be a number"))?;
+    let whole = number.as_u64().or_else(|| {
+        let float = number.as_f64().filter(|float| float.fract() == 0.0 && *float <= VERSION_MAX as f64)?;
+        // What is below zero is below every version.
+        (float >= 0.0).then_some(float as u64)
+    });
+    match whole.filter(|whole| *whole <= VERSION_MAX) {
+        Some(whole) => not_below(key, whole, now),
+        None if number.as_f64().is_some_and(|float| float < 0.0) => {
+            Err(format!("{key} must be greater than or equal to ({now})"))
+        }
+        None => Err(format!("{key} must be a whole number, {VERSION_MAX} at most")),
+    }
 }

@@ -102,6 +102,13 @@ async fn versions_decide_what_is_looked_at() {
     refused(put(&state, "d2", &low).await, "routes_conf_version must be greater than or equal to (1)");
     low["routes_conf_version"] = json!("1");
     refused(put(&state, "d2", &low).await, "routes_conf_version must be a number");
+    for odd in [json!(1.5), json!(u64::MAX), json!(1e300), json!((1_u64 << 53) + 1)] {
+        low["routes_conf_version"] = odd;
+        let message = "routes_conf_version must be a whole number, 9007199254740992 at most";
+        refused(put(&state, "d2", &low).await, message);
+    }
+    low["routes_conf_version"] = json!(-1.5);
+    refused(put(&state, "d2", &low).await, "routes_conf_version must be greater than or equal to (1)");
 
     // The same version leaves a section as it is, whatever the document says of it.
     let mut kept = body.clone();
@@ -115,6 +122,13 @@ async fn versions_decide_what_is_looked_at() {
     assert_eq!(put(&state, "d4", &rest).await.status.as_u16(), 202);
     assert_eq!(revisions(&state).into_keys().collect::<Vec<_>>(), ["services/s1"]);
     assert_eq!(get(&state).await.json()["routes_conf_version"], json!(2));
+
+    // From the greatest there is to ask for it goes on.
+    let mut last = document();
+    last["routes_conf_version"] = json!(1_u64 << 53);
+    assert_eq!(put(&state, "d5", &last).await.status.as_u16(), 202);
+    assert_eq!(put(&state, "d6", &rest).await.status.as_u16(), 202);
+    assert_eq!(revisions(&state).into_keys().collect::<Vec<_>>(), ["services/s1"]);
 }
 
 #[tokio::test]
