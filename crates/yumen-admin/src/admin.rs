@@ -16,7 +16,7 @@ use crate::api::AdminState;
 use crate::contract::contract_router;
 use crate::refusal::Refusal;
 use crate::reply;
-use crate::serve::{BOUNDS, serve_with};
+use crate::serve::{BOUNDS, Guests, serve_with};
 use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
 use crate::{crud, door};
@@ -31,8 +31,9 @@ pub async fn serve_api(
     shutdown: impl Future<Output = ()>,
 ) {
     let more = contract_router().merge(v1::router(v1.clone()));
+    let guests = Guests { tls, allow: Some(state.access.allow.clone()) };
     let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
-    serve_with(listener, tls, router, BOUNDS, shutdown).await;
+    serve_with(listener, guests, router, BOUNDS, shutdown).await;
 }
 
 pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {

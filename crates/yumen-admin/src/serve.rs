@@ -2,11 +2,21 @@
 //!
 //! Knows nothing of what is served.
 
+mod places;
+mod steady;
+
+use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,17 +26,25 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
+use yumen_base::IpSet;
 
 use crate::access::Peer;
 use crate::tls::AdminTls;
+use places::{Place, Places};
+use steady::{Answered, SteadyBody, SteadyStream};
+
+pub(crate) use steady::Stalled;
 
 /// What a listener grants its clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Connections at once; more wait in the kernel's backlog.
+    /// Connections at once. For one more, that which has waited longest for a request gives way; where all serve
+    /// one, it waits.
     pub(crate) connections: usize,
     /// From the first moment of waiting for a request to the end of its head.
     pub(crate) head: Duration,
+    /// For a body that does not get on, either way.
+    pub(crate) stall: Duration,
     /// After that a connection serves the request under way and closes.
     pub(crate) lifetime: Duration,
     /// For the request under way when its connection must close.
@@ -36,6 +54,7 @@ pub(crate) struct Bounds {
 pub(crate) const BOUNDS: Bounds = Bounds {
     connections: 256,
     head: Duration::from_secs(30),
+    stall: Duration::from_secs(30),
     lifetime: Duration::from_secs(600),
     grace: Duration::from_secs(5),
 };
@@ -48,6 +67,16 @@ const LATE: Duration = Duration::from_secs(1);
 /// Out of file descriptors or the like: trying again at once would only burn time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Whom a listener serves, and how they must speak.
+#[derive(Clone, Default)]
+pub(crate) struct Guests {
+    /// Over TLS where there is any.
+    pub(crate) tls: Option<AdminTls>,
+    /// Where clients come from that are served; everywhere if none are named. All others are told so as long as
+    /// there is room, and take no place from anybody.
+    pub(crate) allow: Option<IpSet>,
+}
+
 /// Serves `router` on `listener` until `shutdown` is done and the requests under way had their grace.
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -55,34 +84,46 @@ pub(crate) async fn serve(
     bounds: Bounds,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve_with(listener, None, router, bounds, shutdown).await;
+    serve_with(listener, Guests::default(), router, bounds, shutdown).await;
 }
 
-/// As [`serve`], over TLS where there is any.
+/// As [`serve`], for these guests.
 pub(crate) async fn serve_with(
     listener: TcpListener,
-    tls: Option<AdminTls>,
+    guests: Guests,
     router: Router,
     bounds: Bounds,
     shutdown: impl Future<Output = ()>,
 ) {
     let (stop, stopped) = watch::channel(());
-    let mut connections = JoinSet::new();
+    let (mut connections, places) = (JoinSet::new(), Places::default());
+    // One that was accepted and has no place yet.
+    let mut waiting: Option<(TcpStream, IpAddr)> = None;
     tokio::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => report(ended),
-            accepted = listener.accept(), if connections.len() < bounds.connections => match accepted {
-                Ok((stream, peer)) => {
-                    let router = router.clone().layer(Extension(Peer(peer.ip().to_canonical())));
-                    connections.spawn(welcome(stream, tls.clone(), router, bounds, stopped.clone()));
-                }
+            () = places.idles(), if waiting.is_some() => {}
+            accepted = listener.accept(), if waiting.is_none() => match accepted {
+                Ok((stream, peer)) => waiting = Some((stream, peer.ip().to_canonical())),
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },
+        }
+        let Some((stream, peer)) = waiting.take() else { continue };
+        let is_stranger = guests.allow.as_ref().is_some_and(|allow| !allow.contains(peer));
+        if connections.len() < bounds.connections {
+            let router = router.clone().layer(Extension(Peer(peer)));
+            let place = places.take(is_stranger);
+            connections.spawn(welcome(stream, guests.tls.clone(), router, bounds, place, stopped.clone()));
+        } else if is_stranger {
+            debug!(%peer, "no room for who may not ask here");
+        } else {
+            places.make_room();
+            waiting = Some((stream, peer));
         }
     }
     drop(listener);
@@ -103,30 +144,59 @@ async fn welcome(
     tls: Option<AdminTls>,
     router: Router,
     bounds: Bounds,
+    place: Place,
     stopped: watch::Receiver<()>,
 ) {
-    let Some(AdminTls(config)) = tls else {
-        return connection(stream, router, bounds, stopped).await;
+    let serving = async {
+        let Some(AdminTls(config)) = tls else {
+            return connection(stream, router, bounds, &place, stopped).await;
+        };
+        match timeout(bounds.head, TlsAcceptor::from(config).accept(stream)).await {
+            Ok(Ok(stream)) => connection(stream, router, bounds, &place, stopped).await,
+            Ok(Err(error)) => debug!(%error, "no TLS handshake"),
+            Err(_) => debug!("a TLS handshake took too long"),
+        }
     };
-    match timeout(bounds.head, TlsAcceptor::from(config).accept(stream)).await {
-        Ok(Ok(stream)) => connection(stream, router, bounds, stopped).await,
-        Ok(Err(error)) => debug!(%error, "no TLS handshake"),
-        Err(_) => debug!("a TLS handshake took too long"),
+    tokio::select! {
+        () = serving => {}
+        () = place.lost() => debug!("an idle connection gave way to a new one"),
     }
+}
+
+/// Serves a request for as long as its connection has its place.
+async fn in_place(
+    router: &TowerToHyperService<Router>,
+    request: Request<Incoming>,
+    bounds: Bounds,
+    place: &Place,
+) -> Result<Response, Infallible> {
+    let Some(busy) = place.busy() else {
+        // The connection is about to be closed: nothing may be begun on it.
+        let close = [(header::CONNECTION, HeaderValue::from_static("close"))];
+        return Ok((StatusCode::SERVICE_UNAVAILABLE, close).into_response());
+    };
+    let request = request.map(|body| Body::new(SteadyBody::new(body, bounds.stall)));
+    let response = router.call(request).await?;
+    Ok(response.map(|body| Body::new(Answered { body, _busy: busy })))
 }
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     bounds: Bounds,
+    place: &Place,
     mut stopped: watch::Receiver<()>,
 ) {
+    let router = TowerToHyperService::new(router);
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(SteadyStream::new(stream, bounds.stall)),
+            service_fn(|request| in_place(&router, request, bounds, place)),
+        );
     tokio::pin!(serving);
     tokio::select! {
         ended = serving.as_mut() => {

@@ -12,7 +12,8 @@ use tokio::time::timeout;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_config::node::Admin;
 
-use crate::serve::{BOUNDS, Bounds, serve};
+use crate::serve::{BOUNDS, Bounds, Guests, serve, serve_with};
+use crate::whole::Whole;
 use crate::{Access, AdminState, AdminTls, Document, StatusState, exposition::tests::lint, testing};
 use crate::{ControlState, control_routes, serve_api, serve_status, status};
 
@@ -253,15 +254,65 @@ async fn a_connection_ends_with_its_lifetime() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_wait_for_a_place() {
-    let address = bounded(Bounds { connections: 1, ..BOUNDS }).await;
-    // the first is accepted, and kept, before the second asks
-    let first = kept(address).await;
-    let second = tokio::spawn(async move { exchange(address, &get("/status")).await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+async fn the_connection_that_idled_longest_gives_way_to_a_new_one() {
+    let address = bounded(Bounds { connections: 2, ..BOUNDS }).await;
+    let mut first = kept(address).await;
+    let mut second = kept(address).await;
+    assert_eq!(parts(&exchange(address, &get("/status")).await).0, 200);
+    let gone = timeout(Duration::from_secs(30), first.read(&mut [0])).await.expect("the first left");
+    assert_eq!(gone.unwrap_or(0), 0);
+    second.write_all(get("/status").as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    let _ = timeout(Duration::from_secs(30), second.read_to_end(&mut reply)).await.expect("an end");
+    assert_eq!(parts(&String::from_utf8(reply).unwrap()).0, 200, "the second stays");
+}
+
+/// A listener of one place that answers bodies with their length, and counts them when their head is there.
+async fn reader(bounds: Bounds, guests: Guests) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = axum::Router::new()
+        .route("/", axum::routing::post(async |Whole(body): Whole| body.len().to_string()));
+    tokio::spawn(serve_with(listener, guests, router, bounds, std::future::pending()));
+    address
+}
+
+#[tokio::test]
+async fn a_connection_that_serves_a_request_keeps_its_place() {
+    let address = reader(Bounds { connections: 1, ..BOUNDS }, Guests::default()).await;
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n";
+    let mut busy = TcpStream::connect(address).await.unwrap();
+    busy.write_all(format!("{head}a").as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let second = tokio::spawn(async move { exchange(address, &format!("{head}ab")).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!second.is_finished());
-    drop(first);
-    assert_eq!(parts(&second.await.unwrap()).0, 200);
+    busy.write_all(b"b").await.unwrap();
+    let mut reply = String::new();
+    let _ = timeout(Duration::from_secs(30), busy.read_to_string(&mut reply)).await.expect("an end");
+    assert!(reply.ends_with("\r\n\r\n2"), "{reply}");
+    assert!(second.await.unwrap().ends_with("\r\n\r\n2"));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_get_on_is_given_up() {
+    let address = reader(Bounds { stall: Duration::from_millis(100), ..BOUNDS }, Guests::default()).await;
+    let reply = exchange(address, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc").await;
+    assert_eq!(parts(&reply).0, 408, "{reply}");
+}
+
+#[tokio::test]
+async fn who_may_not_ask_takes_no_place_from_anybody() {
+    let none = yumen_base::IpSet::parse(["192.0.2.0/24"].into_iter()).unwrap();
+    let guests = Guests { allow: Some(none), ..Guests::default() };
+    let address = reader(Bounds { connections: 1, ..BOUNDS }, guests).await;
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let mut first = TcpStream::connect(address).await.unwrap();
+    first.write_all(head.as_bytes()).await.unwrap();
+    assert_ne!(first.read(&mut [0; 9]).await.unwrap(), 0);
+    assert_eq!(exchange(address, head).await, "");
+    first.write_all(head.as_bytes()).await.unwrap();
+    assert_ne!(first.read(&mut [0; 9]).await.unwrap(), 0);
 }
 
 #[tokio::test]

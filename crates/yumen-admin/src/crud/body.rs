@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use axum::Error;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::refusal::Refusal;
+use crate::whole::is_stalled;
 
 const BODY_BYTES_MAX: usize = 1_572_864;
 /// So much of a body that was refused is read on.
@@ -30,9 +31,7 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<V
     }
     let mut bytes = Vec::with_capacity(declared.unwrap_or(0));
     while let Some(chunk) = next(&mut body).await {
-        bytes.extend_from_slice(
-            &chunk.map_err(|error| Refusal::invalid(format!("invalid request body: {error}")))?,
-        );
+        bytes.extend_from_slice(&chunk.map_err(|error| cut_short(&error))?);
         if bytes.len() > BODY_BYTES_MAX {
             drain(body).await;
             return Err(too_large("of the chunks read"));
@@ -46,6 +45,11 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<V
         let text = String::from_utf8_lossy(&bytes);
         Refusal { body: json!({ "error_msg": message, "req_body": text }), ..Refusal::invalid("") }
     })
+}
+
+fn cut_short(error: &Error) -> Refusal {
+    let status = if is_stalled(error) { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
+    Refusal::new(status, format!("invalid request body: {error}"))
 }
 
 /// What comes next of a body, empty where it is no data.
