@@ -186,7 +186,8 @@ impl Compiler {
         }
     }
 
-    /// Gives a key to its first claimant and tells the others.
+    /// Gives a key to its first claimant and tells the others, unless that is the consumer they are credentials of:
+    /// the key leads to the same one then, and the Admin API admits it.
     fn settle_key(&mut self, of: &KeyName) {
         let Some(claims) = self.claims.get(of) else { return };
         let mut all = claims.iter();
@@ -197,7 +198,12 @@ impl Compiler {
         };
         self.consumers.insert_key(of.0, &of.1, identity.clone());
         self.duplicates.remove(&(first.clone(), of.0));
-        for (later, _) in all {
+        for (later, claimed) in all {
+            let is_own = first.kind == Kind::Consumers && *claimed.consumer.username == *first.id;
+            if is_own {
+                self.duplicates.remove(&(later.clone(), of.0));
+                continue;
+            }
             let message = format!("duplicate key of plugin {} found with {first}", of.0);
             let problem = Problem::error(later.to_string(), format!("plugins.{}", of.0), message);
             self.touched.insert(later.clone());

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 use yumen_config::Kind;
 
-use super::super::tests::{compiler, put};
+use super::super::Change;
+use super::super::tests::{compiler, found, put};
 
 #[test]
 fn what_a_consumer_or_its_group_switches_off_is_off_for_it() {
@@ -27,4 +28,25 @@ fn what_a_consumer_or_its_group_switches_off_is_off_for_it() {
     };
     check("grouped", (&["second"], &["first"]));
     check("own", (&["first"], &["second"]));
+}
+
+#[test]
+fn a_consumer_and_its_own_credential_may_have_the_same_key() {
+    let mut compiler = compiler();
+    let keyed = json!({ "key-auth": { "key": "k" } });
+    let consumer = |name: &str| put(Kind::Consumers, name, json!({ "username": name, "plugins": keyed }));
+    let credential = |id: &str| put(Kind::Credentials, id, json!({ "plugins": keyed }));
+    let compiled = compiler.apply(vec![consumer("bob"), credential("bob/credentials/c")], 1);
+    let identity = compiled.snapshot.consumers.find("key-auth", b"k").unwrap();
+    assert_eq!((&*identity.consumer.username, identity.credential_id.as_deref()), ("bob", None));
+    assert_eq!(found(&compiler.problems()), [""; 0]);
+    // another's is told to both, and no longer when that is gone
+    compiler.apply(vec![consumer("alice")], 2);
+    let told = [
+        "error consumers/bob at plugins.key-auth",
+        "error credentials/bob/credentials/c at plugins.key-auth",
+    ];
+    assert_eq!(found(&compiler.problems()), told);
+    compiler.apply(vec![Change::Delete(Kind::Consumers, "alice".into())], 3);
+    assert_eq!(found(&compiler.problems()), [""; 0]);
 }
