@@ -139,6 +139,27 @@ fn a_broken_object_is_quarantined_and_its_siblings_are_not() {
 }
 
 #[test]
+fn a_consumer_whose_group_goes_is_refused_until_it_is_back() {
+    let upstream = Upstream::text("x");
+    let document = |group: &str| {
+        json!({
+            "routes": [{ "id": "r", "uri": "/r", "plugins": { "key-auth": {} }, "upstream": upstream.alone() }],
+            "consumers": [{ "username": "ann", "group_id": "g", "plugins": { "key-auth": { "key": "k" } } }],
+            "consumer_groups": [{ "id": group, "plugins": { "ip-restriction": { "whitelist": ["127.0.0.1"] } } }],
+        })
+    };
+    let gateway = Gateway::start(&document("g"));
+    let ask = || gateway.get_with("/r", "apikey: k\r\n").status;
+    assert_eq!(ask(), 200);
+    gateway.apply(&document("other"));
+    let told = gateway.get_with("/r", "apikey: k\r\n");
+    assert_eq!((told.status, told.text().contains("consumer group")), (503, true), "{told:?}");
+    assert_eq!(gateway.get("/r").status, 401);
+    gateway.apply(&document("g"));
+    assert_eq!(ask(), 200);
+}
+
+#[test]
 fn environment_variables_are_filled_in() {
     let scratch = crate::harness::Scratch::new();
     let upstream = Upstream::text("x");
