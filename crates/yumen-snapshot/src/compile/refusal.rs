@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use yumen_plugin::{Exchange, Foreseen, Instance, Meta, Phases, Plugin, Response, Step};
+use yumen_plugin::{Exchange, Foreseen, Instance, Meta, Phases, Plugin, Reads, Response, Step};
 
 /// Refuses every request it sees with 503 and these words.
 pub(super) struct Refusal(pub(super) &'static str);
@@ -35,7 +35,7 @@ impl Refusal {
             origin,
             is_auth: false,
             prefers_route: false,
-            needs_body: false,
+            reads: Reads::default(),
         }
     }
 }
