@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SECONDS = 2
+SECONDS = 3
 # No scenario of the same paths again with more routes, and none that waits for others.
 LEFT_OUT = ("routes-100000",)
 
