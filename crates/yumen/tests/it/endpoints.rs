@@ -12,7 +12,7 @@ use yumen_load::{Errors, Plan, Protocol, Summary, WeightedUrl};
 
 use crate::harness::http2::Http2Upstream;
 use crate::harness::upstream::respond;
-use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
 
 /// Load on everything for so long.
 fn plan(gateway: &Gateway, protocol: Protocol, duration_ms: u64) -> Plan {
@@ -52,8 +52,13 @@ fn admin(gateway: &Gateway, key: &str, method: &str, path: &str, body: &Value) {
 
 /// A gateway whose every request goes to the upstream `u` of these nodes.
 fn serving(upstream: Value) -> (Gateway, String) {
-    let (gateway, key) = Gateway::embedded();
-    admin(&gateway, &key, "PUT", "upstreams/u", &upstream);
+    serving_with(&Options::default(), &upstream)
+}
+
+fn serving_with(options: &Options<'_>, upstream: &Value) -> (Gateway, String) {
+    let gateway = Gateway::launch(Scratch::new(), options, &["--data-dir", "data"]);
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    admin(&gateway, &key, "PUT", "upstreams/u", upstream);
     admin(&gateway, &key, "PUT", "routes/all", &json!({ "uri": "/*", "upstream_id": "u", "priority": 9 }));
     (gateway, key)
 }
@@ -198,7 +203,8 @@ fn a_connection_that_may_carry_no_more_after_a_change_is_closed() {
         upstream["keepalive_pool"] = json!({ "size": 4, "idle_timeout": 60, "requests": requests });
         upstream
     };
-    let (gateway, key) = serving(upstream(100));
+    // Each worker has connections of its own.
+    let (gateway, key) = serving_with(&Options { workers: 1, ..Options::default() }, &upstream(100));
     assert_eq!(gateway.get("/").status, 200);
     assert_eq!((shared.connections(), shared.open_connections()), (1, 1));
     admin(&gateway, &key, "PUT", "upstreams/u", &upstream(1));
