@@ -44,6 +44,7 @@ ci: test
 lint: ## formatting, clippy, tidy: arrows, sizes, purity, licences, duplicates, docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) check --manifest-path fuzz/Cargo.toml
 	$(CARGO) run -q --locked -p xtask -- tidy
 
 fmt: ## format the code

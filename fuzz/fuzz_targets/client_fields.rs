@@ -42,6 +42,10 @@ impl Coding for Gzip {
         true
     }
 
+    fn could_admit(&self, _: &Exchange<'_>, _: &ResponseHead) -> bool {
+        true
+    }
+
     fn varies(&self) -> bool {
         true
     }
