@@ -1,5 +1,5 @@
-//! HTTP/1 heads, bodies and their rules (RFC 9110, RFC 9112), and what may stand before them on a
-//! connection: bytes in, structures out.
+//! HTTP/1 heads, bodies and their rules (RFC 9110, RFC 9112), what may stand before them on a connection, and
+//! what of HTTP/3 is looked at before its library sees it: bytes in, structures out.
 //!
 //! Owns no socket, clock or configuration. A peer's bytes never panic it: they become a
 //! [`HeadError`] or a [`BodyError`].

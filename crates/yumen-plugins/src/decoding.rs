@@ -26,10 +26,10 @@ pub(crate) struct Unknown;
 impl ContentCoding {
     /// What an answer is coded with; `None` is nothing.
     pub(crate) fn of(head: &ResponseHead) -> Result<Option<ContentCoding>, Unknown> {
-        let mut names =
+        let names =
             head.fields.all_known(Known::ContentEncoding).flat_map(|value| value.split(|byte| *byte == b','));
         let mut coding = None;
-        for name in names.by_ref().map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()) {
+        for name in names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()) {
             let found = match name.to_ascii_lowercase().as_slice() {
                 b"identity" => continue,
                 b"gzip" | b"x-gzip" => ContentCoding::Gzip,

@@ -182,20 +182,15 @@ impl ResponseRewrite {
     }
 
     fn begin_body(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
-        let length = match &self.body {
+        let (length, coding) = match &self.body {
             Body::Keep => return,
-            Body::Replace(body) => Some(body.len() as u64),
-            Body::Filter { .. } => None,
-        };
-        let mut coding = None;
-        if matches!(self.body, Body::Filter { .. }) {
+            Body::Replace(body) => (Some(body.len() as u64), None),
             // Patterns are over text, and a part of what is coded is none.
-            match ContentCoding::of(head) {
-                Ok(None) => {}
-                Ok(found) if head.status != 206 => coding = found,
+            Body::Filter { .. } => match ContentCoding::of(head) {
+                Ok(coding) if coding.is_none() || head.status != 206 => (None, coding),
                 Ok(_) | Err(Unknown) => return,
-            }
-        }
+            },
+        };
         head.body_changes(length);
         ex.edits_body = true;
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
