@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use yumen_plugin::outbound::{
@@ -24,14 +24,16 @@ use slot::{SLOTS, slot};
 const REDIRECTS_MAX: usize = 5;
 /// The map is asked for no more often than this.
 const REFRESH_MS: u64 = 200;
+/// After which a question is asked again whose keys are just being moved.
+const MOVING_PAUSE: Duration = Duration::from_millis(20);
 
 /// A worker's view of a cluster.
 pub(crate) struct Cluster {
     tools: Tools,
-    target: Arc<RedisTarget>,
-    links: RefCell<HashMap<RedisAddress, Rc<Link>>>,
+    target: Rc<RedisTarget>,
+    nodes: RefCell<HashMap<RedisAddress, Rc<Node>>>,
     /// The node of each slot; empty before the map was seen.
-    slots: RefCell<Vec<Option<Rc<Link>>>>,
+    slots: RefCell<Vec<Option<Rc<Node>>>>,
     is_refreshing: Cell<bool>,
     refreshed: Notify,
     refreshed_ms: Cell<u64>,
@@ -39,21 +41,42 @@ pub(crate) struct Cluster {
     fault: RefCell<Option<RedisFault>>,
 }
 
-/// Where a server says a key is.
+/// A server of the cluster.
+struct Node {
+    address: RedisAddress,
+    link: Rc<Link>,
+}
+
+/// What a server's refusal means for the question. None of them, but for the last, has run anything.
 #[derive(Debug, PartialEq, Eq)]
-enum Redirect {
-    /// From now on.
+enum Refusal {
+    /// The key is there from now on.
     Moved(RedisAddress),
-    /// For this question.
+    /// The key is there for this question.
     Ask(RedisAddress),
+    /// The server serves the key no more, or not now, and does not say who does.
+    Elsewhere,
+    /// Some of the keys are here and some are elsewhere, until they have all been moved.
+    Moving,
+    /// The server has to be told the script's text.
+    UnknownScript,
+    /// Anything else, such as an error of the script: another server would say the same.
+    Final,
+}
+
+/// The map as a server tells it.
+struct Map {
+    ranges: Vec<(usize, usize, RedisAddress)>,
+    /// Whether the server is in touch with most of the cluster. One that is not tells an old map.
+    is_sound: bool,
 }
 
 impl Cluster {
-    pub(crate) fn new(tools: &Tools, target: &Arc<RedisTarget>) -> Rc<Cluster> {
+    pub(crate) fn new(tools: &Tools, target: &Rc<RedisTarget>) -> Rc<Cluster> {
         Rc::new(Cluster {
             tools: tools.clone(),
             target: target.clone(),
-            links: RefCell::default(),
+            nodes: RefCell::default(),
             slots: RefCell::default(),
             is_refreshing: Cell::new(false),
             refreshed: Notify::new(),
@@ -64,7 +87,7 @@ impl Cluster {
 
     /// How many commands wait for their answers.
     pub(crate) fn waiting(&self) -> usize {
-        self.links.borrow().values().map(|link| link.waiting()).sum()
+        self.nodes.borrow().values().map(|node| node.link.waiting()).sum()
     }
 
     /// Runs a script where its first key is. It is on its way when this returns, unless the map is still
@@ -75,22 +98,22 @@ impl Cluster {
         call: ScriptCall,
     ) -> LocalFuture<'static, RedisResult> {
         let slot = call.keys.first().map_or(0, |key| slot(key));
-        let begun = self.link_of(slot).map(|link| {
-            let answer = link.send(|out| script::encode(out, &digests, &call, By::Digest));
-            (link, answer)
+        let begun = self.node_of(slot).map(|node| {
+            let answer = node.link.send(|out| script::encode(out, &digests, &call, By::Digest));
+            (node, answer)
         });
         Box::pin(async move {
-            let (link, result) = match begun {
-                Some((link, answer)) => (link, answer.await),
+            let (node, result) = match begun {
+                Some((node, answer)) => (node, answer.await),
                 None => {
                     self.refresh().await?;
                     let nobody = || RedisFault::Connect(format!("no node serves slot {slot}"));
-                    let link = self.link_of(slot).ok_or_else(nobody)?;
-                    let answer = link.send(|out| script::encode(out, &digests, &call, By::Digest));
-                    (link, answer.await)
+                    let node = self.node_of(slot).ok_or_else(nobody)?;
+                    let answer = node.link.send(|out| script::encode(out, &digests, &call, By::Digest));
+                    (node, answer.await)
                 }
             };
-            self.follow(slot, link, result, &digests, &call).await
+            self.follow(slot, node, result, &digests, &call).await
         })
     }
 
@@ -98,12 +121,12 @@ impl Cluster {
     async fn follow(
         self: &Rc<Self>,
         slot: usize,
-        mut link: Rc<Link>,
+        mut node: Rc<Node>,
         mut result: RedisResult,
         digests: &Digests,
         call: &ScriptCall,
     ) -> RedisResult {
-        let mut by = By::Digest;
+        let (mut by, mut before): (By, &[&str]) = (By::Digest, &[]);
         for _ in 0..REDIRECTS_MAX {
             let RedisFault::Refused(why) = (match &result {
                 Ok(_) => return result,
@@ -113,44 +136,64 @@ impl Cluster {
                 self.refresh_soon();
                 return result;
             };
-            let mut before: &[&str] = &[];
-            match redirect(why, &self.target) {
-                Some(Redirect::Moved(address)) => {
-                    link = self.link_to(&address);
-                    self.note(slot, &link);
+            match refusal(why, &node.address) {
+                Refusal::Moved(address) => {
+                    (node, before) = (self.node_at(&address), &[]);
+                    self.note(slot, &node);
                     self.refresh_soon();
                 }
-                Some(Redirect::Ask(address)) => {
-                    link = self.link_to(&address);
-                    before = &["ASKING"];
+                Refusal::Ask(address) => {
+                    (node, before) = (self.node_at(&address), &["ASKING"]);
                 }
-                None if script::is_unknown(&result) => by = By::Text,
-                None => return result,
+                Refusal::Elsewhere => match self.another(slot, &node).await {
+                    Some(other) => (node, before) = (other, &[]),
+                    None => return result,
+                },
+                Refusal::Moving => {
+                    (self.tools.sleep)(MOVING_PAUSE).await;
+                    (node, before) = (self.node_of(slot).unwrap_or(node), &[]);
+                }
+                Refusal::UnknownScript => by = By::Text,
+                Refusal::Final => return result,
             }
-            result = link.send_after(before, |out| script::encode(out, digests, call, by)).await;
+            result = node.link.send_after(before, |out| script::encode(out, digests, call, by)).await;
         }
         result
     }
 
-    fn link_of(&self, slot: usize) -> Option<Rc<Link>> {
+    /// The node of a slot by a map newer than the refusal of this one; `None` where there is no other.
+    async fn another(self: &Rc<Self>, slot: usize, refused: &Rc<Node>) -> Option<Rc<Node>> {
+        // Without a newer map the one at hand is good enough: it may be newer than the question.
+        let _ = self.refresh().await;
+        self.node_of(slot).filter(|node| node.address != refused.address)
+    }
+
+    fn node_of(&self, slot: usize) -> Option<Rc<Node>> {
         self.slots.borrow().get(slot).cloned().flatten()
     }
 
-    fn link_to(&self, address: &RedisAddress) -> Rc<Link> {
-        let mut links = self.links.borrow_mut();
-        let make = || Link::new(&self.tools, &self.target, Seat::Server(address.clone()));
-        links.entry(address.clone()).or_insert_with(make).clone()
+    fn node_at(&self, address: &RedisAddress) -> Rc<Node> {
+        let make = || {
+            let link = Link::new(&self.tools, &self.target, Seat::Server(address.clone()));
+            Rc::new(Node { address: address.clone(), link })
+        };
+        self.nodes.borrow_mut().entry(address.clone()).or_insert_with(make).clone()
     }
 
-    fn note(&self, slot: usize, link: &Rc<Link>) {
+    fn note(&self, slot: usize, node: &Rc<Node>) {
         if let Some(place) = self.slots.borrow_mut().get_mut(slot) {
-            *place = Some(link.clone());
+            *place = Some(node.clone());
         }
+    }
+
+    /// Whether the map was asked for a moment ago.
+    fn is_fresh(&self) -> bool {
+        (self.tools.now)().mono_ms() < self.refreshed_ms.get() + REFRESH_MS
     }
 
     /// Asks for the map beside what goes on, unless that has just been done.
     fn refresh_soon(self: &Rc<Self>) {
-        if (self.tools.now)().mono_ms() >= self.refreshed_ms.get() + REFRESH_MS {
+        if !self.is_fresh() {
             self.refresh_beside();
         }
     }
@@ -162,29 +205,39 @@ impl Cluster {
         }
     }
 
-    /// Waits for the map.
+    /// Waits for the map, unless it has just been asked for.
     async fn refresh(self: &Rc<Self>) -> Result<(), RedisFault> {
-        let refreshed = self.refreshed.notified();
-        self.refresh_beside();
-        refreshed.await;
+        if self.is_refreshing.get() || !self.is_fresh() {
+            let refreshed = self.refreshed.notified();
+            self.refresh_beside();
+            tokio::select! {
+                () = refreshed => {}
+                () = (self.tools.sleep)(Duration::from_millis(self.target.timeout_ms)) => {
+                    return Err(RedisFault::Timeout);
+                }
+            }
+        }
         self.fault.borrow().clone().map_or(Ok(()), Err)
     }
 
     async fn ask_for_map(self: Rc<Self>) {
         let mut fault = Some(RedisFault::Connect("no node is named".to_owned()));
+        let mut unsound = None;
         for address in self.candidates() {
-            let asked = self.link_to(&address);
-            match asked.send(|out| resp::text_command(out, &["CLUSTER", "SLOTS"])).await {
-                Ok(reply) => match ranges(&reply, &address) {
-                    Some(ranges) => {
-                        self.install(&ranges);
-                        fault = None;
-                        break;
-                    }
-                    None => fault = Some(RedisFault::Connect(format!("{address} has no map of the cluster"))),
-                },
+            match self.map_of(&self.node_at(&address)).await {
+                Ok(map) if map.is_sound => {
+                    self.install(&map.ranges);
+                    (fault, unsound) = (None, None);
+                    break;
+                }
+                Ok(map) => unsound = unsound.or(Some(map)),
                 Err(error) => fault = Some(error),
             }
+        }
+        // A cluster in which nobody is sure serves what it still can.
+        if let Some(map) = unsound {
+            self.install(&map.ranges);
+            fault = None;
         }
         self.fault.replace(fault);
         self.is_refreshing.set(false);
@@ -192,13 +245,24 @@ impl Cluster {
         self.refreshed.notify_waiters();
     }
 
+    async fn map_of(&self, node: &Node) -> Result<Map, RedisFault> {
+        let ask = |words: &[&str]| node.link.send(|out| resp::text_command(out, words));
+        let (slots, info) = (ask(&["CLUSTER", "SLOTS"]), ask(&["CLUSTER", "INFO"]));
+        let slots = slots.await?;
+        // Who may not ask for it, or asks what is no node of a cluster, takes the map as it is.
+        let is_cut_off = matches!(info.await, Ok(RedisReply::Text(info)) if says_fail(&info));
+        let none = || RedisFault::Connect(format!("{} has no map of the cluster", node.address));
+        let ranges = ranges(&slots, &node.address).ok_or_else(none)?;
+        Ok(Map { ranges, is_sound: !is_cut_off })
+    }
+
     /// Whom to ask for the map: nodes that answer first, then those named in the settings.
     fn candidates(&self) -> Vec<RedisAddress> {
-        let links = self.links.borrow();
+        let nodes = self.nodes.borrow();
         let mut addresses: Vec<(bool, RedisAddress)> =
-            links.iter().map(|(address, link)| (link.is_down(), address.clone())).collect();
+            nodes.iter().map(|(address, node)| (node.link.is_down(), address.clone())).collect();
         if let RedisPlace::Cluster(named) = &self.target.place {
-            let new = named.iter().filter(|address| !links.contains_key(*address));
+            let new = named.iter().filter(|address| !nodes.contains_key(*address));
             addresses.extend(new.map(|address| (false, address.clone())));
         }
         addresses.sort();
@@ -208,8 +272,8 @@ impl Cluster {
     fn install(&self, ranges: &[(usize, usize, RedisAddress)]) {
         let mut slots = vec![None; SLOTS];
         for (first, last, address) in ranges {
-            let link = self.link_to(address);
-            slots[*first..=*last].fill(Some(link));
+            let node = self.node_at(address);
+            slots[*first..=*last].fill(Some(node));
         }
         *self.slots.borrow_mut() = slots;
         // Links of nodes that serve nothing any more end once they are idle.
@@ -218,27 +282,38 @@ impl Cluster {
             _ => false,
         };
         let serves = |address: &RedisAddress| ranges.iter().any(|(.., serving)| serving == address);
-        self.links.borrow_mut().retain(|address, _| serves(address) || is_named(address));
+        self.nodes.borrow_mut().retain(|address, _| serves(address) || is_named(address));
     }
 }
 
-/// What a server says of where a key is: `MOVED 3999 127.0.0.1:6381`. A host left out is the one asked,
-/// which is one of those named.
-fn redirect(why: &str, target: &RedisTarget) -> Option<Redirect> {
+/// Reads a server's refusal. `MOVED 3999 127.0.0.1:6381` tells where the key is; a host left out is that of
+/// the server that was asked.
+fn refusal(why: &str, asked: &RedisAddress) -> Refusal {
     let mut words = why.split(' ');
-    let verb = words.next()?;
-    let (host, port) = words.nth(1)?.rsplit_once(':')?;
-    let named = match &target.place {
-        RedisPlace::Cluster(named) => named.first().map(|address| address.host.as_str()),
-        _ => None,
-    };
-    let host = if host.is_empty() { named? } else { host };
-    let address = RedisAddress { host: host.to_owned(), port: port.parse().ok()? };
-    match verb {
-        "MOVED" => Some(Redirect::Moved(address)),
-        "ASK" => Some(Redirect::Ask(address)),
-        _ => None,
+    let code = words.next().unwrap_or_default();
+    let named = words.nth(1).and_then(|place| {
+        let (host, port) = place.rsplit_once(':')?;
+        let host = if host.is_empty() { &asked.host } else { host };
+        Some(RedisAddress { host: host.to_owned(), port: port.parse().ok()? })
+    });
+    match (code, named) {
+        // Of a node without a name, where names are asked for, nothing is told here, but in the map.
+        ("MOVED" | "ASK", Some(node)) if node.host == UNNAMED => Refusal::Elsewhere,
+        ("MOVED", Some(node)) => Refusal::Moved(node),
+        ("ASK", Some(node)) => Refusal::Ask(node),
+        ("CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY", _) => Refusal::Elsewhere,
+        ("TRYAGAIN", _) => Refusal::Moving,
+        ("NOSCRIPT", _) => Refusal::UnknownScript,
+        _ => Refusal::Final,
     }
+}
+
+/// What stands for the name of a node that has none.
+const UNNAMED: &str = "?";
+
+/// Whether an answer to `CLUSTER INFO` says that the server does not see enough of the cluster to serve.
+fn says_fail(info: &[u8]) -> bool {
+    info.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"cluster_state:fail")
 }
 
 /// Slots and their masters, from the answer to `CLUSTER SLOTS`.
@@ -254,12 +329,24 @@ fn range(item: &RedisReply, asked: &RedisAddress) -> Option<(usize, usize, Redis
     let first = usize::try_from(first.integer()?).ok()?;
     let last = usize::try_from(last.integer()?).ok().filter(|last| first <= *last && *last < SLOTS)?;
     let host = match master.first()? {
-        RedisReply::Text(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
-        // A node that does not know its own address is reached as it was.
-        _ => asked.host.clone(),
+        RedisReply::Text(host) if host == UNNAMED.as_bytes() => address_beside(master),
+        RedisReply::Text(host) if !host.is_empty() => Some(String::from_utf8(host.clone()).ok()?),
+        _ => None,
     };
+    // A node that does not know its own address is reached as it was.
+    let host = host.unwrap_or_else(|| asked.host.clone());
     let port = u16::try_from(master.get(1)?.integer()?).ok()?;
     Some((first, last, RedisAddress { host, port }))
+}
+
+/// The address of a node that is not called by it, which stands among what else is told of the node.
+fn address_beside(node: &[RedisReply]) -> Option<String> {
+    let RedisReply::Array(told) = node.get(3)? else { return None };
+    let is_ip = |name: &RedisReply| matches!(name, RedisReply::Text(name) if name == b"ip");
+    match told.chunks_exact(2).find(|pair| is_ip(&pair[0]))? {
+        [_, RedisReply::Text(ip)] if !ip.is_empty() => String::from_utf8(ip.clone()).ok(),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

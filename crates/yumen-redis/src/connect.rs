@@ -8,8 +8,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisLogin, RedisReply, RedisTarget};
 
+use crate::Tools;
 use crate::resp::{self, Said};
-use crate::{Tools, sentinel};
 
 /// Bytes both ways.
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin {}
@@ -36,10 +36,13 @@ pub(crate) async fn server(
     Ok(stream)
 }
 
-/// A connection to the master the target's sentinels name.
-pub(crate) async fn master(tools: &Tools, target: &RedisTarget) -> Result<Stream, RedisFault> {
-    let address = sentinel::master(tools, target).await?;
-    let mut stream = server(tools, target, &address).await?;
+/// A connection to a server that is to be a master.
+pub(crate) async fn master(
+    tools: &Tools,
+    target: &RedisTarget,
+    address: &RedisAddress,
+) -> Result<Stream, RedisFault> {
+    let mut stream = server(tools, target, address).await?;
     // Right after a failover sentinels may still name the server that is none any more.
     let role = ask(&mut stream, &[vec!["ROLE"]]).await?.pop();
     let is_master = match &role {

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use yumen_base::{Counter, Now};
@@ -26,6 +26,7 @@ mod sentinel;
 use cluster::Cluster;
 use link::{Link, Seat};
 use script::Digests;
+use sentinel::Sentinels;
 
 /// What a worker lends its clients.
 #[derive(Clone)]
@@ -74,8 +75,9 @@ impl Counters {
 pub struct Clients {
     tools: Tools,
     digests: Rc<Digests>,
-    /// By the target's address in memory, which the entry itself keeps from being used again.
-    known: RefCell<HashMap<*const RedisTarget, (Arc<RedisTarget>, Client)>>,
+    /// By the target's address in memory, which the entry itself keeps from being used again. It does not
+    /// keep the target: the client has settings of its own, and goes when no plugin names them any more.
+    known: RefCell<HashMap<*const RedisTarget, (Weak<RedisTarget>, Client)>>,
     /// Whether the worker is at its end: nothing can be begun any more.
     is_closed: Cell<bool>,
 }
@@ -120,17 +122,19 @@ impl Clients {
         if let Some((_, client)) = self.known.borrow().get(&Arc::as_ptr(target)) {
             return client.clone();
         }
-        let client = match &target.place {
-            RedisPlace::Server(address) => {
-                Client::Server(Link::new(&self.tools, target, Seat::Server(address.clone())))
+        let settings = Rc::new(RedisTarget::clone(target));
+        let on_link = |seat| Client::Server(Link::new(&self.tools, &settings, seat));
+        let client = match &settings.place {
+            RedisPlace::Server(address) => on_link(Seat::Server(address.clone())),
+            RedisPlace::Sentinel { sentinels, master_name, login } => {
+                on_link(Seat::Master(Sentinels::new(sentinels, master_name, login)))
             }
-            RedisPlace::Sentinel { .. } => Client::Server(Link::new(&self.tools, target, Seat::Master)),
-            RedisPlace::Cluster(_) => Client::Cluster(Cluster::new(&self.tools, target)),
+            RedisPlace::Cluster(_) => Client::Cluster(Cluster::new(&self.tools, &settings)),
         };
         let mut known = self.known.borrow_mut();
         // Those that no configuration names any more end by themselves, once they are idle.
-        known.retain(|_, (target, _)| Arc::strong_count(target) > 1);
-        known.insert(Arc::as_ptr(target), (target.clone(), client.clone()));
+        known.retain(|_, (target, _)| target.strong_count() > 0);
+        known.insert(Arc::as_ptr(target), (Arc::downgrade(target), client.clone()));
         client
     }
 }
@@ -175,3 +179,8 @@ impl Outbound for Clients {
         self.tools.counters.degraded.add(1);
     }
 }
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -7,15 +7,15 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
 use tokio::sync::{Notify, oneshot};
-use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisPlace, RedisResult, RedisTarget};
+use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisResult, RedisTarget};
 use yumen_plugin::plugin::LocalFuture;
 
 use crate::connect::{self, Stream};
+use crate::sentinel::Sentinels;
 use crate::{Tools, outages, resp};
 
 /// How many commands may wait for their answers.
@@ -29,8 +29,8 @@ const TRY_MS: u64 = 60_000;
 pub(crate) enum Seat {
     /// This server.
     Server(RedisAddress),
-    /// Whichever server the target's sentinels name.
-    Master,
+    /// Whichever server these sentinels name.
+    Master(Sentinels),
 }
 
 enum State {
@@ -61,7 +61,7 @@ struct Inner {
 /// A connection to one server.
 pub(crate) struct Link {
     tools: Tools,
-    target: Arc<RedisTarget>,
+    target: Rc<RedisTarget>,
     seat: Seat,
     /// What the log calls the server.
     name: String,
@@ -77,11 +77,10 @@ enum End {
 }
 
 impl Link {
-    pub(crate) fn new(tools: &Tools, target: &Arc<RedisTarget>, seat: Seat) -> Rc<Link> {
-        let name = match (&seat, &target.place) {
-            (Seat::Server(address), _) => address.to_string(),
-            (Seat::Master, RedisPlace::Sentinel { master_name, .. }) => format!("master {master_name}"),
-            (Seat::Master, _) => "master".to_owned(),
+    pub(crate) fn new(tools: &Tools, target: &Rc<RedisTarget>, seat: Seat) -> Rc<Link> {
+        let name = match &seat {
+            Seat::Server(address) => address.to_string(),
+            Seat::Master(sentinels) => format!("master {}", sentinels.master_name),
         };
         let inner = Inner {
             state: State::Idle,
@@ -194,7 +193,7 @@ impl Link {
         let connected = async {
             match &self.seat {
                 Seat::Server(address) => connect::server(&self.tools, &self.target, address).await,
-                Seat::Master => connect::master(&self.tools, &self.target).await,
+                Seat::Master(sentinels) => sentinels.connect(&self.tools, &self.target).await,
             }
         };
         tokio::select! {

@@ -1,10 +1,7 @@
-use yumen_plugin::outbound::RedisLogin;
+use yumen_plugin::outbound::Script;
 
 use super::*;
-
-fn address(host: &str, port: u16) -> RedisAddress {
-    RedisAddress { host: host.to_owned(), port }
-}
+use crate::testing::{self, address, array, bulk, listen, run, serve, tools};
 
 #[test]
 fn slots_are_those_of_the_specification() {
@@ -23,21 +20,28 @@ fn slots_are_those_of_the_specification() {
 }
 
 #[test]
-fn redirections_are_read_as_servers_write_them() {
-    let target = RedisTarget {
-        place: RedisPlace::Cluster(vec![address("seed", 7000)]),
-        login: RedisLogin::default(),
-        database: 0,
-        tls: None,
-        timeout_ms: 1000,
-        idle_ms: 1000,
-    };
-    let check = |why: &str, expected| assert_eq!(redirect(why, &target), expected, "{why}");
-    check("MOVED 3999 127.0.0.1:6381", Some(Redirect::Moved(address("127.0.0.1", 6381))));
-    check("ASK 3999 ::1:6381", Some(Redirect::Ask(address("::1", 6381))));
-    check("MOVED 3999 :6381", Some(Redirect::Moved(address("seed", 6381))));
-    for other in ["NOSCRIPT No matching script.", "MOVED", "MOVED 1 nowhere", "ERR a b:1", ""] {
-        check(other, None);
+fn refusals_are_read_as_servers_write_them() {
+    let asked = address("seed", 7000);
+    let check = |why: &str, expected| assert_eq!(refusal(why, &asked), expected, "{why}");
+    check("MOVED 3999 127.0.0.1:6381", Refusal::Moved(address("127.0.0.1", 6381)));
+    check("ASK 3999 ::1:6381", Refusal::Ask(address("::1", 6381)));
+    check("MOVED 3999 :6381", Refusal::Moved(address("seed", 6381)));
+    check("ASK 3999 :6381", Refusal::Ask(address("seed", 6381)));
+    for elsewhere in [
+        "CLUSTERDOWN Hash slot not served",
+        "CLUSTERDOWN The cluster is down",
+        "LOADING Redis is loading the dataset in memory",
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        "READONLY You can't write against a read only replica.",
+        "MOVED 3999 ?:6381",
+        "ASK 3999 ?:6381",
+    ] {
+        check(elsewhere, Refusal::Elsewhere);
+    }
+    check("TRYAGAIN Multiple keys request during rehashing of slot", Refusal::Moving);
+    check("NOSCRIPT No matching script.", Refusal::UnknownScript);
+    for other in ["MOVED", "MOVED 1 nowhere", "ERR a b:1", "NOPERM no", "CLUSTERDOWNED", ""] {
+        check(other, Refusal::Final);
     }
 }
 
@@ -53,9 +57,138 @@ fn the_map_is_read_and_nothing_else_is_taken_for_one() {
     let map = RedisReply::Array(vec![item(0, 5, "10.0.0.1", 1), item(6, 16_383, "", 2)]);
     let expected = vec![(0, 5, address("10.0.0.1", 1)), (6, 16_383, address("seed", 2))];
     assert_eq!(ranges(&map, &asked), Some(expected));
+    let ip = RedisReply::Array(vec![text("hostname"), text(""), text("ip"), text("10.0.0.3")]);
+    for (beside, expected) in [(vec![ip], "10.0.0.3"), (vec![], "seed"), (vec![number(1)], "seed")] {
+        let master = [vec![text("?"), number(3), text("id")], beside].concat();
+        let map =
+            RedisReply::Array(vec![RedisReply::Array(vec![number(0), number(9), RedisReply::Array(master)])]);
+        assert_eq!(ranges(&map, &asked), Some(vec![(0, 9, address(expected, 3))]), "a node without a name");
+    }
     for bad in [item(0, 16_384, "a", 1), item(5, 4, "a", 1), item(-1, 4, "a", 1), item(0, 1, "a", 70_000)] {
         assert_eq!(ranges(&RedisReply::Array(vec![bad]), &asked), None);
     }
     assert_eq!(ranges(&RedisReply::Array(Vec::new()), &asked), None, "an empty map");
     assert_eq!(ranges(&RedisReply::Nil, &asked), None);
+}
+
+/// A call whose key is in slot 12182.
+fn call() -> ScriptCall {
+    ScriptCall { script: Script { text: "return 1" }, keys: vec![b"foo".to_vec()], args: Vec::new() }
+}
+
+fn cluster(named: &[&RedisAddress]) -> Rc<Cluster> {
+    let place = RedisPlace::Cluster(named.iter().copied().cloned().collect());
+    Cluster::new(&tools(), &Rc::new(testing::target(place)))
+}
+
+/// A map that gives all slots to one node, as servers write it.
+fn map(host: &str, port: u16) -> String {
+    let master = array(&[bulk(host), format!(":{port}\r\n"), bulk("id")]);
+    array(&[array(&[":0\r\n".to_owned(), ":16383\r\n".to_owned(), master])])
+}
+
+/// What a node answers that has not been told anything else.
+fn node(command: &str, map: &str, state: &str, script: &str) -> String {
+    match command {
+        "PING" => "+PONG\r\n".to_owned(),
+        "CLUSTER SLOTS" => map.to_owned(),
+        "CLUSTER INFO" => bulk(&format!("cluster_state:{state}\r\ncluster_slots_assigned:16384\r\n")),
+        "ASKING" => "+OK\r\n".to_owned(),
+        _ => script.to_owned(),
+    }
+}
+
+async fn ask(cluster: &Rc<Cluster>) -> RedisResult {
+    cluster.clone().run(Rc::default(), call()).await
+}
+
+#[test]
+fn a_node_that_serves_a_slot_no_more_is_left_for_the_one_that_does() {
+    for (code, map_of_it) in [
+        // It has been taken out of the cluster, and knows nobody any more.
+        ("CLUSTERDOWN Hash slot not served", None),
+        // It is cut off from the others, and tells the map of before.
+        ("CLUSTERDOWN The cluster is down", Some("fail")),
+        ("LOADING Redis is loading the dataset in memory", Some("ok")),
+        ("READONLY You can't write against a read only replica.", Some("ok")),
+    ] {
+        run(async {
+            let ((first, left), (second, stays)) = (listen("127.0.0.1").await, listen("127.0.0.2").await);
+            let has_left = Rc::new(Cell::new(false));
+            let (is_gone, old, new) =
+                (has_left.clone(), map(&left.host, left.port), map(&stays.host, stays.port));
+            let (script, of_all) = (format!("-{code}\r\n"), new.clone());
+            serve(first, move |command| match (is_gone.get(), map_of_it) {
+                (false, _) => node(command, &old, "ok", ":1\r\n"),
+                (true, None) => node(command, "*0\r\n", "fail", &script),
+                (true, Some("fail")) => node(command, &old, "fail", &script),
+                (true, Some(state)) => node(command, &new, state, &script),
+            });
+            serve(second, move |command| node(command, &of_all, "ok", ":2\r\n"));
+            let cluster = cluster(&[&left, &stays]);
+            assert_eq!(ask(&cluster).await, Ok(RedisReply::Integer(1)), "{code}");
+            has_left.set(true);
+            tokio::time::sleep(Duration::from_millis(REFRESH_MS)).await;
+            for _ in 0..3 {
+                assert_eq!(ask(&cluster).await, Ok(RedisReply::Integer(2)), "{code}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_cluster_that_serves_nothing_is_asked_for_its_map_now_and_then() {
+    run(async {
+        let (listener, alone) = listen("127.0.0.1").await;
+        let (told, maps) = (map(&alone.host, alone.port), Rc::new(Cell::new(0)));
+        let counted = maps.clone();
+        serve(listener, move |command| {
+            counted.set(counted.get() + usize::from(command == "CLUSTER SLOTS"));
+            node(command, &told, "fail", "-CLUSTERDOWN The cluster is down\r\n")
+        });
+        let cluster = cluster(&[&alone]);
+        let begun = std::time::Instant::now();
+        for _ in 0..200 {
+            assert!(matches!(ask(&cluster).await, Err(RedisFault::Refused(why)) if why.contains("is down")));
+        }
+        let most = 2 + begun.elapsed().as_millis() as u64 / REFRESH_MS;
+        assert!(maps.get() as u64 <= most, "{} times", maps.get());
+    });
+}
+
+#[test]
+fn a_redirection_without_a_host_leads_to_that_of_the_node_that_was_asked() {
+    run(async {
+        // Both on one host, which is not the first one named.
+        let ((first, asked), (second, other)) = (listen("127.0.0.2").await, listen("127.0.0.2").await);
+        let (told, port) = (map("", asked.port), other.port);
+        let told_too = told.clone();
+        serve(first, move |command| node(command, &told, "ok", &format!("-ASK 12182 :{port}\r\n")));
+        let has_the_text = Cell::new(false);
+        serve(second, move |command| match command.split(' ').next() {
+            Some("EVALSHA") => "-NOSCRIPT No matching script.\r\n".to_owned(),
+            Some("EVAL") => {
+                has_the_text.set(true);
+                ":2\r\n".to_owned()
+            }
+            _ => node(command, &told_too, "ok", "+OK\r\n"),
+        });
+        let (_, nobody) = listen("127.0.0.1").await;
+        let cluster = cluster(&[&nobody, &asked]);
+        assert_eq!(ask(&cluster).await, Ok(RedisReply::Integer(2)));
+    });
+}
+
+#[test]
+fn keys_that_are_just_being_moved_are_asked_for_again() {
+    run(async {
+        let (listener, alone) = listen("127.0.0.1").await;
+        let (told, times) = (map(&alone.host, alone.port), Cell::new(0));
+        serve(listener, move |command| {
+            times.set(times.get() + usize::from(command.starts_with("EVALSHA")));
+            let moving = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+            node(command, &told, "ok", if times.get() < 3 { moving } else { ":3\r\n" })
+        });
+        assert_eq!(ask(&cluster(&[&alone])).await, Ok(RedisReply::Integer(3)));
+    });
 }

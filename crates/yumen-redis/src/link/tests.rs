@@ -1,29 +1,11 @@
-use std::time::Instant;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use yumen_base::Now;
-use yumen_plugin::outbound::{RedisLogin, RedisReply};
+use yumen_plugin::outbound::{RedisLogin, RedisPlace, RedisReply};
 
 use super::*;
+use crate::testing::{run, tools};
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
-
-fn now() -> Now {
-    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    // The clock of a worker is never at zero.
-    let since = BEGUN.get_or_init(Instant::now).elapsed() + Duration::from_secs(1000);
-    Now { mono_us: since.as_micros() as u64, unix_ms: since.as_millis() as u64 }
-}
-
-fn tools() -> Tools {
-    Tools {
-        now,
-        sleep: Rc::new(|delay| Box::pin(tokio::time::sleep(delay))),
-        tls: |_| Err("no TLS here".to_owned()),
-        counters: Arc::default(),
-    }
-}
 
 /// A link to a server that answers the greeting and then so many questions per connection.
 async fn link(answers: usize, timeout_ms: u64) -> (Rc<Link>, Tools) {
@@ -46,7 +28,7 @@ async fn link(answers: usize, timeout_ms: u64) -> (Rc<Link>, Tools) {
         }
     });
     let address = RedisAddress { host: "127.0.0.1".to_owned(), port };
-    let target = Arc::new(RedisTarget {
+    let target = Rc::new(RedisTarget {
         place: RedisPlace::Server(address.clone()),
         login: RedisLogin::default(),
         database: 0,
@@ -60,14 +42,6 @@ async fn link(answers: usize, timeout_ms: u64) -> (Rc<Link>, Tools) {
 
 fn ping(link: &Rc<Link>) -> LocalFuture<'static, RedisResult> {
     link.send(|out| out.extend_from_slice(PING))
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build_local(tokio::runtime::LocalOptions::default())
-        .expect("a runtime");
-    runtime.block_on(test);
 }
 
 #[test]

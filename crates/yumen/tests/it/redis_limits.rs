@@ -313,6 +313,34 @@ fn a_cluster_that_loses_a_master_is_followed_to_its_replica() {
 }
 
 #[test]
+fn a_node_that_left_its_cluster_is_asked_no_more() {
+    let (nodes, upstream) = ([(); 3].map(|()| Redis::node()), Upstream::text("x"));
+    redis::join(&nodes, 0);
+    let settings = json!({ "count": 1000, "time_window": 3600, "key": "http_who", "policy": "redis-cluster",
+        "redis_cluster_nodes": [nodes[2].address(), nodes[0].address()], "redis_cluster_name": "c",
+        "redis_timeout": 20_000 });
+    let gateway = node(&upstream, "limit-count", &settings);
+    let all_are_counted =
+        || (0..30).all(|who| gateway.get_with("/", &format!("Who: {who}\r\n")).status == 200);
+    assert!(all_are_counted());
+    // It still runs and answers, but its slots are the first node's.
+    let gone = nodes[2].cli(&["CLUSTER", "MYID"]).trim().to_owned();
+    for node in &nodes[..2] {
+        node.cli(&["CLUSTER", "FORGET", &gone]);
+    }
+    nodes[2].cli(&["FLUSHALL"]);
+    nodes[2].cli(&["CLUSTER", "RESET"]);
+    nodes[0].cli(&["CLUSTER", "ADDSLOTSRANGE", "10923", "16383"]);
+    for node in &nodes[..2] {
+        eventually("the others have all slots", 30, || {
+            let info = node.cli(&["CLUSTER", "INFO"]);
+            info.contains("cluster_state:ok") && info.contains("cluster_slots_assigned:16384")
+        });
+    }
+    assert!(all_are_counted());
+}
+
+#[test]
 fn sentinels_are_followed_to_the_new_master() {
     let (mut master, upstream) = (Redis::start(), Upstream::text("x"));
     let replica = Redis::replica_of(&master);

@@ -1,0 +1,84 @@
+use std::cell::Cell;
+use std::rc::Rc;
+
+use yumen_plugin::outbound::RedisPlace;
+
+use super::*;
+use crate::testing::{self, address, array, bulk, listen, run, serve, tools};
+
+/// A server in a role.
+async fn server(role: &'static str) -> RedisAddress {
+    let (listener, address) = listen("127.0.0.1").await;
+    serve(listener, move |command| match command {
+        "PING" => "+PONG\r\n".to_owned(),
+        _ => array(&[bulk(role)]),
+    });
+    address
+}
+
+/// One that names a master, and how often it was asked.
+async fn sentinel(master: &RedisAddress) -> (RedisAddress, Rc<Cell<usize>>) {
+    let (listener, address) = listen("127.0.0.1").await;
+    let (answer, asked) = (array(&[bulk(&master.host), bulk(&master.port.to_string())]), Rc::default());
+    let count: Rc<Cell<usize>> = Rc::clone(&asked);
+    serve(listener, move |_| {
+        count.set(count.get() + 1);
+        answer.clone()
+    });
+    (address, asked)
+}
+
+/// A port on which nobody listens.
+async fn nowhere() -> RedisAddress {
+    listen("127.0.0.1").await.1
+}
+
+fn sentinels(named: &[&RedisAddress]) -> (Sentinels, RedisTarget) {
+    let named: Vec<RedisAddress> = named.iter().copied().cloned().collect();
+    let (master_name, login) = ("shop".to_owned(), RedisLogin::default());
+    let sentinels = Sentinels::new(&named, &master_name, &login);
+    (sentinels, testing::target(RedisPlace::Sentinel { sentinels: named, master_name, login }))
+}
+
+#[test]
+fn a_sentinel_whose_word_is_not_true_is_left_for_one_whose_is() {
+    run(async {
+        let (master, replica, nowhere) = (server("master").await, server("slave").await, nowhere().await);
+        for stale in [&nowhere, &replica] {
+            let ((wrong, asked), (right, _)) = (sentinel(stale).await, sentinel(&master).await);
+            let (sentinels, target) = sentinels(&[&wrong, &right]);
+            for _ in 0..3 {
+                assert!(sentinels.connect(&tools(), &target).await.is_ok(), "{stale}");
+            }
+            assert_eq!(asked.get(), 1, "who was right is asked first from then on");
+        }
+    });
+}
+
+#[test]
+fn a_master_that_takes_all_of_the_time_is_not_the_first_one_tried_again() {
+    run(async {
+        // It accepts and says nothing.
+        let (_silent, hangs) = listen("127.0.0.1").await;
+        let ((wrong, _), (right, _)) = (sentinel(&hangs).await, sentinel(&server("master").await).await);
+        let (sentinels, target) = sentinels(&[&wrong, &right]);
+        let tools = tools();
+        let first = tokio::time::timeout(Duration::from_millis(100), sentinels.connect(&tools, &target));
+        assert!(first.await.is_err());
+        assert!(sentinels.connect(&tools, &target).await.is_ok());
+    });
+}
+
+#[test]
+fn a_fault_says_who_named_whom_and_one_master_is_tried_once() {
+    run(async {
+        let (gone, nobody) = (address("127.0.0.1", 1), nowhere().await);
+        let ((one, _), (other, _)) = (sentinel(&gone).await, sentinel(&gone).await);
+        let (sentinels, target) = sentinels(&[&nobody, &one, &other]);
+        let Err(RedisFault::Connect(why)) = sentinels.connect(&tools(), &target).await else {
+            panic!("no master is there");
+        };
+        assert!(why.starts_with(&format!("sentinel {nobody}: {nobody}: ")), "{why}");
+        assert_eq!(why.matches("names 127.0.0.1:1").count(), 1, "{why}");
+    });
+}
