@@ -145,6 +145,20 @@ pub enum RedisPlace {
     },
 }
 
+/// As the log calls it.
+impl std::fmt::Display for RedisPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RedisPlace::Server(address) => address.fmt(f),
+            RedisPlace::Cluster(nodes) => match nodes.first() {
+                Some(node) => write!(f, "cluster of {node}"),
+                None => f.write_str("cluster"),
+            },
+            RedisPlace::Sentinel { master_name, .. } => write!(f, "master {master_name}"),
+        }
+    }
+}
+
 /// Host and port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedisAddress {

@@ -90,6 +90,11 @@ impl Cluster {
         self.nodes.borrow().values().map(|node| node.link.waiting()).sum()
     }
 
+    /// What it is reached with.
+    pub(crate) fn settings(&self) -> Rc<RedisTarget> {
+        self.target.clone()
+    }
+
     /// Runs a script where its first key is. It is on its way when this returns, unless the map is still
     /// to be asked for.
     pub(crate) fn run(

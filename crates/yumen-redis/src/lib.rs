@@ -144,9 +144,9 @@ impl Outbound for Clients {
         if self.is_closed.get() {
             return Box::pin(std::future::ready(Err(RedisFault::Down)));
         }
-        let answer = match self.client(target) {
-            Client::Server(link) => script::on_link(link, self.digests.clone(), call),
-            Client::Cluster(cluster) => cluster.run(self.digests.clone(), call),
+        let (settings, answer) = match self.client(target) {
+            Client::Server(link) => (link.settings(), script::on_link(link, self.digests.clone(), call)),
+            Client::Cluster(cluster) => (cluster.settings(), cluster.run(self.digests.clone(), call)),
         };
         let (counters, now) = (self.tools.counters.clone(), self.tools.now);
         Box::pin(async move {
@@ -155,7 +155,7 @@ impl Outbound for Clients {
                 counters.fault(fault);
             }
             if let Err(RedisFault::Refused(why)) = &result {
-                outages::refused(why, now().mono_ms());
+                outages::refused(&settings, why, now().mono_ms());
             }
             result
         })

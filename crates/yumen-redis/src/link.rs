@@ -15,6 +15,7 @@ use yumen_plugin::outbound::{RedisAddress, RedisFault, RedisResult, RedisTarget}
 use yumen_plugin::plugin::LocalFuture;
 
 use crate::connect::{self, Stream};
+use crate::outages::Whom;
 use crate::sentinel::Sentinels;
 use crate::{Tools, outages, resp};
 
@@ -63,8 +64,8 @@ pub(crate) struct Link {
     tools: Tools,
     target: Rc<RedisTarget>,
     seat: Seat,
-    /// What the log calls the server.
-    name: String,
+    /// What the log says it is.
+    whom: Whom,
     inner: RefCell<Inner>,
     asked: Notify,
 }
@@ -80,8 +81,9 @@ impl Link {
     pub(crate) fn new(tools: &Tools, target: &Rc<RedisTarget>, seat: Seat) -> Rc<Link> {
         let name = match &seat {
             Seat::Server(address) => address.to_string(),
-            Seat::Master(sentinels) => format!("master {}", sentinels.master_name),
+            Seat::Master(_) => target.place.to_string(),
         };
+        let whom = Whom::new(name, target);
         let inner = Inner {
             state: State::Idle,
             out: Vec::new(),
@@ -94,7 +96,7 @@ impl Link {
             tools: tools.clone(),
             target: target.clone(),
             seat,
-            name,
+            whom,
             inner,
             asked: Notify::new(),
         })
@@ -103,6 +105,11 @@ impl Link {
     /// How many commands wait for their answers.
     pub(crate) fn waiting(&self) -> usize {
         self.inner.borrow().waiting.len()
+    }
+
+    /// What it is reached with.
+    pub(crate) fn settings(&self) -> Rc<RedisTarget> {
+        self.target.clone()
     }
 
     /// Whether it is known that the server cannot be asked.
@@ -206,7 +213,7 @@ impl Link {
         let mut inner = self.inner.borrow_mut();
         inner.state = State::Open;
         if std::mem::take(&mut inner.is_out_of_reach) {
-            outages::end(&self.name, true);
+            outages::end(&self.whom, true);
         }
     }
 
@@ -214,7 +221,7 @@ impl Link {
         self.fail(fault, State::Down);
         let mut inner = self.inner.borrow_mut();
         if !std::mem::replace(&mut inner.is_out_of_reach, true) {
-            outages::begin(&self.name, fault);
+            outages::begin(&self.whom, fault);
         }
     }
 
@@ -239,7 +246,7 @@ impl Link {
         if !is_wanted {
             inner.state = State::Idle;
             if std::mem::take(&mut inner.is_out_of_reach) {
-                outages::end(&self.name, false);
+                outages::end(&self.whom, false);
             }
         }
         !is_wanted
@@ -344,7 +351,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         if self.inner.get_mut().is_out_of_reach {
-            outages::end(&self.name, false);
+            outages::end(&self.whom, false);
         }
     }
 }

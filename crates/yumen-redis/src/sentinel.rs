@@ -12,7 +12,7 @@ use crate::connect::{self, Stream};
 /// Those who keep watch over a master.
 pub(crate) struct Sentinels {
     /// The name they know it by.
-    pub(crate) master_name: String,
+    master_name: String,
     login: RedisLogin,
     /// In the order in which they are asked: who led to the master the last time comes first.
     order: RefCell<VecDeque<RedisAddress>>,

@@ -126,6 +126,14 @@ fn limit_req_paces_two_nodes_as_one() {
     assert_eq!(redis.calls("evalsha"), 40, "a question each");
 }
 
+#[test]
+fn a_rate_so_low_that_its_bucket_outlives_the_clock_of_redis_is_kept() {
+    let (redis, upstream) = (Redis::start(), Upstream::text("x"));
+    let settings = json!({ "rate": 1e-20, "burst": 0, "key": "host" });
+    let gateway = node(&upstream, "limit-req", &with(&redis, settings));
+    assert_eq!([(); 3].map(|()| gateway.get("/").status), [200, 503, 503]);
+}
+
 /// An upstream that answers once the gate is open.
 fn gated(gate: &Gate) -> Upstream {
     let gate = gate.clone();
@@ -221,6 +229,41 @@ fn a_password_and_a_database_are_used_and_a_wrong_password_is_told() {
     assert_eq!((reply.status, reply.json()["error_msg"].as_str()), (500, Some("failed to limit count")));
     eventually("the log says why", 10, || gateway.log().contains("WRONGPASS"));
     assert!(!gateway.log().contains("wrong\""), "a password in the log");
+}
+
+#[test]
+fn each_way_of_being_refused_by_one_redis_has_a_line_of_its_own() {
+    let (redis, upstream) = (Redis::with_password("s3cret"), Upstream::text("x"));
+    let ways = [
+        ("password", json!({ "redis_password": "wrong" }), "AUTH: WRONGPASS"),
+        ("user", json!({ "redis_username": "nobody", "redis_password": "s3cret" }), "AUTH: WRONGPASS"),
+        ("database", json!({ "redis_password": "s3cret", "redis_database": 99 }), "SELECT: ERR"),
+        // Who speaks no TLS waits for the rest of what it takes for a command.
+        (
+            "tls",
+            json!({ "redis_password": "s3cret", "redis_ssl": true, "redis_timeout": 1000 }),
+            "no answer in time",
+        ),
+    ];
+    let route = |(id, way, _): &(&str, Value, &str)| {
+        let mut settings = with(&redis, json!({ "count": 5, "time_window": 60 }));
+        settings.as_object_mut().unwrap().extend(way.as_object().unwrap().clone());
+        json!({ "id": id, "uri": format!("/{id}"), "plugins": { "limit-count": settings }, "upstream": upstream.alone() })
+    };
+    let gateway = Gateway::start(&json!({ "routes": ways.iter().map(route).collect::<Vec<_>>() }));
+    for (id, _, why) in &ways {
+        assert_eq!(gateway.get(&format!("/{id}")).status, 500, "{id}");
+        eventually("the log says why", 10, || {
+            let log = gateway.log();
+            log.lines().any(|line| line.contains("redis is out of reach") && line.contains(why))
+        });
+    }
+    let log = gateway.log();
+    assert_eq!(log.matches("redis is out of reach").count(), ways.len(), "{log}");
+    for told in ["user=\"nobody\"", "database=99", "tls=true"] {
+        assert!(log.contains(told), "no {told}: {log}");
+    }
+    assert!(!log.contains("s3cret"), "a password in the log");
 }
 
 #[test]
