@@ -13,7 +13,7 @@ use yumen_config::schema::Invalid;
 use yumen_plugin::outbound::{RedisFault, RedisReply, Script, ScriptCall};
 use yumen_plugin::{Exchange, Now, Setup, SharedOutbound};
 
-use super::redis::{FIXED, Remote, WINDOW_S_MAX};
+use super::redis::{FIXED, Remote};
 use super::window::{Verdict, Window};
 use super::{Config, WindowType};
 use crate::limits::remote;
@@ -251,7 +251,7 @@ impl Delayed {
             WindowType::Fixed => ScriptCall {
                 script: FIXED,
                 keys: vec![self.remote.fixed_key(written(&due.key))],
-                args: [0, window_s.min(WINDOW_S_MAX), told]
+                args: [0, window_s.min(remote::EXPIRY_S_MAX), told]
                     .map(|number| number.to_string().into_bytes())
                     .into(),
             },
@@ -263,7 +263,8 @@ impl Delayed {
     fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> ScriptCall {
         let keys =
             [number, number.saturating_sub(1)].map(|number| self.remote.sliding_key(written(key), number));
-        let args = [told, window_s.min(WINDOW_S_MAX) * 2000].map(|number| number.to_string().into_bytes());
+        let args =
+            [told, window_s.min(remote::EXPIRY_S_MAX) * 2000].map(|number| number.to_string().into_bytes());
         ScriptCall { script: ADD, keys: keys.into(), args: args.into() }
     }
 

@@ -58,9 +58,6 @@ end
 return told",
 };
 
-/// No window in Redis is longer, in seconds: it refuses what does not fit its clock.
-pub(super) const WINDOW_S_MAX: u64 = 100 * 365 * 86_400;
-
 /// Where a limit is counted.
 pub(crate) struct Remote {
     pub(super) target: Arc<RedisTarget>,
@@ -224,7 +221,7 @@ impl LimitCount {
             }
             let key = scratch.clone();
             let limit = rule.count.get(ex, scratch)?;
-            let window_s = rule.time_window_s.get(ex, scratch)?.min(WINDOW_S_MAX);
+            let window_s = rule.time_window_s.get(ex, scratch)?.min(remote::EXPIRY_S_MAX);
             asked.push(Asked { rule: at, key, limit, window_s });
         }
         (!asked.is_empty()).then_some(asked)

@@ -20,7 +20,8 @@ local ahead_us = math.max(tonumber(redis.call('GET', KEYS[1]) or '0') - now_us, 
 local excess = math.floor(ahead_us * rate / 1000)
 if excess > burst * 1000 then return -1 end
 local full_us = ahead_us + 1000000 / rate
-redis.call('SET', KEYS[1], string.format('%.3f', now_us + full_us), 'PX', math.ceil(full_us / 1000))
+local expiry_ms = math.min(math.ceil(full_us / 1000), tonumber(ARGV[3]))
+redis.call('SET', KEYS[1], string.format('%.3f', now_us + full_us), 'PX', expiry_ms)
 return excess",
 };
 
@@ -48,7 +49,8 @@ impl Remote {
             remote::write_key(scratch, &mut key);
         });
         let number = |number: f64| number.to_string().into_bytes();
-        let args = vec![number(plugin.pace.rate), number(plugin.pace.burst)];
+        let expiry_ms = (remote::EXPIRY_S_MAX * 1000).to_string().into_bytes();
+        let args = vec![number(plugin.pace.rate), number(plugin.pace.burst), expiry_ms];
         ScriptCall { script: POUR, keys: vec![key], args }
     }
 }

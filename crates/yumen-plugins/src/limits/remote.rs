@@ -14,6 +14,9 @@ use yumen_plugin::{Carry, SharedOutbound};
 
 use super::Policy;
 
+/// Nothing is kept in Redis for longer, in seconds: it refuses what does not fit its clock.
+pub(crate) const EXPIRY_S_MAX: u64 = 100 * 365 * 86_400;
+
 /// What the Redis policies ask for. Their schema is in [`super::schema`], since it depends on the policy.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct RedisConfig {
