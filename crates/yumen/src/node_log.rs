@@ -1,8 +1,10 @@
 //! The node's own log: lines on standard error.
 //!
-//! Knows how lines get out and not what is in them. Where nobody reads, lines are lost: a gateway whose log is not
-//! read serves on, and ends when it is told to.
+//! Knows how lines get out and not what is in them, but for one thing: texts of others, such as names that discovery
+//! gave, may stand in them, so nothing in a line can begin another one or speak to a terminal. Where nobody reads,
+//! lines are lost: a gateway whose log is not read serves on, and ends when it is told to.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +20,10 @@ const PIECE_BYTES: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Who writes lines to standard error.
-pub(crate) struct NodeLog(Mutex<State>);
+pub(crate) struct NodeLog {
+    state: Mutex<State>,
+    has_colours: bool,
+}
 
 struct State {
     format: LogFormat,
@@ -29,16 +34,20 @@ struct State {
 }
 
 impl NodeLog {
-    pub(crate) fn new(format: LogFormat) -> NodeLog {
-        NodeLog(Mutex::new(State { format, lost: 0, is_torn: false }))
+    /// With colours, lines may hold what sets them.
+    pub(crate) fn new(format: LogFormat, has_colours: bool) -> NodeLog {
+        let state = Mutex::new(State { format, lost: 0, is_torn: false });
+        NodeLog { state, has_colours }
     }
 }
 
 /// Each write is a line.
 impl io::Write for &NodeLog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.write(rustix::stdio::stderr(), line);
+        let text = String::from_utf8_lossy(line);
+        let text = escaped(&text, self.has_colours);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.write(rustix::stdio::stderr(), text.as_bytes());
         // What is lost is counted here; the one who logs can do nothing about it.
         Ok(line.len())
     }
@@ -46,6 +55,54 @@ impl io::Write for &NodeLog {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A line without anything that ends it, turns its direction or speaks to a terminal, but for colours where it has
+/// them and its end. What is left is a line of JSON where it was one.
+fn escaped(line: &str, has_colours: bool) -> Cow<'_, str> {
+    let (text, end) = match line.strip_suffix('\n') {
+        Some(text) => (text, "\n"),
+        None => (line, ""),
+    };
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(line);
+    }
+    let mut safe = String::with_capacity(line.len() + 16);
+    let mut rest = text;
+    while let Some(at) = rest.find(is_unsafe) {
+        safe.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let colour = if has_colours { colour_len(rest) } else { None };
+        let taken = match (colour, rest.chars().next()) {
+            (Some(length), _) => {
+                safe.push_str(&rest[..length]);
+                length
+            }
+            (None, Some(char)) => {
+                // None of them is beyond four digits.
+                safe.push_str(&format!("\\u{:04x}", u32::from(char)));
+                char.len_utf8()
+            }
+            (None, None) => break,
+        };
+        rest = &rest[taken..];
+    }
+    safe.push_str(rest);
+    safe.push_str(end);
+    Cow::Owned(safe)
+}
+
+/// Control characters, and those that end lines or turn the direction of what is written.
+fn is_unsafe(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The length of what sets a colour, where the text begins with it.
+fn colour_len(text: &str) -> Option<usize> {
+    let numbers = text.strip_prefix("\u{1b}[")?;
+    let length = numbers.find(|char: char| !matches!(char, '0'..='9' | ';'))?;
+    numbers[length..].starts_with('m').then_some(2 + length + 1)
 }
 
 impl State {

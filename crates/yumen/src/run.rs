@@ -416,13 +416,14 @@ fn start_logs(node: &NodeConfig) {
         filter = filter.add_directive("quinn=off".parse().expect("a target and a level"));
         filter = filter.add_directive("quinn_proto=off".parse().expect("a target and a level"));
     }
+    // Colours are for people: a file or a collector gets plain text.
+    let has_colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     // It lives as long as the process.
-    let log: &NodeLog = Box::leak(Box::new(NodeLog::new(node.logs.format)));
+    let log: &NodeLog = Box::leak(Box::new(NodeLog::new(node.logs.format, has_colours)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || log)
-        // Colours are for people: a file or a collector gets plain text.
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_ansi(has_colours)
         .with_target(false);
     // A subscriber that is there already stays.
     let _ = match node.logs.format {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use yumen_config::node::LogFormat;
 
-use super::State;
+use super::{State, escaped};
 
 fn state(format: LogFormat) -> State {
     State { format, lost: 0, is_torn: false }
@@ -49,4 +49,22 @@ fn a_pipe_without_a_reader_is_no_reason_to_fail() {
     let mut log = state(LogFormat::Text);
     log.write(writer.as_fd(), b"x\n");
     assert_eq!(log.lost, 1);
+}
+
+#[test]
+fn texts_of_others_neither_begin_lines_nor_speak_to_terminals() {
+    let check = |line: &str, has_colours: bool, expected: &str| {
+        assert_eq!(escaped(line, has_colours), expected, "{line:?}");
+    };
+    check(" INFO serving host=\"a\" é\n", false, " INFO serving host=\"a\" é\n");
+    check("no end", false, "no end");
+    check("host=a\r\nWARN forged\n", false, "host=a\\u000d\\u000aWARN forged\n");
+    check("host=\0\u{7f}\u{9b}x\n\n", false, "host=\\u0000\\u007f\\u009bx\\u000a\n");
+    check("host=\u{202e}moc\u{2028}\u{1b}[2J\n", true, "host=\\u202emoc\\u2028\\u001b[2J\n");
+    check("\u{1b}[33m WARN\u{1b}[0m \u{1b}[1;2\n", true, "\u{1b}[33m WARN\u{1b}[0m \\u001b[1;2\n");
+    check("\u{1b}[33m\n", false, "\\u001b[33m\n");
+    let json = serde_json::json!({ "host": "\u{9b}\r\n\u{2028}" });
+    let line = escaped(&format!("{json}\n"), false).into_owned();
+    assert!(line.is_ascii());
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), json);
 }

@@ -109,6 +109,23 @@ fn consul_tells_of_changes_by_blocking_queries_and_may_fail() {
 }
 
 #[test]
+fn names_that_discovery_gives_cannot_forge_lines_of_the_log() {
+    let upstream = Upstream::text("a");
+    let consul = Registry::consul();
+    let mut forged = consul_instance(upstream.address, 1, json!({}));
+    forged["Service"]["Address"] = json!("a\r\n2026-01-01T00:00:00Z ERROR forged\u{0}\u{1b}[2J");
+    let sound = consul_instance(upstream.address, 1, json!({}));
+    consul.says("web", Some(json!([sound, forged])));
+    let node = format!("discovery:\n  consul:\n    servers: ['{}']\n", consul.url());
+    let gateway = start(&node, &asks("consul", "web", json!({})));
+    until_answers(&gateway, &["a"]);
+    eventually("the log tells of it", 10, || gateway.log().contains("forged"));
+    let log = gateway.log();
+    assert!(!log.contains(['\r', '\0', '\u{1b}']), "{log:?}");
+    assert!(log.lines().all(|line| !line.starts_with("2026-01-01")), "{log}");
+}
+
+#[test]
 fn servers_whose_answers_are_no_lists_are_passed_over() {
     let alive = Upstream::text("alive");
     let (lost, portal) =
