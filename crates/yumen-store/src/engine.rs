@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::state::{Authorship, Committed, Key, Revision, State};
 use crate::store::{Done, Draft, Follower, Proposal, Store, StoreError};
@@ -21,7 +21,7 @@ use crate::store::{Done, Draft, Follower, Proposal, Store, StoreError};
 const BATCH_MAX: usize = 512;
 
 /// How long nothing expires after a batch failed, so that a broken medium is not tried without pause.
-const EXPIRY_PAUSE_MS: u64 = 1000;
+const EXPIRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The author of revisions that delete what has expired.
 pub const EXPIRY: &str = "expiry";
@@ -140,8 +140,8 @@ struct Writer<M> {
     shared: Arc<Shared>,
     state: State,
     expiring: BTreeSet<(u64, Key)>,
-    /// Nothing expires before.
-    expires_from_ms: u64,
+    /// Nothing expires before, since that has just failed.
+    expires_from: Instant,
 }
 
 /// A decided proposal that waits to become durable.
@@ -151,7 +151,7 @@ impl<M: Medium> Writer<M> {
     fn new(medium: Arc<M>, shared: Arc<Shared>) -> Writer<M> {
         let state = shared.state.read().unwrap_or_else(PoisonError::into_inner).clone();
         let expiring = state.entries().filter_map(|(key, entry)| Some((entry.expires_ms?, key.clone())));
-        Writer { expiring: expiring.collect(), expires_from_ms: 0, medium, shared, state }
+        Writer { expiring: expiring.collect(), expires_from: Instant::now(), medium, shared, state }
     }
 
     fn run(&mut self, inbox: &Receiver<Message>) {
@@ -179,19 +179,19 @@ impl<M: Medium> Writer<M> {
 
     fn until_next_expiry(&self) -> Duration {
         const IDLE: Duration = Duration::from_secs(3600);
+        let pause = self.expires_from.saturating_duration_since(Instant::now());
         let next = self.expiring.first();
         next.map_or(IDLE, |(at_ms, _)| {
-            let at_ms = (*at_ms).max(self.expires_from_ms);
-            Duration::from_millis(at_ms.saturating_sub(now_ms())).min(IDLE)
+            Duration::from_millis(at_ms.saturating_sub(now_ms())).clamp(pause, IDLE)
         })
     }
 
     /// Deletes what is due, if anything is.
     fn expiry(&self) -> Option<Proposal> {
-        let now_ms = now_ms();
-        if now_ms < self.expires_from_ms {
+        if Instant::now() < self.expires_from {
             return None;
         }
+        let now_ms = now_ms();
         let due: Vec<Key> = self
             .expiring
             .iter()
@@ -240,7 +240,7 @@ impl<M: Medium> Writer<M> {
         let durable = if batch.is_empty() { Ok(()) } else { self.medium.persist(&batch) };
         match durable {
             Ok(()) => self.publish(staged, &batch),
-            Err(_) => self.expires_from_ms = now_ms() + EXPIRY_PAUSE_MS,
+            Err(_) => self.expires_from = Instant::now() + EXPIRY_PAUSE,
         }
         for (done, committed) in decided {
             done(durable.clone().map(|()| committed));

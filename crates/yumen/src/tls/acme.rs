@@ -7,7 +7,7 @@ mod order;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use instant_acme::{Account, AccountBuilder, AccountCredentials, ExternalAccountKey, NewAccount};
@@ -27,9 +27,10 @@ use disk::{Disk, Issued};
 use order::{Prover, Transport};
 
 /// After a failure, at first and at most. Authorities count failures and refuse those who insist.
-const RETRY_S: i64 = 60;
-const RETRY_MAX_S: i64 = 6 * 60 * 60;
-/// What is due is looked for at least so often.
+const RETRY_S: u64 = 60;
+const RETRY_MAX_S: u64 = 6 * 60 * 60;
+/// What is due is looked for at most and at least so often.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 /// What a server answers that has no such account (RFC 8555 §6.7).
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
@@ -49,17 +50,35 @@ struct Wanted {
     names: Vec<String>,
     /// Its id on disk and as an ssl object.
     id: String,
-    /// When to see to it next, in seconds since the Unix epoch.
-    due_unix_s: i64,
+    due: Due,
     failures: u32,
     problem: Option<Problem>,
+}
+
+/// When to see to a certificate next.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    /// By the wall clock, as its own dates are, in seconds since the Unix epoch.
+    At(i64),
+    /// After a failure, by the clock that nobody sets: it may have failed because the other one was wrong.
+    Again(Instant),
+}
+
+impl Due {
+    /// How long that is from now; nothing where it is due.
+    fn left(self, unix_s: i64, now: Instant) -> Duration {
+        match self {
+            Due::At(at_unix_s) => Duration::from_secs(at_unix_s.saturating_sub(unix_s).max(0) as u64),
+            Due::Again(at) => at.saturating_duration_since(now),
+        }
+    }
 }
 
 impl Wanted {
     fn new(directory: &str, certificate: &AcmeCertificate) -> Wanted {
         let names: Vec<String> = certificate.names.iter().map(|name| name.to_ascii_lowercase()).collect();
         let id = disk::id_of(directory, &names);
-        Wanted { names, id, due_unix_s: 0, failures: 0, problem: None }
+        Wanted { names, id, due: Due::At(0), failures: 0, problem: None }
     }
 }
 
@@ -91,7 +110,7 @@ impl Keeper {
                 );
             });
             if let Some(issued) = known.ok().flatten() {
-                wanted.due_unix_s = renewal(&issued.cert)?;
+                wanted.due = Due::At(renewal(&issued.cert)?);
                 changes.push(put(wanted, &issued));
             }
         }
@@ -106,16 +125,16 @@ impl Keeper {
         let mut account = None;
         loop {
             for at in 0..self.wanted.len() {
-                if self.wanted[at].due_unix_s <= now_unix_s() {
+                if self.wanted[at].due.left(now_unix_s(), Instant::now()).is_zero() {
                     self.see_to(at, &mut account).await;
                 }
             }
             let problems = self.wanted.iter().filter_map(|wanted| wanted.problem.clone()).collect();
             // The control thread ends with the process.
             let _ = self.control.messages.send(Message::Told(Teller::Acme, problems));
-            let next = self.wanted.iter().map(|wanted| wanted.due_unix_s).min().unwrap_or(i64::MAX);
-            let pause = Duration::from_secs(next.saturating_sub(now_unix_s()).max(1) as u64);
-            tokio::time::sleep(pause.min(PAUSE_MAX)).await;
+            let (unix_s, now) = (now_unix_s(), Instant::now());
+            let next = self.wanted.iter().map(|wanted| wanted.due.left(unix_s, now)).min();
+            tokio::time::sleep(next.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX)).await;
         }
     }
 
@@ -124,7 +143,7 @@ impl Keeper {
         let wanted = &mut self.wanted[at];
         match outcome {
             Ok(due_unix_s) => {
-                (wanted.due_unix_s, wanted.failures, wanted.problem) = (due_unix_s, 0, None);
+                (wanted.due, wanted.failures, wanted.problem) = (Due::At(due_unix_s), 0, None);
                 tracing::info!(names = ?wanted.names, "certificate fetched");
             }
             Err(error) => {
@@ -134,7 +153,7 @@ impl Keeper {
                 tracing::error!(names = ?wanted.names, error = format!("{error:#}"), "certificate not fetched");
                 let pause_s = RETRY_S.saturating_mul(1 << wanted.failures.min(16)).min(RETRY_MAX_S);
                 wanted.failures += 1;
-                wanted.due_unix_s = now_unix_s() + pause_s;
+                wanted.due = Due::Again(Instant::now() + Duration::from_secs(pause_s));
                 let object = format!("ssls/{}", wanted.id);
                 wanted.problem = Some(
                     Problem::warning(object, "cert", message).hint(format!("tried again in {pause_s} s")),

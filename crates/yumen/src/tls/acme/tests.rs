@@ -33,3 +33,18 @@ fn ids_tell_directories_and_names_apart() {
     assert_ne!(one, disk::id_of("https://other.test/dir", &names(&["a.test", "b.test"])));
     assert_eq!(one, disk::id_of("https://ca.test/dir", &names(&["a.test", "b.test"])));
 }
+
+#[test]
+fn what_failed_is_tried_again_however_the_clock_is_set() {
+    let now = Instant::now();
+    let (minute, day_s) = (Duration::from_secs(60), 86_400);
+    let again = Due::Again(now + minute);
+    for unix_s in [0, 1_700_000_000, i64::MAX] {
+        assert_eq!(again.left(unix_s, now), minute);
+        assert!(again.left(unix_s, now + minute).is_zero());
+    }
+    let renewal = Due::At(1_700_000_000);
+    assert_eq!(renewal.left(1_700_000_000 - day_s, now).as_secs(), day_s as u64);
+    assert!(renewal.left(1_700_000_000, now).is_zero());
+    assert!(renewal.left(i64::MAX, now).is_zero());
+}
