@@ -220,8 +220,9 @@ impl Link {
     fn out_of_reach(&self, fault: &RedisFault) {
         self.fail(fault, State::Down);
         let mut inner = self.inner.borrow_mut();
-        if !std::mem::replace(&mut inner.is_out_of_reach, true) {
-            outages::begin(&self.whom, fault);
+        match std::mem::replace(&mut inner.is_out_of_reach, true) {
+            false => outages::begin(&self.whom, fault),
+            true => outages::go_on(&self.whom, fault),
         }
     }
 

@@ -1,5 +1,5 @@
-//! What of Redis is out of reach, for the log: its going and coming back is one line each, however many
-//! workers notice.
+//! What of Redis is out of reach, for the log: its going, each new reason and its coming back are one line
+//! each, however many workers notice.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,26 +34,66 @@ macro_rules! line {
     }};
 }
 
-/// What some links of this process find out of reach, and how many of them.
-static OUT_OF_REACH: Mutex<Vec<(Whom, usize)>> = Mutex::new(Vec::new());
+/// What cannot be reached.
+struct Outage {
+    whom: Whom,
+    /// How many links of this process find it so.
+    links: usize,
+    /// The reasons that were told.
+    told: Vec<String>,
+}
+
+impl Outage {
+    /// Whether nothing has been told of this reason yet, and it should be.
+    fn is_news(&mut self, fault: &RedisFault) -> bool {
+        // A server that is asked and one that is connected to may be late alike.
+        let why = match fault {
+            RedisFault::Connect(why) => why.clone(),
+            other => other.to_string(),
+        };
+        let is_news = self.told.len() < REASONS_MAX && !self.told.contains(&why);
+        if is_news {
+            self.told.push(why);
+        }
+        is_news
+    }
+}
+
+/// So many reasons of one outage are told.
+const REASONS_MAX: usize = 4;
+
+static OUTAGES: Mutex<Vec<Outage>> = Mutex::new(Vec::new());
 
 /// A link cannot reach its server any more.
 pub(crate) fn begin(whom: &Whom, fault: &RedisFault) {
-    let mut known = OUT_OF_REACH.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, links)) = known.iter_mut().find(|(one, _)| one == whom) {
-        *links += 1;
-        return;
+    let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(outage) = known.iter_mut().find(|one| one.whom == *whom) {
+        outage.links += 1;
+        drop(known);
+        return go_on(whom, fault);
     }
-    known.push((whom.clone(), 1));
-    line!(warn, whom, "redis is out of reach", fault);
+    let mut outage = Outage { whom: whom.clone(), links: 1, told: Vec::new() };
+    if outage.is_news(fault) {
+        line!(warn, whom, "redis is out of reach", fault);
+    }
+    known.push(outage);
+}
+
+/// A link still cannot reach its server, maybe for another reason.
+pub(crate) fn go_on(whom: &Whom, fault: &RedisFault) {
+    let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let outage = known.iter_mut().find(|one| one.whom == *whom);
+    if outage.is_some_and(|outage| outage.is_news(fault)) {
+        line!(warn, whom, "redis is still out of reach", fault);
+    }
 }
 
 /// A link reaches its server again, or does not try any more.
 pub(crate) fn end(whom: &Whom, is_reached: bool) {
-    let mut known = OUT_OF_REACH.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(at) = known.iter().position(|(one, _)| one == whom) else { return };
-    known[at].1 -= 1;
-    if known[at].1 > 0 {
+    let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(at) = known.iter().position(|one| one.whom == *whom) else { return };
+    known[at].links -= 1;
+    if known[at].links > 0 {
         return;
     }
     known.swap_remove(at);

@@ -20,14 +20,10 @@ fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() 
     ];
     let whom = |target: &RedisTarget| Whom::new(server.to_string(), target);
     assert_eq!(whom(&plain), whom(&patient));
-    let all: Vec<Whom> = [&[plain.clone()], &others[..]].concat().iter().map(whom).collect();
+    let all: Vec<Whom> = std::iter::once(&plain).chain(&others).map(whom).collect();
     let known = || {
-        let known = OUT_OF_REACH.lock().unwrap_or_else(PoisonError::into_inner);
-        known
-            .iter()
-            .filter(|(one, _)| one.server == server.to_string())
-            .map(|(_, links)| *links)
-            .sum::<usize>()
+        let known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter(|one| one.whom.server == server.to_string()).map(|one| one.links).sum::<usize>()
     };
     for whom in all.iter().chain(&all) {
         begin(whom, &RedisFault::Timeout);
@@ -37,4 +33,19 @@ fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() 
     assert_eq!(known(), 0);
     end(&all[0], true);
     assert!(!format!("{:?}", all[2]).contains("secret"), "a password in the log");
+}
+
+#[test]
+fn another_reason_is_told_once_and_not_for_ever() {
+    let mut outage = Outage {
+        whom: Whom::new("a:1".to_owned(), &target(RedisPlace::Cluster(Vec::new()))),
+        links: 1,
+        told: Vec::new(),
+    };
+    let why = |number: usize| RedisFault::Connect(format!("reason {number}"));
+    assert!(outage.is_news(&RedisFault::Timeout));
+    assert!(!outage.is_news(&RedisFault::Connect("no answer in time".to_owned())), "it is the same");
+    assert!(outage.is_news(&why(0)));
+    assert!(!outage.is_news(&why(0)) && !outage.is_news(&RedisFault::Timeout));
+    assert_eq!((0..100).filter(|number| outage.is_news(&why(*number))).count(), REASONS_MAX - 2);
 }

@@ -414,6 +414,21 @@ fn sentinels_are_followed_to_the_new_master() {
 }
 
 #[test]
+fn a_sentinel_that_names_a_server_that_is_gone_is_passed_over() {
+    let (mut gone, master, upstream) = (Redis::start(), Redis::start(), Upstream::text("x"));
+    let sentinels = [&gone, &master].map(|server| Redis::sentinel(server, "shop"));
+    gone.kill();
+    let named = sentinels.each_ref().map(|one| json!({ "host": "127.0.0.1", "port": one.port }));
+    let settings = json!({ "count": 1000, "time_window": 3600, "policy": "redis-sentinel",
+        "redis_sentinels": named, "redis_master_name": "shop",
+        "redis_connect_timeout": 20_000, "redis_read_timeout": 20_000 });
+    let gateway = node(&upstream, "limit-count", &settings);
+    for remaining in ["999", "998"] {
+        assert_eq!(gateway.get("/").field("x-ratelimit-remaining"), Some(remaining));
+    }
+}
+
+#[test]
 fn an_outage_costs_few_requests_their_deadline_and_is_told_once() {
     let (redis, upstream) = (Redis::start(), Upstream::text("x"));
     let limit = |id: &str, allow: bool| {
