@@ -335,9 +335,9 @@ impl Link {
                 return Some(RedisFault::Lost("it answered what nobody asked".to_owned()));
             };
             self.tools.counters.round_trips.add(1);
-            // A server that may not be written to is no master any more.
-            if matches!(&said, Err(error) if error.starts_with("READONLY")) {
-                fault = Some(RedisFault::Lost("it is read-only".to_owned()));
+            // A server that follows another is no master any more.
+            if matches!(&said, Err(error) if follows_another(error)) {
+                fault = Some(RedisFault::Lost("it is a replica".to_owned()));
             }
             if let Some(asker) = asker.asker {
                 // Whoever asked may be gone.
@@ -355,6 +355,11 @@ impl Drop for Link {
             outages::end(&self.whom, false);
         }
     }
+}
+
+/// Whether only a replica refuses like this.
+fn follows_another(error: &str) -> bool {
+    ["READONLY", "MASTERDOWN"].iter().any(|code| error.starts_with(code))
 }
 
 /// Writes a part of the bytes; where there are none, what TLS still holds back.

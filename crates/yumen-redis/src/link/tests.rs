@@ -3,7 +3,7 @@ use tokio::net::TcpListener;
 use yumen_plugin::outbound::{RedisLogin, RedisPlace, RedisReply};
 
 use super::*;
-use crate::testing::{run, tools};
+use crate::testing::{listen, run, serve, target, tools};
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
@@ -94,4 +94,23 @@ fn one_that_cannot_be_connected_to_is_told_as_such() {
         assert!(matches!(ping(&link).await, Err(RedisFault::Connect(why)) if why.contains("refused")));
         assert_eq!(ping(&link).await, Err(RedisFault::Down));
     });
+}
+
+#[test]
+fn one_that_has_become_a_replica_is_connected_to_again() {
+    for (refusal, connects) in [("READONLY", 2), ("MASTERDOWN", 2), ("OOM", 1)] {
+        run(async {
+            let (listener, server) = listen("127.0.0.1").await;
+            serve(listener, move |command| match command {
+                "PING" => "+PONG\r\n".to_owned(),
+                _ => format!("-{refusal} for a reason\r\n"),
+            });
+            let (tools, target) = (tools(), Rc::new(target(RedisPlace::Server(server.clone()))));
+            let link = Link::new(&tools, &target, Seat::Server(server));
+            let refused = link.send(|out| resp::text_command(out, &["INCR", "x"])).await;
+            assert_eq!(refused, Err(RedisFault::Refused(format!("{refusal} for a reason"))));
+            assert_eq!(ping(&link).await, Ok(RedisReply::Text(b"PONG".to_vec())));
+            assert_eq!(tools.counters.connects.get(), connects, "{refusal}");
+        });
+    }
 }
