@@ -1,6 +1,9 @@
-//! Datagrams: a session per client address, kept while datagrams come and go, in a bounded table.
+//! Datagrams: a session per client's address and address it sent to, kept while datagrams come and go, in a bounded table.
 //!
 //! Nothing waits for a peer that is behind: what cannot be sent at once is dropped and counted.
+
+mod front;
+mod packet_info;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -17,6 +20,7 @@ use tokio::sync::watch;
 use yumen_plugin::{Client, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
+use self::front::{Front, Pair};
 use super::dial::{Attempts, Timed};
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
@@ -69,13 +73,12 @@ fn bind_one(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     Ok(socket.into())
 }
 
-type Sessions = HashMap<SocketAddr, Rc<Session>, RandomState>;
+type Sessions = HashMap<Pair, Rc<Session>, RandomState>;
 
 /// The sessions of one socket.
 struct Table {
     worker: Rc<Worker>,
-    socket: UdpSocket,
-    local: SocketAddr,
+    front: Front,
     sessions: RefCell<Sessions>,
     /// Where endpoints' datagrams are read to, one at a time.
     room: RefCell<Vec<u8>>,
@@ -98,26 +101,24 @@ struct Session {
 /// Serves datagrams as long as the worker runs; one that drains begins no session. Where another process
 /// takes the socket over, what endpoints still send is passed back, and what clients send is that process's.
 pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: watch::Receiver<Duty>) {
-    let opened = UdpSocket::from_std(datagrams.socket).and_then(|socket| Ok((socket.local_addr()?, socket)));
-    let (local, socket) = match opened {
-        Ok(opened) => opened,
+    let front = match Front::open(datagrams.socket) {
+        Ok(front) => front,
         Err(error) => return tracing::error!(%error, "socket for datagrams could not be registered"),
     };
     let mut room = vec![0; DATAGRAM_BYTES_MAX];
-    let table =
-        Table { worker, socket, local, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
+    let table = Table { worker, front, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
     let table = Rc::new(table);
     loop {
         let is_readable = tokio::select! {
-            ready = table.socket.readable() => ready.is_ok(),
+            ready = table.front.readable() => ready.is_ok(),
             _ = duty.wait_for(|duty| matches!(duty, Duty::HandOver { .. })) => false,
         };
         if !is_readable {
             return;
         }
         for _ in 0..BATCH {
-            match table.socket.try_recv_from(&mut room) {
-                Ok((count, peer)) => table.take(peer, &room[..count]),
+            match table.front.try_receive(&mut room) {
+                Ok((count, pair)) => table.take(pair, &room[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // An answer of ours that did not arrive is told here; it is no fault of this socket.
                 Err(_) => {}
@@ -129,12 +130,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: wa
 
 impl Table {
     /// A datagram of a client.
-    fn take(self: &Rc<Table>, peer: SocketAddr, datagram: &[u8]) {
+    fn take(self: &Rc<Table>, pair: Pair, datagram: &[u8]) {
         let counters = &self.worker.counters.streams;
-        let known = self.sessions.borrow().get(&peer).cloned();
+        let known = self.sessions.borrow().get(&pair).cloned();
         let session = match known {
             Some(session) => session,
-            None => match self.begin(peer) {
+            None => match self.begin(pair) {
                 Some(session) => session,
                 None => return counters.dropped_datagrams.add(1),
             },
@@ -147,8 +148,8 @@ impl Table {
         };
         if session.refused.get() {
             // What was refused was a datagram before: this one goes to an endpoint chosen anew.
-            self.sessions.borrow_mut().remove(&peer);
-            let is_kept = self.begin(peer).is_some_and(|next| {
+            self.sessions.borrow_mut().remove(&pair);
+            let is_kept = self.begin(pair).is_some_and(|next| {
                 next.received_bytes.set(datagram.len() as u64);
                 next.keep(datagram)
             });
@@ -158,7 +159,7 @@ impl Table {
         }
     }
 
-    fn begin(self: &Rc<Table>, peer: SocketAddr) -> Option<Rc<Session>> {
+    fn begin(self: &Rc<Table>, pair: Pair) -> Option<Rc<Session>> {
         let worker = &self.worker;
         if worker.draining.get() {
             return None;
@@ -177,9 +178,9 @@ impl Table {
             received_bytes: Cell::new(0),
             sent_bytes: Cell::new(0),
         });
-        self.sessions.borrow_mut().insert(peer, session.clone());
+        self.sessions.borrow_mut().insert(pair, session.clone());
         let connection = worker.counters.accepted.get();
-        let client = Client { peer, local: self.local, tls: None, connection };
+        let client = Client { peer: pair.peer, local: pair.local, tls: None, connection };
         tokio::task::spawn_local(run(self.clone(), session.clone(), client, admitted));
         Some(session)
     }
@@ -216,7 +217,7 @@ impl Session {
 }
 
 /// Takes a session out of its table however it ends.
-struct Listed<'t>(&'t Table, SocketAddr, Rc<Session>);
+struct Listed<'t>(&'t Table, Pair, Rc<Session>);
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
@@ -233,7 +234,8 @@ async fn run(table: Rc<Table>, session: Rc<Session>, client: Client, _admitted: 
     let worker = &table.worker;
     let began_us = clock::now().mono_us;
     let _open = worker.counters.streams.open(StreamProtocol::Udp);
-    let _listed = Listed(&table, client.peer, session.clone());
+    let pair = Pair { peer: client.peer, local: client.local };
+    let _listed = Listed(&table, pair, session.clone());
     let found = find(worker, &client);
     let route = found.as_ref().ok().cloned();
     let mut ex = exchange(worker, &client, StreamProtocol::Udp, route.as_deref());
@@ -275,7 +277,8 @@ async fn pass(
     let back = session.back.get_or_init(|| back);
     let tie = worker.ties.tie_stream(&worker.timers, &upstream, ex.endpoint);
     let mut answers = Answers { answered: false, draining: false, tie };
-    let ended = poll_fn(|cx| answers.poll(cx, table, session, back, ex.client.peer)).await;
+    let pair = Pair { peer: ex.client.peer, local: ex.client.local };
+    let ended = poll_fn(|cx| answers.poll(cx, table, session, back, pair)).await;
     if answers.answered {
         underway.answered();
     }
@@ -330,7 +333,7 @@ impl Answers {
         table: &Table,
         session: &Session,
         back: &UdpSocket,
-        client: SocketAddr,
+        pair: Pair,
     ) -> Poll<Result<(), Fault>> {
         if table.worker.draining.get() && !table.worker.keeps_idle.get() && !self.draining {
             self.draining = true;
@@ -352,7 +355,7 @@ impl Answers {
                 Ok(count) => {
                     self.answered = true;
                     session.touch();
-                    match table.socket.try_send_to(&room[..count], client) {
+                    match table.front.try_send(&room[..count], pair) {
                         Ok(_) => session.sent_bytes.set(session.sent_bytes.get() + count as u64),
                         Err(_) => table.worker.counters.streams.dropped_datagrams.add(1),
                     }

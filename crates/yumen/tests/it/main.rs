@@ -20,6 +20,7 @@ mod client_certificates;
 mod cluster;
 mod cluster_history;
 mod compression;
+mod datagrams;
 mod discovery;
 mod drain;
 mod dynamics;

@@ -200,7 +200,7 @@ fn an_upgrade_brings_settings_of_the_node_into_force() {
 
 #[test]
 fn streams_live_on_and_new_ones_go_to_the_new_process() {
-    let node = "stream_listen: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', protocol: udp}]";
+    let node = "stream_listen: [{address: '127.0.0.1:0'}, {address: '0.0.0.0:0', protocol: udp}]";
     let upstream = |address: SocketAddr| json!({"type": "roundrobin", "nodes": {address.to_string(): 1}});
     let mut line = start(&json!({"stream_routes": [], "routes": []}), node);
     let port = |line: &Line, kind: &str| -> SocketAddr {
@@ -222,9 +222,11 @@ fn streams_live_on_and_new_ones_go_to_the_new_process() {
     let session = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     session.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     let say = |text: &str| {
-        session.send_to(text.as_bytes(), udp).unwrap();
+        let second_loopback = SocketAddr::from(([127, 0, 0, 2], udp.port()));
+        session.send_to(text.as_bytes(), second_loopback).unwrap();
         let mut room = [0; 100];
-        let (count, _) = session.recv_from(&mut room).expect("an answer");
+        let (count, from) = session.recv_from(&mut room).expect("an answer");
+        assert_eq!(from, second_loopback);
         assert!(String::from_utf8_lossy(&room[..count]).contains(text));
     };
     check(&mut early, "before");
