@@ -211,7 +211,8 @@ impl Errand {
         request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         let is_whole = self.body.is_empty();
         let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| Lost::Underway)?;
-        Ok(Stream::Http2(Box::new(Duplex::asked(answer, outgoing, is_whole, occupied))))
+        let limits = &worker.settings.response_head;
+        Ok(Stream::Http2(Box::new(Duplex::asked(answer, outgoing, is_whole, occupied, limits))))
     }
 
     /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again. One

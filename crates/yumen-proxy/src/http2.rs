@@ -10,7 +10,7 @@ mod lane;
 pub(crate) use duplex::Duplex;
 pub(crate) use lane::{Lane, Occupied};
 
-use crate::settings::Settings;
+use crate::settings::{HeadLimits, Settings};
 
 /// What a client sends first where it knows that HTTP/2 is spoken, up to its first empty line
 /// (RFC 9113 §3.4).
@@ -21,6 +21,13 @@ pub(crate) const PREFACE_BYTES: usize = 24;
 /// What a stream may hold for a peer that does not take it.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
+/// What the library reads of the fields of a head or of trailers. Trailers beyond it lose fields without a sign, so it
+/// is above our own bound, by which what is too large is refused or breaks off: between twice and eight times that
+/// bound, beyond which the library ends the connection, such a loss is left.
+fn field_bytes_max(limits: &HeadLimits) -> u32 {
+    (2 * limits.head_bytes_max) as u32
+}
+
 pub(crate) fn server_builder(settings: &Settings) -> h2::server::Builder {
     let http2 = &settings.http2;
     let mut builder = h2::server::Builder::new();
@@ -28,7 +35,7 @@ pub(crate) fn server_builder(settings: &Settings) -> h2::server::Builder {
         .max_concurrent_streams(http2.streams_max)
         .initial_window_size(http2.stream_window_bytes)
         .initial_connection_window_size(http2.connection_window_bytes)
-        .max_header_list_size(settings.request_head.head_bytes_max as u32)
+        .max_header_list_size(field_bytes_max(&settings.request_head))
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .enable_connect_protocol();
     builder
@@ -42,7 +49,7 @@ pub(crate) fn client_builder(settings: &Settings) -> h2::client::Builder {
         .initial_window_size(http2.stream_window_bytes)
         .initial_connection_window_size(http2.upstream_window_bytes)
         .initial_max_send_streams(lane::UNTOLD)
-        .max_header_list_size(settings.response_head.head_bytes_max as u32)
+        .max_header_list_size(field_bytes_max(&settings.response_head))
         .max_send_buffer_size(SEND_BUFFER_BYTES);
     builder
 }

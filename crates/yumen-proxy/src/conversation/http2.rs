@@ -160,7 +160,7 @@ impl Driver {
         let mut head = worker.take_request();
         let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);
         let is_connect = request.method() == Method::CONNECT;
-        let duplex = Duplex::served(request.into_body(), respond, is_connect);
+        let duplex = Duplex::served(request.into_body(), respond, is_connect, &worker.settings.request_head);
         let conn = Connection::of(worker, self.peer.clone(), Stream::Http2(Box::new(duplex)));
         task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));
     }

@@ -83,7 +83,8 @@ impl Attempt<'_, '_, '_> {
         let requests = occupied.requests_before();
         let sent = occupied.send(request, is_whole);
         let (answer, outgoing) = sent.map_err(|_| Fault { kind: Kind::UpstreamClosed, unsent: true })?;
-        let duplex = Duplex::asked(answer, outgoing, is_whole, occupied);
+        let limits = &self.conn.worker.settings.response_head;
+        let duplex = Duplex::asked(answer, outgoing, is_whole, occupied, limits);
         let stream = Stream::Http2(Box::new(duplex));
         let pool_key = self.pool_key(tls);
         self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests, pool_key });

@@ -31,6 +31,7 @@ pub(crate) struct Duplex {
     waiting: Bytes,
     /// Trailers that came behind it, as field lines.
     trailers: Vec<u8>,
+    trailer_bytes_max: usize,
     has_ended: bool,
     /// Our body, once our head was sent.
     outgoing: Option<SendStream<Bytes>>,
@@ -58,29 +59,38 @@ pub(crate) type Answer<'a> = (&'a HeadLimits, Method, &'a mut ResponseHead);
 impl Duplex {
     /// A client's request.
     ///
-    /// `is_connect` says that it asks for a tunnel.
-    pub(crate) fn served(incoming: RecvStream, respond: SendResponse<Bytes>, is_connect: bool) -> Duplex {
+    /// `is_connect` says that it asks for a tunnel. Trailers are held to the limits of its head.
+    pub(crate) fn served(
+        incoming: RecvStream,
+        respond: SendResponse<Bytes>,
+        is_connect: bool,
+        limits: &HeadLimits,
+    ) -> Duplex {
         let has_ended = incoming.is_end_stream();
-        Duplex { incoming: Some(incoming), has_ended, is_connect, ..Duplex::new(Part::Served(respond)) }
+        let duplex = Duplex::new(Part::Served(respond), limits);
+        Duplex { incoming: Some(incoming), has_ended, is_connect, ..duplex }
     }
 
-    /// A request of ours; `is_whole` says that its head is all there is of it.
+    /// A request of ours; `is_whole` says that its head is all there is of it. The trailers of the answer are held to
+    /// these limits.
     pub(crate) fn asked(
         answer: ResponseFuture,
         outgoing: SendStream<Bytes>,
         is_whole: bool,
         occupied: Occupied,
+        limits: &HeadLimits,
     ) -> Duplex {
         let part = Part::Asked { answer: Some(answer), occupied };
-        Duplex { outgoing: Some(outgoing), is_finished: is_whole, ..Duplex::new(part) }
+        Duplex { outgoing: Some(outgoing), is_finished: is_whole, ..Duplex::new(part, limits) }
     }
 
-    fn new(part: Part) -> Duplex {
+    fn new(part: Part, limits: &HeadLimits) -> Duplex {
         Duplex {
             part,
             incoming: None,
             waiting: Bytes::new(),
             trailers: Vec::new(),
+            trailer_bytes_max: limits.head_bytes_max,
             has_ended: false,
             outgoing: None,
             is_last: false,
@@ -136,7 +146,13 @@ impl Duplex {
                 Some(data) => self.waiting = data.map_err(io::Error::other)?,
                 None => {
                     let trailers = ready!(incoming.poll_trailers(cx)).map_err(io::Error::other)?;
-                    self.trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
+                    let trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
+                    if trailers.len() > self.trailer_bytes_max {
+                        // Without them the message is not what was sent: it breaks off, and is not read on.
+                        self.incoming = None;
+                        return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                    }
+                    self.trailers = trailers;
                     self.has_ended = true;
                 }
             }

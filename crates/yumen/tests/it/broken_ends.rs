@@ -2,12 +2,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Response;
 use serde_json::json;
 
-use crate::harness::http2::Http2Upstream;
+use crate::harness::http2::{self, Http2Client, Http2Upstream, request};
 use crate::harness::{Client, Gateway, Options, Upstream};
 
 const OPENED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n";
@@ -111,4 +112,57 @@ fn an_endpoint_of_http2_that_has_fallen_silent_is_asked_on_another_connection() 
         assert_eq!(waiting.join().unwrap(), 504);
     });
     assert_eq!((gateway.get("/").status, upstream.connections()), (200, 2), "it answers others");
+}
+
+#[test]
+fn a_message_of_http2_whose_trailers_are_too_large_breaks_off() {
+    let details = |size: usize| {
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("x-details", "v".repeat(size).parse().unwrap());
+        trailers.insert("grpc-status", "5".parse().unwrap());
+        trailers
+    };
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = seen.clone();
+    let upstream = Http2Upstream::start(move |request, mut respond| {
+        let told = told.clone();
+        async move {
+            let size = request.uri().path().trim_start_matches('/').parse().unwrap_or(0);
+            let received = http2::read_body(&mut request.into_body()).await;
+            told.lock().unwrap().push(received.map(|(_, trailers)| trailers.len()).map_err(drop));
+            let mut sender = respond.send_response(Response::new(()), false)?;
+            http2::send(&mut sender, b"abc", false).await?;
+            sender.send_trailers(details(size))
+        }
+    });
+    let gateway = Gateway::start(&upstream.everything());
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let answer = client.get("/40000").await;
+        assert_eq!((answer.text().as_str(), answer.trailers.len()), ("abc", 2));
+        for size in [65_600, 70_000, 110_000] {
+            let broken = client.ask(request("GET", &format!("/{size}")), b"").await;
+            assert!(
+                broken.as_ref().is_err_and(h2::Error::is_reset),
+                "{size}: {:?}",
+                broken.map(|answer| answer.status)
+            );
+            let (answer, mut stream) = client.begin(request("POST", "/0")).await;
+            http2::send(&mut stream, b"abc", false).await.unwrap();
+            stream.send_trailers(details(size)).unwrap();
+            let answer = answer.await;
+            assert!(answer.as_ref().map_or(true, |answer| answer.status() == 400), "{size}: {answer:?}");
+        }
+        assert_eq!(client.get("/40000").await.status, 200);
+    });
+    let mut client = Client::connect(gateway.http);
+    client.send("GET /70000 HTTP/1.1\r\nHost: a\r\nTE: trailers\r\n\r\n");
+    let head = client.head().unwrap();
+    assert!(head.to_lowercase().contains("transfer-encoding: chunked"), "{head}");
+    let mut body = Vec::new();
+    while let Ok(true) = client.chunk(&mut body) {}
+    assert!(client.is_closed_within(Duration::from_secs(5)), "it is cut off");
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().all(|received| matches!(received, Ok(0) | Err(()))), "{seen:?}");
+    assert_eq!(seen.iter().filter(|received| received.is_err()).count(), 3, "{seen:?}");
 }
