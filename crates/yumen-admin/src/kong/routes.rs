@@ -77,25 +77,39 @@ pub(super) fn translate(
         let shared = shared_plugins(*at, route.service, uses, translator, report);
         let groups = groups(&route.asked, own);
         let names: Vec<_> = groups.iter().map(|_| ids.give(&route.name)).collect();
-        if let [first, _, ..] = &names[..] {
-            count_together(&mut plugins, &shared, first);
-        }
+        let together = match &names[..] {
+            [first, _, ..] => count_together(&mut plugins, &shared, first),
+            _ => None,
+        };
         for (group, id) in groups.iter().zip(&names) {
-            let value = resource(route, service, group, &plugins, &shared);
+            let mut value = resource(route, service, group, &plugins, &shared);
+            if let Some(config) = &together {
+                value["plugin_config_id"] = json!(config.id);
+            }
             resources.push(Resource::new(Kind::Routes, id, &value));
         }
+        resources.extend(together);
     }
     resources
 }
 
-/// A limit of one route stays one where several routes are made of it.
-fn count_together(plugins: &mut Map<String, Value>, shared: &Map<String, Value>, route: &str) {
+/// A limit of one route stays one where several routes are made of it. Several windows cannot be a group: they stand in
+/// a plugin config then, which counts for all its routes together.
+fn count_together(
+    plugins: &mut Map<String, Value>,
+    shared: &Map<String, Value>,
+    route: &str,
+) -> Option<Resource> {
     let name = "limit-count";
     let is_shared = shared.get(name) == plugins.get(name);
-    let own = plugins.get_mut(name).filter(|settings| !is_shared && settings.get("group").is_none());
-    if let Some(settings) = own {
+    let settings = plugins.get_mut(name).filter(|settings| !is_shared && settings.get("group").is_none())?;
+    if settings.get("rules").is_none() {
         settings["group"] = json!(format!("kong-route-{route}"));
+        return None;
     }
+    let config = json!({ "plugins": { name: settings.take() } });
+    plugins.shift_remove(name);
+    Some(Resource::new(Kind::PluginConfigs, route, &config))
 }
 
 /// What the service has and the route need not repeat. A plugin of the route's own is repeated even where

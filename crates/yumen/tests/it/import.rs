@@ -115,6 +115,32 @@ fn an_imported_file_serves_as_it_did_in_kong() {
 }
 
 #[test]
+fn a_limit_of_several_windows_counts_for_all_paths_of_its_route() {
+    let upstream = Upstream::text("served");
+    let file = format!(
+        r#"
+_format_version: "3.0"
+services:
+- name: s
+  url: http://{}
+  routes:
+  - name: a
+    paths: [/a, "~/b"]
+    plugins:
+    - name: rate-limiting
+      config: {{minute: 3, hour: 100, policy: local}}
+"#,
+        upstream.address
+    );
+    let (scratch, code, report) = import(&file, &[]);
+    assert_eq!(code, 0, "{report}");
+    let routes = scratch.file("routes.yaml").display().to_string();
+    let gateway = Gateway::launch(scratch, &Options::default(), &["--file", &routes]);
+    let statuses = ["/a", "/b", "/a", "/b", "/a"].map(|path| gateway.get(path).status);
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+}
+
+#[test]
 fn the_report_goes_where_it_is_asked_to_and_can_be_json() {
     let text = "_format_version: '3.0'\nservices:\n- {name: s, url: 'http://127.0.0.1:1', colour: blue}\n";
     let (scratch, code, _) = import(text, &[]);
