@@ -473,7 +473,7 @@ impl Compiler {
             Kind::Upstreams => {
                 let written: config::Upstream = decode(json).map_err(refused)?;
                 self.place_upstream(name, &written, "").map_err(|problem| vec![problem])?;
-                Ok(Vec::new())
+                Ok(upstream::untold(name, "proxy_protocol", Some(&written)).into_iter().collect())
             }
             Kind::Consumers => self.stage_consumer(name, json),
             Kind::Credentials => self.stage_credential(name, json),

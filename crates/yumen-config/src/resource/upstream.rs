@@ -74,7 +74,8 @@ pub struct Upstream {
     pub upstream_host: Option<String>,
     /// Idle connections kept open to the endpoints.
     pub keepalive_pool: Option<KeepalivePool>,
-    /// What stream routes tell endpoints of the client, as the first bytes of a connection. Beyond APISIX.
+    /// What stream routes tell endpoints of the client, as the first bytes of a connection; those of datagrams are
+    /// told nothing. Beyond APISIX.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// TLS towards the endpoints.
     pub tls: Option<UpstreamTls>,

@@ -389,6 +389,7 @@ impl Compiler {
         if built.failed() {
             return Err(built.problems);
         }
+        let untold = upstream::untold(name, "upstream.proxy_protocol", written.upstream.as_ref());
         let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
         self.unlink_service(name);
         if let Goes::Named(id) = &goes {
@@ -403,7 +404,7 @@ impl Compiler {
             enable_websocket: written.enable_websocket,
         };
         self.services.insert(name.id.clone(), held);
-        Ok(built.problems)
+        Ok(built.problems.into_iter().chain(untold).collect())
     }
 
     fn unlink_service(&mut self, name: &Name) {

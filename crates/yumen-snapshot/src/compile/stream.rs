@@ -11,6 +11,7 @@ use yumen_plugin::{Chain, RouteInfo};
 use super::plugins::{self, Entry};
 use super::route::Goes;
 use super::settings::Side;
+use super::upstream::untold;
 use super::{Compiler, Name, Staged, invalid};
 use crate::snapshot::{Slot, Target};
 use crate::streams::{Network, StreamMatching, StreamRoute};
@@ -59,9 +60,11 @@ impl Compiler {
         if built.failed() {
             return Err(built.problems);
         }
+        let untold = untold(name, "upstream.proxy_protocol", written.upstream.as_ref());
         let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute_stream(name);
         let mut problems = built.problems;
+        problems.extend(untold);
         problems.extend(unserved(name, &written));
         let held = self.held_stream(name, &written, matching, built.entries.into(), goes);
         self.add_uses(name, held.own.iter());

@@ -45,6 +45,16 @@ pub(super) fn on_change(written: config::OnChange) -> OnChange {
     }
 }
 
+/// What an upstream asks for and endpoints of datagrams do not get.
+pub(super) fn untold(name: &Name, path: &str, written: Option<&config::Upstream>) -> Option<Problem> {
+    let is_of_datagrams = |one: &&config::Upstream| one.scheme == config::Scheme::Udp;
+    written.filter(is_of_datagrams)?.proxy_protocol?;
+    let message = "endpoints of datagrams are not told of the client: a PROXY header begins connections only";
+    Some(
+        Problem::warning(name.to_string(), path, message).hint("take it out, or pass the client on over TCP"),
+    )
+}
+
 fn checks(written: &config::Checks, of: &config::Upstream) -> Checks {
     let active = &written.active;
     let path: Box<str> = active.http_path.as_str().into();

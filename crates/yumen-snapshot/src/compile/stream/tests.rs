@@ -164,3 +164,25 @@ fn an_upstream_keeps_what_streams_need() {
     assert_eq!(upstream.stream_idle_ms, Some(30_000));
     assert_eq!(upstream.proxy_protocol, Some(yumen_http::proxy_protocol::ProxyVersion::V2));
 }
+
+#[test]
+fn that_endpoints_of_datagrams_are_not_told_of_the_client_is_said() {
+    let upstream =
+        |scheme: &str| json!({"nodes": {"10.1.0.1:1": 1}, "scheme": scheme, "proxy_protocol": "v2"});
+    let message = "endpoints of datagrams are not told of the client: a PROXY header begins connections only";
+    for (kind, value, path) in [
+        (Kind::Upstreams, upstream("udp"), Some("proxy_protocol")),
+        (Kind::Services, json!({"upstream": upstream("udp")}), Some("upstream.proxy_protocol")),
+        (Kind::StreamRoutes, json!({"upstream": upstream("udp")}), Some("upstream.proxy_protocol")),
+        (Kind::StreamRoutes, json!({"upstream": upstream("tcp")}), None),
+    ] {
+        let compiled = compiler().apply(vec![put(kind, "x", value)], 1);
+        let found: Vec<_> = compiled
+            .problems
+            .iter()
+            .map(|one| (one.object.clone(), one.path.clone(), one.message.clone()))
+            .collect();
+        let expected = path.map(|path| (format!("{}/x", kind.name()), path.to_owned(), message.to_owned()));
+        assert_eq!(found, Vec::from_iter(expected));
+    }
+}
