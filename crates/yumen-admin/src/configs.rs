@@ -65,15 +65,18 @@ async fn read(State(state): State<AdminState>, sight: Sight, headers: HeaderMap)
     }
     let wants_yaml =
         headers.get(ACCEPT).is_some_and(|accepted| accepted.as_bytes().starts_with(b"application/yaml"));
-    let mut response = match wants_yaml.then(|| serde_yaml_ng::to_string(&document)) {
-        None => reply::json(StatusCode::OK, &Value::Object(document)),
-        Some(Ok(text)) => {
-            ([(CONTENT_TYPE, HeaderValue::from_static("application/yaml"))], text).into_response()
-        }
-        Some(Err(error)) => {
-            let message = format!("failed to encode yaml: {error}");
-            return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
-        }
+    let document = Value::Object(document);
+    let mut response = match wants_yaml {
+        false => reply::json(StatusCode::OK, &document),
+        true => match yumen_config::yaml::write(document) {
+            Ok(text) => {
+                ([(CONTENT_TYPE, HeaderValue::from_static("application/yaml"))], text).into_response()
+            }
+            Err(error) => {
+                let message = format!("failed to encode yaml: {error}");
+                return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
+            }
+        },
     };
     response.headers_mut().extend(marks(&ledger));
     response

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use yumen_base::Problem;
 
 use crate::resource::Resource;
+use crate::yaml;
 use collect::Collector;
 pub use substitute::merge_keys;
 
@@ -99,7 +100,7 @@ pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
         true => {
             serde_json::to_string_pretty(&document).map_err(|error| unwritable(error.to_string()))? + "\n"
         }
-        false => serde_yaml_ng::to_string(&document).map_err(|error| unwritable(error.to_string()))?,
+        false => yaml::write(Value::Object(document)).map_err(|error| unwritable(error.to_string()))?,
     };
     Ok(text + "#END\n")
 }

@@ -8,6 +8,7 @@ pub mod node;
 pub mod resource;
 pub mod schema;
 pub mod url;
+pub mod yaml;
 
 pub use hint::closest;
 pub use node::NodeConfig;

@@ -195,7 +195,15 @@ pub struct Compiler {
 
 /// A refused object as a problem.
 fn invalid(name: &Name, error: Invalid) -> Problem {
-    Problem::error(name.to_string(), error.path, error.message)
+    advised(Problem::error(name.to_string(), error.path, error.message))
+}
+
+/// With what to write instead, where files for readers of YAML 1.1, such as that of APISIX, have a word for a boolean.
+fn advised(problem: Problem) -> Problem {
+    match problem.message.ends_with("expected boolean, got string") {
+        true => problem.hint("write true or false: yes, no, on and off are texts, in YAML as well"),
+        false => problem,
+    }
 }
 
 impl Compiler {

@@ -115,7 +115,7 @@ impl Compiler {
             {
                 let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
                 let problem = Problem::error(&*object, format!("plugins.{name}{dot}{path}"), message);
-                built.problems.push(self.with_meant(problem, &name));
+                built.problems.push(self.with_meant(super::advised(problem), &name));
             }
         }
         built

@@ -63,7 +63,9 @@ impl Compiler {
         if let Some(first) = problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one))) {
             match &mut first.hint {
                 // What becomes of requests is told in any case.
-                Some(hint) if is_rule && !first.last_good => *hint = format!("{hint} {left}"),
+                Some(hint) if is_rule && !first.last_good => {
+                    *hint = format!("{hint}{} {left}", if hint.ends_with('?') { "" } else { ";" })
+                }
                 hint => drop(hint.get_or_insert(left)),
             }
         }

@@ -45,3 +45,16 @@ fn what_is_disabled_is_off_however_broken_it_is() {
     check("good", json!(0), "-", None);
     check("bad", json!(0), "-", off);
 }
+
+#[test]
+fn a_word_where_a_boolean_is_wanted_is_told_how_to_write_it() {
+    let advice = "write true or false: yes, no, on and off are texts, in YAML as well";
+    for value in [
+        json!({ "enable_websocket": "yes", "upstream": nodes("10.0.0.1") }),
+        json!({ "plugins": { "first": { "_meta": { "disable": "on" } } }, "upstream": nodes("10.0.0.1") }),
+    ] {
+        let compiled = compiler().apply(vec![route("a", value.clone())], 1);
+        let hint = compiled.problems.first().and_then(|problem| problem.hint.as_deref());
+        assert_eq!(hint, Some(advice), "{value}: {:?}", compiled.problems);
+    }
+}

@@ -1,0 +1,89 @@
+//! YAML that readers of version 1.1, such as those of APISIX and Python, understand as those of version 1.2 do.
+//!
+//! What is a text in one version and something else in the other, such as `on`, `0123` or `12:30:45`, is quoted.
+
+use serde_json::{Map, Value};
+
+/// Writes a value in block style.
+pub fn write(mut value: Value) -> Result<String, serde_yaml_ng::Error> {
+    if !any_text(&value, &is_another_type) {
+        return serde_yaml_ng::to_string(&value);
+    }
+    // The library quotes what version 1.2 would mistake, and cannot be told to quote more. So quotes are written as a
+    // character for private use that the value does not have, which makes a text plain, and put in afterwards.
+    let mut marks = '\u{e000}'..='\u{f8ff}';
+    let Some(mark) = marks.find(|mark| !any_text(&value, &|text| text.contains(*mark))) else {
+        return serde_yaml_ng::to_string(&value);
+    };
+    quote(&mut value, mark);
+    Ok(serde_yaml_ng::to_string(&value)?.replace(mark, "'"))
+}
+
+fn any_text(value: &Value, is_one: &impl Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => is_one(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, is_one)),
+        Value::Object(members) => {
+            members.iter().any(|(name, member)| is_one(name) || any_text(member, is_one))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn quote(value: &mut Value, mark: char) {
+    let quoted = |text: String| if is_another_type(&text) { format!("{mark}{text}{mark}") } else { text };
+    match value {
+        Value::String(text) => *text = quoted(std::mem::take(text)),
+        Value::Array(items) => items.iter_mut().for_each(|item| quote(item, mark)),
+        Value::Object(members) => {
+            members.values_mut().for_each(|member| quote(member, mark));
+            if members.keys().any(|name| is_another_type(name)) {
+                let all = std::mem::take(members).into_iter();
+                *members = all.map(|(name, member)| (quoted(name), member)).collect::<Map<_, _>>();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Whether some reader of version 1.1 takes a plain text for something else. It may say so of a few more: quotes do no
+/// harm.
+fn is_another_type(text: &str) -> bool {
+    const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "=", "<<"];
+    // Nothing longer is a number or a time that anybody writes; long texts are passed over quickly.
+    let is_short = text.len() <= 64;
+    is_short && (WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)) || is_number(text) || is_date(text))
+}
+
+/// Decimal, octal, hexadecimal, binary, in groups, in sixties, with a fraction and an exponent.
+fn is_number(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let has_base = |base: &&str| unsigned.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(base));
+    if ["0b", "0o", "0x"].iter().any(has_base) {
+        return unsigned[2..].bytes().all(|b| b.is_ascii_hexdigit() || b"_.pP+-".contains(&b));
+    }
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    let has_digits = |part: &str| part.bytes().any(|b| b.is_ascii_digit());
+    has_digits(mantissa)
+        && has_digits(exponent)
+        && !mantissa.starts_with(':')
+        && mantissa.bytes().all(|b| b.is_ascii_digit() || b"_:.".contains(&b))
+        && mantissa.bytes().filter(|b| *b == b'.').count() <= 1
+        && exponent.bytes().all(|b| b.is_ascii_digit() || b == b'_')
+}
+
+/// A day, and perhaps a time behind it.
+fn is_date(text: &str) -> bool {
+    let mut parts = text.splitn(3, '-');
+    let (Some(year), Some(month), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let day_end = rest.find(['T', 't', ' ', '\t']).unwrap_or(rest.len());
+    let is_day = year.len() == 4 && [year, month, &rest[..day_end]].into_iter().all(is_number);
+    is_day && rest.bytes().all(|b| b.is_ascii_digit() || b"Tt \t:.Z+-".contains(&b))
+}
+
+#[cfg(test)]
+mod tests;
