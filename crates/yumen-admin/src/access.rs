@@ -73,7 +73,7 @@ impl Access {
 
 fn unauthorized(description: &str) -> Refusal {
     let body = json!({ "error_msg": "failed to check token", "description": description });
-    Refusal { status: StatusCode::UNAUTHORIZED, body }
+    Refusal::of(StatusCode::UNAUTHORIZED, body)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -188,7 +188,7 @@ async fn judge(State(state): State<AdminState>, headers: HeaderMap, Whole(body):
         Ok(errors) if errors.is_empty() => reply::json(StatusCode::OK, &json!({})),
         Ok(errors) => {
             let body = json!({ "error_msg": "Configuration validation failed", "errors": errors });
-            Refusal { status: StatusCode::BAD_REQUEST, body }.into_response()
+            Refusal::of(StatusCode::BAD_REQUEST, body).into_response()
         }
         Err(error) => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

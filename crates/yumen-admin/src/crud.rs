@@ -121,7 +121,16 @@ impl Verb {
             return Ok(verb);
         }
         let message = format!("not supported `{method}` method for {}", target::word(kind));
-        Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message))
+        let served = [
+            (Verb::Get, "GET,HEAD"),
+            (Verb::Put, "PUT"),
+            (Verb::Post, "POST"),
+            (Verb::Patch, "PATCH"),
+            (Verb::Delete, "DELETE"),
+        ];
+        let served: Vec<&str> =
+            served.into_iter().filter(|(verb, _)| verb.is_for(kind)).map(|(_, methods)| methods).collect();
+        Err(Refusal::method(message, &served))
     }
 
     fn is_for(self, kind: Kind) -> bool {

@@ -174,7 +174,7 @@ pub(crate) async fn reload() -> Response {
 
 async fn reload_asked() -> Response {
     let message = "please use PUT method to reload the plugins, GET method is not allowed.";
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).into_response()
+    Refusal::method(message, &["PUT"]).into_response()
 }
 
 #[cfg(test)]

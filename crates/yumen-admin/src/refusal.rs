@@ -12,17 +12,30 @@ use crate::reply;
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) body: Value,
+    /// The methods that are served where one is not.
+    allow: Option<HeaderValue>,
 }
 
 impl Refusal {
     /// `{"error_msg": message}`, what most refusals look like.
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Refusal {
-        Refusal { status, body: json!({ "error_msg": message.into() }) }
+        Refusal::of(status, json!({ "error_msg": message.into() }))
+    }
+
+    /// With a body of its own.
+    pub(crate) fn of(status: StatusCode, body: Value) -> Refusal {
+        Refusal { status, body, allow: None }
+    }
+
+    /// 405, and what is served instead (RFC 9110 §15.5.6).
+    pub(crate) fn method(message: impl Into<String>, served: &[&str]) -> Refusal {
+        let allow = HeaderValue::from_str(&served.join(",")).ok();
+        Refusal { allow, ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
     /// What the store of the contract answers for a key it does not hold.
     pub(crate) fn key_not_found() -> Refusal {
-        Refusal { status: StatusCode::NOT_FOUND, body: json!({ "message": "Key not found" }) }
+        Refusal::of(StatusCode::NOT_FOUND, json!({ "message": "Key not found" }))
     }
 
     /// 400 with a message.
@@ -41,6 +54,7 @@ impl IntoResponse for Refusal {
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        response.headers_mut().extend(self.allow.map(|methods| (header::ALLOW, methods)));
         response
     }
 }

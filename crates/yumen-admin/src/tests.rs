@@ -107,7 +107,8 @@ async fn status_tells_life_readiness_health_and_problems() {
     let absent = "{\"error_msg\":\"not found: GET / tells what is here\"}\n";
     check(address, &get("/nowhere"), 404, absent).await;
     let refused = "{\"error_msg\":\"this verb is not served here: GET / tells what is\"}\n";
-    check(address, &get("/status").replace("GET", "DELETE"), 405, refused).await;
+    let head = check(address, &get("/status").replace("GET", "DELETE"), 405, refused).await;
+    assert!(head.contains("\r\nallow: get,head\r\n"), "{head}");
     check(address, &get("/v1/routes").replace("GET", "DELETE"), 405, refused).await;
     check(address, &get("/v1/routes"), 200, "[]\n").await;
     check(address, &get("/status").replace("GET", "HEAD"), 200, "").await;

@@ -43,7 +43,7 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<V
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {
         let message = format!("invalid request body: {error}");
         let text = String::from_utf8_lossy(&bytes);
-        Refusal { body: json!({ "error_msg": message, "req_body": text }), ..Refusal::invalid("") }
+        Refusal::of(StatusCode::BAD_REQUEST, json!({ "error_msg": message, "req_body": text }))
     })
 }
 

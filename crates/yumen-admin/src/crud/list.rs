@@ -106,7 +106,7 @@ impl Page {
         };
         if !(10.0..=500.0).contains(&size) {
             let body = Value::from("page_size must be between 10 and 500");
-            return Err(Refusal { status: StatusCode::BAD_REQUEST, body });
+            return Err(Refusal::of(StatusCode::BAD_REQUEST, body));
         }
         Ok(Some(Page { number: (page as usize).max(1), size: size as usize }))
     }

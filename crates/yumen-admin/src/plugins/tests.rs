@@ -60,6 +60,7 @@ async fn one_plugin_is_shown_or_told_missing() {
         let answer = get(path).await;
         let found = answer.json()["error_msg"].as_str().unwrap_or("").to_owned();
         assert_eq!((answer.status.as_u16(), found.as_str()), (status, message), "{path}");
+        assert_eq!(answer.headers.get("allow").is_some(), status == 405, "{path}");
     }
     let router = contract_router().with_state(state());
     let answer = call(&router, "PUT", "/apisix/admin/plugins/reload", &[], "").await;

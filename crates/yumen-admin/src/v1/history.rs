@@ -215,7 +215,7 @@ impl WayBack {
         }
         let message = "nothing was written: what has expired is not put back, and these objects are needed";
         let body = json!({ "error_msg": message, "errors": errors });
-        Err(Refusal { status: StatusCode::CONFLICT, body })
+        Err(Refusal::of(StatusCode::CONFLICT, body))
     }
 }
 

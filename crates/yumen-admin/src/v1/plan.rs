@@ -98,7 +98,7 @@ pub(super) fn guard(
         "needs_confirmation": why,
         "impact": serde_json::to_value(&plan.impact).unwrap_or(Value::Null),
     });
-    Err(Refusal { status: StatusCode::CONFLICT, body })
+    Err(Refusal::of(StatusCode::CONFLICT, body))
 }
 
 /// Whether an object differs in nothing but where requests go in the end: no request then goes another way.

@@ -185,7 +185,7 @@ fn not_ignored(problem: &Problem) -> String {
 
 fn refused(errors: Vec<Value>) -> Refusal {
     let body = json!({ "error_msg": "nothing was written: these objects cannot be", "errors": errors });
-    Refusal { status: StatusCode::BAD_REQUEST, body }
+    Refusal::of(StatusCode::BAD_REQUEST, body)
 }
 
 fn key_of(name: &str) -> Option<Key> {

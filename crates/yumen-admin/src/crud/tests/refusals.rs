@@ -22,6 +22,8 @@ async fn verbs_that_a_resource_lacks_are_refused() {
         for verb in verbs {
             let answer = api.ask(&format!("{verb} /{path}"), "{}").await;
             assert_eq!(answer.status, 405, "{verb} {path}");
+            let allow = answer.headers["allow"].to_str().unwrap_or("");
+            assert!(allow.starts_with("GET,HEAD,PUT,") && !allow.contains(verb), "{verb} {path}: {allow}");
             super::check(path, &answer, &error(&format!("not supported `{verb}` method for {word}")));
         }
     }
