@@ -2,9 +2,11 @@
 //!
 //! Knows protobuf through the compiled proto object only, and nothing of connections.
 
+mod json;
 mod request;
 mod response;
 mod rules;
+mod wire;
 
 use std::sync::Arc;
 
@@ -14,14 +16,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use yumen_config::resource::Id;
 use yumen_config::schema::Invalid;
-use yumen_http::Framing;
 use yumen_plugin::proto::{Protos, Unknown};
 use yumen_plugin::{
     Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step, Translate, WholeAnswer,
 };
-
-/// Bodies of requests are read up to this many bytes.
-const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Settings of `grpc-transcode`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -45,6 +43,10 @@ pub(crate) struct Config {
     show_status_in_body: bool,
     /// The message type of the details in such a status.
     status_detail_type: Option<String>,
+    /// The longest body of a request that is read, in bytes; a longer one is answered 413. Beyond APISIX.
+    #[serde(default = "body_bytes_max")]
+    #[schemars(range(min = 1))]
+    max_req_body_size: usize,
     /// The longest answer that is read, in bytes.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
@@ -121,6 +123,7 @@ impl Form {
 /// Transcodes calls of one method.
 pub(crate) struct GrpcTranscode {
     calls: Calls,
+    body_bytes_max: usize,
 }
 
 /// What requests may call.
@@ -156,7 +159,10 @@ impl Configure for GrpcTranscode {
     type Config = Config;
 
     fn build(config: Config, setup: &Setup<'_>) -> Result<Self, Invalid> {
-        let Some(objects) = setup.objects else { return Ok(GrpcTranscode { calls: Calls::Unknown }) };
+        let body_bytes_max = config.max_req_body_size;
+        let Some(objects) = setup.objects else {
+            return Ok(GrpcTranscode { calls: Calls::Unknown, body_bytes_max });
+        };
         let id = config.proto_id.as_str();
         let missing = || Invalid::at("proto_id", format!("there is no proto {id} in force"));
         let protos = objects.proto(id).ok_or_else(missing)?;
@@ -164,7 +170,7 @@ impl Configure for GrpcTranscode {
             Some(name) => Calls::One(Arc::new(Call::named(&config, &protos, name)?)),
             None => Calls::ruled(&config, &protos)?,
         };
-        Ok(GrpcTranscode { calls })
+        Ok(GrpcTranscode { calls, body_bytes_max })
     }
 }
 
@@ -275,8 +281,8 @@ impl Plugin for GrpcTranscode {
             return Step::Continue;
         }
         // Also where it is not looked at: what is sent instead must not leave it behind.
-        if ex.body.is_none() && ex.request.framing != Framing::None {
-            return Step::NeedBody { bytes_max: BODY_BYTES_MAX };
+        if ex.lacks_body(self.body_bytes_max) {
+            return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
         let (call, message) = match &self.calls {
             Calls::Unknown => return Step::Continue,

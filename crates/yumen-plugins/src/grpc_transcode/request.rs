@@ -1,27 +1,33 @@
 //! From a request's path, query and body to the message a method takes.
+//!
+//! Of a field that comes twice, readers of protobuf take the last one, and of a message in a message both parts
+//! together. So what the path says, which goes before the body, is written behind it.
 
-use prost_reflect::prost::Message as _;
-use prost_reflect::{DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
-use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+use prost_reflect::{Kind, MessageDescriptor};
+use serde::de::value::{BoolDeserializer, Error as Refused, I32Deserializer, StrDeserializer};
+use serde::de::{DeserializeSeed, IgnoredAny, IntoDeserializer};
+use serde_json::error::Category;
 use yumen_http::{Known, Method};
 use yumen_plugin::Exchange;
 
 use super::Call;
+use super::json::{FieldSeed, Form, MembersSeed, OneSeed, Place, Special};
 use super::rules::{Body, Rule};
+use super::wire::{DEPTH_MAX, Open, Writer};
 use crate::query::pairs;
-
-/// Messages inside messages are gone into so deep.
-const DEPTH_MAX: usize = 64;
 
 /// The message in its frame.
 pub(super) fn message(call: &Call, ex: &Exchange<'_>) -> Result<Vec<u8>, String> {
     let input = call.method.input();
-    let mut fields = fields(&input, ex)?;
+    let mut to = Writer::default();
+    body_or_query(&input, ex, &mut to)?;
     for (name, range) in &ex.path_params {
         let value = &ex.request.path()[range.clone()];
-        put(&input, &mut fields, name, &String::from_utf8_lossy(value), true);
+        Texts::default().put(&input, &mut to, name, &String::from_utf8_lossy(value))?;
     }
-    framed(input, fields)
+    to.framed()
 }
 
 /// The message of a call that a rule led to, in its frame; `told` is what the path says.
@@ -32,163 +38,174 @@ pub(super) fn ruled_message(
     ex: &Exchange<'_>,
 ) -> Result<Vec<u8>, String> {
     let input = call.method.input();
-    let body = ex.body.as_deref().unwrap_or_default();
-    let body = || match body.trim_ascii() {
-        b"" => Ok(Value::Object(Map::new())),
-        body => serde_json::from_slice(body).map_err(|error| format!("its body is no JSON: {error}")),
-    };
-    let mut fields = Map::new();
+    let body = ex.body.as_deref().unwrap_or_default().trim_ascii();
+    let mut to = Writer::default();
     match &rule.body {
-        Body::All => match body()? {
-            Value::Object(members) => fields = members,
-            _ => return Err("its body is no JSON object".to_owned()),
-        },
-        Body::Field(name) if ex.body.as_ref().is_some_and(|body| !body.is_empty()) => {
-            fields.insert(name.clone(), body()?);
+        Body::All if !body.is_empty() => object(&input, body, &mut to)?,
+        Body::Field(name) if !body.is_empty() => {
+            let place = Place::named(&input, name).ok_or("the rule names no field")?;
+            read(FieldSeed { place: &place, to: &mut to }, body)?;
         }
-        Body::Field(_) | Body::Nothing => {}
+        Body::All | Body::Field(_) | Body::Nothing => {}
     }
     // A body that is all leaves nothing for the query to say; one field is not the query's to add to.
     if rule.body != Body::All {
+        let mut texts = Texts::default();
         for (name, value) in pairs(ex.request.query().unwrap_or_default()) {
             let name = String::from_utf8_lossy(&name);
             let is_body = |field: &str| name.split('.').next() == Some(field);
             if !matches!(&rule.body, Body::Field(field) if is_body(field)) {
-                put(&input, &mut fields, &name, &String::from_utf8_lossy(&value), false);
+                texts.put(&input, &mut to, &name, &String::from_utf8_lossy(&value))?;
             }
         }
     }
     for (name, value) in told {
-        put(&input, &mut fields, name, &value, true);
+        Texts::default().put(&input, &mut to, name, &value)?;
     }
-    framed(input, fields)
-}
-
-fn framed(input: MessageDescriptor, fields: Map<String, Value>) -> Result<Vec<u8>, String> {
-    let mut json = Value::Object(fields);
-    settle(&input, &mut json, 0);
-    let lenient = DeserializeOptions::new().deny_unknown_fields(false);
-    let message =
-        DynamicMessage::deserialize_with_options(input, json, &lenient).map_err(|error| error.to_string())?;
-    let length = message.encoded_len();
-    let mut frame = Vec::with_capacity(5 + length);
-    frame.push(0);
-    frame.extend_from_slice(&u32::try_from(length).map_err(|error| error.to_string())?.to_be_bytes());
-    frame.extend(message.encode_to_vec());
-    Ok(frame)
+    to.framed()
 }
 
 /// What the body says, or else the query.
-fn fields(input: &MessageDescriptor, ex: &Exchange<'_>) -> Result<Map<String, Value>, String> {
+fn body_or_query(input: &MessageDescriptor, ex: &Exchange<'_>, to: &mut Writer) -> Result<(), String> {
     let body = ex.body.as_deref().unwrap_or_default();
     let method = ex.request.method();
     let content_type = ex.request.fields.known(Known::ContentType).unwrap_or_default();
     let is_json = content_type.windows(16).any(|part| part.eq_ignore_ascii_case(b"application/json"));
     if is_json && matches!(method, Method::Post | Method::Put | Method::Patch) && !body.is_empty() {
-        return match serde_json::from_slice(body) {
-            Ok(Value::Object(members)) => Ok(members),
-            Ok(_) => Err("its body is no JSON object".to_owned()),
-            Err(error) => Err(format!("its body is no JSON: {error}")),
-        };
+        return object(input, body, to);
     }
     let text = if method == Method::Post && !body.is_empty() {
         body
     } else {
         ex.request.query().unwrap_or_default()
     };
-    let mut fields = Map::new();
+    let mut texts = Texts::default();
     for (name, value) in pairs(text) {
-        put(input, &mut fields, &String::from_utf8_lossy(&name), &String::from_utf8_lossy(&value), false);
+        texts.put(input, to, &String::from_utf8_lossy(&name), &String::from_utf8_lossy(&value))?;
     }
-    Ok(fields)
+    Ok(())
 }
 
-/// A field by either of its names.
-fn field(of: &MessageDescriptor, name: &str) -> Option<FieldDescriptor> {
-    of.get_field_by_name(name).or_else(|| of.get_field_by_json_name(name))
+/// Writes a body that is the whole message.
+fn object(of: &MessageDescriptor, body: &[u8], to: &mut Writer) -> Result<(), String> {
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(match serde_json::from_slice::<IgnoredAny>(body) {
+            Ok(_) => "its body is no JSON object".to_owned(),
+            Err(error) => format!("its body is no JSON: {error}"),
+        });
+    }
+    read(MembersSeed { of, to }, body)
 }
 
-/// Puts a text where `name` says: `a.b` is field `b` of message `a`. Names of no field are left out.
-fn put(of: &MessageDescriptor, fields: &mut Map<String, Value>, name: &str, text: &str, replaces: bool) {
-    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
-    let Some(found) = field(of, first) else { return };
-    // One name, whichever was used: the same field twice would be refused.
-    let key = found.name().to_owned();
-    if key != found.json_name()
-        && let Some(said) = fields.remove(found.json_name())
-    {
-        fields.insert(key.clone(), said);
+fn read<'de>(seed: impl DeserializeSeed<'de, Value = ()>, body: &'de [u8]) -> Result<(), String> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    seed.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| match error.classify() {
+        Category::Data => error.to_string(),
+        _ => format!("its body is no JSON: {error}"),
+    })
+}
+
+/// Fields that are told as texts, one by one.
+#[derive(Default)]
+struct Texts {
+    /// What of fields, and of those of which only one can be, was told already: by the numbers on the way there.
+    told: HashMap<Vec<u32>, u32>,
+}
+
+impl Texts {
+    /// Writes a text where `name` says: `a.b` is field `b` of message `a`. Names of no field are left out, and so
+    /// is what is told again of a field that has one value.
+    fn put(&mut self, of: &MessageDescriptor, to: &mut Writer, name: &str, text: &str) -> Result<(), String> {
+        let Some(places) = places(of, name)? else { return Ok(()) };
+        if self.is_told(&places, name)? {
+            return Ok(());
+        }
+        let Some((last, way)) = places.split_last() else { return Ok(()) };
+        let refused = |error: Refused| format!("{}: {error}", shown(name));
+        let opened: Result<Vec<Open>, Refused> = way.iter().map(|place| place.begin(to)).collect();
+        let opened = opened.map_err(refused)?;
+        write(last, text, to).map_err(refused)?;
+        opened.into_iter().rev().for_each(|open| to.end(open));
+        Ok(())
     }
-    match (rest, found.kind()) {
-        (Some(rest), Kind::Message(inner)) if !found.is_list() && !found.is_map() => {
-            let inside = fields.entry(key).or_insert_with(|| Value::Object(Map::new()));
-            if let Value::Object(inside) = inside {
-                put(&inner, inside, rest, text, replaces);
+
+    fn is_told(&mut self, places: &[Place], name: &str) -> Result<bool, String> {
+        /// No field has such a number: behind that of a oneof's first field it stands for the oneof.
+        const ONEOF: u32 = u32::MAX;
+        let mut way: Vec<u32> = Vec::with_capacity(places.len());
+        for place in places {
+            if let Some(oneof) = &place.oneof {
+                let mut key = way.clone();
+                key.extend(oneof.fields().next().map(|first| first.number()).into_iter().chain([ONEOF]));
+                if *self.told.entry(key).or_insert(place.number) != place.number {
+                    let oneof = oneof.name();
+                    return Err(format!(
+                        "{}: the oneof {oneof} has more than one of its fields",
+                        shown(name)
+                    ));
+                }
             }
+            way.push(place.number);
         }
-        (Some(_), _) => {}
-        (None, kind) if found.is_list() => {
-            let value = of_text(&kind, text);
-            match fields.get_mut(&key) {
-                Some(Value::Array(values)) => values.push(value),
-                _ => drop(fields.insert(key, Value::Array(vec![value]))),
-            }
-        }
-        (None, kind) => {
-            let value = of_text(&kind, text);
-            if replaces || !fields.contains_key(&key) {
-                fields.insert(key, value);
-            }
-        }
+        let is_one = places.last().is_some_and(|place| place.form == Form::One);
+        Ok(is_one && self.told.insert(way, 0).is_some())
     }
 }
 
-/// A text as JSON of a kind; numbers may be texts there.
-fn of_text(kind: &Kind, text: &str) -> Value {
+/// The fields a name leads through; `None` where it leads to none.
+fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<Place>>, String> {
+    let mut places: Vec<Place> = Vec::new();
+    for part in name.split('.') {
+        if places.len() > DEPTH_MAX {
+            return Err(format!("{} leads into messages more than {DEPTH_MAX} deep", shown(name)));
+        }
+        let found = match places.last() {
+            None => Place::named(of, part),
+            Some(Place { kind: Kind::Message(inner), form: Form::One, .. }) => Place::named(inner, part),
+            Some(_) => None,
+        };
+        match found {
+            Some(place) => places.push(place),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(places))
+}
+
+/// A name as messages have it.
+fn shown(name: &str) -> String {
+    const LETTERS: usize = 60;
+    let start: String = name.chars().take(LETTERS).collect();
+    if start.len() < name.len() { format!("\"{start}...\"") } else { format!("\"{start}\"") }
+}
+
+/// A text as a value of a field: what is a number or a message there, is written as one.
+fn write(place: &Place, text: &str, to: &mut Writer) -> Result<(), Refused> {
+    let seed = OneSeed { place, to };
+    let plain: StrDeserializer<'_, Refused> = text.into_deserializer();
+    let kind = match &place.kind {
+        Kind::Message(of) if Special::of(of.full_name()) == Some(Special::Wrapper) => {
+            of.get_field(1).map_or_else(|| place.kind.clone(), |field| field.kind())
+        }
+        kind => kind.clone(),
+    };
     match kind {
         Kind::Bool => match text {
-            "true" | "1" => Value::Bool(true),
-            "false" | "0" => Value::Bool(false),
-            _ => text.into(),
+            "true" | "1" => seed.deserialize(BoolDeserializer::new(true)),
+            "false" | "0" => seed.deserialize(BoolDeserializer::new(false)),
+            _ => seed.deserialize(plain),
         },
-        Kind::Enum(_) => text.parse::<i32>().map_or_else(|_| text.into(), Value::from),
-        Kind::Message(_) => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
-        _ => text.into(),
+        Kind::Enum(_) => match text.parse() {
+            Ok(number) => seed.deserialize(I32Deserializer::new(number)),
+            Err(_) => seed.deserialize(plain),
+        },
+        _ if place.form == Form::Map => of_json(FieldSeed { place, to: seed.to }, text),
+        Kind::Message(_) if serde_json::from_str::<IgnoredAny>(text).is_ok() => of_json(seed, text),
+        _ => seed.deserialize(plain),
     }
 }
 
-/// Large integers may come as the texts they are answered as: `"#123"`, `"#0x7b"`.
-fn settle(of: &MessageDescriptor, json: &mut Value, depth: usize) {
-    let Value::Object(members) = json else { return };
-    if depth > DEPTH_MAX {
-        return;
-    }
-    for (name, value) in members {
-        let Some(found) = field(of, name) else { continue };
-        match value {
-            Value::Array(values) => values.iter_mut().for_each(|one| settle_one(&found.kind(), one, depth)),
-            one => settle_one(&found.kind(), one, depth),
-        }
-    }
-}
-
-fn settle_one(kind: &Kind, value: &mut Value, depth: usize) {
-    match kind {
-        Kind::Message(inner) => settle(inner, value, depth + 1),
-        Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64 => {
-            if let Some(number) = value.as_str().and_then(|text| number(text.strip_prefix('#')?)) {
-                *value = number.to_string().into();
-            }
-        }
-        _ => {}
-    }
-}
-
-fn number(text: &str) -> Option<i128> {
-    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
-    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(digits) => i128::from_str_radix(digits, 16).ok()?,
-        None => digits.parse().ok()?,
-    };
-    Some(if negative { -number } else { number })
+fn of_json<'de>(seed: impl DeserializeSeed<'de, Value = ()>, text: &'de str) -> Result<(), Refused> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    seed.deserialize(&mut json).and_then(|()| json.end()).map_err(serde::de::Error::custom)
 }

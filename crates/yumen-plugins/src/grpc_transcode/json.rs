@@ -1,0 +1,310 @@
+//! From JSON to a message, by the rules of the proto3 mapping: what is read is written at once, and no tree of
+//! values stands between.
+//!
+//! Knows serde's side of JSON and the types of a proto. What is nested too deep is refused by the `Writer`, and by
+//! the reader of JSON, which has a bound of its own.
+
+mod free;
+mod scalar;
+
+use std::fmt;
+
+use prost_reflect::prost::Message as _;
+use prost_reflect::{
+    DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, OneofDescriptor,
+};
+use serde::de::{
+    self, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
+
+use self::free::{Free, FreeSeed};
+pub(super) use self::scalar::ScalarSeed;
+use super::wire::Writer;
+
+/// A field as it is written.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) number: u32,
+    pub(super) kind: Kind,
+    pub(super) form: Form,
+    is_group: bool,
+    pub(super) oneof: Option<OneofDescriptor>,
+}
+
+/// How often a field is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    One,
+    List { is_packed: bool },
+    Map,
+}
+
+impl Place {
+    /// The field of a message that is called so, by either of its names; or the extension, in brackets.
+    pub(super) fn named(of: &MessageDescriptor, name: &str) -> Option<Place> {
+        let field = of.get_field_by_name(name).or_else(|| of.get_field_by_json_name(name));
+        if let Some(field) = field {
+            return Some(Place::of(&field));
+        }
+        let field = name.starts_with('[').then(|| of.get_extension_by_json_name(name)).flatten()?;
+        let form = Form::of(field.is_map(), field.is_list(), field.is_packed());
+        let (number, kind, is_group) = (field.number(), field.kind(), field.is_group());
+        Some(Place { number, kind, form, is_group, oneof: None })
+    }
+
+    fn of(field: &FieldDescriptor) -> Place {
+        Place {
+            number: field.number(),
+            kind: field.kind(),
+            form: Form::of(field.is_map(), field.is_list(), field.is_packed()),
+            is_group: field.is_group(),
+            oneof: field.containing_oneof(),
+        }
+    }
+
+    /// The only value of the message, or one of many.
+    pub(super) fn begin<E: de::Error>(&self, to: &mut Writer) -> Result<super::wire::Open, E> {
+        to.message(self.number, self.is_group).map_err(E::custom)
+    }
+}
+
+impl Form {
+    fn of(is_map: bool, is_list: bool, is_packed: bool) -> Form {
+        match (is_map, is_list) {
+            (true, _) => Form::Map,
+            (false, true) => Form::List { is_packed },
+            (false, false) => Form::One,
+        }
+    }
+}
+
+/// Message types with a JSON of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Special {
+    /// What its one field is.
+    Wrapper,
+    /// Any JSON.
+    Free(Free),
+    /// Short texts, and messages that name their type.
+    Other,
+}
+
+impl Special {
+    pub(super) fn of(name: &str) -> Option<Special> {
+        Some(match name.strip_prefix("google.protobuf.")? {
+            "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value" | "UInt32Value"
+            | "BoolValue" | "StringValue" | "BytesValue" => Special::Wrapper,
+            "Struct" => Special::Free(Free::Struct),
+            "ListValue" => Special::Free(Free::List),
+            "Value" => Special::Free(Free::Value),
+            "Any" | "Timestamp" | "Duration" | "FieldMask" => Special::Other,
+            _ => return None,
+        })
+    }
+}
+
+/// Writes the members of a JSON object as fields of the message that is open.
+pub(super) struct MembersSeed<'a> {
+    pub(super) of: &'a MessageDescriptor,
+    pub(super) to: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for MembersSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MembersSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "an object for {}", self.of.full_name())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let mut seen: Vec<u32> = Vec::new();
+        let mut chosen: Vec<OneofDescriptor> = Vec::new();
+        while let Some(found) = members.next_key_seed(NameSeed(self.of))? {
+            // Fields this proto does not know may be of a newer one.
+            let Some(place) = found else {
+                members.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            // What of two is meant, readers decide differently.
+            if seen.contains(&place.number) {
+                let name =
+                    self.of.get_field(place.number).map_or_else(String::new, |field| field.name().into());
+                return Err(de::Error::custom(format!("the field {name} is there twice")));
+            }
+            seen.push(place.number);
+            let is_there = members.next_value_seed(OptionalSeed { place: &place, to: &mut *self.to })?;
+            let Some(oneof) = place.oneof.filter(|_| is_there) else { continue };
+            if chosen.contains(&oneof) {
+                let name = oneof.name();
+                return Err(de::Error::custom(format!("the oneof {name} has more than one of its fields")));
+            }
+            chosen.push(oneof);
+        }
+        Ok(())
+    }
+}
+
+/// The field a member is called by.
+struct NameSeed<'a>(&'a MessageDescriptor);
+
+impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
+    type Value = Option<Place>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Option<Place>, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameSeed<'_> {
+    type Value = Option<Place>;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a name")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Option<Place>, E> {
+        Ok(Place::named(self.0, name))
+    }
+}
+
+/// Writes a field where its value is not null, and tells whether.
+struct OptionalSeed<'a> {
+    place: &'a Place,
+    to: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for OptionalSeed<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
+        json.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OptionalSeed<'_> {
+    type Value = bool;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a value or null")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<bool, E> {
+        // Two types have null for a value.
+        let is_value = match &self.place.kind {
+            Kind::Message(of) => of.full_name() == "google.protobuf.Value",
+            Kind::Enum(of) => of.full_name() == scalar::NULL,
+            _ => false,
+        };
+        if is_value && self.place.form == Form::One {
+            OneSeed { place: self.place, to: self.to }.deserialize(().into_deserializer())?;
+        }
+        Ok(is_value)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<bool, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
+        FieldSeed { place: self.place, to: self.to }.deserialize(json).map(|()| true)
+    }
+}
+
+/// Writes a field with all its values.
+pub(super) struct FieldSeed<'a> {
+    pub(super) place: &'a Place,
+    pub(super) to: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        match self.place.form {
+            Form::One => OneSeed { place: self.place, to: self.to }.deserialize(json),
+            Form::List { .. } => json.deserialize_seq(self),
+            Form::Map => json.deserialize_map(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for FieldSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(if self.place.form == Form::Map { "an object" } else { "a list" })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        let FieldSeed { place, to } = self;
+        if place.form == (Form::List { is_packed: true }) {
+            let open = to.packed(place.number);
+            while values
+                .next_element_seed(ScalarSeed { kind: &place.kind, number: None, to: &mut *to })?
+                .is_some()
+            {}
+            to.end(open);
+            return Ok(());
+        }
+        while values.next_element_seed(OneSeed { place, to: &mut *to })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let FieldSeed { place, to } = self;
+        let Kind::Message(entry) = &place.kind else {
+            return Err(de::Error::custom("no map has such a type"));
+        };
+        let (key, value) = (entry.map_entry_key_field().kind(), Place::of(&entry.map_entry_value_field()));
+        while let Some(open) = entries.next_key_seed(scalar::EntrySeed { place, key: &key, to: &mut *to })? {
+            entries.next_value_seed(FieldSeed { place: &value, to: &mut *to })?;
+            to.end(open);
+        }
+        Ok(())
+    }
+}
+
+/// Writes one value with its key.
+pub(super) struct OneSeed<'a> {
+    pub(super) place: &'a Place,
+    pub(super) to: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for OneSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        let OneSeed { place, to } = self;
+        let Kind::Message(of) = &place.kind else {
+            return ScalarSeed { kind: &place.kind, number: Some(place.number), to }.deserialize(json);
+        };
+        let special = Special::of(of.full_name());
+        let open = place.begin(to)?;
+        match special {
+            None => MembersSeed { of, to }.deserialize(json)?,
+            Some(Special::Wrapper) => {
+                let value = of.get_field(1).ok_or_else(|| de::Error::custom("it wraps nothing"))?;
+                OneSeed { place: &Place::of(&value), to }.deserialize(json)?;
+            }
+            Some(Special::Free(free)) => FreeSeed { is: free, to }.deserialize(json)?,
+            Some(Special::Other) => {
+                let lenient = DeserializeOptions::new().deny_unknown_fields(false);
+                let message = DynamicMessage::deserialize_with_options(of.clone(), json, &lenient)?;
+                to.raw(&message.encode_to_vec());
+            }
+        }
+        to.end(open);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

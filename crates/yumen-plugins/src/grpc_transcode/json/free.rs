@@ -1,0 +1,173 @@
+//! JSON of any shape, as `google.protobuf.Struct` and its kin have it.
+
+use std::fmt;
+
+use prost_reflect::prost::encoding::WireType;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::super::wire::Writer;
+
+/// What of it a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Free {
+    Struct,
+    List,
+    Value,
+}
+
+// Numbers of fields, as google/protobuf/struct.proto has them.
+const STRUCT_FIELDS: u32 = 1;
+const ENTRY_KEY: u32 = 1;
+const ENTRY_VALUE: u32 = 2;
+const VALUE_NULL: u32 = 1;
+const VALUE_NUMBER: u32 = 2;
+const VALUE_TEXT: u32 = 3;
+const VALUE_BOOL: u32 = 4;
+const VALUE_STRUCT: u32 = 5;
+const VALUE_LIST: u32 = 6;
+const LIST_VALUES: u32 = 1;
+
+/// Writes the fields of the message that is open.
+pub(super) struct FreeSeed<'a> {
+    pub(super) is: Free,
+    pub(super) to: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for FreeSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl FreeSeed<'_> {
+    fn scalar<E: de::Error>(
+        self,
+        found: de::Unexpected<'_>,
+        write: impl FnOnce(&mut Writer),
+    ) -> Result<(), E> {
+        if self.is != Free::Value {
+            return Err(E::invalid_type(found, &self));
+        }
+        write(self.to);
+        Ok(())
+    }
+}
+
+impl<'de> Visitor<'de> for FreeSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self.is {
+            Free::Struct => "an object",
+            Free::List => "a list",
+            Free::Value => "a value",
+        })
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.scalar(de::Unexpected::Unit, |to| {
+            to.key(VALUE_NULL, WireType::Varint);
+            to.varint(0);
+        })
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
+        self.scalar(de::Unexpected::Bool(value), |to| {
+            to.key(VALUE_BOOL, WireType::Varint);
+            to.varint(value.into());
+        })
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
+        self.scalar(de::Unexpected::Float(value), |to| {
+            to.key(VALUE_NUMBER, WireType::SixtyFourBit);
+            to.raw(&value.to_le_bytes());
+        })
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<(), E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<(), E> {
+        self.scalar(de::Unexpected::Str(value), |to| to.bytes(VALUE_TEXT, value.as_bytes()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        let FreeSeed { is, to } = self;
+        let open = match is {
+            Free::List => None,
+            Free::Value => Some(to.message(VALUE_LIST, false).map_err(de::Error::custom)?),
+            Free::Struct => return Err(de::Error::invalid_type(de::Unexpected::Seq, &FreeSeed { is, to })),
+        };
+        while values.next_element_seed(FieldSeed { number: LIST_VALUES, to: &mut *to })?.is_some() {}
+        open.into_iter().for_each(|open| to.end(open));
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let FreeSeed { is, to } = self;
+        let open = match is {
+            Free::Struct => None,
+            Free::Value => Some(to.message(VALUE_STRUCT, false).map_err(de::Error::custom)?),
+            Free::List => return Err(de::Error::invalid_type(de::Unexpected::Map, &FreeSeed { is, to })),
+        };
+        while let Some(entry) = members.next_key_seed(EntrySeed { to: &mut *to })? {
+            members.next_value_seed(FieldSeed { number: ENTRY_VALUE, to: &mut *to })?;
+            to.end(entry);
+        }
+        open.into_iter().for_each(|open| to.end(open));
+        Ok(())
+    }
+}
+
+/// Writes a `google.protobuf.Value` as a field.
+struct FieldSeed<'a> {
+    number: u32,
+    to: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        let FieldSeed { number, to } = self;
+        let open = to.message(number, false).map_err(de::Error::custom)?;
+        json.deserialize_any(FreeSeed { is: Free::Value, to: &mut *to })?;
+        to.end(open);
+        Ok(())
+    }
+}
+
+/// Begins the entry of a struct with its key.
+struct EntrySeed<'a> {
+    to: &'a mut Writer,
+}
+
+impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
+    type Value = super::super::wire::Open;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for EntrySeed<'_> {
+    type Value = super::super::wire::Open;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a name")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        let open = self.to.message(STRUCT_FIELDS, false).map_err(E::custom)?;
+        self.to.bytes(ENTRY_KEY, name.as_bytes());
+        Ok(open)
+    }
+}

@@ -1,0 +1,129 @@
+//! A message as it goes over the wire: its fields one behind the other, written once.
+//!
+//! Knows how protobuf writes, not where values come from.
+
+use std::fmt;
+
+use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+
+/// Messages may stand in each other so deep: where readers of protobuf give up (C++, Java, Python, Rust).
+pub(super) const DEPTH_MAX: usize = 100;
+
+/// What is nested deeper than [`DEPTH_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooDeep;
+
+impl fmt::Display for TooDeep {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "its messages stand in each other more than {DEPTH_MAX} deep")
+    }
+}
+
+/// Writes one message. Of a part whose length stands before it, the length is known behind it: it is noted beside
+/// the bytes, and put in when all is written, so nothing moves twice and memory grows as the message does.
+#[derive(Default)]
+pub(super) struct Writer {
+    bytes: Vec<u8>,
+    /// Where lengths belong, in order.
+    lengths: Vec<Length>,
+    /// What the lengths known so far will take.
+    lengths_bytes: usize,
+    depth: usize,
+}
+
+/// A length and the place before which it stands. What is longer than fits is refused as a whole at the end.
+struct Length {
+    at: u32,
+    bytes: u32,
+}
+
+/// A part that is being written; [`Writer::end`] takes it back.
+#[must_use]
+pub(super) enum Open {
+    /// Behind its length.
+    Sized { length: usize, lengths_bytes: usize, is_message: bool },
+    /// Up to its end mark, as proto2 has it.
+    Group(u32),
+}
+
+impl Writer {
+    pub(super) fn key(&mut self, number: u32, wire: WireType) {
+        encode_key(number, wire, &mut self.bytes);
+    }
+
+    pub(super) fn varint(&mut self, value: u64) {
+        encode_varint(value, &mut self.bytes);
+    }
+
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// A field of bytes or text.
+    pub(super) fn bytes(&mut self, number: u32, value: &[u8]) {
+        self.key(number, WireType::LengthDelimited);
+        self.varint(value.len() as u64);
+        self.raw(value);
+    }
+
+    /// Begins a message in this one.
+    pub(super) fn message(&mut self, number: u32, is_group: bool) -> Result<Open, TooDeep> {
+        if self.depth == DEPTH_MAX {
+            return Err(TooDeep);
+        }
+        self.depth += 1;
+        if is_group {
+            self.key(number, WireType::StartGroup);
+            return Ok(Open::Group(number));
+        }
+        Ok(self.sized(number, true))
+    }
+
+    /// Begins a list of numbers that stand behind one key.
+    pub(super) fn packed(&mut self, number: u32) -> Open {
+        self.sized(number, false)
+    }
+
+    fn sized(&mut self, number: u32, is_message: bool) -> Open {
+        self.key(number, WireType::LengthDelimited);
+        let at = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        self.lengths.push(Length { at, bytes: 0 });
+        Open::Sized { length: self.lengths.len() - 1, lengths_bytes: self.lengths_bytes, is_message }
+    }
+
+    /// Ends what was begun last.
+    pub(super) fn end(&mut self, open: Open) {
+        match open {
+            Open::Group(number) => {
+                self.key(number, WireType::EndGroup);
+                self.depth -= 1;
+            }
+            Open::Sized { length, lengths_bytes, is_message } => {
+                let inside = self.lengths_bytes - lengths_bytes;
+                let length = &mut self.lengths[length];
+                let bytes = self.bytes.len() - length.at as usize + inside;
+                length.bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                self.lengths_bytes += encoded_len_varint(length.bytes.into());
+                self.depth -= usize::from(is_message);
+            }
+        }
+    }
+
+    /// The message in the frame of gRPC.
+    pub(super) fn framed(self) -> Result<Vec<u8>, String> {
+        let bytes = self.bytes.len() + self.lengths_bytes;
+        let told = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;
+        let mut frame = Vec::with_capacity(5 + bytes);
+        frame.push(0);
+        frame.extend_from_slice(&told.to_be_bytes());
+        let mut from = 0;
+        for length in &self.lengths {
+            let at = length.at as usize;
+            frame.extend_from_slice(&self.bytes[from..at]);
+            encode_varint(length.bytes.into(), &mut frame);
+            from = at;
+        }
+        frame.extend_from_slice(&self.bytes[from..]);
+        Ok(frame)
+    }
+}
