@@ -153,7 +153,7 @@ impl Texts {
 }
 
 /// The fields a name leads through; `None` where it leads to none.
-fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<Place>>, String> {
+pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<Place>>, String> {
     let mut places: Vec<Place> = Vec::new();
     for part in name.split('.') {
         if places.len() > DEPTH_MAX {

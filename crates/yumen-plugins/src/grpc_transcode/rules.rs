@@ -9,6 +9,9 @@ use percent_encoding::percent_decode;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
 use yumen_plugin::proto::Protos;
 
+use super::json::Form;
+use super::request;
+
 /// Rules inside rules are gone into so deep; the language allows one level.
 const DEPTH_MAX: usize = 2;
 
@@ -125,15 +128,9 @@ fn text(of: &DynamicMessage, field: &str) -> String {
     of.get_field_by_name(field).and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// Whether `a.b` is a field inside the message.
+/// Whether `a.b` is a field inside the message, and not deeper than a message is written.
 fn has_place(of: &MessageDescriptor, path: &str) -> bool {
-    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
-    let Some(field) = of.get_field_by_name(first) else { return false };
-    match (rest, field.kind()) {
-        (None, _) => !field.is_map(),
-        (Some(rest), prost_reflect::Kind::Message(inner)) => !field.is_list() && has_place(&inner, rest),
-        (Some(_), _) => false,
-    }
+    matches!(request::places(of, path), Ok(Some(places)) if places.last().is_some_and(|place| place.form != Form::Map))
 }
 
 impl Path {
@@ -198,11 +195,19 @@ impl Path {
         }
         let value = |variable: &Variable| {
             let until = if variable.until > fixed { raw.len() } else { variable.until };
-            let parts: Vec<Cow<'_, [u8]>> =
-                raw[variable.from..until].iter().map(|one| decoded(one)).collect();
-            String::from_utf8_lossy(&parts.join(&b'/')).into_owned()
+            let found = &raw[variable.from..until];
+            let told = if self.is_one_segment(variable) {
+                decoded(found.first().copied().unwrap_or_default()).into_owned()
+            } else {
+                decoded_but_reserved(&found.join(&b'/'))
+            };
+            String::from_utf8_lossy(&told).into_owned()
         };
         Some(self.variables.iter().map(|variable| (variable.field.as_str(), value(variable))).collect())
+    }
+
+    fn is_one_segment(&self, variable: &Variable) -> bool {
+        variable.until - variable.from == 1 && self.segments[variable.from] != Segment::Rest
     }
 
     /// Literals go before `*`, that before `**`; with a suffix before without.
@@ -236,6 +241,23 @@ impl<'a> Segments<'a> {
 
 fn decoded(segment: &[u8]) -> Cow<'_, [u8]> {
     percent_decode(segment).into()
+}
+
+/// As `google.api.http` has it for variables of several segments: what RFC 6570 reserves stays as it was sent, so
+/// that a slash inside a segment is not taken for one between two.
+fn decoded_but_reserved(path: &[u8]) -> Vec<u8> {
+    let mut told = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = rest.get(..3).filter(|_| *first == b'%');
+        let byte = escaped.and_then(|escaped| match *decoded(escaped) {
+            [byte] if !b":/?#[]@!$&'()*+,;=".contains(&byte) => Some(byte),
+            _ => None,
+        });
+        told.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &rest[3..] } else { after };
+    }
+    told
 }
 
 #[cfg(test)]

@@ -495,3 +495,53 @@ fn a_name_leads_into_messages_up_to_a_bound() {
         assert!(body.contains("...\\\" leads into messages more than 100 deep"), "{body}");
     }
 }
+
+/// A service of a type that holds any, called on a stack half as large as a worker's.
+fn answer_of_any(sent: Vec<u8>) -> Response {
+    let work = move || {
+        let content = "syntax = \"proto3\"; package shop; import \"google/protobuf/any.proto\";\n\
+                       message Order { google.protobuf.Any any = 1; Order next = 2; }\n\
+                       service Shop { rpc Buy (Order) returns (Order); }";
+        let (bench, mut settings) = ruled(content);
+        settings["method"] = json!("Buy");
+        let plugin = bench.plugin("grpc-transcode", settings);
+        let request = "GET /buy HTTP/1.1";
+        let mut ex = bench.exchange(request);
+        assert!(bench.admit(&[plugin], &mut ex, request).is_none());
+        let mut head = ResponseHead::default();
+        head.set_status(200);
+        let translate = ex.translate.take().expect("the answer is translated");
+        translate.translate(WholeAnswer { head: &head, body: &sent, trailers: b"grpc-status: 0\r\n" })
+    };
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(work).expect("a thread");
+    thread.join().expect("it ends")
+}
+
+/// A field that holds bytes, as it goes over the wire.
+fn length_delimited(number: u8, value: &[u8]) -> Vec<u8> {
+    let mut field = vec![number << 3 | 2];
+    prost_reflect::prost::encoding::encode_varint(value.len() as u64, &mut field);
+    [field, value.to_vec()].concat()
+}
+
+#[test]
+fn an_answer_nests_up_to_a_bound() {
+    let any = |value: &[u8]| {
+        [length_delimited(1, b"type.googleapis.com/google.protobuf.Any"), length_delimited(2, value)].concat()
+    };
+    let sent = |depth: usize| {
+        let innermost = length_delimited(1, b"type.googleapis.com/shop.Order");
+        let nested = (0..depth).fold(innermost, |inner, _| any(&inner));
+        frame(&length_delimited(1, &nested))
+    };
+    let deep = answer_of_any(sent(100));
+    assert_eq!(deep.status, 200, "{}", String::from_utf8_lossy(&deep.body));
+    let refused = answer_of_any(sent(3000));
+    let body = String::from_utf8_lossy(&refused.body).into_owned();
+    assert!(refused.status == 502 && body.contains("more than 256 deep"), "{} {body}", refused.status);
+    let nexts = |depth: usize| frame(&(0..depth).fold(Vec::new(), |inner, _| length_delimited(2, &inner)));
+    assert_eq!(answer_of_any(nexts(100)).status, 200);
+    assert_eq!(answer_of_any(nexts(5000)).status, 502);
+    // Groups no proto knows: field 5 begins, and begins.
+    assert_eq!(answer_of_any(frame(&[5 << 3 | 3].repeat(100_000))).status, 502);
+}

@@ -21,12 +21,16 @@ fn templates_say_which_paths_are_theirs_and_what_they_tell() {
     check("/v1/orders", "/v1/%6Frders", Some(&[]));
     check("/v1/{id}", "/v1/a%20b", Some(&[("id", "a b")]));
     check("/v1/{id}", "/v1/a%2Fb", Some(&[("id", "a/b")]));
+    check("/v1/{id=*}", "/v1/a%2Fb%3a", Some(&[("id", "a/b:")]));
     check("/v1/{id}", "/v1/", None);
     check("/v1/{id}", "/v1/a/b", None);
     check("/v1/{a.b}/x/{c}", "/v1/1/x/2", Some(&[("a.b", "1"), ("c", "2")]));
     check("/v1/{name=shelves/*}/books", "/v1/shelves/7/books", Some(&[("name", "shelves/7")]));
     check("/v1/{name=shelves/*}/books", "/v1/racks/7/books", None);
     check("/v1/{name=files/**}", "/v1/files/a/b%20c", Some(&[("name", "files/a/b c")]));
+    check("/v1/{name=files/**}", "/v1/files/a%2Fb%2f..%20%7E%", Some(&[("name", "files/a%2Fb%2f.. ~%")]));
+    check("/v1/{name=**}", "/v1/a%3Ab", Some(&[("name", "a%3Ab")]));
+    check("/v1/{name=shelves/*}", "/v1/shelves/a%2Fb%25", Some(&[("name", "shelves/a%2Fb%")]));
     check("/v1/{name=files/**}", "/v1/files", Some(&[("name", "files")]));
     check("/v1/*/x/**", "/v1/1/x/2/3", Some(&[]));
     check("/v1/{id}:cancel", "/v1/7:cancel", Some(&[("id", "7")]));
