@@ -2,6 +2,8 @@
 //!
 //! Knows no call. Imports are the files every compiler brings, nothing is read from disk.
 
+mod nesting;
+
 use std::sync::LazyLock;
 
 use base64::Engine as _;
@@ -90,15 +92,20 @@ impl FileResolver for Files {
 }
 
 impl Protos {
-    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64.
+    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64. It may nest 64
+    /// levels deep.
     pub fn compile(content: &str) -> Result<Protos, Invalid> {
         match decode_set(content) {
             Some(set) => {
+                nesting::check_set(&set)?;
                 let refused =
                     |error| Invalid::at("content", format!("the descriptor set cannot be read: {error}"));
                 DescriptorPool::decode(set.as_slice()).map(|pool| Protos { pool }).map_err(refused)
             }
-            None => compile_text(content),
+            None => {
+                nesting::check_text(content)?;
+                compile_text(content)
+            }
         }
     }
 
