@@ -277,7 +277,8 @@ impl Plugin for GrpcTranscode {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if matches!(self.calls, Calls::Unknown) {
+        // In a global rule and on the route, the first makes the call: it has taken the request apart.
+        if matches!(self.calls, Calls::Unknown) || ex.translate.is_some() {
             return Step::Continue;
         }
         // Also where it is not looked at: what is sent instead must not leave it behind.

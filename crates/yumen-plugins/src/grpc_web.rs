@@ -49,11 +49,20 @@ impl Configure for GrpcWeb {
     }
 }
 
-/// A call on its way through the plugin.
+/// A call on its way through the plugin, which may stand in a global rule and on the route: it is translated once.
 struct Call {
     /// The content type of the answer, which is the request's.
     content_type: Box<[u8]>,
     /// Whether both bodies are in base64.
+    is_text: bool,
+    /// Whether the request's body still is.
+    is_encoded: bool,
+}
+
+/// An answer with a body that is being translated; one that is nothing but a head, or no call's, is not.
+struct Answer {
+    /// Who does it.
+    by: usize,
     is_text: bool,
     /// Up to two bytes that do not fill a group of base64 yet.
     held: Vec<u8>,
@@ -125,7 +134,7 @@ impl GrpcWeb {
             let message = format!("the content type \"{found}\" is none of gRPC-Web");
             return Err(Response::error_msg(400, &message));
         };
-        let call = Call { content_type: content_type.into(), is_text, held: Vec::new(), told: false };
+        let call = Call { content_type: content_type.into(), is_text, is_encoded: is_text };
         let native = [b"application/grpc", format].concat();
         ex.leave(call);
         ex.is_call = Some(true);
@@ -135,6 +144,11 @@ impl GrpcWeb {
             ex.request.set_upstream_target(&path);
         }
         Ok(())
+    }
+
+    /// Who this is among those of its kind.
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// What the client is told whatever the answer.
@@ -153,7 +167,7 @@ impl GrpcWeb {
     }
 }
 
-impl Call {
+impl Answer {
     fn encode(&mut self, data: Vec<u8>, flush: bool) -> Vec<u8> {
         if !self.is_text {
             return data;
@@ -172,6 +186,10 @@ impl Plugin for GrpcWeb {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // What `grpc-transcode` made a call of has a client of JSON.
+        if ex.translate.is_some() {
+            return Step::Continue;
+        }
         match ex.request.method() {
             Method::Options => return Step::Respond(Response::status(204)),
             Method::Post => {}
@@ -182,7 +200,7 @@ impl Plugin for GrpcWeb {
         {
             return Step::Respond(refusal);
         }
-        if !ex.note::<Call>().is_some_and(|call| call.is_text) {
+        if !ex.note::<Call>().is_some_and(|call| call.is_encoded) {
             return Step::Continue;
         }
         if ex.lacks_body(self.body_bytes_max) {
@@ -191,6 +209,9 @@ impl Plugin for GrpcWeb {
         match decode(ex.body.as_deref().unwrap_or_default()) {
             Some(body) => {
                 ex.body = Some(body);
+                if let Some(call) = ex.note_mut::<Call>() {
+                    call.is_encoded = false;
+                }
                 Step::Continue
             }
             None => Step::Respond(Response::error_msg(400, "the request body is not in base64")),
@@ -200,7 +221,8 @@ impl Plugin for GrpcWeb {
     fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
         self.allow(ex, head);
         let Some(call) = ex.note::<Call>() else { return };
-        let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc");
+        // Another of these plugins may have been here.
+        let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc") && encoding(value).is_none();
         if !head.fields.known(Known::ContentType).is_some_and(is_grpc) {
             return;
         }
@@ -209,17 +231,21 @@ impl Plugin for GrpcWeb {
         if head.fields.has("grpc-status") || matches!(head.framing, Framing::None) {
             return;
         }
+        let answer = Answer { by: self.key(), is_text: call.is_text, held: Vec::new(), told: false };
+        ex.leave(answer);
         head.body_changes(None);
         ex.edits_body = true;
     }
 
     fn response_body(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Chunk {
-        let Some(call) = ex.note_mut::<Call>() else { return chunk };
+        let Some(answer) = ex.note_mut::<Answer>().filter(|answer| answer.by == self.key()) else {
+            return chunk;
+        };
         let mut data = std::mem::take(&mut chunk.data);
-        if chunk.last && !std::mem::replace(&mut call.told, true) {
+        if chunk.last && !std::mem::replace(&mut answer.told, true) {
             data.extend(trailers_frame(&std::mem::take(&mut chunk.trailers)));
         }
-        let data = call.encode(data, chunk.last || chunk.pause);
+        let data = answer.encode(data, chunk.last || chunk.pause);
         Chunk { data, ..chunk }
     }
 

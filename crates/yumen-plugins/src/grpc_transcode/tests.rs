@@ -165,6 +165,22 @@ fn a_message_is_made_of_body_query_and_path() {
 }
 
 #[test]
+fn a_call_is_made_once_where_two_rules_would() {
+    let bench = bench();
+    let twice = [
+        bench.plugin("grpc-transcode", settings(json!({}))),
+        bench.plugin("grpc-transcode", settings(json!({}))),
+    ];
+    let with_web = [twice[0].clone(), bench.plugin("grpc-web", json!({}))];
+    for plugins in [twice, with_web] {
+        let request = "POST /buy HTTP/1.1\nContent-Type: application/json\n\n{\"count\":7}";
+        let mut ex = bench.exchange(request);
+        assert!(bench.admit(&plugins, &mut ex, request).is_none());
+        assert_eq!(ex.body.as_deref(), Some(&frame(&order(json!({ "count": 7 })))[..]));
+    }
+}
+
+#[test]
 fn a_body_is_read_up_to_a_bound() {
     let bench = bench();
     let plugin = bench.plugin("grpc-transcode", settings(json!({ "max_req_body_size": 11 })));

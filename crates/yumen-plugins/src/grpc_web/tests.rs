@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use base64::Engine as _;
 use serde_json::json;
 use yumen_plugin::{Chunk, Plugin, ResponseHead};
 
@@ -181,4 +182,58 @@ fn what_says_all_in_its_head_or_is_no_grpc_has_no_frame() {
     assert_eq!((head.fields.get("content-type"), body.len()), (Some(&b"application/grpc-web"[..]), 0));
     let (head, body) = pieces("grpc-web", "Content-Type: text/html", vec![last("x", "")]);
     assert_eq!((head.fields.get("content-type"), body.len()), (Some(&b"text/html"[..]), 0));
+}
+
+#[test]
+fn what_is_not_translated_passes_beside_plugins_that_change_bodies() {
+    let check = |kind: &str, head: &str, status: u16| {
+        let (bench, plugin) = bench();
+        let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");
+        let mut ex = bench.exchange(&request);
+        ex.body = Some(Vec::new());
+        assert!(bench.admit(std::slice::from_ref(&plugin), &mut ex, &request).is_none());
+        let mut answer = ResponseHead::default();
+        answer.set_status(status);
+        answer.framing = yumen_http::Framing::Chunked;
+        for line in head.lines() {
+            let (name, value) = line.split_once(": ").expect("a field");
+            answer.fields.add(name, value.as_bytes());
+        }
+        plugin.response_head(&mut ex, &mut answer);
+        assert!(!ex.edits_body, "{head}");
+        let passed = plugin.response_body(&mut ex, last("<p>no</p>", "x-sum: 1\r\n"));
+        assert_eq!((&*passed.data, &*passed.trailers), (&b"<p>no</p>"[..], &b"x-sum: 1\r\n"[..]), "{head}");
+    };
+    for kind in ["grpc-web", "grpc-web-text"] {
+        check(kind, "Content-Type: text/html", 404);
+        check(kind, "Content-Type: application/grpc\ngrpc-status: 5", 200);
+        check(kind, "Content-Type: application/grpc-web+proto", 200);
+    }
+}
+
+#[test]
+fn a_call_is_translated_once_where_two_rules_would() {
+    let bench = Bench::new();
+    let plugins = [bench.plugin("grpc-web", json!({})), bench.plugin("grpc-web", json!({}))];
+    let whole = b"\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n";
+    let in_base64 = base64::engine::general_purpose::STANDARD.encode(whole).into_bytes();
+    for (kind, expected) in [("grpc-web-text", in_base64), ("grpc-web", whole.to_vec())] {
+        let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\nAAAAAAA=");
+        let mut ex = bench.exchange(&request);
+        assert!(bench.admit(&plugins, &mut ex, &request).is_none());
+        if kind == "grpc-web-text" {
+            assert_eq!(ex.body.as_deref(), Some(&[0; 5][..]));
+        }
+        assert_eq!(ex.request.fields.get("content-type"), Some(&b"application/grpc"[..]));
+        let mut head = ResponseHead::default();
+        head.set_status(200);
+        head.framing = yumen_http::Framing::Chunked;
+        head.fields.set("Content-Type", b"application/grpc");
+        plugins.iter().for_each(|plugin| plugin.response_head(&mut ex, &mut head));
+        assert_eq!(head.fields.get("content-type"), Some(format!("application/{kind}").as_bytes()));
+        let answer = last("\0\0\0\0\0", "grpc-status: 0\r\n");
+        let edited = plugins.iter().fold(answer, |chunk, plugin| plugin.response_body(&mut ex, chunk));
+        assert!(edited.trailers.is_empty());
+        assert_eq!(edited.data, expected, "{kind}");
+    }
 }
