@@ -405,7 +405,17 @@ fn graphql_operations_are_understood_in_three_carriers() {
     check("application/graphql", "subscription S { s }", [Some("subscription"), Some("S"), Some("s")]);
     check("application/graphql", "query {", [None; 3]);
     check("application/json", "{}", [None; 3]);
-    check("application/graphql", &"{a".repeat(10_000), [None; 3]);
+    let nested = [
+        ("", "{a"),
+        ("{a(b:", "["),
+        ("{a(b:", "{c:"),
+        ("query($a:", "["),
+        ("{...@a(b:", "["),
+        ("", "fragment F on A{"),
+    ];
+    for (start, open) in nested {
+        check("application/graphql", &(start.to_owned() + &open.repeat(10_000)), [None; 3]);
+    }
     let get = "GET /?query=query+Q%7Bshop%7D HTTP/1.1\nHost: a";
     assert_eq!(with_exchange(false, get, |ex| value("graphql_name", ex)).as_deref(), Some("Q"));
 }
