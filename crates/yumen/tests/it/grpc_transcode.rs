@@ -112,3 +112,40 @@ fn clients_of_http2_get_json_too() {
         assert_eq!(client.get("/fail").await.status, 404);
     });
 }
+
+#[test]
+fn a_call_nested_too_deep_is_refused_and_the_next_is_made() {
+    let service = service();
+    let content = "syntax = \"proto3\"; package test; message Node { string name = 1; Node next = 2; }\n\
+                   service Greeter { rpc Say (Node) returns (Node); }";
+    let settings = json!({ "proto_id": "1", "service": "test.Greeter", "method": "Say",
+        "pb_option": ["no_default_values"], "max_req_body_size": 1 << 20 });
+    let nodes = json!({ service.address.to_string(): 1 });
+    let gateway = Gateway::start(&json!({
+        "protos": [{ "id": "1", "content": content }],
+        // A call is made once, though two rules would.
+        "global_rules": [{ "id": "1", "plugins": { "grpc-transcode": settings } }],
+        "routes": [{ "id": "1", "uri": "/say", "plugins": { "grpc-transcode": settings },
+            "upstream": { "nodes": nodes, "scheme": "grpc" } }],
+    }));
+    let ask = |line: &str, kind: &str, body: &str| {
+        let length = body.len();
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: test\r\nContent-Type: application/{kind}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let reply = Client::connect(gateway.http).send(head).send(body).reply();
+        (reply.status, reply.text())
+    };
+    let form = "x-www-form-urlencoded";
+    let (get, deep) =
+        (format!("GET /say?{}name=q", "next.".repeat(1000)), "next.".repeat(100_000) + "name=q");
+    for (status, text) in [ask(&get, "json", ""), ask("POST /say", form, &deep)] {
+        assert!(status == 400 && text.contains("leads into messages more than 100 deep"), "{status} {text}");
+    }
+    let (status, text) = ask("POST /say", "json", &r#"{"next":"#.repeat(100_000));
+    assert!(status == 400 && text.contains("its messages stand in each other more than 100 deep"), "{text}");
+    assert_eq!(ask("POST /say", "json", &" ".repeat(2 << 20)).0, 413);
+    let expected = (200, r#"{"name":"tea","next":{"name":"q"}}"#.to_owned());
+    assert_eq!(ask("GET /say?next.name=q&name=tea", "json", ""), expected);
+    assert_eq!(ask("POST /say", "json", r#"{"next":{"name":"q"},"name":"tea"}"#), expected);
+}

@@ -7,7 +7,8 @@ use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
 use crate::harness::http2::{self, Http2Client, Http2Upstream, request};
-use crate::harness::{Client, Gateway, Reply, eventually};
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Gateway, Reply, Upstream, eventually};
 
 /// A message in its frame.
 const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
@@ -144,4 +145,33 @@ fn answers_stream_to_clients_of_http2() {
         let (rest, trailers) = http2::read_body(&mut incoming).await.unwrap();
         assert_eq!((&rest[..], trailers.len()), (OK, 0));
     });
+}
+
+#[test]
+fn what_is_no_translated_answer_passes_beside_plugins_that_change_bodies() {
+    let service = service();
+    let pages =
+        Upstream::start(|_, stream| respond(stream, 404, "Content-Type: text/html\r\n", b"<p>no</p>"));
+    let filters = json!([{ "regex": "never there", "replace": "x", "scope": "global" }]);
+    let plugins = json!({ "grpc-web": {}, "response-rewrite": { "filters": filters } });
+    let gateway = Gateway::start(&json!({
+        // A call is translated once, though two rules would.
+        "global_rules": [{ "id": "1", "plugins": { "grpc-web": {} } }],
+        "routes": [
+            { "id": "1", "uri": "/s.S/*", "plugins": plugins,
+                "upstream": { "nodes": { service.address.to_string(): 1 }, "scheme": "grpc" } },
+            { "id": "2", "uri": "/page/*", "plugins": plugins,
+                "upstream": { "nodes": { pages.address.to_string(): 1 } } },
+        ],
+    }));
+    for kind in ["grpc-web", "grpc-web-text"] {
+        let refused = ask(&gateway, "/s.S/Refuse", kind, b"AAAAAAJoaQ==");
+        assert_eq!((refused.field("grpc-status"), refused.text().as_str()), (Some("7"), ""), "{kind}");
+        let page = ask(&gateway, "/page/s.S/M", kind, b"AAAAAAJoaQ==");
+        assert_eq!((page.status, page.text().as_str()), (404, "<p>no</p>"), "{kind}");
+    }
+    assert_eq!(ask(&gateway, "/s.S/M", "grpc-web", MESSAGE).body, [MESSAGE, OK].concat());
+    let text = ask(&gateway, "/s.S/M", "grpc-web-text", b"AAAAAAJoaQ==").text();
+    let whole = ["AAAAAAJoaQ==gAAAABBncnBjLXN0YXR1czogMA0K", "AAAAAAJoaYAAAAAQZ3JwYy1zdGF0dXM6IDANCg=="];
+    assert!(whole.contains(&&*text), "{text}");
 }
