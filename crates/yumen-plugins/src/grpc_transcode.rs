@@ -21,6 +21,9 @@ use yumen_plugin::{
     Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step, Translate, WholeAnswer,
 };
 
+/// What is wrong with a request is told at this length.
+const PROBLEM_LETTERS_MAX: usize = 300;
+
 /// Settings of `grpc-transcode`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Config {
@@ -296,6 +299,8 @@ impl Plugin for GrpcTranscode {
         let message = match message {
             Ok(message) => message,
             Err(problem) => {
+                // It shows values, and those may be as long as the body.
+                let problem: String = problem.chars().take(PROBLEM_LETTERS_MAX).collect();
                 let message = format!("the request is no {}: {problem}", call.method.input().name());
                 return Step::Respond(Response::error_msg(400, &message));
             }

@@ -176,9 +176,9 @@ impl Visitor<'_> for NameSeed<'_> {
 }
 
 /// Writes a field where its value is not null, and tells whether.
-struct OptionalSeed<'a> {
-    place: &'a Place,
-    to: &'a mut Writer,
+pub(super) struct OptionalSeed<'a> {
+    pub(super) place: &'a Place,
+    pub(super) to: &'a mut Writer,
 }
 
 impl<'de> DeserializeSeed<'de> for OptionalSeed<'_> {

@@ -13,7 +13,7 @@ use yumen_http::{Known, Method};
 use yumen_plugin::Exchange;
 
 use super::Call;
-use super::json::{FieldSeed, Form, MembersSeed, OneSeed, Place, Special};
+use super::json::{FieldSeed, Form, MembersSeed, OneSeed, OptionalSeed, Place, Special};
 use super::rules::{Body, Rule};
 use super::wire::{DEPTH_MAX, Open, Writer};
 use crate::query::pairs;
@@ -44,7 +44,7 @@ pub(super) fn ruled_message(
         Body::All if !body.is_empty() => object(&input, body, &mut to)?,
         Body::Field(name) if !body.is_empty() => {
             let place = Place::named(&input, name).ok_or("the rule names no field")?;
-            read(FieldSeed { place: &place, to: &mut to }, body)?;
+            read(OptionalSeed { place: &place, to: &mut to }, body)?;
         }
         Body::All | Body::Field(_) | Body::Nothing => {}
     }
@@ -97,9 +97,9 @@ fn object(of: &MessageDescriptor, body: &[u8], to: &mut Writer) -> Result<(), St
     read(MembersSeed { of, to }, body)
 }
 
-fn read<'de>(seed: impl DeserializeSeed<'de, Value = ()>, body: &'de [u8]) -> Result<(), String> {
+fn read<'de>(seed: impl DeserializeSeed<'de>, body: &'de [u8]) -> Result<(), String> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    seed.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| match error.classify() {
+    seed.deserialize(&mut json).and_then(|_| json.end()).map_err(|error| match error.classify() {
         Category::Data => error.to_string(),
         _ => format!("its body is no JSON: {error}"),
     })

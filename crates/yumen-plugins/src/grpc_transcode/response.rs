@@ -132,7 +132,7 @@ impl Writing {
         match self.large_integers {
             LargeIntegers::Decimal if is_large => write!(to, "\"#{sign}{digits}\""),
             LargeIntegers::Hexadecimal if is_large => write!(to, "\"#{sign}0x{digits:x}\""),
-            _ => write!(to, "{value}"),
+            _ => to.write_all(itoa::Buffer::new().format(value).as_bytes()),
         }
     }
 }

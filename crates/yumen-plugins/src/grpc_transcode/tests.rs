@@ -13,7 +13,9 @@ use crate::testing::Bench;
 
 const SHOP: &str = r#"syntax = "proto3";
 package shop;
+import "google/protobuf/struct.proto";
 import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
 enum Size { SMALL = 0; LARGE = 1; }
 message Price { int64 units = 1; string currency = 2; }
 message Order {
@@ -26,6 +28,9 @@ message Order {
   repeated string tags = 7;
   map<string, int32> extras = 8;
   google.protobuf.Timestamp at = 9;
+  google.protobuf.BoolValue wrapped = 10;
+  google.protobuf.Int64Value weight = 11;
+  google.protobuf.Struct notes = 12;
 }
 service Shop {
   rpc Buy (Order) returns (Order);
@@ -129,6 +134,13 @@ fn a_message_is_made_of_body_query_and_path() {
             "price": { "currency": "EUR" } })),
     );
     check_request(
+        "GET /buy?wrapped=1&weight=%230x10&notes=%7B%22a%22:1%7D&extras=%7B%22b%22:2%7D&price=%7B%22units%22:3%7D HTTP/1.1",
+        &[],
+        Ok(
+            json!({ "wrapped": true, "weight": 16, "notes": { "a": 1 }, "extras": { "b": 2 }, "price": { "units": 3 } }),
+        ),
+    );
+    check_request(
         "GET /buy?at=2026-01-02T03:04:05Z HTTP/1.1",
         &[],
         Ok(json!({ "at": "2026-01-02T03:04:05Z" })),
@@ -162,6 +174,18 @@ fn a_message_is_made_of_body_query_and_path() {
     check_request("GET /buy?gift=perhaps HTTP/1.1", &[], Err("the request is no Order"));
     check_request("GET /buy?size=HUGE HTTP/1.1", &[], Err("expected a value of shop.Size"));
     check_request(&json(r#"{"size":"HUGE"}"#), &[], Err("expected a value of shop.Size"));
+}
+
+#[test]
+fn what_is_wrong_is_told_in_short() {
+    let bench = bench();
+    let plugin = bench.plugin("grpc-transcode", settings(json!({})));
+    let long = "x".repeat(1 << 20);
+    let request = format!("POST /buy HTTP/1.1\nContent-Type: application/json\n\n{{\"count\":\"{long}\"}}");
+    let reply = bench.run(&plugin, &request);
+    assert!(reply.status == 400 && reply.body.len() < 400, "{}", reply.body.len());
+    let refused = bench.run(&plugin, &format!("GET /buy?count={} HTTP/1.1", &long[..2000]));
+    assert!(refused.status == 400 && refused.body.len() < 400, "{}", refused.body.len());
 }
 
 #[test]
@@ -411,6 +435,7 @@ fn methods_are_called_as_their_options_say() {
         "PUT /v1/orders/7/price?count=3&price.units=5 HTTP/1.1\n\n{\"currency\":\"EUR\"}",
         Ok(("Reprice", json!({ "id": "7", "count": 3, "price": { "currency": "EUR" } }))),
     );
+    check_ruled("PUT /v1/orders/7/price HTTP/1.1\n\nnull", Ok(("Reprice", json!({ "id": "7" }))));
     check_ruled("PURGE /v1/orders/7:any HTTP/1.1", Ok(("Any", json!({ "id": "7" }))));
     check_ruled("POST /v1/orders HTTP/1.1\n\n[1]", Err((400, "its body is no JSON object")));
     check_ruled("POST /v1/orders HTTP/1.1\n\n{", Err((400, "its body is no JSON: EOF")));
