@@ -12,7 +12,8 @@ YUMEN := target/release/yumen
 PROFILE := profile/yumen.profdata
 # How traffic ran through the program when it was recorded; the compiler lays it out for that (docs/decisions/0035-profile.md).
 # Cargo does not look into that file, so its checksum stands among the flags: a new profile is a new build.
-RELEASE := RUSTFLAGS="$(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(firstword $(shell cksum $(PROFILE)))" $(CARGO) build --release --locked
+# What of it is hot may be inlined although that makes the program larger: eight times as large as is usual.
+RELEASE := RUSTFLAGS="$(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(firstword $(shell cksum $(PROFILE))) -Cllvm-args=-inline-savings-multiplier=64" $(CARGO) build --release --locked
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
