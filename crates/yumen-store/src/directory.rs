@@ -78,6 +78,22 @@ pub(crate) fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
+/// Which file a name leads to: another one of that name is not it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file `path` leads to now.
+    pub(crate) fn at(path: &Path) -> io::Result<FileId> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = fs::metadata(path)?;
+        Ok(FileId { device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
 /// `path` with something appended to its name.
 pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

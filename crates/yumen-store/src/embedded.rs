@@ -22,7 +22,7 @@ use redb::Database;
 
 pub use backup::restore;
 
-use crate::directory::{self, DataDir};
+use crate::directory::{self, DataDir, FileId, about};
 use crate::engine::{Batch, Engine, Medium, now_ms};
 use crate::last_good;
 use crate::seal::{Edge, Seal, SealError};
@@ -43,6 +43,17 @@ pub struct Options {
     pub history_bytes_max: u64,
     /// What seals the texts of resources on the disk; without it they lie there as they are.
     pub seal: Option<Arc<dyn Seal>>,
+    /// What becomes of a directory that holds no store.
+    pub absent: Absent,
+}
+
+/// What becomes of a directory that holds no store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// An empty one is begun.
+    Begun,
+    /// It is [`StoreError::Gone`]: somebody knows that there was one.
+    Refused,
 }
 
 impl Options {
@@ -53,7 +64,13 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 64 << 20, seal: None }
+        Options {
+            revisions_max: 1000,
+            revisions_age_max: None,
+            history_bytes_max: 64 << 20,
+            seal: None,
+            absent: Absent::Begun,
+        }
     }
 }
 
@@ -81,6 +98,8 @@ pub struct Embedded {
     database: RwLock<Option<Database>>,
     /// The batch that failed and may be in the file all the same.
     doubtful: Mutex<Option<Batch>>,
+    /// The file that was opened, where it is one.
+    file: Option<FileId>,
     /// The newest revision that is certain; the file may hold one in doubt above it.
     certain: AtomicU64,
     /// Dropped last, when the file is closed.
@@ -88,12 +107,16 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// The store in `directory`, which is made if there is none.
+    /// The store in `directory`; where there is none, `options` say whether one is begun.
     ///
     /// Fails where a text cannot be opened with the keyring, where another process has it, where the file is damaged or from a newer version, and where
     /// there was a store but its file is gone; never begins anew in such a case.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<EmbeddedStore, StoreError> {
-        let directory = DataDir::lock(directory.as_ref())?;
+        let directory = directory.as_ref();
+        if options.absent == Absent::Refused && !holds_store(directory) {
+            return Err(StoreError::Gone(format!("there is none in {}", directory.display())));
+        }
+        let directory = DataDir::lock(directory)?;
         let place = directory.file(DATABASE);
         if !directory::is_there(&place) {
             refuse_where_one_was(&directory)?;
@@ -129,7 +152,13 @@ impl Embedded {
         })?;
         let (database, doubtful) = (RwLock::new(Some(database)), Mutex::default());
         let certain = AtomicU64::new(state.revision.0);
-        Ok((Embedded { place, open, options, database, doubtful, certain, _directory: directory }, state))
+        // Without a directory there is no file of that name.
+        let file = directory.as_ref().map(|_| FileId::at(&place).map_err(|error| about(&place, &error)));
+        let file = file.transpose()?;
+        Ok((
+            Embedded { place, open, options, database, doubtful, file, certain, _directory: directory },
+            state,
+        ))
     }
 
     /// Does something with the database after nothing in it is in doubt any more.
@@ -150,6 +179,7 @@ impl Embedded {
             drop(database);
             let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
             if held.is_none() {
+                self.check()?;
                 *held = Some(guarded(&self.place, || Ok((self.open)(Care::Needed)?))?);
                 tracing::info!(file = %self.place.display(), "the store was opened again after a failure");
             }
@@ -179,6 +209,7 @@ impl Embedded {
 impl Medium for Embedded {
     fn persist(&self, batch: &Batch) -> Result<(), StoreError> {
         // What fails before the write leaves nothing in doubt.
+        self.check()?;
         self.settled(|_| Ok(()))?;
         let written = self.opened(|database| tables::write(database, batch, &self.options, now_ms()));
         match &written {
@@ -206,6 +237,30 @@ impl Medium for Embedded {
     fn backup(&self, to: &Path) -> Result<(), StoreError> {
         Embedded::backup(self, to)
     }
+
+    /// A file that lost its name takes every write, and is gone when the process ends.
+    fn check(&self) -> Result<(), StoreError> {
+        use std::io::ErrorKind::{NotADirectory, NotFound};
+        let Some(opened) = self.file else { return Ok(()) };
+        let found = match FileId::at(&self.place) {
+            Ok(found) if found == opened => return Ok(()),
+            Ok(_) => "was replaced",
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => "was moved or deleted",
+            Err(error) => return Err(about(&self.place, &error).into()),
+        };
+        Err(StoreError::Gone(format!(
+            "{} {found} while the gateway runs, and what is written now would be lost when it ends; put the \
+             file back, or save what is served with `yumen export`, start the gateway anew and import that",
+            self.place.display()
+        )))
+    }
+}
+
+/// Whether there is, or was, a store in a directory; makes nothing.
+pub fn holds_store(directory: &Path) -> bool {
+    [DATABASE, last_good::FILE, last_good::PREVIOUS]
+        .iter()
+        .any(|name| directory::is_there(&directory.join(name)))
 }
 
 /// A file that is missing where others say that there was one is not a reason to begin anew.
@@ -216,7 +271,7 @@ fn refuse_where_one_was(directory: &DataDir) -> Result<(), StoreError> {
         None => Ok(()),
         Some(trace) => Err(StoreError::Corrupt(format!(
             "{} is missing, but {trace} shows that there was a store; restore a backup or {trace}, \
-             or move {trace} away to begin with an empty store",
+             or move {trace} away and start anew to begin with an empty store",
             directory.file(DATABASE).display()
         ))),
     }
@@ -241,10 +296,10 @@ fn store_error(place: &Path, error: redb::Error) -> StoreError {
         redb::Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<SealError>()) => {
             StoreError::Sealed(format!("{}: {error}", place.display()))
         }
-        redb::Error::Io(error) => directory::about(place, &error).into(),
+        redb::Error::Io(error) => about(place, &error).into(),
         redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => directory::in_use(place),
         redb::Error::PreviousIo | redb::Error::DatabaseClosed | redb::Error::LockPoisoned(_) => {
-            directory::about(place, &Error::other(error.to_string())).into()
+            about(place, &Error::other(error.to_string())).into()
         }
         redb::Error::ValueTooLarge(_) => StoreError::Full(format!("{}: {error}", place.display())),
         redb::Error::Corrupted(what) => StoreError::Corrupt(format!("{}: {what}", place.display())),

@@ -38,6 +38,11 @@ pub trait Medium: Send + Sync + 'static {
     fn backup(&self, _to: &Path) -> Result<(), StoreError> {
         Err(StoreError::Unsupported("what is kept in memory has no backup"))
     }
+
+    /// As [`Store::check`].
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// What becomes durable together.
@@ -132,6 +137,10 @@ impl<M: Medium> Store for Engine<M> {
 
     fn backup(&self, to: &Path) -> Result<(), StoreError> {
         self.medium.backup(to)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.medium.check()
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::embedded::{Embedded, Options};
+use crate::embedded::{Absent, Embedded, Options};
 use crate::engine::now_ms;
 use crate::last_good::{Keeper, LastGood};
 use crate::state::{Authorship, Changed, Committed, Key, Revision, State};
@@ -63,8 +63,12 @@ pub struct Opened {
 pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallback>, StoreError> {
     let place = directory.to_owned();
     let edge = options.edge();
+    let mut options = options;
     let open = Box::new(move || {
-        let store: Arc<dyn Store> = Arc::new(Embedded::open(&place, options.clone())?);
+        let opened = Embedded::open(&place, options.clone());
+        // There was a store, or something to serve instead: what is not there later is gone.
+        options.absent = Absent::Refused;
+        let store: Arc<dyn Store> = Arc::new(opened?);
         let keeper = Keeper::start(&place, store.clone(), options.seal.clone())?;
         Ok(Opened { store, keeper: Some(keeper) })
     });
@@ -83,7 +87,7 @@ pub struct Fallback {
 type SharedOpen = Arc<Mutex<OpenStore>>;
 
 impl Fallback {
-    /// The store `open` gives, or what `last_good` gives while it gives none. One in use or sealed is an error.
+    /// The store `open` gives, or what `last_good` gives while it gives none. One in use, sealed or gone is an error.
     pub fn start(
         mut open: OpenStore,
         last_good: impl FnOnce() -> Result<State, StoreError>,
@@ -98,7 +102,9 @@ impl Fallback {
                 return Ok(started(shared, Arc::new(Mutex::new(open)), None));
             }
             // Mistakes of an operator, to be told at once; the store itself is whole.
-            Err(error @ (StoreError::InUse(_) | StoreError::Sealed(_))) => return Err(error),
+            Err(error @ (StoreError::InUse(_) | StoreError::Sealed(_) | StoreError::Gone(_))) => {
+                return Err(error);
+            }
             Err(error) => error,
         };
         let state = last_good().map_err(|missing| {
@@ -169,6 +175,14 @@ impl Store for Fallback {
 
     fn backup(&self, to: &Path) -> Result<(), StoreError> {
         self.shared.store()?.backup(to)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match &*self.shared.inner() {
+            Inner::Store(opened) => opened.store.check(),
+            // It is not this process's to write to, which is told elsewhere.
+            Inner::LastGood { .. } | Inner::Lent { .. } => Ok(()),
+        }
     }
 }
 

@@ -34,4 +34,8 @@ impl Store for ReadOnly {
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
         self.inner.history(before, limit)
     }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.inner.check()
+    }
 }

@@ -39,6 +39,9 @@ pub enum StoreError {
     /// Another process has it.
     #[error("{0}")]
     InUse(String),
+    /// There is none where one must be.
+    #[error("the store is gone: {0}")]
+    Gone(String),
     /// The cluster it is in gave no answer, or none that helps.
     #[error("{0}")]
     Unreachable(String),
@@ -106,6 +109,11 @@ pub trait Store: Send + Sync {
     /// Writes everything, history included, as of one moment to the file `to`. May wait for the medium.
     fn backup(&self, _to: &Path) -> Result<(), StoreError> {
         Err(StoreError::Unsupported("this store keeps nothing a backup could be made of"))
+    }
+
+    /// Whether what is written now would be there after a restart, as far as a look at the medium tells.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// Lets deletions through that were held back because they were so many. Most stores hold none back.

@@ -4,12 +4,19 @@
 //! Reads a store's status; opens and heals nothing.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
+use yumen_base::Problem;
 use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
 use yumen_store::etcd::EtcdStatus;
-use yumen_store::{EtcdStore, Fallback, Origin};
+use yumen_store::{EtcdStore, Fallback, Origin, Store};
+
+use crate::control::{Message, Teller};
+
+/// Between two looks at whether the open store is still the one in the data directory.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// What tells the origin.
 #[derive(Clone)]
@@ -28,6 +35,18 @@ impl ConfigSource {
             ConfigSource::File => Origin::Store,
             ConfigSource::Embedded(fallback) => fallback.status(),
             ConfigSource::Etcd(store) => store.status().origin,
+        }
+    }
+
+    /// Has a store told as a problem whose file is gone while it is open. Others look after themselves.
+    pub(crate) async fn watch_over(self, messages: Sender<Message>) {
+        let ConfigSource::Embedded(fallback) = self else { return };
+        loop {
+            let found = fallback.check().err();
+            let problems = found.map(|error| Problem::error("store", "", error.to_string()));
+            // The control thread ends with the process.
+            let _ = messages.send(Message::Told(Teller::Store, problems.into_iter().collect()));
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 

@@ -1,5 +1,6 @@
 #![allow(clippy::print_stdout, reason = "measurements are printed, not asserted")]
 
+mod gone;
 mod sealed;
 
 use std::collections::BTreeMap;
@@ -204,8 +205,12 @@ fn migration_runs_the_missing_steps_in_order_and_once() {
 
 #[test]
 fn history_is_bounded_by_count_bytes_and_age() {
-    let all =
-        Options { revisions_max: 1000, revisions_age_max: None, history_bytes_max: 1 << 30, seal: None };
+    let all = Options {
+        revisions_max: 1000,
+        revisions_age_max: None,
+        history_bytes_max: 1 << 30,
+        ..Options::default()
+    };
     let cases = [
         (Options { ..all.clone() }, 40),
         (Options { revisions_max: 7, ..all.clone() }, 7),

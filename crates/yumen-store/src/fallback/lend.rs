@@ -54,6 +54,8 @@ impl Fallback {
     /// Closes the store, so that another process can open it. What was proposed before is decided and durable
     /// then; what is proposed after waits. An error leaves all as it was.
     pub fn lend(&self) -> Result<(), StoreError> {
+        // What is in a file without a name would be gone with its last handle, and nobody could open it.
+        self.check()?;
         // It would open the store behind the other process's back.
         let retry = self.retry.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(retry);

@@ -114,3 +114,22 @@ fn a_store_that_was_damaged_meanwhile_leaves_the_last_state_in_force() {
     ours.take_back().unwrap();
     put(&*ours, "b", "1").unwrap();
 }
+
+#[test]
+fn a_store_whose_file_is_gone_is_not_lent_and_no_empty_one_takes_its_place() {
+    let dir = TestDir::new();
+    let place = dir.join("data");
+    let ours = open_or_last_good(&place, Options::default()).unwrap();
+    put(&*ours, "a", "1").unwrap();
+    let before = contents(&ours.state());
+    fs::rename(&place, dir.join("moved")).unwrap();
+    assert!(matches!(ours.lend(), Err(StoreError::Gone(_))));
+    assert_eq!(contents(&ours.state()), before);
+    fs::rename(dir.join("moved"), &place).unwrap();
+    ours.lend().unwrap();
+    fs::rename(&place, dir.join("moved")).unwrap();
+    let refused = ours.take_back().unwrap_err();
+    assert!(matches!(refused, StoreError::Gone(_)), "{refused:?}");
+    assert_eq!(contents(&ours.state()), before, "what was known is served");
+    assert!(!place.exists(), "nothing was begun");
+}

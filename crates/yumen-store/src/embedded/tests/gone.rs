@@ -1,0 +1,50 @@
+//! The file is moved, deleted or replaced while it is open: nothing is acknowledged that would be lost.
+
+use super::*;
+
+fn refused(store: &EmbeddedStore, found: &str) {
+    let before = contents(&store.state());
+    for error in [put(store, "b", "{}").unwrap_err(), store.check().unwrap_err()] {
+        assert!(matches!(&error, StoreError::Gone(why) if why.contains(found)), "{error:?}");
+    }
+    assert_eq!(contents(&store.state()), before, "what was there is served");
+    assert_eq!(store.history(None, 9).unwrap().len(), 1, "and can be looked at");
+}
+
+#[test]
+fn a_write_to_a_file_that_is_gone_is_refused_until_it_is_back() {
+    let dir = TestDir::new();
+    let (place, aside) = (dir.join("data"), dir.join("aside"));
+    let store = Embedded::open(&place, Options::default()).unwrap();
+    put(&store, "a", "{}").unwrap();
+    store.check().unwrap();
+    fs::rename(&place, &aside).unwrap();
+    refused(&store, "was moved or deleted");
+    let other = Embedded::open(&place, Options::default()).unwrap();
+    put(&other, "of-another", "{}").unwrap();
+    drop(other);
+    refused(&store, "was replaced");
+    fs::remove_dir_all(&place).unwrap();
+    fs::rename(&aside, &place).unwrap();
+    put(&store, "b", "{}").unwrap();
+    drop(store);
+    assert_eq!(open_in(&place).state().len(), 2, "what was acknowledged is there");
+}
+
+fn open_in(place: &Path) -> EmbeddedStore {
+    Embedded::open(place, Options::default()).unwrap()
+}
+
+#[test]
+fn where_there_must_be_a_store_none_is_begun() {
+    let dir = TestDir::new();
+    let place = dir.join("data");
+    let must = || Options { absent: Absent::Refused, ..Options::default() };
+    assert!(!holds_store(&place));
+    let error = Embedded::open(&place, must()).err().unwrap();
+    assert!(matches!(error, StoreError::Gone(_)), "{error:?}");
+    assert!(!place.exists(), "nothing was made");
+    drop(open_in(&place));
+    assert!(holds_store(&place));
+    Embedded::open(&place, must()).unwrap();
+}
