@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use notice::{Notice, Notices};
-use observer::Observer;
+use observer::{Observer, PATIENCE, REST};
 
 /// What became of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,16 +73,40 @@ impl FileStore {
         Ok(FileStore { path, known: Arc::default() })
     }
 
+    /// Goes on with a file that another process watched and that ended with the line `#END` then: without that line
+    /// it is half written here, too.
+    pub fn expecting_end(self) -> FileStore {
+        self.known().ended = true;
+        self
+    }
+
+    /// Whether the text read last ended with the line `#END`.
+    pub fn has_end(&self) -> bool {
+        self.known().ended
+    }
+
     /// The absolute path, links unresolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The text as it is now. A watch started later tells what differs from it.
+    ///
+    /// A text that lacks the line `#END` it had before is waited for a second, and is an error then.
     pub fn read(&self) -> io::Result<String> {
-        let text = read_regular(&self.path)?;
-        self.known().learn(&text);
-        Ok(text)
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let text = read_regular(&self.path)?;
+            if has_end(&text) || !self.has_end() {
+                self.known().learn(&text);
+                return Ok(text);
+            }
+            if Instant::now() >= until {
+                let message = "it lost its last line #END: half written?";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            }
+            thread::sleep(REST);
+        }
     }
 
     /// Tells every change from the last `read` on, from a thread of its own, until the guard is dropped.

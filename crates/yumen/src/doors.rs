@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use yumen_base::{Level, Problem, keep_last_good};
 use yumen_config::node::{self, StoreKind};
 use yumen_config::{NodeConfig, Resource, document};
-use yumen_store::embedded::Options;
+use yumen_store::embedded::{Absent, Options, holds_store};
 use yumen_store::etcd::{ClientSettings, EtcdHome, EtcdOpened, EtcdSettings, EtcdStore, TlsFiles};
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
@@ -22,7 +22,7 @@ use crate::compiler;
 use crate::control::{Control, Message, Teller};
 use crate::origin::ConfigSource;
 use crate::trial::Trial;
-use crate::upgrade::Exclusive;
+use crate::upgrade::{Exclusive, Held};
 
 /// Revisions a node keeps of a file it watches: they are there to look at, the file is what counts.
 const FILE_REVISIONS_MAX: usize = 100;
@@ -34,19 +34,64 @@ pub(crate) struct Doors {
     /// What tells where its content is from.
     pub(crate) source: ConfigSource,
     _watch: Option<WatchGuard>,
+    /// The resource file, where the store is one.
+    document: Option<FileStore>,
     /// What only one process has of a store in etcd.
     home: Option<Arc<EtcdHome>>,
 }
 
 impl Doors {
     /// Opens what the node's configuration names; from then on every revision reaches the control thread.
-    pub(crate) fn open(node: &NodeConfig, control: &Control, trial: Arc<Trial>) -> anyhow::Result<Doors> {
+    pub(crate) fn open(
+        node: &NodeConfig,
+        start: &Start,
+        control: &Control,
+        trial: Arc<Trial>,
+    ) -> anyhow::Result<Doors> {
         let reader = Reader { messages: control.messages.clone(), trial };
         match node.store.kind {
-            StoreKind::File => open_file(&node.store, reader),
-            StoreKind::Embedded => open_embedded(node, reader),
+            StoreKind::File => open_file(&node.store, start, reader),
+            StoreKind::Embedded => open_embedded(node, start, reader),
             StoreKind::Etcd => open_etcd(node, &control.messages),
         }
+    }
+}
+
+/// How a process comes to its store.
+pub(crate) enum Start {
+    /// It is the gateway's first: what is not there is begun.
+    First,
+    /// It takes over from one that serves, whose configuration is not replaced by the beginnings of another.
+    TakesOver {
+        /// The resource file of the process before, if its text ended with `#END`.
+        ended_file: Option<PathBuf>,
+    },
+}
+
+impl Start {
+    /// Refuses to go on where a store would have to be begun that must be there; makes nothing.
+    pub(crate) fn check(&self, store: &node::Store) -> anyhow::Result<()> {
+        let dir = Path::new(&store.data_dir);
+        match self {
+            Start::TakesOver { .. } if store.kind == StoreKind::Embedded && !holds_store(dir) => bail!(
+                "there is no store in {}, and a process that takes over begins none: it would serve nothing of what \
+                 is served now (to begin with an empty store, end the gateway and start it)",
+                dir.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn absent(&self) -> Absent {
+        match self {
+            Start::First => Absent::Begun,
+            Start::TakesOver { .. } => Absent::Refused,
+        }
+    }
+
+    /// Whether a file is known to have ended with `#END`.
+    fn expects_end(&self, path: &Path) -> bool {
+        matches!(self, Start::TakesOver { ended_file: Some(ended) } if ended == path)
     }
 }
 
@@ -59,6 +104,11 @@ impl Doors {
             _ => Exclusive::Nothing,
         }
     }
+
+    /// What the next process would have to make as much of.
+    pub(crate) fn held(&self) -> Held {
+        Held::new(&self.store, self.document.clone())
+    }
 }
 
 /// Has the state and every revision after it sent to the control thread.
@@ -69,18 +119,18 @@ fn follow(store: &dyn Store, messages: &Sender<Message>) -> State {
 }
 
 /// The store in the data directory; where it is new it starts with what says hello.
-fn open_embedded(node: &NodeConfig, reader: Reader) -> anyhow::Result<Doors> {
+fn open_embedded(node: &NodeConfig, start: &Start, reader: Reader) -> anyhow::Result<Doors> {
     let dir = Path::new(&node.store.data_dir);
-    let opened = open_or_last_good(dir, options(&node.store)?);
+    let opened = open_or_last_good(dir, options(&node.store, start.absent())?);
     let fallback =
         opened.with_context(|| format!("cannot serve from the data directory {}", dir.display()))?;
     let store: Arc<dyn Store> = fallback.clone();
-    if store.state().revision == Revision::default() {
+    if matches!(start, Start::First) && store.state().revision == Revision::default() {
         write_first(&*store, &reader)?;
     }
     let state = follow(&*store, &reader.messages);
     let _ = reader.messages.send(Message::State(state));
-    Ok(Doors { store, source: ConfigSource::Embedded(fallback), _watch: None, home: None })
+    Ok(Doors { store, source: ConfigSource::Embedded(fallback), _watch: None, document: None, home: None })
 }
 
 /// What the nodes of a cluster share; what they share may be nothing yet.
@@ -95,7 +145,7 @@ fn open_etcd(node: &NodeConfig, messages: &Sender<Message>) -> anyhow::Result<Do
     let store: Arc<dyn Store> = opened.clone();
     let state = follow(&*store, messages);
     let _ = messages.send(Message::State(state));
-    Ok(Doors { store, source: ConfigSource::Etcd(opened), _watch: None, home: Some(home) })
+    Ok(Doors { store, source: ConfigSource::Etcd(opened), _watch: None, document: None, home: Some(home) })
 }
 
 /// How the node's configuration wants the cluster treated.
@@ -138,18 +188,20 @@ fn age_max(store: &node::Store) -> Option<Duration> {
 }
 
 /// How the node's configuration wants its store kept.
-fn options(store: &node::Store) -> anyhow::Result<Options> {
+fn options(store: &node::Store, absent: Absent) -> anyhow::Result<Options> {
     let keyring = open_keyring(Path::new(&store.data_dir), &store.keyring)?;
     Ok(Options {
         revisions_max: store.revisions_max as usize,
         revisions_age_max: age_max(store),
         history_bytes_max: store.history_bytes_max,
         seal: Some(Arc::new(keyring)),
+        absent,
     })
 }
 
 fn write_first(store: &dyn Store, reader: &Reader) -> anyhow::Result<()> {
-    let resources = reader.read(STARTER).context("the first configuration cannot be read")?;
+    let resources =
+        reader.read(STARTER, Otherwise::Nothing).context("the first configuration cannot be read")?;
     let (tell, told) = std::sync::mpsc::channel();
     store.propose(Proposal {
         by: Authorship::by("first start"),
@@ -164,11 +216,14 @@ fn write_first(store: &dyn Store, reader: &Reader) -> anyhow::Result<()> {
 }
 
 /// A watched document: what it says is mirrored into a store in memory.
-fn open_file(settings: &node::Store, reader: Reader) -> anyhow::Result<Doors> {
+fn open_file(settings: &node::Store, start: &Start, reader: Reader) -> anyhow::Result<Doors> {
     let path = Path::new(&settings.file);
-    let file = FileStore::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut file = FileStore::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    if start.expects_end(file.path()) {
+        file = file.expecting_end();
+    }
     let text = file.read().with_context(|| format!("cannot read {}", path.display()))?;
-    let read = reader.read(&text);
+    let read = reader.read(&text, Otherwise::Nothing);
     let messages = &reader.messages;
     let is_started = read.is_some();
     let store = Arc::new(Memory::store_of(
@@ -180,10 +235,11 @@ fn open_file(settings: &node::Store, reader: Reader) -> anyhow::Result<Doors> {
         let _ = messages.send(Message::State(state));
     }
     let mut mirror = Mirror { store: store.clone(), reader, is_started };
+    let document = Some(file.clone());
     let watch = file.watch(move |event| mirror.take(event))?;
     let reason = format!("resources come from {}: change them there", path.display());
     let store = Arc::new(ReadOnly::new(store, reason));
-    Ok(Doors { store, source: ConfigSource::File, _watch: Some(watch), home: None })
+    Ok(Doors { store, source: ConfigSource::File, _watch: Some(watch), document, home: None })
 }
 
 fn first_state(resources: Vec<Resource>) -> State {
@@ -191,6 +247,15 @@ fn first_state(resources: Vec<Resource>) -> State {
     let entry = |json| Entry { json, created: first, modified: first, expires_ms: None };
     let entries = resources.into_iter().map(|one| (Key::new(one.kind, one.id), entry(one.json)));
     State::new(first, entries, [])
+}
+
+/// What is in force where a document cannot be used.
+#[derive(Debug, Clone, Copy)]
+enum Otherwise {
+    /// None could be used since the process began.
+    Nothing,
+    /// The last one that could.
+    LastGood,
 }
 
 /// Takes documents apart and tells the control thread what is wrong with them.
@@ -201,7 +266,7 @@ struct Reader {
 
 impl Reader {
     /// The resources of a document, or none where it says nothing that can be used or fails its own tests.
-    fn read(&self, text: &str) -> Option<Vec<Resource>> {
+    fn read(&self, text: &str, otherwise: Otherwise) -> Option<Vec<Resource>> {
         let (resources, mut problems) = document::parse(text, &compiler::environment);
         let is_unreadable = |problem: &Problem| problem.object == "file" && problem.level == Level::Error;
         let failed = self.trial.failing_tests(&resources);
@@ -209,14 +274,19 @@ impl Reader {
         problems.extend(failed);
         match is_usable {
             true => self.tell(problems),
-            false => self.refuse(problems),
+            false => self.refuse(problems, otherwise),
         }
         is_usable.then_some(resources)
     }
 
-    fn refuse(&self, mut problems: Vec<Problem>) {
-        tracing::error!("resource file not usable, the last good configuration stays in force");
-        keep_last_good(&mut problems);
+    fn refuse(&self, mut problems: Vec<Problem>, otherwise: Otherwise) {
+        match otherwise {
+            Otherwise::Nothing => tracing::error!("resource file not usable, nothing is in force"),
+            Otherwise::LastGood => {
+                tracing::error!("resource file not usable, the last good configuration stays in force");
+                keep_last_good(&mut problems);
+            }
+        }
         self.tell(problems);
     }
 
@@ -251,12 +321,16 @@ impl Mirror {
             FileEvent::HalfWritten => "the resource file lost its last line #END: half written?".to_owned(),
             FileEvent::Unreadable(error) => format!("the resource file cannot be read: {error}"),
         };
-        self.reader.refuse(vec![Problem::error("file", "", fault)]);
+        self.reader.refuse(vec![Problem::error("file", "", fault)], self.otherwise());
+    }
+
+    fn otherwise(&self) -> Otherwise {
+        if self.is_started { Otherwise::LastGood } else { Otherwise::Nothing }
     }
 
     /// Has the store hold what a text says; whether the text can be used.
     fn replace(&mut self, text: &str) -> bool {
-        let Some(resources) = self.reader.read(text) else { return false };
+        let Some(resources) = self.reader.read(text, self.otherwise()) else { return false };
         let (messages, store) = (self.reader.messages.clone(), self.store.clone());
         let was_started = std::mem::replace(&mut self.is_started, true);
         self.store.propose(Proposal {

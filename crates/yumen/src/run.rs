@@ -121,6 +121,7 @@ struct Rule {
 impl Rule {
     fn begin(ground: &Ground, successor: Option<&Arc<Successor>>) -> anyhow::Result<Rule> {
         let Ground { node, listeners, .. } = ground;
+        ground.before.start.check(&node.store)?;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
         let tls = Tls::new(node, &ground.before.ticket_keys)?;
         let compiler =
@@ -131,7 +132,7 @@ impl Rule {
         if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
             successor.want_store()?;
         }
-        let doors = Doors::open(node, &control, trial.clone())?;
+        let doors = Doors::open(node, &ground.before.start, &control, trial.clone())?;
         let discovered = start_resolving(&ground.runtime, node, &control);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);
@@ -188,7 +189,8 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let (duty, asked) = watch::channel(Duty::Serve);
     let acceptor = rule.tls.acceptor(&ground.node, &rule.publisher)?;
     if let Some(successor) = successor {
-        successor.ready(&rule.control.shown.problems(), &rule.carry)?;
+        let (problems, state) = (rule.control.shown.problems(), rule.doors.store.state());
+        successor.ready(&problems, &state, &rule.carry)?;
     }
     let mut settings = node::settings(&ground.node)?;
     settings.overload.memory_full = memory::watch(ground.node.overload.memory_bytes)?;
@@ -214,6 +216,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
         http3,
         carry: carry.clone(),
         store: doors.exclusive(),
+        held: doors.held(),
         shown: control.shown.clone(),
     };
     tls.tend(&runtime, &node, &control);
@@ -232,6 +235,8 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
         successor.clone().settled(carry)?;
     }
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
+    let watch_over = doors.source.clone().watch_over(control.messages.clone());
+    exclusive.push(runtime.spawn(watch_over).abort_handle());
     let announced = cluster.announce();
     announce(&listeners, &operators, open_files, workers, &node);
     let _doors = doors;
@@ -253,7 +258,11 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
 
 /// Upgrades can be asked for from now on, at the socket given, and the number of the process can be read.
 fn open_to_upgrades(node: &NodeConfig, takes_over: bool, predecessor: &Arc<Predecessor>) -> Option<PathBuf> {
-    let place = Some(upgrade::socket(node)).filter(|place| place.parent().is_some_and(|dir| dir.is_dir()));
+    // Where nobody said a place, a node without a data directory has none.
+    let is_place = |place: &PathBuf| {
+        !node.upgrade.socket.is_empty() || place.parent().is_some_and(std::path::Path::is_dir)
+    };
+    let place = Some(upgrade::socket(node)).filter(is_place);
     let door = place.filter(|place| {
         let opened = upgrade::open_door(place, takes_over, predecessor.clone());
         let told = opened.inspect_err(|error| {

@@ -9,6 +9,7 @@ mod channel;
 mod command;
 mod door;
 mod exclusive;
+mod held;
 mod judge;
 mod message;
 mod predecessor;
@@ -17,6 +18,7 @@ mod successor;
 pub(crate) use command::upgrade;
 pub(crate) use door::open_door;
 pub(crate) use exclusive::Exclusive;
+pub(crate) use held::Held;
 pub(crate) use predecessor::{Ask, Handover, Predecessor};
 pub(crate) use successor::{Received, Successor};
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use super::{FileEvent, FileStore, has_end, read_regular, regular};
 
 /// How long the signature must not move before the file is read.
-const REST: Duration = Duration::from_millis(10);
+pub(super) const REST: Duration = Duration::from_millis(10);
 /// How long a text without its end mark may be before it is reported, and how often it is tried again.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often to look where no notice comes.
 const POLL: Duration = Duration::from_secs(1);
 

@@ -8,24 +8,70 @@ use yumen_base::{Level, Problem};
 
 use super::message::Ready;
 
-/// Which objects serve now, given what is wrong in the process that serves, and would not in the new one; and why.
-///
-/// What is in force only because it was good once is nowhere but in the memory of the process that serves.
-pub(super) fn losses(ready: &Ready, problems: &[Problem]) -> Vec<(String, String)> {
+/// What serves now and would not in the new process.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Losses {
+    /// What the new process has and cannot serve, and why.
+    broken: Vec<(String, String)>,
+    /// What it does not have.
+    absent: Vec<String>,
+}
+
+impl Losses {
+    /// Given what is wrong in the process that serves, and the names of the objects it has.
+    ///
+    /// What is in force only because it was good once is nowhere but in the memory of the process that serves.
+    pub(super) fn of(ready: &Ready, problems: &[Problem], objects: &[String]) -> Losses {
+        Losses { broken: broken(ready, problems), absent: absent(ready, problems, objects) }
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.broken.is_empty() && self.absent.is_empty()
+    }
+
+    /// Whether all of it may be what somebody deleted, which both processes hear of, if not at the same moment.
+    pub(super) fn are_deletions(&self) -> bool {
+        self.broken.is_empty() && !self.absent.is_empty()
+    }
+
+    /// In words, of a version.
+    pub(super) fn told(&self, version: &str) -> String {
+        let count = self.broken.len() + self.absent.len();
+        let first = match (self.broken.first(), self.absent.first()) {
+            (Some((object, message)), _) => format!("{object}: {message}"),
+            (None, Some(object)) => format!("{object}: the new process does not have it"),
+            (None, None) => return format!("yumen {version} serves all that is served now"),
+        };
+        format!(
+            "{count} objects that work now would not with yumen {version}; the first is {first} \
+             (--force takes over all the same)"
+        )
+    }
+}
+
+fn broken(ready: &Ready, problems: &[Problem]) -> Vec<(String, String)> {
     let errors = problems.iter().filter(|problem| problem.level == Level::Error);
     let (kept, known): (Vec<&Problem>, Vec<&Problem>) = errors.partition(|problem| problem.last_good);
     let known: BTreeSet<&str> = known.iter().map(|problem| &*problem.object).collect();
-    let kept_on: BTreeSet<&str> = ready.last_good.iter().map(String::as_str).collect();
-    let broken = ready.broken.iter();
-    let mut lost: Vec<(String, String)> = broken
-        .filter(|(object, _)| !known.contains(&**object) && !kept_on.contains(&**object))
-        .cloned()
-        .collect();
+    // A process that begins has no last good document, whatever it says.
+    let kept_on = ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
+    let kept_on: BTreeSet<&str> = kept_on.collect();
+    let new = ready.broken.iter();
+    let new = new.filter(|(object, _)| !known.contains(&**object) && !kept_on.contains(&**object));
     // Of a document that was not taken as a whole the new process cannot tell that it lacks anything.
     let whole = kept.iter().filter(|problem| is_of_document(&problem.object));
-    lost.extend(whole.map(|problem| (problem.object.clone(), problem.message.clone())));
-    lost.dedup_by(|one, other| one.0 == other.0);
-    lost
+    let whole = whole.map(|problem| (problem.object.clone(), problem.message.clone()));
+    let mut named = BTreeSet::new();
+    new.cloned().chain(whole).filter(|(object, _)| named.insert(object.clone())).collect()
+}
+
+fn absent(ready: &Ready, problems: &[Problem], objects: &[String]) -> Vec<String> {
+    let Some(had) = &ready.objects else { return Vec::new() };
+    let had: BTreeSet<&str> = had.iter().map(String::as_str).collect();
+    let is_broken = |problem: &&Problem| problem.level == Level::Error && !problem.last_good;
+    let broken: BTreeSet<&str> = problems.iter().filter(is_broken).map(|problem| &*problem.object).collect();
+    let objects = objects.iter().filter(|object| !had.contains(&***object) && !broken.contains(&***object));
+    objects.cloned().collect()
 }
 
 /// Whether a problem is one of the whole document, such as a test in it that fails.
@@ -37,12 +83,16 @@ fn is_of_document(object: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn texts(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
     fn ready(broken: &[&str], last_good: &[&str]) -> Ready {
-        let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         Ready {
             version: "2".into(),
             broken: texts(broken).into_iter().map(|object| (object, "broken".to_owned())).collect(),
             last_good: texts(last_good),
+            objects: None,
         }
     }
 
@@ -51,7 +101,7 @@ mod tests {
     }
 
     fn lost(ready: &Ready, problems: &[Problem]) -> Vec<String> {
-        losses(ready, problems).into_iter().map(|(object, _)| object).collect()
+        Losses::of(ready, problems, &[]).broken.into_iter().map(|(object, _)| object).collect()
     }
 
     #[test]
@@ -73,5 +123,29 @@ mod tests {
             assert_eq!(lost(&ready(&[], &[]), &[problem(of, true)]), [of]);
             assert_eq!(lost(&ready(&[of], &[of]), &[problem(of, true)]), [of]);
         }
+    }
+
+    #[test]
+    fn a_document_the_new_process_cannot_use_is_a_loss_unless_nothing_else_serves() {
+        for of in ["file", "tests/a"] {
+            for claimed in [&[][..], &[of]] {
+                assert_eq!(lost(&ready(&[of], claimed), &[]), [of]);
+                assert!(lost(&ready(&[of], claimed), &[problem(of, false)]).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_the_new_process_does_not_have_is_a_loss_unless_it_does_not_serve_now() {
+        let of = |has: Option<&[&str]>, problems: &[Problem]| {
+            let ready = Ready { objects: has.map(texts), ..ready(&[], &[]) };
+            Losses::of(&ready, problems, &texts(&["routes/a", "ssls/a"]))
+        };
+        assert!(of(Some(&["ssls/a", "routes/a", "routes/b"]), &[]).is_none());
+        assert_eq!(of(Some(&["ssls/a"]), &[]).absent, ["routes/a"]);
+        assert!(of(Some(&["ssls/a"]), &[]).are_deletions());
+        assert!(of(Some(&["ssls/a"]), &[problem("routes/a", false)]).is_none());
+        assert_eq!(of(Some(&["ssls/a"]), &[problem("routes/a", true)]).absent, ["routes/a"]);
+        assert!(of(None, &[]).is_none(), "a version that tells none");
     }
 }

@@ -1,6 +1,8 @@
 //! What is said while one process takes over from another. Changes here are changes between versions: a member
 //! may be added with a default; anything else is a new [`PROTOCOL`].
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use yumen_plugin::Told;
 
@@ -30,6 +32,9 @@ pub(super) struct Offer {
     /// What identifiers of HTTP/3 connections are made of, in base64, and the number of this process in them.
     #[serde(default)]
     pub(super) http3_identity: Option<(String, u8)>,
+    /// The resource file, if its text ended with `#END`: without that line it is half written.
+    #[serde(default)]
+    pub(super) ended_file: Option<PathBuf>,
 }
 
 /// What the process that serves says after its offer.
@@ -79,4 +84,7 @@ pub(super) struct Ready {
     /// Those of them whose last good version is in force.
     #[serde(default)]
     pub(super) last_good: Vec<String>,
+    /// All objects, broken ones too; a version that does not tell them has none.
+    #[serde(default)]
+    pub(super) objects: Option<Vec<String>>,
 }

@@ -26,7 +26,8 @@ use yumen_proxy::tls::TicketKeys;
 
 use super::channel::Channel;
 use super::exclusive::Exclusive;
-use super::judge::losses;
+use super::held::Held;
+use super::judge::Losses;
 use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, Ready};
 use super::{HANDED_OVER, VARIABLE};
 use crate::control::Shown;
@@ -53,6 +54,10 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 /// So long writes wait for the store to change hands; then they are refused until it has.
 const WRITES_WAIT: Duration = Duration::from_secs(5);
 
+/// For this process to hear of deletions the new one knows of: they follow the same file or cluster, and a watch
+/// without notices looks once a second.
+const DELETIONS_WITHIN: Duration = Duration::from_secs(3);
+
 /// A descriptor, and what it is for.
 type Labelled = (Label, OwnedFd);
 
@@ -74,6 +79,8 @@ pub(crate) struct Handover {
     pub(crate) carry: Arc<Carry>,
     /// What of the store only one process can have.
     pub(crate) store: Exclusive,
+    /// What the new process is measured by.
+    pub(crate) held: Held,
     pub(crate) shown: Arc<Shown>,
 }
 
@@ -300,7 +307,8 @@ impl Predecessor {
         let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
         let (secret, generation) = self.handover.http3_identity.told();
         let http3_identity = Some((BASE64.encode(secret), generation));
-        channel.send(&Offer { sockets, ticket_keys, http3_identity })?;
+        let ended_file = self.handover.held.ended_file();
+        channel.send(&Offer { sockets, ticket_keys, http3_identity, ended_file })?;
         channel.send_descriptors(&descriptors)
     }
 
@@ -327,15 +335,19 @@ impl Predecessor {
 
     /// Whether the new program makes as much of the configuration as this one.
     fn judge(&self, ready: &Ready, ask: &Ask) -> Result<(), String> {
-        let lost = losses(ready, &self.handover.shown.problems());
-        match lost.first() {
-            Some((object, message)) if !ask.force => Err(format!(
-                "{} objects that work now would not with yumen {}; the first is {object}: {message} \
-                 (--force takes over all the same)",
-                lost.len(),
-                ready.version
-            )),
-            _ => Ok(()),
+        // Of a store that has changed hands there is nothing more to hear, and writes wait for it.
+        let wait = if self.handover.store.holds_writes() { Duration::ZERO } else { DELETIONS_WITHIN };
+        let until = Instant::now() + wait;
+        loop {
+            let losses = Losses::of(ready, &self.handover.shown.problems(), &self.handover.held.objects());
+            if ask.force || losses.is_none() {
+                return Ok(());
+            }
+            let is_ending = self.is_ending.load(Ordering::Acquire);
+            if !losses.are_deletions() || is_ending || Instant::now() >= until {
+                return Err(losses.told(&ready.version));
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 

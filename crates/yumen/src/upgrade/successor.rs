@@ -16,10 +16,13 @@ use yumen_base::{Level, Problem};
 use yumen_plugin::{Carry, Told};
 use yumen_proxy::tls::TICKET_KEY_BYTES;
 use yumen_proxy::{Http3Identity, clock};
+use yumen_store::State;
 
 use super::VARIABLE;
 use super::channel::Channel;
+use super::held::names;
 use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, PROTOCOL_MIN, Ready};
+use crate::doors::Start;
 use crate::sockets::{Passed, Sockets};
 
 /// For the process before to answer.
@@ -35,12 +38,14 @@ pub(crate) struct Received {
     pub(crate) sockets: Sockets,
     pub(crate) ticket_keys: Vec<[u8; TICKET_KEY_BYTES]>,
     pub(crate) http3_identity: Option<Http3Identity>,
+    /// How this process comes to its store.
+    pub(crate) start: Start,
 }
 
 impl Received {
     /// Of the first process, which has sockets of the service manager's at most.
     pub(crate) fn of_nobody(sockets: Sockets) -> Received {
-        Received { sockets, ticket_keys: Vec::new(), http3_identity: None }
+        Received { sockets, ticket_keys: Vec::new(), http3_identity: None, start: Start::First }
     }
 }
 
@@ -84,7 +89,8 @@ impl Successor {
             let secret = BASE64.decode(secret).ok()?.try_into().ok()?;
             Some(Http3Identity::following(secret, generation))
         });
-        Ok(Received { sockets, ticket_keys: keys.collect(), http3_identity })
+        let start = Start::TakesOver { ended_file: offer.ended_file };
+        Ok(Received { sockets, ticket_keys: keys.collect(), http3_identity, start })
     }
 
     /// Tells what comes next.
@@ -105,12 +111,14 @@ impl Successor {
 
     /// Says that this process could serve, and waits until it shall; what is known of limits and endpoints then
     /// is known here.
-    pub(crate) fn ready(&self, problems: &[Problem], carry: &Carry) -> anyhow::Result<()> {
+    pub(crate) fn ready(&self, problems: &[Problem], state: &State, carry: &Carry) -> anyhow::Result<()> {
         let errors = problems.iter().filter(|problem| problem.level == Level::Error);
         let last_good = errors.clone().filter(|problem| problem.last_good);
         let ready = Ready {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             last_good: last_good.map(|problem| problem.object.clone()).collect(),
+            // Of what expires in this moment, either process says that it is not there any more.
+            objects: Some(names(state, 0)),
             broken: errors.map(|problem| (problem.object.clone(), problem.message.clone())).collect(),
         };
         self.channel.send(&FromSuccessor::Ready(ready))?;

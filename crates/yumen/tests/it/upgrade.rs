@@ -3,6 +3,7 @@
 mod cluster;
 mod http3;
 mod load;
+mod losses;
 mod rollback;
 mod service;
 mod store;

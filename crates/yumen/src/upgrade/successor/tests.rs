@@ -29,7 +29,7 @@ fn what_is_given_arrives() {
     before.send(&hello(PROTOCOL)).unwrap();
     let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
     let http3_identity = Some((BASE64.encode([7; 32]), 4));
-    before.send(&Offer { sockets: vec![label], ticket_keys, http3_identity }).unwrap();
+    before.send(&Offer { sockets: vec![label], ticket_keys, http3_identity, ended_file: None }).unwrap();
     before.send_descriptors(&[OwnedFd::from(listener)]).unwrap();
     let mut given = successor.receive().unwrap();
     assert_eq!(given.ticket_keys, keys);
@@ -70,5 +70,5 @@ fn a_store_that_stays_and_a_process_that_goes_are_errors() {
     successor.want_store().unwrap();
     drop(before);
     assert!(successor.want_store().is_err());
-    assert!(successor.ready(&[], &Carry::default()).is_err());
+    assert!(successor.ready(&[], &State::default(), &Carry::default()).is_err());
 }

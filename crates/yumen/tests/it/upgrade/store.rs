@@ -10,7 +10,7 @@ use super::Line;
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Client, Gateway, Reply, eventually};
 
-fn ask(line: &Line, key: &str, method: &str, path: &str) -> Reply {
+pub(super) fn ask(line: &Line, key: &str, method: &str, path: &str) -> Reply {
     let request = format!("{method} {path} HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\n\r\n");
     Client::connect(line.gateway.admin).send(request).reply()
 }
@@ -113,7 +113,7 @@ fn check(line: &Line, key: &str, change: impl FnOnce()) {
     }
 }
 
-fn embedded(node: &str) -> (Line, String) {
+pub(super) fn embedded(node: &str) -> (Line, String) {
     let options = crate::harness::Options { node, ..Default::default() };
     let gateway = Gateway::launch(crate::harness::Scratch::new(), &options, &["--data-dir", "data"]);
     let key = gateway.admin_key().expect("a first start prints the admin key");
