@@ -2,7 +2,6 @@
 //!
 //! Knows files and who to ask; what is in a backup is the store's business.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,9 +10,8 @@ use anyhow::{Context, bail};
 use yumen_store::{embedded, open_keyring};
 
 use crate::cli::RunArgs;
-use crate::node;
-use crate::private_file;
 use crate::remote::Remote;
+use crate::{node, output, private_file};
 
 /// `yumen backup`.
 pub(crate) fn backup(remote: &Remote, file: &Path) -> anyhow::Result<ExitCode> {
@@ -45,7 +43,6 @@ pub(crate) fn restore(
 }
 
 fn say(text: &str) -> anyhow::Result<ExitCode> {
-    // A reader that has gone (`| head`) is no error.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    output::print(text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,11 @@
 //! `yumen check`: the live compile and the document's tests, with nothing served.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use yumen_base::Problem;
 
-use crate::offline;
+use crate::{offline, output};
 
 /// Compiles `file` and prints every problem.
 pub(crate) fn check(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
@@ -17,20 +16,16 @@ pub(crate) fn check(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
 /// Prints problems and how many there are; the exit status says whether one is an error.
 pub(crate) fn report(problems: &[Problem], objects: usize, json: bool) -> anyhow::Result<ExitCode> {
     let errors = offline::errors(problems);
-    let mut out = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, problems)?;
-        writeln!(out)?;
-    } else {
-        print(&mut out, problems, objects, errors)?;
-    }
+    let text = match json {
+        true => format!("{}\n", serde_json::to_string_pretty(problems)?),
+        false => words(problems, objects, errors),
+    };
+    output::print(&text)?;
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(out: &mut impl Write, problems: &[Problem], count: usize, errors: usize) -> std::io::Result<()> {
-    for problem in problems {
-        writeln!(out, "{problem}")?;
-    }
+fn words(problems: &[Problem], count: usize, errors: usize) -> String {
+    let lines: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
     let warnings = problems.len() - errors;
-    writeln!(out, "{count} objects, {errors} errors, {warnings} warnings")
+    format!("{lines}{count} objects, {errors} errors, {warnings} warnings\n")
 }

@@ -1,6 +1,5 @@
 //! `yumen explain`: why a request or a stream goes where it goes, asked of a running gateway or of a file.
 
-use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,8 +11,8 @@ use hyper::Method;
 use yumen_config::Kind;
 use yumen_snapshot::{Background, Explained, Question, explain_any};
 
-use crate::offline;
 use crate::remote::Remote;
+use crate::{offline, output};
 
 /// The command line of `yumen explain`.
 #[derive(Debug, Args)]
@@ -60,8 +59,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    // A reader that has gone (`| head`) is no error.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,7 +10,7 @@ use yumen_base::Problem;
 use yumen_config::{Resource, document};
 
 use crate::cli::ImportArgs;
-use crate::{compiler, offline, private_file};
+use crate::{compiler, offline, output, private_file};
 
 /// Translates a declarative file of Kong. Fails where the result does not pass `yumen check`.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
@@ -33,8 +33,8 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         false => report.text(),
     };
     let document = document::to_yaml(&resources).map_err(|problem| anyhow::anyhow!("{problem}"))?;
-    put(args.out.as_deref(), &document, &mut std::io::stdout())?;
-    put(args.report.as_deref(), &report, &mut std::io::stderr())?;
+    put(args.out.as_deref(), &document, |text| output::print(text).map(drop))?;
+    put(args.report.as_deref(), &report, |text| Ok(std::io::stderr().write_all(text.as_bytes())?))?;
     Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -58,10 +58,14 @@ fn unusable(problem: &Problem) -> Line {
     }
 }
 
-fn put(file: Option<&Path>, text: &str, otherwise: &mut impl Write) -> anyhow::Result<()> {
+fn put(
+    file: Option<&Path>,
+    text: &str,
+    otherwise: impl FnOnce(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     match file {
         // Credentials and private keys may be in it.
         Some(file) => private_file::write(file, |file| Ok(file.write_all(text.as_bytes())?)),
-        None => otherwise.write_all(text.as_bytes()).context("cannot write the result"),
+        None => otherwise(text).context("cannot write the result"),
     }
 }

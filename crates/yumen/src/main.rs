@@ -25,6 +25,7 @@ mod node_log;
 mod offline;
 mod operators;
 mod origin;
+mod output;
 mod plan;
 mod private_file;
 mod process;
@@ -47,7 +48,26 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command, Import};
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = Cli::try_parse().map_or_else(refuse, |cli| run(cli.command));
+    outcome.unwrap_or_else(|error| {
+        // The last words of a command that failed belong on the terminal, whatever the log level.
+        let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints help or the version where they were asked for, else what is wrong with the command line.
+fn refuse(told: clap::Error) -> anyhow::Result<ExitCode> {
+    let printed = told.print();
+    if told.use_stderr() {
+        return Ok(ExitCode::from(told.exit_code() as u8));
+    }
+    output::judge(printed.and_then(|()| std::io::stdout().flush()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check { file, json } => check::check(&file, json),
         Command::History { object, limit, remote } => remote::history(&remote, object.as_deref(), limit),
@@ -74,16 +94,12 @@ fn main() -> ExitCode {
         Command::Upgrade(args) => upgrade::upgrade(args),
         Command::Version => say(&version()),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut script);
+            say(&String::from_utf8_lossy(&script))
         }
         Command::Reference { what } => say(&reference::render(what)),
-    };
-    outcome.unwrap_or_else(|error| {
-        // The last words of a command that failed belong on the terminal, whatever the log level.
-        let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
-        ExitCode::FAILURE
-    })
+    }
 }
 
 /// A token that holds for so long from now on.
@@ -100,9 +116,7 @@ fn debug_token(seconds: u64, key: Option<String>, config: Option<PathBuf>) -> an
 }
 
 fn say(text: &str) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    // A reader that has gone (`| head`) is no error.
-    let _ = out.write_all(text.as_bytes());
+    output::print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

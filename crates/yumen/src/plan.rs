@@ -14,7 +14,7 @@ use yumen_snapshot::Question;
 use yumen_snapshot::plan::{Limits, Workshop, plan};
 
 use crate::remote::Remote;
-use crate::{lint, offline};
+use crate::{lint, offline, output};
 
 /// The command line of `yumen plan`.
 #[derive(Debug, Args)]
@@ -70,8 +70,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         true => format!("{}\n", serde_json::to_string_pretty(&planned)?),
         false => planned.to_string(),
     };
-    // A reader that has gone (`| head`) is no error.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    output::print(&text)?;
     Ok(match planned.needs_confirmation {
         _ if planned.brings_errors() => ExitCode::FAILURE,
         Some(_) => ExitCode::from(NEEDS_CONFIRMATION),
@@ -94,7 +93,7 @@ fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         true => format!("{}\n", serde_json::to_string_pretty(&planned)?),
         false => ask("text")?.text()?,
     };
-    let _ = std::io::stdout().write_all(shown.as_bytes());
+    output::print(&shown)?;
     Ok(ExitCode::from(status(&planned)))
 }
 

@@ -10,7 +10,7 @@ use hyper::Method;
 use serde_json::Value;
 
 use crate::client::{Answer, Client};
-use crate::private_file;
+use crate::{output, private_file};
 
 /// Which gateway to ask.
 #[derive(Debug, Args)]
@@ -41,8 +41,7 @@ impl Remote {
             true => format!("{}\n", serde_json::to_string_pretty(document)?),
             false => words(document),
         };
-        // A reader that has gone (`| head`) is no error.
-        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        output::print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -171,9 +170,7 @@ fn problem(problem: &Value) -> String {
 pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<ExitCode> {
     let text = remote.client()?.get("/yumen/v1/export")?.text()?;
     match out {
-        None => {
-            let _ = std::io::stdout().lock().write_all(text.as_bytes());
-        }
+        None => drop(output::print(&text)?),
         // Private keys are in it.
         Some(path) => private_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?,
     }

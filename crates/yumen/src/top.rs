@@ -6,7 +6,7 @@ mod frame;
 mod screen;
 mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::cli::TopArgs;
 use crate::client::Client;
+use crate::output::{self, Reader};
 use frame::Frame;
 pub(crate) use frame::Order;
 
@@ -35,9 +36,8 @@ pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
         let now = source.look()?;
         let frame = Frame::between(&before, &now, args.sort);
         let text = if args.json { format!("{}\n", frame.json()) } else { table::render(&frame, usize::MAX) };
-        let written = std::io::stdout().write_all(text.as_bytes());
-        // A reader that has gone (`| head`) has seen enough.
-        if once || interval.is_zero() || written.is_err() {
+        let reader = output::print(&text)?;
+        if once || interval.is_zero() || reader == Reader::Gone {
             return Ok(ExitCode::SUCCESS);
         }
         before = now;

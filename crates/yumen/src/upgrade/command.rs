@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use super::door::{Answer, Asked};
 use super::predecessor::ENDING;
 use crate::cli::{RunArgs, UpgradeArgs};
-use crate::node;
+use crate::{node, output};
 
 /// Exit status 1 where the old process serves on.
 pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
@@ -37,7 +37,7 @@ pub(crate) fn upgrade(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
     bail!("the gateway ended in the middle of it")
 }
 
+/// The exit status says who serves, whether or not the words could be printed.
 fn say(line: &str) {
-    // A reader that has gone (`| head`) is no error.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    drop(output::print(&format!("{line}\n")));
 }

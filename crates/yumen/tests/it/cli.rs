@@ -239,3 +239,53 @@ fn a_second_gateway_does_not_share_the_ports_of_the_first() {
     assert_eq!(code, 1);
     assert!(err.contains(&format!("cannot listen on {address}")), "{err}");
 }
+
+/// The exit status and the errors of a command whose output goes there.
+fn printed_to(out: impl Into<Stdio>, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(YUMEN);
+    let output = command.args(arguments).stdin(Stdio::null()).stdout(out).output().expect("it runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_none() {
+    let (gateway, key) = Gateway::embedded();
+    let admin = format!("http://{}", gateway.admin);
+    let file = gateway.scratch.write("routes.yaml", "routes: []\n#END\n");
+    let status = format!("http://{}", gateway.status);
+    let asks = |command: &[&'static str]| -> Vec<String> {
+        let more = ["--admin", &*admin, "--key", &*key];
+        command.iter().copied().chain(more).map(str::to_owned).collect()
+    };
+    let plain = |command: &[&str]| command.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
+    for command in [
+        asks(&["export"]),
+        asks(&["diff", "0"]),
+        asks(&["history"]),
+        asks(&["lint"]),
+        asks(&["problems"]),
+        asks(&["explain", "/hello"]),
+        plain(&["plan", &file, "--against", &file]),
+        plain(&["explain", "/hello", "--file", &file]),
+        plain(&["check", &file]),
+        plain(&["check", "--json", &file]),
+        plain(&["lint", &file]),
+        plain(&["top", "--once", "--interval", "0", "--status", &status]),
+        plain(&["version"]),
+        plain(&["--version"]),
+        plain(&["--help"]),
+        plain(&["help", "run"]),
+        plain(&["completions", "bash"]),
+        plain(&["reference", "config"]),
+    ] {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a full disk");
+        let (code, said) = printed_to(full, &command);
+        assert_eq!(code, Some(1), "{command:?}: {said}");
+        assert!(said.contains("No space left on device"), "{command:?}: {said}");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let (code, said) = printed_to(writer, &command);
+        assert_eq!((code, &*said), (Some(0), ""), "{command:?}");
+    }
+}
