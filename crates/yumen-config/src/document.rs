@@ -81,6 +81,20 @@ fn until_end(text: &str) -> &str {
 /// Ids are written into the items. A resource whose text is not a JSON object is an error: a document without it
 /// would not be all of them.
 pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
+    let document = whole(resources)?;
+    let text = match has_merge_key(&document) {
+        true => json(&document)?,
+        false => yaml::write(document).map_err(|error| unwritable(&error))?,
+    };
+    Ok(text + "#END\n")
+}
+
+/// As [`to_yaml`], in JSON, of which every reader sees by itself whether it is whole.
+pub fn to_json(resources: &[Resource]) -> Result<String, Problem> {
+    json(&whole(resources)?)
+}
+
+fn whole(resources: &[Resource]) -> Result<Value, Problem> {
     let mut document = Map::new();
     for resource in resources {
         let mut item: Map<String, Value> = serde_json::from_str(&resource.json).map_err(|error| {
@@ -94,13 +108,22 @@ pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
             items.push(Value::Object(item));
         }
     }
-    let unwritable =
-        |error: String| Problem::error("file", "", format!("no document can be written: {error}"));
-    let text = match resources.iter().any(|resource| resource.json.contains("\"<<\"")) {
-        true => {
-            serde_json::to_string_pretty(&document).map_err(|error| unwritable(error.to_string()))? + "\n"
-        }
-        false => yaml::write(Value::Object(document)).map_err(|error| unwritable(error.to_string()))?,
-    };
-    Ok(text + "#END\n")
+    Ok(Value::Object(document))
+}
+
+fn json(document: &Value) -> Result<String, Problem> {
+    Ok(serde_json::to_string_pretty(document).map_err(|error| unwritable(&error))? + "\n")
+}
+
+fn unwritable(error: &dyn std::fmt::Display) -> Problem {
+    Problem::error("file", "", format!("no document can be written: {error}"))
+}
+
+/// Whether a reader of YAML would take a member for a merge key.
+fn has_merge_key(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(has_merge_key),
+        Value::Object(members) => members.contains_key("<<") || members.values().any(has_merge_key),
+        _ => false,
+    }
 }

@@ -168,7 +168,15 @@ fn problem(problem: &Value) -> String {
 
 /// `yumen export`.
 pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let text = remote.client()?.get("/yumen/v1/export")?.text()?;
+    let client = remote.client()?;
+    let text = match remote.json {
+        true => {
+            // One that does not know the argument yet answers in YAML.
+            let document = client.get("/yumen/v1/export?format=json")?.json()?;
+            format!("{}\n", serde_json::to_string_pretty(&document)?)
+        }
+        false => client.get("/yumen/v1/export")?.text()?,
+    };
     match out {
         None => drop(output::print(&text)?),
         // Private keys are in it.

@@ -193,6 +193,7 @@ fn beyond() -> Vec<Endpoint> {
     const STRICT: Argument = argument("strict", Form::OneOf(&["true", "false"]));
     const CONFIRM: Argument = argument("confirm", Form::OneOf(&["true", "false"]));
     const MODE: Argument = argument("mode", Form::OneOf(&["merge", "replace"]));
+    const WRITTEN: Argument = argument("format", Form::OneOf(&["yaml", "json"]));
     const FORMAT: Argument = argument("format", Form::OneOf(&["json", "text"]));
     let at = |method, path: &str, summary: &str, takes, gives, query| Endpoint {
         takes,
@@ -244,7 +245,7 @@ fn beyond() -> Vec<Endpoint> {
         post("/plan", "What a document would do", Payload::Document, Payload::ShapeOrText("plan"), PLAN),
         get("/lint", "What is stored that is probably not meant", shape("problems"), &[STRICT]),
         get("/backup", "A copy of the store, as a file", Payload::Bytes, &[]),
-        get("/export", "The whole configuration as YAML, private keys included", Payload::Yaml, &[]),
+        get("/export", "The whole configuration, private keys included", Payload::Yaml, &[WRITTEN]),
         get("/openapi.json", "This document", Payload::Any, &[]),
     ]
 }

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use yumen_base::Level;
 use yumen_store::{Committed, Key, Revision};
 
+use super::arguments::{Arguments, NoneOfItsOwn};
 use super::{ClusterView, Live, V1State};
 use crate::refusal::Refusal;
 use crate::reply;
@@ -26,7 +27,7 @@ const WAIT_SECONDS: f64 = 10.0;
 const WAIT_SECONDS_MAX: f64 = 60.0;
 
 /// `GET /yumen/v1/applied`.
-pub(super) async fn applied(State(state): State<V1State>) -> Response {
+pub(super) async fn applied(State(state): State<V1State>, _: Arguments<NoneOfItsOwn>) -> Response {
     let (stored, applied) = (state.admin.store.state().revision, *state.live.applied().borrow());
     let (workers, published) = state.live.workers();
     let problems = state.live.problems();
@@ -49,7 +50,7 @@ pub(super) async fn applied(State(state): State<V1State>) -> Response {
 }
 
 /// `GET /yumen/v1/problems`.
-pub(super) async fn problems(State(state): State<V1State>) -> Response {
+pub(super) async fn problems(State(state): State<V1State>, _: Arguments<NoneOfItsOwn>) -> Response {
     let problems = serde_json::to_value(state.live.problems());
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }

@@ -5,35 +5,60 @@
 use axum::extract::{self, FromRequestParts, Path};
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use axum::http::request::Parts;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::query::Query;
 use crate::refusal::Refusal;
 
-/// The query's arguments.
+/// Which arguments there are.
+pub(super) trait Named {
+    /// The names of the arguments, but for those that every request takes.
+    const NAMES: &'static [&'static str];
+}
+
+/// What every request takes: whom an answer that carries a revision waits for, and the key.
+const OF_ALL: [&str; 4] = ["wait", "nodes", "timeout", "api_key"];
+
+/// The query's arguments. What is not known is refused: an answer to less than was asked looks like one to all of it.
 pub(super) struct Arguments<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Arguments<T> {
+impl<T: DeserializeOwned + Named, S: Send + Sync> FromRequestParts<S> for Arguments<T> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let known = || T::NAMES.iter().chain(&OF_ALL).copied();
+        let query = Query::of(&parts.uri);
+        if let Some((name, _)) = query.iter().find(|(name, _)| !known().any(|known| known == *name)) {
+            let named: Vec<&str> = known().collect();
+            let message = format!("unknown argument \"{name}\"; there are {}", named.join(", "));
+            return Err(Refusal::invalid(message));
+        }
         let read = extract::Query::<T>::from_request_parts(parts, state).await;
         read.map(|extract::Query(value)| Arguments(value))
             .map_err(|error| Refusal::invalid(error.body_text()))
     }
 }
 
-/// Which arguments there are.
-pub(super) trait Named {
-    /// The names of the arguments, but for those that every write takes.
-    const NAMES: &'static [&'static str];
+/// Of a request that takes no arguments of its own.
+#[derive(Debug, Deserialize)]
+pub(super) struct NoneOfItsOwn {}
+
+impl Named for NoneOfItsOwn {
+    const NAMES: &'static [&'static str] = &[];
 }
 
-/// What every write takes: whom to wait for, and the key.
-const OF_WRITES: [&str; 4] = ["wait", "nodes", "timeout", "api_key"];
+/// How an answer is written.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Format {
+    #[default]
+    Json,
+    /// For people.
+    Text,
+}
 
-/// The arguments of a write of several objects. It must not be done where a condition on it was not understood, so
-/// what is not known is refused.
+/// The arguments of a write of several objects, which is not done where a condition on it was not understood.
 pub(super) struct WriteArguments<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Named, S: Send + Sync> FromRequestParts<S> for WriteArguments<T> {
@@ -46,13 +71,6 @@ impl<T: DeserializeOwned + Named, S: Send + Sync> FromRequestParts<S> for WriteA
                     format!("{name} is about one object; several are held to expected_revision of apply");
                 return Err(Refusal::invalid(message));
             }
-        }
-        let known = || T::NAMES.iter().chain(&OF_WRITES).copied();
-        let query = Query::of(&parts.uri);
-        if let Some((name, _)) = query.iter().find(|(name, _)| !known().any(|known| known == *name)) {
-            let named: Vec<&str> = known().collect();
-            let message = format!("unknown argument \"{name}\"; there are {}", named.join(", "));
-            return Err(Refusal::invalid(message));
         }
         Arguments::from_request_parts(parts, state).await.map(|Arguments(value)| WriteArguments(value))
     }

@@ -15,6 +15,7 @@ use yumen_config::node::AdminRole;
 use yumen_store::StoreError;
 
 use super::V1State;
+use super::arguments::{Arguments, NoneOfItsOwn};
 use super::history::off_runtime;
 use crate::keys::Holder;
 use crate::refusal::Refusal;
@@ -26,6 +27,7 @@ const CHUNKS_MAX: usize = 4;
 /// `GET /yumen/v1/backup`, for the role `admin`: a database file, sealed as the store is.
 pub(super) async fn backup(
     State(state): State<V1State>,
+    _: Arguments<NoneOfItsOwn>,
     holder: Option<Extension<Holder>>,
 ) -> Result<Response, Refusal> {
     if holder.is_some_and(|Extension(holder)| holder.role != AdminRole::Admin) {

@@ -15,7 +15,7 @@ use yumen_store::{
 };
 
 use super::applied::{REVISION, Wrote};
-use super::arguments::{Arguments, InPath, WriteArguments};
+use super::arguments::{Arguments, InPath, Named, NoneOfItsOwn, WriteArguments};
 use super::transaction::Confirmation;
 use super::{V1State, difference, plan};
 use crate::crud::references;
@@ -33,6 +33,10 @@ pub(super) struct Page {
     limit: Option<usize>,
     /// Only revisions that changed this object, such as `routes/1`.
     object: Option<String>,
+}
+
+impl Named for Page {
+    const NAMES: &'static [&'static str] = &["before", "limit", "object"];
 }
 
 /// `GET /yumen/v1/revisions`: the newest first.
@@ -92,6 +96,7 @@ pub(super) async fn one(
     State(state): State<V1State>,
     sight: Sight,
     InPath(revision): InPath<u64>,
+    _: Arguments<NoneOfItsOwn>,
 ) -> Result<Response, Refusal> {
     let found =
         off_runtime(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1)).await?;
@@ -108,6 +113,10 @@ pub(super) struct Span {
     from: u64,
     /// The newest where it is left out.
     to: Option<u64>,
+}
+
+impl Named for Span {
+    const NAMES: &'static [&'static str] = &["from", "to"];
 }
 
 /// `GET /yumen/v1/diff?from=R1&to=R2`.

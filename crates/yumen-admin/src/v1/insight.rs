@@ -12,7 +12,7 @@ use yumen_snapshot::{Background, Question, Snapshot, explain_any};
 use yumen_store::{Revision, State as StoreState};
 
 use super::V1State;
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Format, Named};
 use crate::refusal::Refusal;
 use crate::reply;
 use crate::whole::Whole;
@@ -23,7 +23,12 @@ pub(super) struct Asked {
     /// A revision that is still kept; what is in force where it is left out.
     at: Option<u64>,
     /// `text` for the readable form.
-    format: Option<String>,
+    #[serde(default)]
+    format: Format,
+}
+
+impl Named for Asked {
+    const NAMES: &'static [&'static str] = &["at", "format"];
 }
 
 /// `POST /yumen/v1/explain[?at=REVISION][&format=text]`: the body is the question.
@@ -34,7 +39,7 @@ pub(super) async fn explain_request(
 ) -> Result<Response, Refusal> {
     let question: Question = serde_json::from_slice(&body)
         .map_err(|error| Refusal::invalid(format!("the question cannot be read: {error}")))?;
-    let is_text = asked.format.as_deref() == Some("text");
+    let is_text = asked.format == Format::Text;
     let answered = tokio::task::spawn_blocking(move || answer(&state, asked.at, &question, is_text)).await;
     answered.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }

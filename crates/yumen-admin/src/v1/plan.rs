@@ -12,7 +12,7 @@ use yumen_snapshot::plan::Limits;
 use yumen_store::{Key, State as StoreState};
 
 use super::V1State;
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Format, Named};
 use super::transaction::{Mode, TIMES, read_document};
 use crate::refusal::Refusal;
 use crate::reply;
@@ -30,8 +30,12 @@ pub(super) struct Asked {
     changed_max: Option<f64>,
     /// Routes that may go.
     removed_max: Option<usize>,
-    /// `text` for the readable form.
-    format: Option<String>,
+    #[serde(default)]
+    format: Format,
+}
+
+impl Named for Asked {
+    const NAMES: &'static [&'static str] = &["mode", "changed_max", "removed_max", "format"];
 }
 
 impl Asked {
@@ -56,12 +60,14 @@ pub(super) async fn plan(
         let now = state.admin.store.state();
         let after = after(&now, &puts, asked.mode == Mode::Replace);
         let plan = state.live.plan(&now.resources(), &after, asked.limits());
-        match asked.format.as_deref() {
-            Some("text") => {
+        match asked.format {
+            Format::Text => {
                 let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
                 (plain, plan.to_string()).into_response()
             }
-            _ => reply::json(StatusCode::OK, &serde_json::to_value(&plan).expect("a plan is plain data")),
+            Format::Json => {
+                reply::json(StatusCode::OK, &serde_json::to_value(&plan).expect("a plan is plain data"))
+            }
         }
     });
     planned.await.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
@@ -134,6 +140,10 @@ fn has_endpoint(nodes: &Value) -> bool {
 pub(super) struct Strictness {
     #[serde(default)]
     strict: bool,
+}
+
+impl Named for Strictness {
+    const NAMES: &'static [&'static str] = &["strict"];
 }
 
 /// `GET /yumen/v1/lint`: what is wrong with the stored configuration, and what it says that is probably not

@@ -8,12 +8,14 @@ use tokio::sync::oneshot;
 use yumen_store::{Authorship, StoreError};
 
 use super::V1State;
+use super::arguments::{Arguments, NoneOfItsOwn};
 use crate::refusal::Refusal;
 use crate::reply;
 
 /// `POST /yumen/v1/store/confirm`: deletions that were held back, as they were so many, pass on every node.
 pub(super) async fn confirm(
     State(state): State<V1State>,
+    _: Arguments<NoneOfItsOwn>,
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, Refusal> {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);

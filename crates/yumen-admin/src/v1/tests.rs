@@ -287,6 +287,30 @@ async fn writes_of_several_objects_refuse_what_they_would_not_heed() {
 }
 
 #[tokio::test]
+async fn an_argument_nobody_knows_is_refused_wherever_it_is_given() {
+    let fixture = Fixture::new();
+    fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
+    let reads =
+        ["revisions", "revisions/1", "diff?from=0", "applied", "cluster", "problems", "lint", "export"];
+    let asked = reads.map(|path| ("GET", path)).into_iter();
+    for (method, path) in asked.chain([("POST", "plan"), ("POST", "explain"), ("POST", "store/confirm")]) {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let target = format!("/yumen/v1/{path}{joint}forma=text");
+        let (status, body, _) = fixture.send(method, &target, r#"{"url": "/a"}"#).await;
+        let told = body["error_msg"].as_str().unwrap_or_default();
+        assert!(status == 400 && told.starts_with("unknown argument \"forma\""), "{target}: {status} {body}");
+        let known = format!("/yumen/v1/{path}{joint}api_key=x");
+        let (status, body, _) = fixture.send(method, &known, r#"{"url": "/a"}"#).await;
+        assert!(status != 400 || path == "plan", "{known}: {status} {body}");
+    }
+    for path in ["export?format=toml", "lint?strict=much"] {
+        assert_eq!(fixture.ask("GET", &format!("/yumen/v1/{path}")).await.0, 400, "{path}");
+    }
+    let (_, document, _) = fixture.ask("GET", "/yumen/v1/export?format=json").await;
+    assert_eq!(document["routes"][0]["id"], "1");
+}
+
+#[tokio::test]
 async fn private_keys_do_not_show_in_the_history() {
     let fixture = Fixture::new();
     fixture.put(Kind::Ssls, "1", json!({ "cert": "c", "key": "top-secret", "keys": ["top-secret"] })).await;

@@ -15,7 +15,7 @@ use yumen_config::{Kind, Resource, document};
 use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
 
 use super::applied::{REVISION, Wrote};
-use super::arguments::{Named, WriteArguments};
+use super::arguments::{Arguments, Named, WriteArguments};
 use super::{V1State, plan};
 use crate::crud::{object, references};
 use crate::keys::Holder;
@@ -131,10 +131,31 @@ pub(super) async fn import(
         .await
 }
 
-/// `GET /yumen/v1/export`: everything as a standalone document. It holds private keys, so it is for
+/// How a configuration is written down.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Written {
+    #[default]
+    Yaml,
+    Json,
+}
+
+/// What is asked of an export.
+#[derive(Debug, Deserialize)]
+pub(super) struct Export {
+    #[serde(default)]
+    format: Written,
+}
+
+impl Named for Export {
+    const NAMES: &'static [&'static str] = &["format"];
+}
+
+/// `GET /yumen/v1/export[?format=json]`: everything as a standalone document. It holds private keys, so it is for
 /// admins only.
 pub(super) async fn export(
     State(state): State<V1State>,
+    Arguments(export): Arguments<Export>,
     holder: Option<Extension<Holder>>,
 ) -> Result<Response, Refusal> {
     if holder.is_some_and(|Extension(holder)| holder.role == AdminRole::Viewer) {
@@ -148,9 +169,13 @@ pub(super) async fn export(
         let message = format!("nothing is exported: {}: {}", problem.object, problem.message);
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     };
-    let text = document::to_yaml(&now.resources()).map_err(unreadable)?;
+    let (write, media_type): (fn(&[Resource]) -> Result<String, Problem>, _) = match export.format {
+        Written::Yaml => (document::to_yaml, "application/yaml"),
+        Written::Json => (document::to_json, "application/json"),
+    };
+    let text = write(&now.resources()).map_err(unreadable)?;
     let mut response = text.into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response.headers_mut().insert(REVISION, HeaderValue::from(now.revision.0));
     Ok(response)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{parse, parse_literally, to_yaml};
+use super::{parse, parse_literally, to_json, to_yaml};
 use crate::resource::{Kind, Resource};
 
 fn environment(name: &str) -> Option<String> {
@@ -235,6 +235,25 @@ fn what_looks_like_a_variable_or_a_merge_key_comes_back_as_it_was() {
         let text = to_yaml(&resources).unwrap();
         assert_eq!(parse_literally(&text), (resources, Vec::new()), "{text}");
     }
+}
+
+#[test]
+fn a_text_that_only_looks_like_a_merge_key_stays_yaml() {
+    let route = json!({ "id": "1", "uri": "/a", "plugins": { "echo": { "body": "<<", "b": "\"<<\"" } } });
+    let resources = vec![Resource::new(Kind::Routes, "1", &route)];
+    let text = to_yaml(&resources).unwrap();
+    assert!(text.starts_with("routes:\n"), "{text}");
+    assert_eq!(parse_literally(&text), (resources, Vec::new()), "{text}");
+}
+
+#[test]
+fn what_is_written_as_json_is_json_and_comes_back() {
+    let route = json!({ "id": "1", "uri": "/a", "plugins": { "echo": { "<<": { "a": "#END" } } } });
+    let resources = vec![Resource::new(Kind::Routes, "1", &route)];
+    let text = to_json(&resources).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["routes"][0]["plugins"]["echo"]["<<"]["a"], "#END");
+    assert_eq!(parse_literally(&text), (resources, Vec::new()), "{text}");
 }
 
 #[test]

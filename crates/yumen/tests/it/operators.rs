@@ -97,6 +97,9 @@ fn an_export_imported_elsewhere_is_the_same_configuration() {
     assert_eq!(admin.put("consumers/ann/credentials/c", &credential).status, 201);
     let (file, at) = (first.scratch.file("export.yaml"), format!("http://{}", first.admin));
     let file = file.display().to_string();
+    let (_, json, _) = run(YUMEN, &["export", "--json", "--admin", &at, "--key", &admin.key]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON where that was asked for");
+    assert!(json["routes"].is_array(), "{json}");
     let (code, _, err) = run(YUMEN, &["export", "--out", &file, "--admin", &at, "--key", &admin.key]);
     assert_eq!(code, 0, "{err}");
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap());
