@@ -12,6 +12,7 @@ mod tls;
 mod traffic;
 mod upgrade;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use schemars::JsonSchema;
@@ -141,7 +142,7 @@ impl NodeConfig {
             Ok(value) => value,
             Err(error) => return Err(vec![problem("", error.to_string())]),
         };
-        let schema = schema::of::<NodeConfig>();
+        let schema = schema::of_bounded::<NodeConfig>();
         let mut problems = Vec::new();
         drop_empty_sections(&schema, &mut value);
         take_unknown(&schema, &mut value, "", &mut problems);
@@ -180,6 +181,11 @@ impl NodeConfig {
                 problems.push(problem(&path, found).hint("such as 0.0.0.0:9080 or [::]:9080"));
             }
         }
+        problems.extend(self.listener_problems());
+        if self.server_header.chars().any(char::is_control) {
+            let found = "it holds a control character, such as a line break, which no field value can carry";
+            problems.push(problem("server_header", found));
+        }
         let secret_bytes = self.observe.debug_key.len();
         if (1..Observe::DEBUG_KEY_BYTES_MIN).contains(&secret_bytes) {
             let found = format!("{secret_bytes} bytes are too few for a secret");
@@ -205,10 +211,37 @@ impl NodeConfig {
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
         check_networks("real_ip.from", &self.real_ip.from, problems);
         check_networks("admin.allow", &self.admin.allow, problems);
+        self.overload.check(problems);
         self.acme.check(problems);
         self.store.etcd.check(problems);
         self.discovery.check(problems);
         problems.extend(self.admin_problems());
+    }
+
+    /// Which listeners ask for an address that another one has; to be asked again where addresses are overridden.
+    ///
+    /// Where workers have sockets of their own the system would let both have it, and give each half of the
+    /// connections.
+    pub fn listener_problems(&self) -> Vec<Problem> {
+        let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+        for (i, listen) in self.listen.iter().enumerate() {
+            let path = format!("listen[{i}].address");
+            if listen.http3 {
+                udp.push((path.clone(), &listen.address));
+            }
+            tcp.push((path, &listen.address));
+        }
+        for (i, listen) in self.stream_listen.iter().enumerate() {
+            let list = if listen.protocol == StreamProtocol::Udp { &mut udp } else { &mut tcp };
+            list.push((format!("stream_listen[{i}].address"), &listen.address));
+        }
+        let operators = [
+            ("admin", &self.admin.listen),
+            ("status", &self.status.listen),
+            ("control", &self.control.listen),
+        ];
+        tcp.extend(operators.map(|(name, address)| (format!("{name}.listen"), address)));
+        [tcp, udp].into_iter().flat_map(used_twice).collect()
     }
 
     /// What is wrong with the admin listener. Whoever reaches it writes the configuration, so an address
@@ -252,6 +285,23 @@ impl NodeConfig {
         }
         problems
     }
+}
+
+/// Port 0 is another port each time.
+fn used_twice(listeners: Vec<(String, &String)>) -> Vec<Problem> {
+    let mut first: HashMap<SocketAddr, String> = HashMap::new();
+    let mut problems = Vec::new();
+    for (path, written) in listeners {
+        let Ok(address) = written.parse::<SocketAddr>() else { continue };
+        match first.get(&address) {
+            _ if address.port() == 0 => {}
+            Some(other) => {
+                problems.push(problem(&path, format!("{other} has the address {address} already")))
+            }
+            None => drop(first.insert(address, path)),
+        }
+    }
+    problems
 }
 
 fn check_networks(path: &str, networks: &[String], problems: &mut Vec<Problem>) {

@@ -53,13 +53,26 @@ impl Invalid {
 
 /// The schema of `T`: JSON Schema draft-07 without references. An `Option` is an optional property.
 pub fn of<T: JsonSchema>() -> Value {
+    let mut schema = generated::<T>();
+    derive::simplify(&mut schema);
+    schema
+}
+
+/// As [`of`], and unsigned integers of up to 32 bits have the bounds of their types: a number beyond is told with its
+/// path.
+pub fn of_bounded<T: JsonSchema>() -> Value {
+    let mut schema = generated::<T>();
+    derive::bound_integers(&mut schema);
+    derive::simplify(&mut schema);
+    schema
+}
+
+fn generated<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft07().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    derive::simplify(&mut schema);
-    schema
+    settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
 /// Checks `instance` and fills in defaults.

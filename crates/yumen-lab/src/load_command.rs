@@ -156,6 +156,11 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
     if !is_stdout(&args.json) && !is_stdout(&args.tsv) {
         write_stdout(&load_table::render(&summary))?;
     }
+    if summary.responses == 0 && !matches!(summary.plan.kind, Kind::Idle { .. }) {
+        // The result was written all the same, but a script must not take it for one.
+        let _ = writeln!(std::io::stderr(), "yumen-bench: no request was answered");
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -25,6 +25,7 @@ mod usage;
 mod tests;
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -62,9 +63,9 @@ pub struct RunArgs {
     full: bool,
     /// Rounds of each point and target, instead of the scenario's
     #[arg(long, value_name = "N")]
-    rounds: Option<usize>,
+    rounds: Option<NonZeroUsize>,
     /// Seconds of each round, instead of the scenario's
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = round_seconds)]
     seconds: Option<f64>,
     /// Requests per second of scenarios with a constant rate, instead of a share of the slowest
     #[arg(long, value_name = "N")]
@@ -183,11 +184,20 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     outcome
 }
 
+/// A round without an end would be the last one.
+fn round_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5".to_owned())?;
+    match seconds.is_finite() && seconds > 0.0 {
+        true => Ok(seconds),
+        false => Err("more than 0 seconds".to_owned()),
+    }
+}
+
 fn run_all(args: &RunArgs, scale: Scale, lab: &Lab<'_>) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     for name in &args.scenarios {
         let mut scenario = scenario::load(name, scale)?;
-        scenario.rounds = args.rounds.unwrap_or(scenario.rounds).max(1);
+        scenario.rounds = args.rounds.map_or(scenario.rounds, NonZeroUsize::get);
         scenario.seconds = args.seconds.unwrap_or(scenario.seconds);
         let (entrants, skipped) = who(args, &scenario)?;
         for skipped in &skipped {

@@ -95,3 +95,25 @@ fn steps_of_a_ramp_are_written_for_plotting() {
     assert_eq!(first, ["dem_req_rate", "100", "200"], "{text}");
     assert!(text.lines().skip(1).all(|line| line.ends_with("\t0.00")), "{text}");
 }
+
+#[test]
+fn a_run_in_which_nothing_was_answered_fails_and_shows_what_it_has() {
+    // Nobody listens there: the port was just given back.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{address}/");
+    let output = bench(&["load", "--duration", "100ms", "--connections", "1", &url]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no request was answered"), "{said}");
+    assert!(!output.stdout.is_empty());
+}
+
+#[test]
+fn rounds_that_never_end_cannot_be_asked_for() {
+    for (option, value) in [("--rounds", "0"), ("--seconds", "0"), ("--seconds", "-1"), ("--seconds", "inf")]
+    {
+        let output = bench(&["run", "keepalive", &format!("{option}={value}")]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(option), "{option} {value}: {said}");
+    }
+}

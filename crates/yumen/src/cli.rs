@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use yumen_config::node::Workers;
 
 use crate::explain::ExplainArgs;
 use crate::plan::PlanArgs;
@@ -270,7 +271,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Worker threads; 0 is one per CPU [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(Workers::COUNT_MAX)))]
     pub(crate) workers: Option<u32>,
     /// Listen for HTTP here; may be repeated; replaces the configured plain listeners
     #[arg(long, value_name = "ADDR")]

@@ -44,6 +44,9 @@ pub(crate) fn load(args: &RunArgs) -> anyhow::Result<NodeConfig> {
         node.status.listen = status.to_string();
     }
     refuse_admin(&node.admin_problems())?;
+    if let Some(problem) = node.listener_problems().first() {
+        bail!("two listeners cannot have one address: {problem}");
+    }
     if node.listen.is_empty() && node.stream_listen.is_empty() {
         bail!("there is nothing to listen on: give --listen or --listen-tls");
     }
@@ -198,8 +201,7 @@ fn real_ip(settings: &yumen_config::node::RealIp) -> anyhow::Result<Option<RealI
 fn server_line(value: &str) -> Vec<u8> {
     let mut line = Vec::new();
     if !value.is_empty() {
-        let printable: String = value.chars().filter(|each| !each.is_control()).collect();
-        yumen_proxy::settings::write_line(&mut line, b"Server", printable.as_bytes());
+        yumen_proxy::settings::write_line(&mut line, b"Server", value.as_bytes());
     }
     line
 }

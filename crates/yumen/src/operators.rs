@@ -25,7 +25,7 @@ use yumen_plugin::{Carry, Registry};
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::protection::ProtectionMetrics;
 use yumen_proxy::tls::Loader;
-use yumen_proxy::{AllCounters, Counters, RecentRequest};
+use yumen_proxy::{AllCounters, Counters, Duty, RecentRequest};
 use yumen_snapshot::plan::{Limits, Plan};
 use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
@@ -58,6 +58,8 @@ pub(crate) struct House {
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) staples: Arc<Staples>,
     pub(crate) discovered: Arc<Ledger>,
+    /// What the process is there for.
+    pub(crate) duty: watch::Receiver<Duty>,
 }
 
 /// What can be read of the workers.
@@ -352,12 +354,15 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
     let counters = Arc::new(AllCounters(house.fleet.counters.clone()));
     let (shown, snapshots) = (house.control.shown.clone(), house.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&house.carry);
-    let (ready, described) = (shown.clone(), shown.clone());
+    let (ready, described) = (house.control.clone(), shown.clone());
+    let duty = house.duty.clone();
     let current = snapshots.clone();
     let (problems, fleet, source) = (shown.clone(), house.fleet.clone(), house.source.clone());
     StatusState {
-        ready: Arc::new(move || match ready.publisher.version() {
-            0 => Err("no configuration has been compiled yet".into()),
+        ready: Arc::new(move || match *duty.borrow() {
+            // Nobody who asks shall send requests here that are not there already.
+            Duty::End { .. } => Err("the gateway is ending: it finishes what it has begun".into()),
+            _ if !ready.is_published() => Err("no configuration has been compiled yet".into()),
             _ => Ok(()),
         }),
         top: top(&counters, &house.control.shown),

@@ -165,7 +165,13 @@ impl Rule {
     }
 
     /// What operators may look at.
-    fn house(&self, fleet: &Fleet, probes: Arc<ProbeCounters>, cluster: Arc<Cluster>) -> House {
+    fn house(
+        &self,
+        fleet: &Fleet,
+        probes: Arc<ProbeCounters>,
+        cluster: Arc<Cluster>,
+        duty: watch::Receiver<Duty>,
+    ) -> House {
         House {
             cluster,
             control: self.control.clone(),
@@ -179,6 +185,7 @@ impl Rule {
             trial: self.trial.clone(),
             expiry: self.tls.expiry.clone(),
             staples: self.tls.staples.clone(),
+            duty,
         }
     }
 }
@@ -206,7 +213,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let cluster = rule.cluster(&node, &listeners, &doorway, workers)?;
-    let house = rule.house(&fleet, supervisor.counters(), cluster.clone());
+    let house = rule.house(&fleet, supervisor.counters(), cluster.clone(), asked.clone());
     runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
     let Rule { carry, tls, acme, control, doors, .. } = rule;
     let handover = Handover {
@@ -216,6 +223,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
         http3,
         carry: carry.clone(),
         store: doors.exclusive(),
+        pid_file: node.upgrade.pid_file.clone(),
         held: doors.held(),
         shown: control.shown.clone(),
     };

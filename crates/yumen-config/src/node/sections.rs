@@ -94,7 +94,7 @@ pub enum StreamProtocol {
 #[serde(default, deny_unknown_fields)]
 pub struct Workers {
     /// How many; 0 means one per CPU.
-    #[schemars(range(max = 1024))]
+    #[schemars(range(max = Workers::COUNT_MAX))]
     pub count: u32,
     /// Which CPU each runs on: `none` leaves it to the system, `auto` gives worker i the i-th CPU, a list
     /// of CPU numbers gives worker i the i-th of them.
@@ -102,6 +102,11 @@ pub struct Workers {
     /// Their nice value; below 0 needs a privilege.
     #[schemars(range(min = -20, max = 19))]
     pub nice: i8,
+}
+
+impl Workers {
+    /// So many at most.
+    pub const COUNT_MAX: u32 = 1024;
 }
 
 /// Which CPU each worker runs on.

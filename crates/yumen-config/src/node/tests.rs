@@ -223,9 +223,8 @@ fn etcd_settings_that_cannot_work_are_told() {
 
 #[test]
 fn acme_settings_that_cannot_work_are_told() {
-    let table: [(&str, &[&str]); 6] = [
+    let table: [(&str, &[&str]); 5] = [
         ("acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, b-2.test]}]}\n", &[]),
-        ("acme: {certificates: [{names: [a.test]}]}\n", &[]),
         (
             "acme: {directory: \"https://ca.test/dir\"}\n",
             &[
@@ -237,7 +236,7 @@ fn acme_settings_that_cannot_work_are_told() {
             &["error: yumen.yaml at acme.directory: \"http://ca.test/dir\" is no https address"],
         ),
         (
-            "acme: {certificates: [{names: [a.test, \"*.b.test\", a_b.test]}]}\n",
+            "acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, \"*.b.test\", a_b.test]}]}\n",
             &[
                 "error: yumen.yaml at acme.certificates[0].names[1]: \"*.b.test\" is a wildcard, which neither challenge can prove\n  hint: name each host",
                 "error: yumen.yaml at acme.certificates[0].names[2]: \"a_b.test\" is no host name",
@@ -253,4 +252,50 @@ fn acme_settings_that_cannot_work_are_told() {
     for (yaml, problems) in table {
         check(yaml, problems);
     }
+}
+
+#[test]
+fn settings_without_effect_or_out_of_bounds_are_told_with_their_path() {
+    let cases = [
+        ("tls: {session_entries: 4294967295}", "tls.session_entries: ", "to be at most 262144"),
+        ("workers: {count: 1025}", "workers.count: ", "to be at most 1024"),
+        ("upgrade: {drain_s: 4294967296}", "upgrade.drain_s: ", "to be at most 4294967295"),
+        ("listen: [{backlog: 5000000000}]", "listen[0].backlog: ", "to be at most 4294967295"),
+        ("overload: {spared_paths: [/a, healthz]}", "overload.spared_paths[1]: ", "does not begin with /"),
+        ("overload: {spared_paths: ['']}", "overload.spared_paths[0]: ", "does not begin with /"),
+        ("acme: {certificates: [{names: [a.example]}]}", "acme.directory: ", "no server is named"),
+        ("server_header: \"a\\r\\nb: c\"", "server_header: ", "control character"),
+    ];
+    for (yaml, path, message) in cases {
+        let problems = NodeConfig::parse(yaml).expect_err(yaml);
+        let told = problems[0].to_string();
+        assert!(told.starts_with(&format!("error: yumen.yaml at {path}")), "{yaml}: {told}");
+        assert!(told.contains(message) && problems.len() == 1, "{yaml}: {problems:?}");
+    }
+}
+
+#[test]
+fn an_address_is_for_one_listener() {
+    let a = "127.0.0.1:9080";
+    check(
+        &format!("listen: [{{address: '{a}'}}, {{address: '{a}', tls: true}}]"),
+        &["error: yumen.yaml at listen[1].address: listen[0].address has the address 127.0.0.1:9080 already"],
+    );
+    check(
+        &format!("status: {{listen: '{a}'}}"),
+        &["error: yumen.yaml at status.listen: listen[0].address has the address 127.0.0.1:9080 already"],
+    );
+    let datagrams = |http3: bool| {
+        format!(
+            "listen: [{{address: '{a}', tls: true, http3: {http3}}}]\nstream_listen: [{{address: '{a}', protocol: udp}}]"
+        )
+    };
+    check(&datagrams(false), &[]);
+    check(
+        &datagrams(true),
+        &[
+            "error: yumen.yaml at stream_listen[0].address: listen[0].address has the address 127.0.0.1:9080 already",
+        ],
+    );
+    check("listen: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0'}]", &[]);
 }

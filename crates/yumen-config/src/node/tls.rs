@@ -20,7 +20,9 @@ pub struct Tls {
     /// How often the key of tickets is replaced, in seconds; a ticket is taken for twice as long at most.
     #[schemars(range(min = 1, max = 302400))]
     pub ticket_rotation_s: u32,
-    /// How many sessions each worker remembers for clients without tickets; 0 remembers none.
+    /// How many sessions each worker remembers for clients without tickets; 0 remembers none. Room for them is made
+    /// at the start.
+    #[schemars(range(max = 262144))]
     pub session_entries: u32,
     /// How long a handshake may take, in milliseconds.
     #[schemars(range(min = 1))]
@@ -129,6 +131,11 @@ impl Acme {
         if self.is_on() && self.certificates.is_empty() {
             let found = "a server is named but no certificate is wanted of it";
             problems.push(problem("acme.certificates", found).hint("such as - names: [shop.example.com]"));
+        }
+        if !self.is_on() && !self.certificates.is_empty() {
+            let found = "certificates are wanted but no server is named to fetch them from";
+            let hint = "such as https://acme-v02.api.letsencrypt.org/directory";
+            problems.push(problem("acme.directory", found).hint(hint));
         }
         if self.external_account.key_id.is_empty() != self.external_account.key.0.is_empty() {
             let found = "an id and a key belong together: only one of them is set";

@@ -2,6 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use yumen_base::Problem;
+
+use super::problem;
 
 /// How much one client may ask for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +75,20 @@ pub struct Overload {
     pub spared_paths: Vec<String>,
     /// While the process holds more memory than so many bytes, all requests are refused; 0 means no limit.
     pub memory_bytes: u64,
+}
+
+impl Overload {
+    /// What a schema cannot say.
+    pub(super) fn check(&self, problems: &mut Vec<Problem>) {
+        for (i, path) in self.spared_paths.iter().enumerate() {
+            // The beginning of every path would be spared, or of none.
+            if !path.starts_with('/') {
+                let found = format!("\"{path}\" is no path: it does not begin with /");
+                problems
+                    .push(problem(&format!("overload.spared_paths[{i}]"), found).hint("such as /healthz"));
+            }
+        }
+    }
 }
 
 /// Where a proxy before this node tells the client's address.

@@ -25,6 +25,26 @@ pub(super) fn simplify(schema: &mut Value) {
     }
 }
 
+/// Has integers bounded by their types, where nothing else bounds them.
+pub(super) fn bound_integers(schema: &mut Value) {
+    match schema {
+        Value::Array(schemas) => schemas.iter_mut().for_each(bound_integers),
+        Value::Object(members) => {
+            let largest = match members.get("format").and_then(Value::as_str) {
+                Some("uint8") => Some(u8::MAX.into()),
+                Some("uint16") => Some(u16::MAX.into()),
+                Some("uint32") => Some(u32::MAX),
+                _ => None,
+            };
+            if let Some(largest) = largest {
+                members.entry("maximum").or_insert(largest.into());
+            }
+            members.values_mut().for_each(bound_integers);
+        }
+        _ => {}
+    }
+}
+
 fn each(schemas: &mut Value) {
     if let Value::Array(schemas) = schemas {
         schemas.iter_mut().for_each(simplify);

@@ -79,6 +79,8 @@ pub(crate) struct Handover {
     pub(crate) carry: Arc<Carry>,
     /// What of the store only one process can have.
     pub(crate) store: Exclusive,
+    /// Holds the number of this process as long as it serves.
+    pub(crate) pid_file: String,
     /// What the new process is measured by.
     pub(crate) held: Held,
     pub(crate) shown: Arc<Shown>,
@@ -193,6 +195,8 @@ impl Predecessor {
         self.handover.sockets.release();
         // Whoever asks for the next upgrade at once shall find the new process.
         let _ = channel.receive::<FromSuccessor>(Some(Instant::now() + SETTLED_WITHIN));
+        // The new process has written its number, be it to another file: this one's is true no longer.
+        process::remove_pid_file(&self.handover.pid_file);
         self.count_on(channel, told);
         tell(&format!("process {pid} serves; this one finishes what it has begun"));
         Ok(pid)

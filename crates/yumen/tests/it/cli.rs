@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use crate::harness::gateway::YUMEN;
-use crate::harness::{Client, Gateway, Scratch, Upstream, run};
+use crate::harness::{Client, Gateway, Options, Scratch, Upstream, run};
 
 fn check(document: &str, exit: i32, expected: &[&str]) {
     let scratch = Scratch::new();
@@ -288,4 +288,21 @@ fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_no
         let (code, said) = printed_to(writer, &command);
         assert_eq!((code, &*said), (Some(0), ""), "{command:?}");
     }
+}
+
+#[test]
+fn the_command_line_is_held_to_the_bounds_of_the_file() {
+    let (code, _, err) = run(YUMEN, &["run", "--workers", "1025"]);
+    assert!(code == 2 && err.contains("1025 is not in ") && err.contains("1024"), "{err}");
+    let address = "127.0.0.1:9";
+    let (code, _, err) = run(YUMEN, &["run", "--listen", address, "--listen-tls", address]);
+    assert!(code == 1 && err.contains("listen[0].address has the address 127.0.0.1:9 already"), "{err}");
+}
+
+#[test]
+fn a_place_to_ask_for_upgrades_at_that_is_not_there_is_told() {
+    let node = "upgrade: {socket: nowhere/upgrade.sock}";
+    let gateway = Gateway::with(&json!({"routes": []}), &Options { node, ..Options::default() });
+    let log = gateway.log();
+    assert!(log.contains("`yumen upgrade` cannot ask here") && log.contains("nowhere/upgrade.sock"), "{log}");
 }

@@ -175,7 +175,8 @@ fn an_upgrade_brings_settings_of_the_node_into_force() {
     let node = |addresses: [SocketAddr; 2], workers: u32| {
         let listen = addresses.map(|address| format!("{{address: '{address}'}}")).join(", ");
         let tls = "{address: '127.0.0.1:0', tls: true}";
-        format!("listen: [{listen}, {tls}]\nworkers: {{count: {workers}}}\n")
+        let pid_file = format!("upgrade: {{pid_file: of-{workers}.pid}}");
+        format!("listen: [{listen}, {tls}]\nworkers: {{count: {workers}}}\n{pid_file}\n")
     };
     let before = node([kept, gone], 3);
     let options = Options { node: &before, own_listeners: true, own_workers: true, ..Options::default() };
@@ -184,12 +185,19 @@ fn an_upgrade_brings_settings_of_the_node_into_force() {
         Client::connect(address).send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").reply().status
     };
     assert_eq!((ask(kept), ask(gone)), (200, 200));
+    let pid = |gateway: &crate::harness::Gateway, workers: u32| {
+        std::fs::read_to_string(gateway.scratch.file(&format!("of-{workers}.pid"))).ok()
+    };
+    let mut workers_before = 3;
     for workers in [1, 4, 2] {
         let before = line.serving();
+        assert_eq!(pid(&line.gateway, workers_before), Some(format!("{before}\n")));
         line.gateway.scratch.write("yumen.yaml", node([new, kept], workers));
         line.upgrade();
         line.wait_for_end_of(before);
         assert_eq!(line.gateway.status_json("/status")["workers"], workers);
+        assert_eq!(pid(&line.gateway, workers_before), None, "a number that is true no longer");
+        workers_before = workers;
         // Each socket that was handed over has somebody who accepts.
         for _ in 0..40 {
             assert_eq!((ask(kept), ask(new)), (200, 200), "{workers} workers");
