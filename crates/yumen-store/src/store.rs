@@ -183,6 +183,7 @@ pub struct Draft {
     now_ms: u64,
     differs: Option<Differs>,
     removed: BTreeSet<Key>,
+    written_before: Arc<BTreeSet<Key>>,
 }
 
 /// How the store itself differs from the state that is served of it.
@@ -200,13 +201,33 @@ impl Draft {
     /// A draft on top of `state`, written at `now_ms` since the Unix epoch.
     pub(crate) fn new(state: State, now_ms: u64) -> Draft {
         let (touched, settings) = (BTreeMap::new(), BTreeMap::new());
-        Draft { state, touched, settings, now_ms, differs: None, removed: BTreeSet::new() }
+        Draft {
+            state,
+            touched,
+            settings,
+            now_ms,
+            differs: None,
+            removed: BTreeSet::new(),
+            written_before: Arc::default(),
+        }
     }
 
     /// Has it know where the store differs from the state.
     pub(crate) fn knowing(mut self, differs: impl Fn(&Key) -> Option<Difference> + Send + 'static) -> Draft {
         self.differs = Some(Box::new(differs));
         self
+    }
+
+    /// Has it know what the same proposal has written already.
+    pub(crate) fn following(mut self, written_before: Arc<BTreeSet<Key>>) -> Draft {
+        self.written_before = written_before;
+        self
+    }
+
+    /// What the same proposal put or deleted before it was decided again: a change that is larger than one
+    /// transaction of a cluster is written in parts, between which others may write.
+    pub fn written_before(&self) -> &BTreeSet<Key> {
+        &self.written_before
     }
 
     /// Whether an object is served and yet gone in the store: to write it as it is puts it back.

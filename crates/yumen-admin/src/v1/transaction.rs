@@ -300,13 +300,17 @@ impl Work {
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
         }
         let before = draft.state().clone();
-        let doomed = self.doomed(&before, puts)?;
-        let mut counts = Counts { deleted: doomed.len(), ..Counts::default() };
+        let earlier = draft.written_before().clone();
+        let doomed = self.doomed(&before, puts, &earlier)?;
+        let put: BTreeSet<&Key> = puts.iter().map(|put| &put.key).collect();
+        let is_deleted = |key: &&Key| !put.contains(key) && before.get(key.kind, &key.id).is_none();
+        let deleted = doomed.len() + earlier.iter().filter(is_deleted).count();
         for key in &doomed {
             draft.delete(key.kind, &key.id);
         }
         let (written, unchanged): (Vec<&Put>, Vec<&Put>) = puts.iter().partition(|put| put.write(draft));
-        (counts.put, counts.unchanged) = (written.len(), unchanged.len());
+        let put = written.len() + unchanged.iter().filter(|put| earlier.contains(&put.key)).count();
+        let counts = Counts { put, deleted, unchanged: puts.len() - put };
         let mut errors = Vec::new();
         let registry = &state.admin.registry;
         let known = state.admin.index.catch_up(registry, draft.state());
@@ -339,22 +343,24 @@ impl Work {
             return Ok(());
         }
         let now = state.admin.store.state();
-        plan::guard(state, &now, &self.puts, &self.doomed(&now, puts)?)
+        plan::guard(state, &now, &self.puts, &self.doomed(&now, puts, &BTreeSet::new())?)
     }
 
-    fn doomed(&self, state: &StoreState, puts: &[Put]) -> Result<Vec<Key>, Refusal> {
+    /// What is to be deleted, but for what is deleted already `earlier` by the same request.
+    fn doomed(&self, state: &StoreState, puts: &[Put], earlier: &BTreeSet<Key>) -> Result<Vec<Key>, Refusal> {
         match &self.deletes {
             Deletes::AllOthers => {
                 let kept: BTreeSet<&Key> = puts.iter().map(|put| &put.key).collect();
                 Ok(state.entries().map(|(key, _)| key).filter(|key| !kept.contains(key)).cloned().collect())
             }
             Deletes::These(keys) => {
-                let is_absent = |key: &&Key| state.get(key.kind, &key.id).is_none();
-                match keys.iter().find(is_absent) {
+                let (there, absent): (Vec<&Key>, Vec<&Key>) =
+                    keys.iter().partition(|key| state.get(key.kind, &key.id).is_some());
+                match absent.into_iter().find(|key| !earlier.contains(key)) {
                     Some(key) => {
                         Err(Refusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
                     }
-                    None => Ok(with_credentials(state, keys)),
+                    None => Ok(with_credentials(state, &there)),
                 }
             }
         }
@@ -362,8 +368,8 @@ impl Work {
 }
 
 /// These, each once, and the credentials of the consumers among them: they go along.
-fn with_credentials(state: &StoreState, keys: &[Key]) -> Vec<Key> {
-    let mut all: BTreeSet<Key> = keys.iter().cloned().collect();
+fn with_credentials(state: &StoreState, keys: &[&Key]) -> Vec<Key> {
+    let mut all: BTreeSet<Key> = keys.iter().map(|key| (*key).clone()).collect();
     for consumer in keys.iter().filter(|key| key.kind == Kind::Consumers) {
         let prefix = format!("{}/credentials/", consumer.id);
         let credentials = state.under(Kind::Credentials, &prefix);
@@ -372,7 +378,6 @@ fn with_credentials(state: &StoreState, keys: &[Key]) -> Vec<Key> {
     all.into_iter().collect()
 }
 
-#[derive(Default)]
 struct Counts {
     put: usize,
     deleted: usize,

@@ -48,13 +48,22 @@ pub(super) struct Plan {
     pub(super) writes: Vec<Write>,
 }
 
-/// Decides proposals on what the mirror serves, as many as go into one transaction, one at least.
-pub(super) fn decide(mirror: &Mirror, proposals: &mut [Proposal], now_ms: u64, writes_max: usize) -> Plan {
+/// Decides proposals on what the mirror serves, as many as go into one transaction, one at least. `written` has what
+/// parts of it have written already.
+pub(super) fn decide(
+    mirror: &Mirror,
+    proposals: &mut [Proposal],
+    written: &Arc<BTreeSet<Key>>,
+    now_ms: u64,
+    writes_max: usize,
+) -> Plan {
     let (base, mut staged) = (mirror.state(), mirror.state().clone());
     let mut touched = Touched::default();
     let mut plan = Plan::default();
     for proposal in proposals {
-        let mut draft = Draft::new(staged.clone(), now_ms);
+        // Only the first of a batch is written in parts, and then alone.
+        let before = if plan.verdicts.is_empty() { written.clone() } else { Arc::default() };
+        let mut draft = Draft::new(staged.clone(), now_ms).following(before);
         if mirror.differs() {
             let (known, written) = (mirror.clone(), touched.keys.clone());
             draft = draft.knowing(move |key| known.difference(key).filter(|_| !written.contains(key)));

@@ -3,7 +3,7 @@
 //! One batch after another. Every write is a transaction that demands that what it was decided on still holds; where it
 //! does not, it is decided again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::proto::{CompareWith, PutRequest, Step, StepAnswer, StepKind, TxnReque
 use super::shared::Shared;
 use super::wire::RpcError;
 use crate::engine::now_ms;
-use crate::state::{Authorship, Revision};
+use crate::state::{Authorship, Key, Revision};
 use crate::store::{Confirmed, Proposal, StoreError};
 
 /// At most so many proposals are decided together.
@@ -75,20 +75,30 @@ async fn write(shared: &Shared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
     let give_up = Instant::now() + shared.settings.write_timeout;
     let writes_max = shared.settings.txn_steps_max.saturating_sub(1).max(1);
     let by = batch[0].by.clone();
-    let mut written = 0;
+    let mut written = Arc::<BTreeSet<Key>>::default();
     let (verdicts, outcome) = loop {
         let (mirror, time_ms) = (shared.mirror(), now_ms());
         // A decision may compile a whole table: the watch goes on meanwhile.
-        let decide = || plan::decide(&mirror, &mut batch, time_ms, writes_max);
+        let decide = || plan::decide(&mirror, &mut batch, &written, time_ms, writes_max);
         let Plan { verdicts, writes } = tokio::task::block_in_place(decide);
-        match write_all(shared, &mirror, &writes, writes_max, &by, time_ms).await {
-            Outcome::Conflict(part) if Instant::now() < give_up => written += part,
-            Outcome::Conflict(part) => {
+        let outcome = write_all(shared, &mirror, &writes, writes_max, &by, time_ms).await;
+        let part = match &outcome {
+            Outcome::Conflict(part) | Outcome::Failed(_, part) => *part,
+            Outcome::Done(_) => 0,
+        };
+        let keys = writes[..part].iter().filter_map(|write| match &write.place {
+            Place::Resource(key) => Some(key.clone()),
+            _ => None,
+        });
+        Arc::make_mut(&mut written).extend(keys);
+        match outcome {
+            Outcome::Conflict(_) if Instant::now() < give_up => {}
+            Outcome::Conflict(_) => {
                 let error = "others write to etcd all the time: nothing came in between".to_owned();
-                break (verdicts, Err(partly(StoreError::Unreachable(error), written + part)));
+                break (verdicts, Err(partly(StoreError::Unreachable(error), written.len())));
             }
             Outcome::Done(revision) => break (verdicts, Ok(revision)),
-            Outcome::Failed(error, part) => break (verdicts, Err(partly(error, written + part))),
+            Outcome::Failed(error, _) => break (verdicts, Err(partly(error, written.len()))),
         }
     };
     let left = batch.split_off(verdicts.len());

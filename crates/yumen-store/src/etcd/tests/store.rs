@@ -1,6 +1,7 @@
 //! What one and two nodes do with a cluster in good health.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use yumen_config::Kind;
 
@@ -148,6 +149,54 @@ fn a_change_larger_than_a_transaction_is_written_all_the_same() {
     })
     .unwrap();
     until("it is gone here too", || one.store().state().len() == COUNT);
+}
+
+/// Counts what a change in parts does in all, while another node writes between the parts.
+#[test]
+fn a_change_in_parts_knows_what_it_has_written_when_it_is_decided_again() {
+    const COUNT: usize = 400;
+    let cluster = Cluster::start(1);
+    let mut settings = cluster.settings();
+    settings.txn_steps_max = 8;
+    let (one, other) = (cluster.node_with("one", settings), cluster.node("other"));
+    let count = |is_deleted: bool| {
+        let (stop, counts) = (AtomicBool::new(false), Arc::new(Mutex::new(Vec::new())));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    put(other.store(), "z", &format!("{{\"n\":{number}}}")).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+            });
+            let noted = counts.clone();
+            let done = write(one.store(), move |draft| {
+                let mut changed = draft.written_before().len();
+                for i in 0..COUNT {
+                    let key = key(&format!("many-{i}"));
+                    let is_there = draft.state().get(key.kind, &key.id).is_some();
+                    if is_there == is_deleted {
+                        changed += 1;
+                        match is_deleted {
+                            true => assert!(draft.delete(key.kind, &key.id)),
+                            false => draft.put(key, "{}".into(), None),
+                        }
+                    }
+                }
+                noted.lock().unwrap().push(changed);
+            });
+            stop.store(true, Ordering::Relaxed);
+            done.unwrap();
+        });
+        let counts = counts.lock().unwrap().clone();
+        assert!(counts.len() > 1, "it was decided again: {counts:?}");
+        assert!(counts.iter().all(|count| *count == COUNT), "{counts:?}");
+    };
+    count(false);
+    until("the other has it", || other.store().state().len() == COUNT + 1);
+    count(true);
 }
 
 #[test]
