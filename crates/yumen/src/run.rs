@@ -26,10 +26,11 @@ use crate::discovery::Ledger;
 use crate::doors::Doors;
 use crate::fleet::{Fleet, WorkerSockets};
 use crate::guard::Guarded;
-use crate::listeners::Listeners;
+use crate::listeners::{Http3Legacy, Listeners};
 use crate::node_log::NodeLog;
 use crate::operators::{Doorway, House, Operators};
 use crate::process::Placement;
+use crate::sockets::Sockets;
 use crate::tls::{Keeper, Tls};
 use crate::trial::Trial;
 use crate::upgrade::{self, Ask, Handover, Predecessor, Received, Successor};
@@ -164,6 +165,27 @@ impl Rule {
         Ok(Arc::new(Cluster::new(node, own, source, store, self.control.clone())?))
     }
 
+    /// What the next process gets.
+    fn handover(
+        &self,
+        node: &NodeConfig,
+        sockets: Sockets,
+        http3_identity: Http3Identity,
+        http3: Vec<Http3Legacy>,
+    ) -> Handover {
+        Handover {
+            sockets,
+            ticket_keys: self.tls.tickets.clone(),
+            http3_identity,
+            http3,
+            carry: self.carry.clone(),
+            store: self.doors.exclusive(),
+            pid_file: node.upgrade.pid_file.clone(),
+            held: self.doors.held(),
+            shown: self.control.shown.clone(),
+        }
+    }
+
     /// What operators may look at.
     fn house(
         &self,
@@ -215,18 +237,8 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let cluster = rule.cluster(&node, &listeners, &doorway, workers)?;
     let house = rule.house(&fleet, supervisor.counters(), cluster.clone(), asked.clone());
     runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
+    let handover = rule.handover(&node, before.sockets, http3_identity, http3);
     let Rule { carry, tls, acme, control, doors, .. } = rule;
-    let handover = Handover {
-        sockets: before.sockets,
-        ticket_keys: tls.tickets.clone(),
-        http3_identity,
-        http3,
-        carry: carry.clone(),
-        store: doors.exclusive(),
-        pid_file: node.upgrade.pid_file.clone(),
-        held: doors.held(),
-        shown: control.shown.clone(),
-    };
     tls.tend(&runtime, &node, &control);
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();

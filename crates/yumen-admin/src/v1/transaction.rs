@@ -169,11 +169,11 @@ pub(super) async fn export(
         let message = format!("nothing is exported: {}: {}", problem.object, problem.message);
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     };
-    let (write, media_type): (fn(&[Resource]) -> Result<String, Problem>, _) = match export.format {
-        Written::Yaml => (document::to_yaml, "application/yaml"),
-        Written::Json => (document::to_json, "application/json"),
+    let (text, media_type) = match export.format {
+        Written::Yaml => (document::to_yaml(&now.resources()), "application/yaml"),
+        Written::Json => (document::to_json(&now.resources()), "application/json"),
     };
-    let text = write(&now.resources()).map_err(unreadable)?;
+    let text = text.map_err(unreadable)?;
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response.headers_mut().insert(REVISION, HeaderValue::from(now.revision.0));
