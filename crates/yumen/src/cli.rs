@@ -292,7 +292,7 @@ pub(crate) struct UpgradeArgs {
     /// The binary that takes over [default: the path the running one was started from]
     #[arg(long, value_name = "FILE")]
     pub(crate) binary: Option<PathBuf>,
-    /// Yes, even if objects break that work now
+    /// Yes, even if objects break or are lost that work now
     #[arg(long)]
     pub(crate) force: bool,
     /// The node configuration
