@@ -8,6 +8,7 @@ mod derive;
 mod evaluate;
 mod object;
 mod patterns;
+mod reference;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -81,5 +82,22 @@ fn generated<T: JsonSchema>() -> Value {
 /// asked becomes `2`, and an empty object where an array is asked becomes `[]` (to the tools they are
 /// the same empty table). Nesting beyond 128 levels is refused.
 pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
-    evaluate::Evaluator::new().check(schema, instance)
+    evaluate::Evaluator::new(None).check(schema, instance)
+}
+
+/// As [`validate`], by a schema that somebody else wrote, whose `$ref` may lead to other parts of it.
+///
+/// What takes too long to judge, as a schema that comes back to itself can make a value do, is refused.
+pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
+    let references = reference::References::new(schema, instance);
+    evaluate::Evaluator::new(Some(&references)).check(schema, instance)?;
+    match references.has_given_up() {
+        true => Err(Invalid::new("it is nested too deeply to be judged by its schema")),
+        false => Ok(()),
+    }
+}
+
+/// Whether a `$ref` of a schema leads to a part of it.
+pub fn refers_within(schema: &Value, reference: &Value) -> bool {
+    reference::resolve(schema, reference).is_some_and(|part| part.is_object() || part.is_boolean())
 }

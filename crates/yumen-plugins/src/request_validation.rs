@@ -54,7 +54,7 @@ impl Configure for RequestValidation {
         for (path, schema) in [("header_schema", &config.header_schema), ("body_schema", &config.body_schema)]
         {
             if let Some(schema) = schema {
-                check_schema(schema, path)?;
+                check_schema(schema, schema, path)?;
             }
         }
         Ok(RequestValidation(config))
@@ -64,8 +64,8 @@ impl Configure for RequestValidation {
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
 /// Finds what would make a schema mean nothing: unknown types, properties that are no schemas, patterns
-/// that do not compile.
-fn check_schema(schema: &Value, path: &str) -> Result<(), Invalid> {
+/// that do not compile, references to what is not there.
+fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), Invalid> {
     let Some(members) = schema.as_object() else {
         return if schema.is_boolean() { Ok(()) } else { Err(Invalid::at(path, "a schema is an object")) };
     };
@@ -74,21 +74,43 @@ fn check_schema(schema: &Value, path: &str) -> Result<(), Invalid> {
         match key.as_str() {
             "type" => check_types(value, &inner)?,
             "pattern" => drop(crate::pattern::compile(value.as_str().unwrap_or_default(), &inner)?),
-            "properties" | "patternProperties" | "definitions" => {
+            "$ref" if !schema::refers_within(root, value) => {
+                let hint = "name a part of this schema, such as \"#/definitions/name\"";
+                return Err(Invalid::at(inner, format!("{value} leads to no schema; {hint}")));
+            }
+            "properties" | "patternProperties" | "definitions" | "$defs" => {
                 let Some(schemas) = value.as_object() else {
                     return Err(Invalid::at(inner, "an object of schemas is expected"));
                 };
                 for (name, schema) in schemas {
-                    check_schema(schema, &format!("{inner}.{name}"))?;
+                    check_schema(root, schema, &format!("{inner}.{name}"))?;
                 }
             }
-            "allOf" | "anyOf" | "oneOf" => {
+            "allOf" | "anyOf" | "oneOf" | "items" if value.is_array() => {
                 for (at, schema) in value.as_array().into_iter().flatten().enumerate() {
-                    check_schema(schema, &format!("{inner}[{at}]"))?;
+                    check_schema(root, schema, &format!("{inner}[{at}]"))?;
                 }
             }
-            "not" => check_schema(value, &inner)?,
-            "items" | "additionalProperties" if value.is_object() => check_schema(value, &inner)?,
+            "dependencies" => {
+                for (name, schema) in
+                    value.as_object().into_iter().flatten().filter(|(_, needed)| !needed.is_array())
+                {
+                    check_schema(root, schema, &format!("{inner}.{name}"))?;
+                }
+            }
+            "not" => check_schema(root, value, &inner)?,
+            "items"
+            | "additionalProperties"
+            | "additionalItems"
+            | "propertyNames"
+            | "contains"
+            | "if"
+            | "then"
+            | "else"
+                if value.is_object() =>
+            {
+                check_schema(root, value, &inner)?
+            }
             "required" if !value.is_array() && !value.is_boolean() => {
                 return Err(Invalid::at(inner, "a list of names is expected"));
             }
@@ -123,7 +145,7 @@ impl RequestValidation {
         } else {
             serde_json::from_slice(body).map_err(|error| error.to_string())?
         };
-        schema::validate(schema, &mut value).map_err(|invalid| invalid.message)?;
+        schema::validate_document(schema, &mut value).map_err(|invalid| invalid.message)?;
         Ok((!is_form).then_some(value))
     }
 }
@@ -161,7 +183,7 @@ impl Plugin for RequestValidation {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if let Some(schema) = &self.0.header_schema
-            && let Err(invalid) = schema::validate(schema, &mut fields(ex))
+            && let Err(invalid) = schema::validate_document(schema, &mut fields(ex))
         {
             return self.refuse(&invalid.message);
         }

@@ -15,7 +15,7 @@ use super::scalar;
 const PAIRS_MAX: usize = 32;
 
 /// Judges an array.
-pub(super) fn array(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn array(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
     let Some(items) = instance.as_array_mut() else { return Ok(()) };
     match k.items {
         Some(Value::Array(tuple)) => check_tuple(ev, k, tuple, items)?,
@@ -43,12 +43,17 @@ pub(super) fn array(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Re
     Ok(())
 }
 
-fn check_item(ev: Evaluator, schema: &Value, i: usize, item: &mut Value) -> Result<(), Invalid> {
+fn check_item(ev: Evaluator<'_>, schema: &Value, i: usize, item: &mut Value) -> Result<(), Invalid> {
     let inner = ev.check(schema, item);
     ev.wrap(inner, || format!("[{i}]"), |inner| format!("failed to validate item {}: {inner}", i + 1))
 }
 
-fn check_tuple(ev: Evaluator, k: &Keywords<'_>, tuple: &[Value], items: &mut [Value]) -> Result<(), Invalid> {
+fn check_tuple(
+    ev: Evaluator<'_>,
+    k: &Keywords<'_>,
+    tuple: &[Value],
+    items: &mut [Value],
+) -> Result<(), Invalid> {
     for (i, item) in items.iter_mut().enumerate() {
         match (tuple.get(i), k.additional_items) {
             (Some(schema), _) => check_item(ev, schema, i, item)?,
@@ -76,7 +81,7 @@ fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
 }
 
 /// `allOf`, `anyOf`, `oneOf`, `if`, `not`, in that order.
-pub(super) fn combinators(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn combinators(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
     for (i, schema) in k.all_of.unwrap_or_default().iter().enumerate() {
         let inner = ev.check(schema, instance);
         ev.wrap(inner, String::new, |inner| format!("allOf {} failed: {inner}", i + 1))?;
@@ -98,7 +103,7 @@ pub(super) fn combinators(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value)
     }
 }
 
-fn any_of(ev: Evaluator, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
+fn any_of(ev: Evaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
     match branches.iter().find(|branch| ev.trying().check(branch, instance).is_ok()) {
         Some(branch) => complete(ev, branch, instance),
         None => ev.refuse(|| {
@@ -112,7 +117,7 @@ fn any_of(ev: Evaluator, branches: &[Value], instance: &mut Value) -> Result<(),
     }
 }
 
-fn one_of(ev: Evaluator, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
+fn one_of(ev: Evaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), Invalid> {
     let mut matched = None;
     for (i, branch) in branches.iter().enumerate() {
         if ev.trying().check(branch, instance).is_err() {
@@ -131,12 +136,12 @@ fn one_of(ev: Evaluator, branches: &[Value], instance: &mut Value) -> Result<(),
     }
 }
 
-fn complete(ev: Evaluator, branch: &Value, instance: &mut Value) -> Result<(), Invalid> {
+fn complete(ev: Evaluator<'_>, branch: &Value, instance: &mut Value) -> Result<(), Invalid> {
     if ev.complete { ev.check(branch, instance) } else { Ok(()) }
 }
 
 fn conditional(
-    ev: Evaluator,
+    ev: Evaluator<'_>,
     condition: &Value,
     k: &Keywords<'_>,
     instance: &mut Value,
@@ -152,7 +157,7 @@ fn conditional(
 }
 
 /// At least one item must fit.
-pub(super) fn contains(ev: Evaluator, schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn contains(ev: Evaluator<'_>, schema: &Value, instance: &mut Value) -> Result<(), Invalid> {
     let Value::Array(items) = instance else { return Ok(()) };
     let fits = items.iter_mut().any(|item| ev.trying().check(schema, item).is_ok());
     if fits { Ok(()) } else { ev.refuse(|| "array does not contain any valid item".into()) }

@@ -2,18 +2,21 @@
 
 use serde_json::{Map, Value};
 
+use super::reference::References;
 use super::{Invalid, compound, object, scalar};
 
 const DEPTH_MAX: u16 = 128;
 
 /// How a value is judged.
 #[derive(Clone, Copy)]
-pub(super) struct Evaluator {
+pub(super) struct Evaluator<'s> {
     /// Whether the instance is completed; not while branches are only tried.
     pub(super) complete: bool,
     /// Whether anyone reads the message.
     pub(super) tell: bool,
     depth: u16,
+    /// Where `$ref` leads, in schemas that may have it.
+    references: Option<&'s References<'s>>,
 }
 
 /// What a node says, in the order of judgement.
@@ -51,6 +54,7 @@ pub(super) struct Keywords<'a> {
     pub(super) format: Option<&'a str>,
     pub(super) constant: Option<&'a Value>,
     pub(super) contains: Option<&'a Value>,
+    pub(super) property_names: Option<&'a Value>,
 }
 
 impl<'a> Keywords<'a> {
@@ -90,6 +94,7 @@ impl<'a> Keywords<'a> {
                 "format" => k.format = value.as_str(),
                 "const" => k.constant = Some(value),
                 "contains" => k.contains = Some(value),
+                "propertyNames" => k.property_names = Some(value),
                 _ => {}
             }
         }
@@ -101,13 +106,13 @@ fn list(value: &Value) -> Option<&[Value]> {
     value.as_array().map(Vec::as_slice)
 }
 
-impl Evaluator {
-    pub(super) fn new() -> Evaluator {
-        Evaluator { complete: true, tell: true, depth: 0 }
+impl<'s> Evaluator<'s> {
+    pub(super) fn new(references: Option<&'s References<'s>>) -> Evaluator<'s> {
+        Evaluator { complete: true, tell: true, depth: 0, references }
     }
 
     /// The same, but only trying: nothing is completed, nobody reads messages.
-    pub(super) fn trying(self) -> Evaluator {
+    pub(super) fn trying(self) -> Evaluator<'s> {
         Evaluator { complete: false, tell: false, ..self }
     }
 
@@ -151,9 +156,19 @@ impl Evaluator {
             _ => return Ok(()),
         };
         if self.depth >= DEPTH_MAX {
+            self.references.inspect(|references| references.give_up());
             return self.refuse(|| "too deeply nested".into());
         }
         let inner = Evaluator { depth: self.depth + 1, ..self };
+        if let Some(references) = self.references
+            && let Some(reference) = node.get("$ref")
+        {
+            // What stands beside it counts for nothing (draft-07 §8.3).
+            return match references.follow(reference) {
+                Ok(schema) => inner.check(schema, instance),
+                Err(message) => self.refuse(|| message),
+            };
+        }
         let keywords = Keywords::gather(node);
         if let Some(types) = keywords.types {
             scalar::types(inner, types, instance)?;

@@ -7,7 +7,7 @@ use super::evaluate::{Evaluator, Keywords};
 use super::patterns;
 
 /// Judges an object and fills in its defaults.
-pub(super) fn check(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn check(ev: Evaluator<'_>, k: &Keywords<'_>, instance: &mut Value) -> Result<(), Invalid> {
     if let (Some(properties), Some(members)) = (k.properties, instance.as_object_mut()) {
         check_properties(ev, k, properties, members)?;
     }
@@ -23,6 +23,9 @@ pub(super) fn check(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Re
         check_dependencies(ev, dependencies, instance)?;
     }
     let Some(members) = instance.as_object_mut() else { return Ok(()) };
+    if let Some(schema) = k.property_names {
+        check_names(ev, schema, members)?;
+    }
     if k.pattern_properties.is_some() || k.additional_properties.is_some() {
         check_others(ev, k, members)?;
     }
@@ -37,7 +40,7 @@ pub(super) fn check(ev: Evaluator, k: &Keywords<'_>, instance: &mut Value) -> Re
 }
 
 fn check_properties(
-    ev: Evaluator,
+    ev: Evaluator<'_>,
     k: &Keywords<'_>,
     properties: &Map<String, Value>,
     members: &mut Map<String, Value>,
@@ -67,7 +70,7 @@ fn default_of(schema: &Value) -> Option<&Value> {
 }
 
 fn check_dependencies(
-    ev: Evaluator,
+    ev: Evaluator<'_>,
     dependencies: &Map<String, Value>,
     instance: &mut Value,
 ) -> Result<(), Invalid> {
@@ -92,8 +95,20 @@ fn check_dependencies(
     Ok(())
 }
 
+fn check_names(ev: Evaluator<'_>, schema: &Value, members: &Map<String, Value>) -> Result<(), Invalid> {
+    for name in members.keys() {
+        let inner = ev.check(schema, &mut Value::from(name.as_str()));
+        ev.wrap(inner, || name.clone(), |inner| format!("failed to validate the name {name}: {inner}"))?;
+    }
+    Ok(())
+}
+
 /// `patternProperties`, and `additionalProperties` for what neither a name nor a pattern covers.
-fn check_others(ev: Evaluator, k: &Keywords<'_>, members: &mut Map<String, Value>) -> Result<(), Invalid> {
+fn check_others(
+    ev: Evaluator<'_>,
+    k: &Keywords<'_>,
+    members: &mut Map<String, Value>,
+) -> Result<(), Invalid> {
     for (name, member) in members.iter_mut() {
         let mut covered = k.properties.is_some_and(|properties| properties.contains_key(name));
         for (pattern, schema) in k.pattern_properties.into_iter().flatten() {

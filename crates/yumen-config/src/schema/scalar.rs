@@ -12,7 +12,7 @@ use super::patterns;
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// `type`, and the forms that count as the same: `2.0` is an integer, an empty table is both kinds.
-pub(super) fn types(ev: Evaluator, types: &Value, instance: &mut Value) -> Result<(), Invalid> {
+pub(super) fn types(ev: Evaluator<'_>, types: &Value, instance: &mut Value) -> Result<(), Invalid> {
     match types {
         Value::String(name) => {
             if !is_type(name, instance) {
@@ -79,7 +79,7 @@ fn lua_type(instance: &Value) -> &'static str {
 }
 
 /// Lengths count characters, not bytes.
-pub(super) fn string(ev: Evaluator, k: &Keywords<'_>, text: &str) -> Result<(), Invalid> {
+pub(super) fn string(ev: Evaluator<'_>, k: &Keywords<'_>, text: &str) -> Result<(), Invalid> {
     if k.length_min.is_some() || k.length_max.is_some() {
         let length = text.chars().count() as u64;
         if let Some(min) = k.length_min.filter(|min| length < *min) {
@@ -102,7 +102,7 @@ pub(super) fn string(ev: Evaluator, k: &Keywords<'_>, text: &str) -> Result<(), 
 }
 
 /// Bounds; the older spelling with a boolean `exclusiveMinimum` is understood too.
-pub(super) fn number(ev: Evaluator, k: &Keywords<'_>, number: &Number) -> Result<(), Invalid> {
+pub(super) fn number(ev: Evaluator<'_>, k: &Keywords<'_>, number: &Number) -> Result<(), Invalid> {
     let value = number.as_f64().unwrap_or(f64::NAN);
     let bound = |keyword: Option<&Value>| keyword.and_then(Value::as_f64);
     let strict = |keyword: Option<&Value>| keyword == Some(&Value::Bool(true));
@@ -135,7 +135,7 @@ pub(super) fn number(ev: Evaluator, k: &Keywords<'_>, number: &Number) -> Result
 }
 
 /// Only the formats the tools check; others say something to people alone.
-pub(super) fn format(ev: Evaluator, format: &str, text: &str) -> Result<(), Invalid> {
+pub(super) fn format(ev: Evaluator<'_>, format: &str, text: &str) -> Result<(), Invalid> {
     let fits = match format {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use super::{Invalid, of, validate};
+use super::{Invalid, of, validate, validate_document};
 
 fn check(schema: Value, mut instance: Value, path: &str, message: &str) {
     let expected = match message {
@@ -295,4 +295,48 @@ fn derived_schemas_are_plain() {
         "required": ["count"]
     });
     assert_eq!(of::<Sample>(), expected);
+}
+
+/// An object in an object.
+fn nested(depth: usize) -> Value {
+    (0..depth).fold(json!({}), |inner, _| json!({"next": inner}))
+}
+
+#[test]
+fn a_reference_stands_for_the_part_it_names() {
+    let schema = json!({
+        "definitions": {"name": {"type": "string"}, "a/b": {"type": "integer"}},
+        "properties": {
+            "name": {"$ref": "#/definitions/name", "type": "integer"},
+            "count": {"$ref": "#/definitions/a~1b"},
+            "next": {"$ref": "#"},
+        },
+    });
+    let says =
+        |mut instance: Value| validate_document(&schema, &mut instance).map_err(|invalid| invalid.path);
+    assert_eq!(says(json!({"name": "a", "count": 1, "next": {"next": {"name": "b"}}})), Ok(()));
+    assert_eq!(says(json!({"next": {"next": {"name": 7}}})), Err("next.next.name".into()));
+    assert_eq!(says(json!({"next": {"count": "x"}})), Err("next.count".into()));
+    assert!(validate_document(&json!({"not": {"$ref": "#/definitions/none"}}), &mut json!(1)).is_err());
+}
+
+#[test]
+fn a_schema_that_comes_back_to_itself_is_given_up_on_in_time() {
+    let next = json!({"properties": {"next": {"$ref": "#"}}});
+    let doubling = json!({"anyOf": [{"allOf": [next, {"required": ["none"]}]}, next]});
+    // To ask for what does not fit is no way around.
+    let text = doubling.to_string().replace("\"#\"", "\"#/definitions/doubling\"");
+    let inner: Value = serde_json::from_str(&text).unwrap();
+    let turned = json!({"definitions": {"doubling": inner}, "not": {"$ref": "#/definitions/doubling"}});
+    assert_eq!(validate_document(&doubling, &mut nested(5)), Ok(()));
+    for schema in [&doubling, &turned, &json!({"$ref": "#"}), &json!({"not": {"$ref": "#"}})] {
+        assert!(validate_document(schema, &mut nested(100)).is_err(), "{schema}");
+    }
+}
+
+#[test]
+fn names_of_properties_are_judged_too() {
+    let schema = json!({"propertyNames": {"pattern": "^[a-z]+$"}});
+    assert_eq!(validate(&schema, &mut json!({"abc": 1})), Ok(()));
+    assert_eq!(validate(&schema, &mut json!({"A1": 1})).map_err(|invalid| invalid.path), Err("A1".into()));
 }

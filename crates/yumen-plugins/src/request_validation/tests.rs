@@ -112,8 +112,25 @@ fn schemas_that_mean_nothing_are_refused() {
         (json!({"body_schema": {"items": {"pattern": "("}}}), "invalid regular expression"),
         (json!({"body_schema": {"anyOf": [{"not": {"type": "x"}}]}}), "\"x\" is no type"),
         (json!({"body_schema": {}, "rejected_code": 199}), "rejected_code"),
+        (json!({"body_schema": {"items": {"$ref": "#/definitions/none"}}}), "leads to no schema"),
+        (json!({"body_schema": {"contains": {"$ref": "other.json"}}}), "leads to no schema"),
     ] {
         let error = Bench::new().build("request-validation", settings.clone()).err().expect(part);
         assert!(error.message.contains(part), "{settings}: {}", error.message);
     }
+}
+
+#[test]
+fn a_schema_may_refer_to_itself() {
+    let settings = json!({"body_schema": {
+        "definitions": {"node": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "next": {"$ref": "#/definitions/node"}},
+        }},
+        "$ref": "#/definitions/node",
+    }});
+    let post = |body: &str| format!("POST / HTTP/1.1\nContent-Type: application/json\n\n{body}");
+    let good = r#"{"name":"a","next":{"name":"b"}}"#;
+    check(settings.clone(), &post(good), (200, good));
+    assert_eq!(run(settings, &post(r#"{"name":"a","next":{"name":7}}"#)).status, 400);
 }
