@@ -380,7 +380,8 @@ fn a_node_that_left_its_cluster_is_asked_no_more() {
             info.contains("cluster_state:ok") && info.contains("cluster_slots_assigned:16384")
         });
     }
-    assert!(all_are_counted());
+    // A map that was asked for just before it changed is not asked for again at once.
+    eventually("all are counted by the others", 30, all_are_counted);
 }
 
 #[test]
