@@ -142,6 +142,8 @@ pub struct Compiler {
     texts: BTreeMap<Kind, Table<Arc<str>>>,
     /// The last good text of objects whose text is broken.
     good: BTreeMap<Name, Arc<str>>,
+    /// Texts that were in force before the process began, for the first change of their objects.
+    former: BTreeMap<Name, Arc<str>>,
     routes: Table<Box<RouteHeld>>,
     streams_held: Table<StreamHeld>,
     services: Table<ServiceHeld>,
@@ -216,6 +218,7 @@ impl Compiler {
             env,
             texts: BTreeMap::new(),
             good: BTreeMap::new(),
+            former: BTreeMap::new(),
             routes: Table::default(),
             streams_held: Table::default(),
             services: Table::default(),
@@ -263,6 +266,21 @@ impl Compiler {
         Compiler::new(self.registry.clone(), Arc::new(Carry::default()), self.env.clone())
     }
 
+    /// Has objects of the next [`Compiler::apply`] begin from the text they had in force when the process before ended:
+    /// where the one they have now is broken, this is their last good version.
+    pub fn begin_from(&mut self, former: Vec<Resource>) {
+        let named = former.into_iter().map(|one| (Name::new(one.kind, one.id), one.json));
+        self.former = named.collect();
+    }
+
+    /// Objects in force by their last good text, with that and the broken one they have.
+    pub fn last_good(&self) -> impl Iterator<Item = (Resource, &Arc<str>)> {
+        self.good.iter().filter_map(|(name, json)| {
+            let written = self.texts.get(&name.kind)?.get(&name.id)?;
+            Some((Resource { kind: name.kind, id: name.id.clone(), json: json.clone() }, written))
+        })
+    }
+
     /// Compiles changes into the next snapshot. Of several changes of one object the last counts;
     /// otherwise their order does not matter.
     pub fn apply(&mut self, changes: Vec<Change>, revision: u64) -> Compiled {
@@ -295,6 +313,7 @@ impl Compiler {
                 self.staged_problems.insert(owner, vec![problem]);
             }
         }
+        self.former.clear();
         // Linking may make more objects due, but only of kinds that come later.
         while let Some(ranked) = link.pop_first() {
             is_more |= !is_endpoints(&ranked);
@@ -431,6 +450,9 @@ impl Compiler {
     }
 
     fn put(&mut self, name: &Name, json: Arc<str>) {
+        if let Some(former) = self.former.remove(name) {
+            self.put(name, former);
+        }
         let before = self.good_text(name).filter(|_| self.is_good(name));
         let problems = match self.stage(name, &json) {
             Ok(mut warnings) => {

@@ -24,7 +24,7 @@ pub use backup::restore;
 
 use crate::directory::{self, DataDir, FileId, about};
 use crate::engine::{Batch, Engine, Medium, now_ms};
-use crate::last_good;
+use crate::last_good::{self, Versions};
 use crate::seal::{Edge, Seal, SealError};
 use crate::state::{Committed, Revision, State};
 use crate::store::StoreError;
@@ -45,6 +45,8 @@ pub struct Options {
     pub seal: Option<Arc<dyn Seal>>,
     /// What becomes of a directory that holds no store.
     pub absent: Absent,
+    /// What is in force in place of broken objects, to be kept beside the last good state.
+    pub versions: Arc<Versions>,
 }
 
 /// What becomes of a directory that holds no store.
@@ -70,6 +72,7 @@ impl Default for Options {
             history_bytes_max: 64 << 20,
             seal: None,
             absent: Absent::Begun,
+            versions: Arc::default(),
         }
     }
 }

@@ -41,7 +41,7 @@ pub use shared::{EtcdStatus, OnProblems, Position};
 pub use wire::{Code, RpcError};
 
 use crate::directory::{self, DataDir};
-use crate::last_good::{self, Keeper, LastGood};
+use crate::last_good::{self, Former, Keeper, LastGood, Versions};
 use crate::seal::{Edge, Seal};
 use crate::state::{Authorship, Committed, Revision, State};
 use crate::store::{Confirmed, Follower, Proposal, Store, StoreError};
@@ -84,6 +84,8 @@ pub struct EtcdOpened {
     pub home: Arc<EtcdHome>,
     /// The store.
     pub store: Arc<EtcdStore>,
+    /// What was in force before this process.
+    pub former: Former,
 }
 
 /// The node's directory with the last good state, which only one process has at a time.
@@ -92,6 +94,7 @@ pub struct EtcdOpened {
 pub struct EtcdHome {
     store: Arc<EtcdStore>,
     seal: Option<Arc<dyn Seal>>,
+    versions: Arc<Versions>,
     held: Mutex<Option<Held>>,
 }
 
@@ -105,15 +108,17 @@ impl EtcdHome {
     fn new(
         store: &Arc<EtcdStore>,
         seal: Option<Arc<dyn Seal>>,
+        versions: Arc<Versions>,
         directory: DataDir,
     ) -> Result<Self, StoreError> {
-        let home = EtcdHome { store: store.clone(), seal, held: Mutex::default() };
+        let home = EtcdHome { store: store.clone(), seal, versions, held: Mutex::default() };
         home.keep(directory)?;
         Ok(home)
     }
 
     fn keep(&self, directory: DataDir) -> Result<(), StoreError> {
-        let keeper = Keeper::start(directory.path(), self.store.clone(), self.seal.clone())?;
+        let (seal, versions) = (self.seal.clone(), self.versions.clone());
+        let keeper = Keeper::start(directory.path(), self.store.clone(), seal, versions)?;
         *self.held() = Some(Held { _keeper: keeper, _directory: directory });
         Ok(())
     }
@@ -145,6 +150,7 @@ impl EtcdStore {
         seal: Option<Arc<dyn Seal>>,
         settings: EtcdSettings,
         on_problems: OnProblems,
+        versions: Arc<Versions>,
     ) -> Result<EtcdOpened, StoreError> {
         let directory = DataDir::lock(&data_dir.join(DIRECTORY))?;
         let place = directory.path().to_owned();
@@ -153,6 +159,9 @@ impl EtcdStore {
         let last_good = last_good_of(&place, &Edge(seal.clone()), &settings.prefix);
         let found = last_good.as_ref().map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone));
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
+        // What was in force is of this cluster if the last good state is.
+        let former =
+            last_good.as_ref().map(|(state, _)| Former::read(&place, seal.clone()).with(state.clone()));
         let shared = Arc::new(Shared::new(settings, client, last_good, on_problems));
         let store = Arc::new(EtcdStore::start(shared, place)?);
         store.wait_for_cluster(wait, found.is_none());
@@ -166,8 +175,8 @@ impl EtcdStore {
                 None => return Err(nothing_to_serve(&error, "none was kept for this prefix")),
             }
         }
-        let home = Arc::new(EtcdHome::new(&store, seal, directory)?);
-        Ok(EtcdOpened { home, store })
+        let home = Arc::new(EtcdHome::new(&store, seal, versions, directory)?);
+        Ok(EtcdOpened { home, store, former: former.unwrap_or_default() })
     }
 
     fn start(shared: Arc<Shared>, place: PathBuf) -> Result<EtcdStore, StoreError> {

@@ -69,7 +69,7 @@ pub fn open_or_last_good(directory: &Path, options: Options) -> Result<Arc<Fallb
         // There was a store, or something to serve instead: what is not there later is gone.
         options.absent = Absent::Refused;
         let store: Arc<dyn Store> = Arc::new(opened?);
-        let keeper = Keeper::start(&place, store.clone(), options.seal.clone())?;
+        let keeper = Keeper::start(&place, store.clone(), options.seal.clone(), options.versions.clone())?;
         Ok(Opened { store, keeper: Some(keeper) })
     });
     Fallback::start(open, || LastGood::load(directory, &edge), RETRY_EVERY)

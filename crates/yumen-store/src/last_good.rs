@@ -6,12 +6,15 @@ mod keeper;
 #[cfg(test)]
 mod tests;
 mod text;
+mod versions;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 pub use keeper::Keeper;
+pub(crate) use versions::forget as forget_versions;
+pub use versions::{Former, Version, Versions};
 
 use crate::directory::{self, about};
 use crate::seal::{Edge, SealError};

@@ -25,7 +25,7 @@ pub use etcd::EtcdStore;
 pub use fallback::{Fallback, Origin, open_or_last_good};
 pub use file::{FileEvent, FileStore, WatchGuard};
 pub use keyring::{KeyringError, open_keyring};
-pub use last_good::Keeper;
+pub use last_good::{Former, Keeper, Version, Versions};
 pub use memory::{Memory, MemoryStore};
 pub use read_only::ReadOnly;
 pub use recent::Retention;

@@ -14,7 +14,7 @@ use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
 use yumen_snapshot::compile::{Change, Compiler, Found, Service};
 use yumen_snapshot::{Publisher, Snapshot};
-use yumen_store::{Changed, Committed, Key, Revision, State};
+use yumen_store::{Changed, Committed, Key, Revision, State, Version, Versions};
 
 use crate::discovery::Services;
 use crate::huge_pages::HugePages;
@@ -26,8 +26,8 @@ pub(crate) fn describe(out: &mut Vec<Family>) {
 
 /// What doors tell the control thread.
 pub(crate) enum Message {
-    /// What the store holds: where compiling starts.
-    State(State),
+    /// What the store holds, where compiling starts, and texts of its objects that were in force before the process began.
+    State(State, Vec<Resource>),
     /// The store has a new revision.
     Committed(Arc<Committed>),
     /// The findings of the resource file itself, beside those of its objects.
@@ -157,6 +157,8 @@ struct Thread {
     /// Nothing is compiled before.
     rests_until: Instant,
     huge_pages: HugePages,
+    /// Where the last good versions in force are told.
+    versions: Arc<Versions>,
 }
 
 /// Starts the control thread.
@@ -164,6 +166,7 @@ pub(crate) fn start(
     compiler: Compiler,
     carry: Arc<Carry>,
     publisher: Arc<Publisher>,
+    versions: Arc<Versions>,
 ) -> std::io::Result<Control> {
     let (messages, inbox) = channel();
     let (snapshots_out, snapshots) = watch::channel(publisher.load());
@@ -190,6 +193,7 @@ pub(crate) fn start(
         wants: None,
         rests_until: Instant::now(),
         huge_pages: HugePages::default(),
+        versions,
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
     Ok(Control { messages, shown, snapshots, hosts, services, applied })
@@ -218,7 +222,7 @@ impl Thread {
         let mut committed = Vec::new();
         for message in batch {
             match message {
-                Message::State(state) => self.start(&state),
+                Message::State(state, former) => self.start(&state, former),
                 Message::Committed(one) if self.started => committed.push(one),
                 Message::Committed(one) => self.early.push(one),
                 Message::Document(problems) => self.tell_document(problems),
@@ -252,8 +256,9 @@ impl Thread {
         }
     }
 
-    fn start(&mut self, state: &State) {
+    fn start(&mut self, state: &State, former: Vec<Resource>) {
         self.started = true;
+        self.compiler.begin_from(former);
         let own = self.own.values().cloned();
         let changes = self.compiler.diff(state.resources().into_iter().chain(own).collect());
         self.compile("configuration applied", changes, state.revision);
@@ -315,6 +320,7 @@ impl Thread {
         let _ = self.snapshots.send(compiled.snapshot);
         self.ask_for_endpoints();
         self.show();
+        self.versions.tell(self.compiler.last_good().map(version).collect());
         self.shown.revision.store(revision.0, Ordering::Release);
         self.applied.send_replace(revision);
         let (problems, carried) = (self.shown.problems().len(), self.carry.len());
@@ -371,6 +377,11 @@ fn change(changed: &Changed) -> Change {
         Some(entry) => Change::Put(Resource { kind: *kind, id: id.clone(), json: entry.json.clone() }),
         None => Change::Delete(*kind, Box::from(&**id)),
     }
+}
+
+fn version((resource, instead_of): (Resource, &Arc<str>)) -> Version {
+    let Resource { kind, id, json } = resource;
+    Version { key: Key::new(kind, id), json, instead_of: instead_of.clone() }
 }
 
 fn now_ms() -> u64 {

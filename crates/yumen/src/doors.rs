@@ -14,7 +14,8 @@ use yumen_store::etcd::{ClientSettings, EtcdHome, EtcdOpened, EtcdSettings, Etcd
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
 use yumen_store::{
-    Authorship, Draft, Entry, Key, Memory, Proposal, ReadOnly, Retention, Revision, State, Store,
+    Authorship, Draft, Entry, Former, Key, Memory, Proposal, ReadOnly, Retention, Revision, State, Store,
+    Versions,
 };
 use yumen_store::{open_keyring, open_or_last_good};
 
@@ -47,12 +48,13 @@ impl Doors {
         start: &Start,
         control: &Control,
         trial: Arc<Trial>,
+        versions: Arc<Versions>,
     ) -> anyhow::Result<Doors> {
         let reader = Reader { messages: control.messages.clone(), trial };
         match node.store.kind {
             StoreKind::File => open_file(&node.store, start, reader),
-            StoreKind::Embedded => open_embedded(node, start, reader),
-            StoreKind::Etcd => open_etcd(node, &control.messages),
+            StoreKind::Embedded => open_embedded(node, start, reader, versions),
+            StoreKind::Etcd => open_etcd(node, &control.messages, versions),
         }
     }
 }
@@ -119,9 +121,16 @@ fn follow(store: &dyn Store, messages: &Sender<Message>) -> State {
 }
 
 /// The store in the data directory; where it is new it starts with what says hello.
-fn open_embedded(node: &NodeConfig, start: &Start, reader: Reader) -> anyhow::Result<Doors> {
+fn open_embedded(
+    node: &NodeConfig,
+    start: &Start,
+    reader: Reader,
+    versions: Arc<Versions>,
+) -> anyhow::Result<Doors> {
     let dir = Path::new(&node.store.data_dir);
-    let opened = open_or_last_good(dir, options(&node.store, start.absent())?);
+    let options = Options { versions, ..options(&node.store, start.absent())? };
+    let former = Former::read(dir, options.seal.clone());
+    let opened = open_or_last_good(dir, options);
     let fallback =
         opened.with_context(|| format!("cannot serve from the data directory {}", dir.display()))?;
     let store: Arc<dyn Store> = fallback.clone();
@@ -129,22 +138,28 @@ fn open_embedded(node: &NodeConfig, start: &Start, reader: Reader) -> anyhow::Re
         write_first(&*store, &reader)?;
     }
     let state = follow(&*store, &reader.messages);
-    let _ = reader.messages.send(Message::State(state));
+    let former = former.of(&state);
+    let _ = reader.messages.send(Message::State(state, former));
     Ok(Doors { store, source: ConfigSource::Embedded(fallback), _watch: None, document: None, home: None })
 }
 
 /// What the nodes of a cluster share; what they share may be nothing yet.
-fn open_etcd(node: &NodeConfig, messages: &Sender<Message>) -> anyhow::Result<Doors> {
+fn open_etcd(
+    node: &NodeConfig,
+    messages: &Sender<Message>,
+    versions: Arc<Versions>,
+) -> anyhow::Result<Doors> {
     let dir = Path::new(&node.store.data_dir);
     let keyring = Arc::new(open_keyring(dir, &node.store.keyring)?);
     let teller = messages.clone();
     // The control thread ends with the process.
     let on_problems = Box::new(move |problems| drop(teller.send(Message::Told(Teller::Store, problems))));
-    let EtcdOpened { home, store: opened } =
-        EtcdStore::open(dir, Some(keyring), etcd_settings(&node.store), on_problems)?;
+    let EtcdOpened { home, store: opened, former } =
+        EtcdStore::open(dir, Some(keyring), etcd_settings(&node.store), on_problems, versions)?;
     let store: Arc<dyn Store> = opened.clone();
     let state = follow(&*store, messages);
-    let _ = messages.send(Message::State(state));
+    let former = former.of(&state);
+    let _ = messages.send(Message::State(state, former));
     Ok(Doors { store, source: ConfigSource::Etcd(opened), _watch: None, document: None, home: Some(home) })
 }
 
@@ -196,6 +211,7 @@ fn options(store: &node::Store, absent: Absent) -> anyhow::Result<Options> {
         history_bytes_max: store.history_bytes_max,
         seal: Some(Arc::new(keyring)),
         absent,
+        ..Options::default()
     })
 }
 
@@ -232,7 +248,7 @@ fn open_file(settings: &node::Store, start: &Start, reader: Reader) -> anyhow::R
     )?);
     let state = follow(&*store, messages);
     if is_started {
-        let _ = messages.send(Message::State(state));
+        let _ = messages.send(Message::State(state, Vec::new()));
     }
     let mut mirror = Mirror { store: store.clone(), reader, is_started };
     let document = Some(file.clone());
@@ -341,7 +357,7 @@ impl Mirror {
             }),
             done: Box::new(move |_| {
                 if !was_started {
-                    let _ = messages.send(Message::State(store.state()));
+                    let _ = messages.send(Message::State(store.state(), Vec::new()));
                 }
             }),
         });

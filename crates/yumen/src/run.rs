@@ -17,6 +17,7 @@ use yumen_plugin::Carry;
 use yumen_proxy::probe::ProbeCounters;
 use yumen_proxy::{Duty, Http3Identity};
 use yumen_snapshot::Publisher;
+use yumen_store::Versions;
 use yumen_store::etcd::Announced;
 
 use crate::cli::RunArgs;
@@ -128,12 +129,13 @@ impl Rule {
         let compiler =
             compiler::new(&listeners.actual(node), ground.workers, carry.clone(), tls.loader.clone());
         let trial = Arc::new(Trial::new(&compiler));
-        let control = control::start(compiler, carry.clone(), publisher.clone())?;
+        let versions = Arc::new(Versions::default());
+        let control = control::start(compiler, carry.clone(), publisher.clone(), versions.clone())?;
         let acme = tls.open_acme(node, &control)?;
         if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
             successor.want_store()?;
         }
-        let doors = Doors::open(node, &ground.before.start, &control, trial.clone())?;
+        let doors = Doors::open(node, &ground.before.start, &control, trial.clone(), versions)?;
         let discovered = start_resolving(&ground.runtime, node, &control);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Care, DATABASE, Embedded, file, format, guarded, tables};
 use crate::directory::{self, DataDir, about};
-use crate::last_good::LastGood;
+use crate::last_good::{LastGood, forget_versions};
 use crate::seal::{Edge, Seal};
 use crate::state::State;
 use crate::store::StoreError;
@@ -51,6 +51,7 @@ pub fn restore(from: &Path, directory: &Path, seal: Option<Arc<dyn Seal>>) -> Re
     directory::keep_as(&place, &directory::suffixed(&place, REPLACED))?;
     directory::put_in_place(&draft, &place)?;
     LastGood::save(directory.path(), &state, &edge)?;
+    forget_versions(directory.path())?;
     Ok(state)
 }
 

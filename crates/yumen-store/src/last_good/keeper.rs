@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::versions::{self, Version, Versions};
 use super::{Kept, LastGood};
 use crate::seal::{Edge, Seal};
 use crate::state::{Revision, State};
@@ -19,7 +20,8 @@ const PAUSE_PER_SAVE: u32 = 10;
 /// Settings change without a revision, so nobody is told; they are looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Saves what a store holds soon after it changed, and once more when dropped.
+/// Saves what a store holds soon after it changed, with the versions in force in place of what is broken in it, and once
+/// more when dropped.
 #[derive(Debug)]
 pub struct Keeper {
     notice: Arc<Notice>,
@@ -34,11 +36,15 @@ impl Keeper {
         directory: &Path,
         store: Arc<dyn Store>,
         seal: Option<Arc<dyn Seal>>,
+        versions: Arc<Versions>,
     ) -> Result<Keeper, StoreError> {
         let notice = Arc::new(Notice::default());
+        versions.followed_by(&notice);
         let told = notice.clone();
         store.follow(Box::new(move |_| told.set(|news| news.changed = true)));
-        let mut saver = Saver { directory: directory.to_owned(), store, edge: Edge(seal), saved: None };
+        let directory = directory.to_owned();
+        let mut saver =
+            Saver { directory, store, edge: Edge(seal), saved: None, versions, saved_versions: None };
         let inbox = notice.clone();
         let run = move || saver.run(&inbox);
         let thread = thread::Builder::new().name("yumen-last-good".into()).spawn(run)?;
@@ -58,19 +64,19 @@ impl Drop for Keeper {
 }
 
 #[derive(Debug, Default)]
-struct News {
-    changed: bool,
+pub(super) struct News {
+    pub(super) changed: bool,
     ends: bool,
 }
 
 #[derive(Debug, Default)]
-struct Notice {
+pub(super) struct Notice {
     news: Mutex<News>,
     came: Condvar,
 }
 
 impl Notice {
-    fn set(&self, change: impl FnOnce(&mut News)) {
+    pub(super) fn set(&self, change: impl FnOnce(&mut News)) {
         change(&mut self.news());
         self.came.notify_all();
     }
@@ -95,6 +101,9 @@ struct Saver {
     edge: Edge,
     /// What is on the disk.
     saved: Option<Saved>,
+    versions: Arc<Versions>,
+    /// Those on the disk, once they were written here.
+    saved_versions: Option<Arc<[Version]>>,
 }
 
 /// What is on the disk, and by whom.
@@ -138,6 +147,24 @@ impl Saver {
 
     fn save(&mut self) {
         let state = self.store.state();
+        self.save_versions(&state);
+        self.save_state(state);
+    }
+
+    fn save_versions(&mut self, state: &State) {
+        let Some(now) = self.versions.now() else { return };
+        if self.saved_versions.as_ref() == Some(&now) {
+            return;
+        }
+        match versions::save(&self.directory, &now, state, &self.edge) {
+            Ok(is_all) => self.saved_versions = is_all.then_some(now),
+            Err(error) => {
+                tracing::warn!(%error, "the last good versions of broken objects could not be saved")
+            }
+        }
+    }
+
+    fn save_state(&mut self, state: State) {
         // What nobody has written to is nothing to fall back to.
         let is_new = state.revision == Revision::default();
         if is_new || self.saved.as_ref().is_some_and(|saved| is_same(saved.state(), &state)) {

@@ -78,7 +78,7 @@ fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
     let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
     let saved = || LastGood::load(dir.path(), &Edge::default()).map(|state| contents(&state)).ok();
     put(&*store, "before", "{}").unwrap();
-    let keeper = Keeper::start(dir.path(), store.clone(), None).unwrap();
+    let keeper = Keeper::start(dir.path(), store.clone(), None, Arc::default()).unwrap();
     until("the first save", || saved() == Some(contents(&store.state())));
     put(&*store, "after", "{}").unwrap();
     until("the second save", || saved() == Some(contents(&store.state())));
@@ -189,7 +189,7 @@ fn the_keeper_appends_until_a_new_file_is_worth_it_and_notices_one_that_is_not_i
     let dir = TestDir::new();
     let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
     put(&*store, "before", "{}").unwrap();
-    let _keeper = Keeper::start(dir.path(), store.clone(), None).unwrap();
+    let _keeper = Keeper::start(dir.path(), store.clone(), None, Arc::default()).unwrap();
     let saved = || LastGood::load(dir.path(), &Edge::default()).map(|state| contents(&state)).ok();
     let until_saved = |what: &str| until(what, || saved() == Some(contents(&store.state())));
     let file = || fs::metadata(dir.join(FILE)).unwrap();

@@ -20,7 +20,8 @@ pub(super) struct Losses {
 impl Losses {
     /// Given what is wrong in the process that serves, and the names of the objects it has.
     ///
-    /// What is in force only because it was good once is nowhere but in the memory of the process that serves.
+    /// What is in force only because it was good once the new process has from a file beside the store, but not for a
+    /// resource file.
     pub(super) fn of(ready: &Ready, problems: &[Problem], objects: &[String]) -> Losses {
         Losses { broken: broken(ready, problems), absent: absent(ready, problems, objects) }
     }

@@ -214,6 +214,49 @@ fn gateways_serve_while_etcd_is_down_even_when_they_start_then() {
 }
 
 #[test]
+fn a_gateway_that_starts_again_has_the_last_good_version_of_what_is_broken() {
+    let (etcd, data) = (Etcd::start(), Scratch::new());
+    let mut one = etcd.gateway(&data.path().join("one"));
+    let good = |id: &str| mock(&format!("/{id}"), id);
+    let broken = |id: &str| json!({ "uri": format!("/{id}"), "plugins": { "mocking": { "delay": "long" } } });
+    for id in ["broken", "away", "anew", "mended"] {
+        etcd.put(&format!("/apisix/routes/{id}"), &good(id));
+    }
+    eventually("all are served", WAIT_S, || one.get("/mended").text() == "mended");
+    for id in ["broken", "mended"] {
+        etcd.put(&format!("/apisix/routes/{id}"), &broken(id));
+    }
+    eventually("they are refused", WAIT_S, || one.metric("yumen_config_problems{level=\"error\"}") == 2.0);
+    let kept = data.path().join("one/etcd/last-good-versions.json");
+    eventually("their versions are kept", WAIT_S, || {
+        std::fs::read_to_string(&kept).is_ok_and(|text| text.lines().count() == 4)
+    });
+    one.kill();
+    one.wait(WAIT_S);
+    etcd.put("/apisix/routes/away", &broken("away"));
+    etcd.put("/apisix/routes/mended", &mock("/mended", "otherwise"));
+    etcd.ctl(&["del", "/apisix/routes/anew"]).unwrap();
+    etcd.put("/apisix/routes/anew", &broken("anew"));
+    for _ in 0..2 {
+        one = etcd.gateway(&data.path().join("one"));
+        let texts = ["/broken", "/away", "/mended"].map(|path| one.get(path).text());
+        assert_eq!(texts, ["broken", "away", "otherwise"]);
+        assert_eq!(one.get("/anew").status, 503, "another object, of which there was no good version");
+        let problems = one.status_json("/yumen/v1/problems");
+        one.terminate();
+        one.wait(WAIT_S);
+        let is_kept = |id: &str| problems.to_string().contains(&format!("routes/{id}"));
+        assert_eq!(["broken", "away", "anew"].map(is_kept), [true; 3], "{problems}");
+    }
+    for id in ["broken", "away"] {
+        etcd.put(&format!("/apisix/routes/{id}"), &mock(&format!("/{id}"), "mended"));
+    }
+    one = etcd.gateway(&data.path().join("one"));
+    eventually("nothing is kept any more", WAIT_S, || !kept.exists());
+    assert_eq!(["/broken", "/away"].map(|path| one.get(path).text()), ["mended", "mended"]);
+}
+
+#[test]
 fn a_table_that_vanishes_is_served_until_somebody_confirms() {
     let (etcd, data) = (Etcd::start(), Scratch::new());
     let one = etcd.gateway(&data.path().join("one"));

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use yumen_config::Kind;
+use yumen_config::{Kind, Resource};
 
 use super::super::tests::{compiler, get, nodes, put, route};
 
@@ -57,4 +57,24 @@ fn a_word_where_a_boolean_is_wanted_is_told_how_to_write_it() {
         let hint = compiled.problems.first().and_then(|problem| problem.hint.as_deref());
         assert_eq!(hint, Some(advice), "{value}: {:?}", compiled.problems);
     }
+}
+
+#[test]
+fn what_was_in_force_before_the_process_began_is_the_last_good_version() {
+    let written = |text: &str, status: u32| {
+        let plugins = json!({ "first": { "text": text } });
+        json!({ "uri": "/a", "plugins": plugins, "upstream": nodes("10.0.0.1"), "status": status })
+    };
+    let begun_from = |former: &str, now: &str, status: u32| {
+        let mut compiler = compiler();
+        compiler.begin_from(vec![Resource::new(Kind::Routes, "a", &written(former, 1))]);
+        let compiled = compiler.apply(vec![route("a", written(now, status))], 1);
+        let standing: Vec<String> = compiler.last_good().map(|(one, _)| one.json.to_string()).collect();
+        (get(&compiled, "/a"), compiled.problems.iter().any(|one| one.last_good), standing.len())
+    };
+    let good = "a 10.0.0.1:80 first@routes/a".to_owned();
+    assert_eq!(begun_from("good", "bad", 1), (good.clone(), true, 1));
+    assert_eq!(begun_from("good", "good", 1), (good, false, 0));
+    assert_eq!(begun_from("good", "bad", 0), ("-".to_owned(), false, 0), "disabled is disabled");
+    assert_eq!(begun_from("bad", "bad", 1), ("a 503".to_owned(), false, 0), "this version has no use for it");
 }

@@ -267,8 +267,13 @@ impl Node {
     pub(super) fn open(place: PathBuf, settings: EtcdSettings) -> Result<Node, crate::StoreError> {
         let problems = Arc::new(std::sync::Mutex::default());
         let told = problems.clone();
-        let opened =
-            EtcdStore::open(&place, None, settings, Box::new(move |now| *told.lock().unwrap() = now))?;
+        let opened = EtcdStore::open(
+            &place,
+            None,
+            settings,
+            Box::new(move |now| *told.lock().unwrap() = now),
+            Arc::default(),
+        )?;
         Ok(Node { opened, problems })
     }
 
