@@ -16,7 +16,8 @@ pub(crate) struct Config {
     /// The schema of the fields, as an object of texts; names are in lower case.
     #[schemars(extend("type" = "object"))]
     header_schema: Option<Value>,
-    /// The schema of the body, which is a form or JSON.
+    /// The schema of the body, which is a form or JSON. A `$ref` leads to another part of
+    /// it, such as `#/$defs/name`.
     #[schemars(extend("type" = "object"))]
     body_schema: Option<Value>,
     /// maximum request body size in bytes buffered into memory; larger request bodies are rejected

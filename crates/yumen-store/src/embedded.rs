@@ -259,18 +259,17 @@ impl Medium for Embedded {
     }
 }
 
+/// What shows that there was a store.
+const TRACES: [&str; 3] = [last_good::FILE, last_good::PREVIOUS, backup::REPLACED];
+
 /// Whether there is, or was, a store in a directory; makes nothing.
 pub fn holds_store(directory: &Path) -> bool {
-    [DATABASE, last_good::FILE, last_good::PREVIOUS]
-        .iter()
-        .any(|name| directory::is_there(&directory.join(name)))
+    [DATABASE].iter().chain(&TRACES).any(|name| directory::is_there(&directory.join(name)))
 }
 
 /// A file that is missing where others say that there was one is not a reason to begin anew.
 fn refuse_where_one_was(directory: &DataDir) -> Result<(), StoreError> {
-    let replaced = format!("{DATABASE}{}", backup::REPLACED);
-    let traces = [last_good::FILE, last_good::PREVIOUS, &replaced];
-    match traces.into_iter().find(|name| directory::is_there(&directory.file(name))) {
+    match TRACES.into_iter().find(|name| directory::is_there(&directory.file(name))) {
         None => Ok(()),
         Some(trace) => Err(StoreError::Corrupt(format!(
             "{} is missing, but {trace} shows that there was a store; restore a backup or {trace}, \

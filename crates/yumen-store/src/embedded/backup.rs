@@ -14,8 +14,8 @@ use crate::seal::{Edge, Seal};
 use crate::state::State;
 use crate::store::StoreError;
 
-/// What the file a restore replaced is called, behind its name.
-pub(super) const REPLACED: &str = ".replaced";
+/// What the file a restore replaced is called.
+pub(super) const REPLACED: &str = "yumen.redb.replaced";
 
 impl Embedded {
     /// Writes all entries, settings and history, as of one moment, to the file `to`.
@@ -48,7 +48,7 @@ pub fn restore(from: &Path, directory: &Path, seal: Option<Arc<dyn Seal>>) -> Re
         false => from_backup(from, &draft, &edge),
     };
     let state = state.inspect_err(|_| drop(directory::remove_if_there(&draft)))?;
-    directory::keep_as(&place, &directory::suffixed(&place, REPLACED))?;
+    directory::keep_as(&place, &directory.file(REPLACED))?;
     directory::put_in_place(&draft, &place)?;
     LastGood::save(directory.path(), &state, &edge)?;
     forget_versions(directory.path())?;
