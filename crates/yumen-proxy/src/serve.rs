@@ -8,6 +8,7 @@ use std::sync::Arc;
 use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
+use yumen_snapshot::explain::arrival;
 use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
@@ -197,6 +198,7 @@ async fn decide<'s>(
             pinned.find(ex)
         }
     };
+    note_arrival(pinned, ex, chains);
     if let Some(route) = found {
         chains.route = RouteChain::Route(&route.chain);
     }
@@ -233,6 +235,13 @@ async fn decide<'s>(
     match pinned.upstream(slot) {
         Some(upstream) => Ok((route, upstream)),
         None => Err(Kind::Unavailable.into()),
+    }
+}
+
+/// Notes how a request came to its route, if it explains itself.
+fn note_arrival<'s>(pinned: &'s Pinned, ex: &mut Exchange<'s>, chains: &Chains<'_>) {
+    if let Some(watch) = chains.explaining() {
+        watch.arrival.replace(Some(arrival(pinned, ex)));
     }
 }
 

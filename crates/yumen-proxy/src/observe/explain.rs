@@ -12,7 +12,14 @@ const BYTES_MAX: usize = 6 * 1024;
 
 /// What is known of the exchange when the head of its answer is made.
 pub(crate) fn explain(watch: &Stopwatch, ex: &Exchange<'_>, upstream: Option<&str>) -> String {
+    let arrival = watch.arrival.borrow();
+    let arrival = arrival.as_ref();
     bounded(json!({
+        "request": arrival.map(|arrival| &arrival.request),
+        "certificate": arrival.and_then(|arrival| arrival.certificate.as_ref()),
+        "matched_uri": arrival.map(|arrival| &arrival.matched_uri),
+        "matched_host": arrival.map(|arrival| &arrival.matched_host),
+        "candidates": arrival.map(|arrival| &arrival.candidates),
         "revision": watch.revision.get(),
         "route": ex.route.map(|route| &route.id),
         "consumer": ex.consumer.map(|consumer| &consumer.username),
@@ -26,13 +33,17 @@ pub(crate) fn explain(watch: &Stopwatch, ex: &Exchange<'_>, upstream: Option<&st
 
 /// The text of what is told, less what makes it too long.
 fn bounded(mut told: Value) -> String {
-    let text = ascii(&told);
-    if text.len() <= BYTES_MAX {
-        return text;
+    let mut text = ascii(&told);
+    // Long paths, many routes of one path, long chains: left out one after the other, and said to be.
+    for (member, instead) in
+        [("candidates", "too many to tell"), ("plugins", "too many to tell"), ("request", "too long to tell")]
+    {
+        if text.len() <= BYTES_MAX {
+            return text;
+        }
+        told[member] = Value::from(instead);
+        text = ascii(&told);
     }
-    // Long chains: what each plugin did is left out, and said to be.
-    told["plugins"] = Value::from("too many to tell");
-    let text = ascii(&told);
     if text.len() <= BYTES_MAX { text } else { r#"{"error":"too long to tell"}"#.to_owned() }
 }
 
@@ -93,18 +104,22 @@ mod tests {
 
     use super::{BYTES_MAX, ascii, bounded};
 
-    fn check(plugins: usize, id_bytes: usize, expected: &str) {
+    fn check(candidates: usize, plugins: usize, id_bytes: usize, expected: &str) {
         let plugins = vec![json!({ "name": "limit-count", "phase": "access" }); plugins];
-        let text = bounded(json!({ "route": "r".repeat(id_bytes), "plugins": plugins }));
+        let candidates = vec![json!({ "route": "beaten", "lost": "vars" }); candidates];
+        let text =
+            bounded(json!({ "route": "r".repeat(id_bytes), "plugins": plugins, "candidates": candidates }));
         assert!(text.len() <= BYTES_MAX && text.contains(expected), "{expected} is not in {text}");
         assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
     }
 
     #[test]
     fn an_explanation_fits_a_field_however_much_there_is_to_tell() {
-        check(3, 10, "limit-count");
-        check(500, 10, "too many to tell");
-        check(500, 10_000, "too long to tell");
+        check(3, 3, 10, r#""candidates":[{"#);
+        check(500, 3, 10, r#""candidates":"too many to tell""#);
+        check(500, 3, 10, "limit-count");
+        check(3, 500, 10, r#""plugins":"too many to tell""#);
+        check(3, 500, 10_000, r#""error":"too long to tell""#);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 
 use yumen_plugin::{Instance, Origin, Phase};
+use yumen_snapshot::Arrival;
 
 use super::RecentRequest;
 use crate::clock;
@@ -50,6 +51,8 @@ pub(crate) struct Stopwatch {
     /// The revision it is served from.
     pub(crate) revision: Cell<u64>,
     pub(crate) request: RefCell<Option<RecentRequest>>,
+    /// How it came to its route, where that will be told.
+    pub(crate) arrival: RefCell<Option<Arrival>>,
     pub(crate) plugins: RefCell<Vec<Ran>>,
     pub(crate) attempts: RefCell<Vec<Tried>>,
     started_ns: u64,
@@ -67,6 +70,7 @@ impl Stopwatch {
             explains,
             revision: Cell::new(0),
             request: RefCell::default(),
+            arrival: RefCell::default(),
             plugins: RefCell::default(),
             attempts: RefCell::default(),
             started_ns: clock::nanos(),

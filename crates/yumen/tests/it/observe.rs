@@ -231,7 +231,10 @@ const FAR_FUTURE: u64 = 99_999_999_999;
 fn a_request_with_a_token_explains_itself() {
     let upstream = Upstream::echo("up");
     let node = format!("observe: {{debug_key: {SECRET}}}");
-    let gateway = Gateway::with(&resources(&upstream), &Options { node: &node, ..Options::default() });
+    let mut resources = resources(&upstream);
+    let posts = json!({ "id": "posts", "uri": "/shop/*", "methods": ["POST"], "priority": 1, "upstream_id": "carts" });
+    resources["routes"].as_array_mut().unwrap().push(posts);
+    let gateway = Gateway::with(&resources, &Options { node: &node, ..Options::default() });
     let debug = format!("x-yumen-debug: {}\r\n", token(SECRET, FAR_FUTURE));
     let reply = gateway.get_with("/shop/a", &format!("{debug}apikey: alices-secret-key\r\n"));
     assert_eq!(reply.status, 200);
@@ -249,6 +252,10 @@ fn a_request_with_a_token_explains_itself() {
             (&json!("response-rewrite"), &json!("response_head"), &json!("routes/shop")),
         ]
     );
+    assert_eq!((&told["matched_uri"], &told["matched_host"]), (&json!("/shop/*"), &json!("")));
+    assert_eq!((&told["request"]["path"], &told["request"]["sni"]), (&json!("/shop/a"), &Value::Null));
+    assert_eq!(told["certificate"], Value::Null);
+    assert_eq!(told["candidates"], json!([{ "route": "posts", "lost": "method" }]));
     let attempt = &told["attempts"][0];
     assert_eq!(
         (&attempt["endpoint"], &attempt["outcome"]),
