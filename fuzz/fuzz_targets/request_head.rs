@@ -10,7 +10,10 @@ fuzz_target!(|data: &[u8]| {
     let limits = HeadLimits { head_bytes_max: 4096, target_bytes_max: 1024, fields_max: 32 };
     let mut head = RequestHead::default();
     let whole = parse::request(data, 0, &limits, &mut head);
+    let mut line = RequestHead::default();
+    parse::refused_request(data, &limits, &mut line);
     let Ok(Parsed::Head(end)) = whole else { return };
+    assert_eq!((line.method_name(), line.target()), (head.method_name(), head.target()));
     assert!(end <= data.len());
     for cut in (0..end).take(300) {
         let mut part = RequestHead::default();

@@ -128,6 +128,18 @@ pub fn request(
     Ok(Parsed::Head(skip + end))
 }
 
+/// Reads the request line alone into `head`, which is clear, of a head that was refused or never ended: for who tells
+/// of it. Where that line is what is wrong, `head` stays clear.
+#[cold]
+pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead) {
+    let bytes = &bytes[leading_empty_lines(bytes)..];
+    let Ok(end) = request_line(bytes, head, limits) else { return head.clear() };
+    head.fields.block.extend_from_slice(&bytes[..end]);
+    if head.target().starts_with(b"/") {
+        head.origin_form = head.target;
+    }
+}
+
 fn partial(bytes: &[u8], limits: &HeadLimits, is_request: bool) -> Result<Parsed, HeadError> {
     if bytes.len() < limits.head_bytes_max {
         // A target that is already too long need not be read to its end.

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version};
+use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Chain, Exchange, Instance, Outcome, Phase, Response, Step};
 use yumen_snapshot::explain::arrival;
@@ -149,13 +149,13 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
     let worker = conn.worker.clone();
     let peer = conn.peer.clone();
     let pinned = worker.pinned();
-    let mut ex =
-        Exchange::new(worker.take_request(), &peer.client, clock::now(), &*worker, &pinned.consumers);
+    let mut request = worker.take_request();
     match conn.stream {
-        Stream::Http2(_) => ex.request.version = Version::Http2,
-        Stream::Http3(_) => ex.request.version = Version::Http3,
-        _ => {}
+        Stream::Http2(_) => request.version = Version::Http2,
+        Stream::Http3(_) => request.version = Version::Http3,
+        _ => parse::refused_request(conn.inbox.bytes(), &worker.settings.request_head, &mut request),
     }
+    let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     let nothing = Chain::default();
     let chains = Chains::new(&nothing, None);
     let mut flow = Flow { fault: Some(kind.into()), ..Flow::default() };

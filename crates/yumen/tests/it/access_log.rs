@@ -57,6 +57,32 @@ fn every_request_has_a_json_line() {
 }
 
 #[test]
+fn a_refused_request_is_logged_with_its_request_line() {
+    let upstream = Upstream::text("x");
+    let (gateway, log) = gateway("json", &upstream);
+    let refused = [
+        ("GET /a?b HTTP/1.1\r\nHost: a b\r\n\r\n", "GET", "/a?b"),
+        ("HEAD /a HTTP/1.0\r\nBad Name: x\r\n\r\n", "HEAD", "/a"),
+        ("\r\nPOST http://x/a HTTP/1.1\r\n folded: x\r\n\r\n", "POST", "http://x/a"),
+        // What is wrong is the line itself.
+        ("GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", "", ""),
+        ("GET /a HTTP/3.7\r\nHost: a\r\n\r\n", "", ""),
+    ];
+    for (text, method, _) in refused {
+        let mut client = Client::connect(gateway.http);
+        client.send(text);
+        let reply = if method == "HEAD" { client.reply_to_head() } else { client.reply() };
+        assert!(matches!(reply.status, 400 | 505), "{text:?}: {reply:?}");
+    }
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    eventually("all lines are written", 5, || read().lines().count() >= refused.len());
+    let lines: Vec<Value> = read().lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let told: Vec<_> = lines.iter().map(|line| (&line["method"], &line["target"])).collect();
+    let expected: Vec<_> = refused.iter().map(|(_, method, target)| (json!(method), json!(target))).collect();
+    assert_eq!(told, expected.iter().map(|(method, target)| (method, target)).collect::<Vec<_>>());
+}
+
+#[test]
 fn every_request_has_a_combined_line() {
     let upstream = Upstream::text("x");
     let (gateway, log) = gateway("combined", &upstream);
