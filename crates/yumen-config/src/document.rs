@@ -4,17 +4,20 @@
 //! only taken apart and named; the compiler decodes them. The environment comes in as a closure.
 
 mod collect;
+mod identity;
 mod substitute;
 #[cfg(test)]
 mod tests;
+
+use std::collections::HashSet;
 
 use serde::Deserializer;
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
-use crate::resource::Resource;
+use crate::resource::{Kind, Resource, place_of};
 use crate::yaml;
-use collect::Collector;
+use collect::{Collector, Meant};
 pub use substitute::merge_keys;
 
 /// Finds the value of a variable.
@@ -26,20 +29,26 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// `${{NAME:=default}}` in values and keys are replaced through `lookup`, merge keys (`<<`) of YAML are followed. A
 /// text that cannot be parsed at all gives no resources and one problem of the object `file` that tells line and
 /// column.
+///
+/// An item without an id is known by its place ([`is_place`](crate::resource::is_place)). One with a variable that is
+/// not set, or an id that is none or another's, is among the resources as one that is broken: it carries its
+/// [`Defect`](crate::resource::Defect)s, of which only who compiles it tells. Left out it would be deleted, and what
+/// it guards would be open.
 pub fn parse(text: &str, lookup: Lookup<'_>) -> (Vec<Resource>, Vec<Problem>) {
-    read(text, Some(lookup))
+    read(text, Meant::InForce(lookup))
 }
 
 /// As [`parse`], but `${{NAME}}` is what it says: who sends a document here knows another environment, and what
-/// [`to_yaml`] wrote is to come back.
+/// [`to_yaml`] wrote is to come back. Items need ids, since a place says nothing where they are kept among others;
+/// what is broken is left out and told.
 pub fn parse_literally(text: &str) -> (Vec<Resource>, Vec<Problem>) {
-    read(text, None)
+    read(text, Meant::Sent)
 }
 
-fn read(text: &str, lookup: Option<Lookup<'_>>) -> (Vec<Resource>, Vec<Problem>) {
+fn read(text: &str, meant: Meant<'_>) -> (Vec<Resource>, Vec<Problem>) {
     let text = until_end(text.strip_prefix('\u{feff}').unwrap_or(text));
     let is_json = text.trim_start().starts_with('{');
-    let mut collector = Collector::new(lookup.filter(|_| text.contains("${{")), !is_json);
+    let mut collector = Collector::new(meant, text.contains("${{"), !is_json);
     let outcome = match is_json {
         true => read_json(text, &mut collector),
         false => read_yaml(text, &mut collector),
@@ -78,7 +87,8 @@ fn until_end(text: &str) -> &str {
 /// Writes resources as a YAML document that [`parse_literally`] reads back, ending in `#END`. A member `<<` of an
 /// object would be a merge key: then it is JSON, which is YAML too and has none.
 ///
-/// Ids are written into the items. A resource whose text is not a JSON object is an error: a document without it
+/// Ids are written into the items; what was known by its place gets one that can be written, `arr_` and that, since
+/// its place may be another there. A resource whose text is not a JSON object is an error: a document without it
 /// would not be all of them.
 pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
     let document = whole(resources)?;
@@ -96,12 +106,13 @@ pub fn to_json(resources: &[Resource]) -> Result<String, Problem> {
 
 fn whole(resources: &[Resource]) -> Result<Value, Problem> {
     let mut document = Map::new();
+    let taken = resources.iter().map(|one| (one.kind, &*one.id)).collect();
     for resource in resources {
         let mut item: Map<String, Value> = serde_json::from_str(&resource.json).map_err(|error| {
             Problem::error(resource.to_string(), "", format!("the stored text cannot be read: {error}"))
         })?;
-        if resource.kind != crate::Kind::Consumers {
-            item.insert("id".into(), resource.id.as_ref().into());
+        if resource.kind != Kind::Consumers {
+            item.insert("id".into(), written_id(resource, &taken).into());
         }
         let list = document.entry(resource.kind.name()).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(items) = list {
@@ -109,6 +120,16 @@ fn whole(resources: &[Resource]) -> Result<Value, Problem> {
         }
     }
     Ok(Value::Object(document))
+}
+
+/// The id a resource has in a document: one that was known by its place gets the first that is free.
+fn written_id(resource: &Resource, taken: &HashSet<(Kind, &str)>) -> String {
+    let Some(place) = place_of(resource.kind, &resource.id) else { return resource.id.to_string() };
+    let mut id = format!("arr_{place}");
+    while taken.contains(&(resource.kind, &*id)) {
+        id.push('_');
+    }
+    id
 }
 
 fn json(document: &Value) -> Result<String, Problem> {

@@ -5,10 +5,12 @@
 mod checks;
 mod common;
 mod consumer;
+mod defect;
 mod extra;
 mod inline;
 mod kind;
 mod nodes;
+mod place;
 mod protection;
 mod route;
 mod rules;
@@ -34,10 +36,14 @@ pub use checks::{
 };
 pub use common::{Id, Labels, Method, OneOrMany, Plugins, Timeout};
 pub use consumer::{Consumer, Credential};
+pub(crate) use defect::mark;
+pub use defect::{Defect, defects, take_defects};
 pub use extra::{Proto, StreamProtocol, StreamRoute};
 pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
 pub use kind::Kind;
 pub use nodes::{Node, Nodes};
+pub use place::is_place;
+pub(crate) use place::{id_of_place, is_named_by_place, place_of};
 pub use protection::{EndpointLimits, OutlierDetection, RetryBudget, SuccessRate, UpstreamLimits};
 pub use route::Route;
 pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};
@@ -97,6 +103,7 @@ pub fn decode<T: ResourceType>(json: &str) -> Result<T, Invalid> {
 
 /// As [`decode`], from an already parsed value.
 pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, Invalid> {
+    defect::refuse(&value)?;
     schema::validate(T::schema(), &mut value)?;
     let mut resource: T = serde_json::from_value(value).map_err(Invalid::from_serde)?;
     resource.settle()?;

@@ -460,7 +460,7 @@ impl Compiler {
                 self.good.remove(name);
                 warnings
             }
-            Err(problems) => self.quarantine(name, &json, Fate::of(name.kind, &json, before), problems),
+            Err(problems) => self.quarantine(name, &json, Fate::of(name, &json, before), problems),
         };
         self.texts.entry(name.kind).or_default().insert(name.id.clone(), json);
         set_problems(&mut self.staged_problems, name, problems);
@@ -496,6 +496,10 @@ impl Compiler {
 
     /// Understands a text. Where it cannot, nothing held is changed.
     fn stage(&mut self, name: &Name, json: &str) -> Staged {
+        let defects = config::defects(json);
+        if !defects.is_empty() {
+            return Err(defects.into_iter().map(|defect| quarantine::told(name, defect)).collect());
+        }
         let refused = |error| vec![invalid(name, error)];
         match name.kind {
             Kind::Routes => self.stage_route(name, json),

@@ -1,7 +1,7 @@
 //! Takes a document apart while it is parsed, one item at a time, so that a large table never stands
 //! in memory as a tree.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,23 +9,47 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
+use super::identity::{self, Stated};
 use super::{Lookup, substitute};
 use crate::hint::closest;
-use crate::resource::{Kind, Resource};
+use crate::resource::{Defect, Kind, Resource, id_of_place, is_named_by_place, mark};
+
+/// How a document is meant.
+#[derive(Clone, Copy)]
+pub(super) enum Meant<'l> {
+    /// As the file of a node: variables are of its environment, and what is broken keeps its place, so that nothing
+    /// opens in its stead.
+    InForce(Lookup<'l>),
+    /// As what somebody sends and has refused: objects have the names they are to be known by.
+    Sent,
+}
 
 /// Gathers resources and problems.
 pub(super) struct Collector<'l> {
-    substitutes: Option<Lookup<'l>>,
+    meant: Meant<'l>,
+    /// Whether there are variables at all.
+    substitutes: bool,
     /// Whether a member `<<` is YAML's merge key.
     merges: bool,
     resources: Vec<Resource>,
     problems: Vec<Problem>,
-    seen: HashSet<(Kind, Arc<str>)>,
+    /// Items seen of each list, whether it is written in one piece or in several.
+    counts: HashMap<Kind, usize>,
+    /// The ids that are taken, by the item of which place.
+    seen: HashMap<(Kind, Arc<str>), usize>,
 }
 
 impl<'l> Collector<'l> {
-    pub(super) fn new(substitutes: Option<Lookup<'l>>, merges: bool) -> Collector<'l> {
-        Collector { substitutes, merges, resources: Vec::new(), problems: Vec::new(), seen: HashSet::new() }
+    pub(super) fn new(meant: Meant<'l>, substitutes: bool, merges: bool) -> Collector<'l> {
+        Collector {
+            meant,
+            substitutes,
+            merges,
+            resources: Vec::new(),
+            problems: Vec::new(),
+            counts: HashMap::new(),
+            seen: HashMap::new(),
+        }
     }
 
     pub(super) fn finish(self) -> (Vec<Resource>, Vec<Problem>) {
@@ -44,108 +68,94 @@ impl<'l> Collector<'l> {
         });
     }
 
-    fn item(&mut self, kind: Kind, index: usize, mut item: Value) {
-        let place = format!("{}[{index}]", kind.name());
-        if let Some(lookup) = self.substitutes
-            && let Err(problem) = substitute::resolve(&mut item, lookup)
-        {
-            self.problems.push(Problem { object: named(kind, &item).unwrap_or(place), ..problem });
-            return;
-        }
+    fn item(&mut self, kind: Kind, mut item: Value) {
+        let count = self.counts.entry(kind).or_default();
+        *count += 1;
+        let place = *count;
         if self.merges {
             substitute::merge_keys(&mut item);
         }
-        let Value::Object(mut members) = item else {
-            self.problems.push(Problem::error(place, "", "an item must be an object"));
-            return;
+        let mut defects = match self.meant {
+            Meant::InForce(lookup) if self.substitutes => substitute::resolve(&mut item, lookup),
+            _ => Vec::new(),
+        };
+        let mut members = match item {
+            Value::Object(members) => members,
+            _ => {
+                defects.push(Defect::new("", "an item must be an object"));
+                return self.nameless(kind, place, Map::new(), defects);
+            }
         };
         members.shift_remove("modifiedIndex");
         members.shift_remove("createdIndex");
-        match identify(kind, &mut members) {
-            Ok((kind, id)) => self.keep(kind, id, members),
-            Err(problem) => self.problems.push(Problem { object: place, ..problem }),
+        match identity::stated(kind, &mut members) {
+            Stated::Known(kind, id) => self.named(kind, id, place, members, defects),
+            Stated::Absent => self.nameless(kind, place, members, defects),
+            Stated::Unusable(why) => {
+                // A variable that is not set says it all.
+                if !defects.iter().any(|one| one.is_within(&why.path)) {
+                    defects.insert(0, why);
+                }
+                self.nameless(kind, place, members, defects);
+            }
         }
     }
 
-    fn keep(&mut self, kind: Kind, id: String, members: Map<String, Value>) {
+    /// Keeps an item under its own id. The first of one id is it; whatever one after it is for must not open.
+    fn named(
+        &mut self,
+        kind: Kind,
+        id: String,
+        place: usize,
+        members: Map<String, Value>,
+        mut defects: Vec<Defect>,
+    ) {
         let id: Arc<str> = id.into();
-        if !self.seen.insert((kind, id.clone())) {
-            let object = format!("{}/{id}", kind.name());
-            let problem = Problem::error(object, "id", "this id was used before; the first one is kept");
-            self.problems.push(problem);
-            return;
+        match self.seen.get(&(kind, id.clone())) {
+            None => {
+                self.seen.insert((kind, id.clone()), place);
+                self.keep(kind, id, members, &defects);
+            }
+            Some(first) if self.is_by_place(kind) => {
+                let message =
+                    format!("item {place} has the id \"{id}\" of item {first}, which was there before");
+                defects.insert(0, Defect::new("id", message).hint("give it an id of its own"));
+                self.nameless(kind, place, members, defects);
+            }
+            Some(_) => {
+                let object = format!("{}/{id}", kind.name());
+                let message = "this id was used before; the first one is kept";
+                self.problems.push(Problem::error(object, "id", message));
+            }
+        }
+    }
+
+    /// Keeps an item by its place, where that will do.
+    fn nameless(&mut self, kind: Kind, place: usize, members: Map<String, Value>, defects: Vec<Defect>) {
+        if self.is_by_place(kind) {
+            return self.keep(kind, id_of_place(kind, place).into(), members, &defects);
+        }
+        let object = format!("{}[{}]", kind.name(), place - 1);
+        let defects = match defects.is_empty() {
+            true => vec![identity::missing("id").hint("every item of a document needs an id of its own")],
+            false => defects,
+        };
+        self.problems.extend(defects.into_iter().map(|Defect { path, message, hint }| Problem {
+            hint,
+            ..Problem::error(&*object, path, message)
+        }));
+    }
+
+    fn is_by_place(&self, kind: Kind) -> bool {
+        matches!(self.meant, Meant::InForce(_)) && is_named_by_place(kind)
+    }
+
+    fn keep(&mut self, kind: Kind, id: Arc<str>, mut members: Map<String, Value>, defects: &[Defect]) {
+        if matches!(self.meant, Meant::InForce(_)) {
+            mark(&mut members, defects);
         }
         let json = Value::Object(members).to_string().into();
         self.resources.push(Resource { kind, id, json });
-    }
-}
-
-fn named(kind: Kind, item: &Value) -> Option<String> {
-    let field = if kind == Kind::Consumers { "username" } else { "id" };
-    match item.get(field)? {
-        Value::String(id) => Some(format!("{}/{id}", kind.name())),
-        Value::Number(id) => Some(format!("{}/{id}", kind.name())),
-        _ => None,
-    }
-}
-
-/// The kind and id an item is kept under. Credentials may ride among the consumers.
-fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<(Kind, String), Problem> {
-    let id = written_id(members)?;
-    let (kind, id) = match (kind, id) {
-        (Kind::Consumers, Some(id)) if id.contains("/credentials/") => (Kind::Credentials, id),
-        (Kind::Consumers, id) => match members.get("username").and_then(Value::as_str) {
-            Some(username) => (Kind::Consumers, username.to_owned()),
-            None if id.is_some() => return Err(missing("username")),
-            None => return Err(missing("username").hint("a consumer is known by its username")),
-        },
-        (Kind::Credentials, Some(id)) if !id.contains('/') => {
-            let owner = ["username", "consumer"].iter().find_map(|field| members.shift_remove(*field));
-            match owner {
-                Some(Value::String(owner)) => (Kind::Credentials, format!("{owner}/credentials/{id}")),
-                _ => return Err(missing("username").hint("or write the id as user/credentials/id")),
-            }
-        }
-        (kind, Some(id)) => (kind, id),
-        (Kind::PluginMetadata, None) => {
-            return Err(missing("id").hint("the id is the name of the plugin"));
-        }
-        (_, None) => return Err(missing("id").hint("every item of a document needs an id of its own")),
-    };
-    match fits(kind, &id) {
-        true => Ok((kind, id)),
-        false => Err(Problem::error("", "id", format!("\"{id}\" is no valid id"))
-            .hint("1 to 64 of a-z A-Z 0-9 - _ . are allowed")),
-    }
-}
-
-fn missing(field: &str) -> Problem {
-    Problem::error("", field, format!("property \"{field}\" is required"))
-}
-
-fn written_id(members: &Map<String, Value>) -> Result<Option<String>, Problem> {
-    match members.get("id") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(id)) => Ok(Some(id.clone())),
-        Some(Value::Number(id)) if id.as_u64().is_some_and(|id| id >= 1) => Ok(Some(id.to_string())),
-        Some(other) => Err(Problem::error("", "id", format!("{other} is no valid id"))
-            .hint("an id is text or an integer from 1")),
-    }
-}
-
-fn fits(kind: Kind, id: &str) -> bool {
-    let plain = |id: &str| {
-        (1..=64).contains(&id.len())
-            && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-    };
-    match kind {
-        Kind::Consumers => (1..=100).contains(&id.len()) && !id.contains('/'),
-        Kind::Credentials => {
-            let (owner, id) = id.split_once("/credentials/").unwrap_or(("", ""));
-            fits(Kind::Consumers, owner) && plain(id)
-        }
-        Kind::Secrets => id.split_once('/').is_some_and(|(manager, id)| plain(manager) && plain(id)),
-        _ => plain(id),
     }
 }
 
@@ -210,10 +220,8 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let mut index = 0;
         while let Some(item) = seq.next_element::<Value>()? {
-            self.collector.item(self.kind, index, item);
-            index += 1;
+            self.collector.item(self.kind, item);
         }
         Ok(())
     }

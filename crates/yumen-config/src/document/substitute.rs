@@ -1,38 +1,39 @@
 //! `${{NAME}}` and `${{NAME:=default}}` in values and keys, and YAML's merge key `<<`.
 
 use serde_json::{Map, Value};
-use yumen_base::Problem;
 
 use super::Lookup;
+use crate::resource::Defect;
 
-/// Replaces variables everywhere in `value`. The problem names the path; its object is the caller's.
-pub(super) fn resolve(value: &mut Value, lookup: Lookup<'_>) -> Result<(), Problem> {
-    resolve_at(value, lookup, "")
+/// Replaces variables everywhere in `value`; a text with one that is not set stays as it was written, and is told.
+pub(super) fn resolve(value: &mut Value, lookup: Lookup<'_>) -> Vec<Defect> {
+    let mut unset = Vec::new();
+    resolve_at(value, lookup, "", &mut unset);
+    unset
 }
 
-fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str) -> Result<(), Problem> {
+fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec<Defect>) {
     match value {
-        Value::String(text) => {
-            if let Some(resolved) = resolve_text(text, lookup, path)? {
-                *value = typed(resolved);
-            }
-        }
+        Value::String(text) => match resolve_text(text, lookup) {
+            Ok(None) => {}
+            Ok(Some(resolved)) => *value = typed(resolved),
+            Err(name) => unset.push(not_set(path, name)),
+        },
         Value::Array(items) => {
             for (i, item) in items.iter_mut().enumerate() {
-                resolve_at(item, lookup, &format!("{path}[{i}]"))?;
+                resolve_at(item, lookup, &format!("{path}[{i}]"), unset);
             }
         }
         Value::Object(members) => {
             for (name, member) in members.iter_mut() {
-                resolve_at(member, lookup, &join(path, name))?;
+                resolve_at(member, lookup, &join(path, name), unset);
             }
             if members.keys().any(|name| name.contains("${{")) {
-                *members = resolve_keys(std::mem::take(members), lookup, path)?;
+                *members = resolve_keys(std::mem::take(members), lookup, path, unset);
             }
         }
         _ => {}
     }
-    Ok(())
 }
 
 fn join(path: &str, name: &str) -> String {
@@ -43,18 +44,25 @@ fn resolve_keys(
     members: Map<String, Value>,
     lookup: Lookup<'_>,
     path: &str,
-) -> Result<Map<String, Value>, Problem> {
-    members
-        .into_iter()
-        .map(|(name, member)| {
-            let resolved = resolve_text(&name, lookup, path)?;
-            Ok((resolved.unwrap_or(name), member))
-        })
-        .collect()
+    unset: &mut Vec<Defect>,
+) -> Map<String, Value> {
+    let resolved = members.into_iter().map(|(name, member)| match resolve_text(&name, lookup) {
+        Ok(resolved) => (resolved.unwrap_or(name), member),
+        Err(variable) => {
+            unset.push(not_set(path, variable));
+            (name, member)
+        }
+    });
+    resolved.collect()
 }
 
-/// The text with its variables replaced; `None` if it has none.
-fn resolve_text(text: &str, lookup: Lookup<'_>, path: &str) -> Result<Option<String>, Problem> {
+fn not_set(path: &str, name: &str) -> Defect {
+    Defect::new(path, format!("the environment variable \"{name}\" is not set"))
+        .hint(format!("set it, or write ${{{{{name}:=default}}}}"))
+}
+
+/// The text with its variables replaced; `None` if it has none. Fails with the name of the first that is not set.
+fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>, &'t str> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(start) = rest.find("${{") {
@@ -67,14 +75,7 @@ fn resolve_text(text: &str, lookup: Lookup<'_>, path: &str) -> Result<Option<Str
         out.push_str(&rest[..start]);
         match lookup(name) {
             Some(value) => out.push_str(&value),
-            None => match default {
-                Some(default) => out.push_str(default),
-                None => {
-                    let message = format!("the environment variable \"{name}\" is not set");
-                    return Err(Problem::error("", path, message)
-                        .hint(format!("set it, or write ${{{{{name}:=default}}}}")));
-                }
-            },
+            None => out.push_str(default.ok_or(name)?),
         }
         rest = &rest[start + length + 2..];
     }

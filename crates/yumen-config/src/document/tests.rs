@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{parse, parse_literally, to_json, to_yaml};
-use crate::resource::{Kind, Resource};
+use crate::resource::{Kind, Resource, Route, decode, defects, is_place};
 
 fn environment(name: &str) -> Option<String> {
     match name {
@@ -101,22 +101,141 @@ fn variables_are_replaced_and_typed() {
     let value = json!({"id": 1, "port": 1980, "url": "http://example.com:1980/", "off": false, "example.com": 1, "open": "${{"});
     check(yaml, &[("routes/1", value)], &[]);
     let yaml = "routes:\n- id: 1\n  plugins: {a: {key: [\"${{MISSING}}\"]}}\n- id: 2\n";
-    let problem = "error: routes/1 at plugins.a.key[0]: the environment variable \"MISSING\" is not set\n  hint: set it, or write ${{MISSING:=default}}";
-    check(yaml, &[("routes/2", json!({"id": 2}))], &[problem]);
+    let broken = json!({
+        "id": 1,
+        "plugins": { "a": { "key": ["${{MISSING}}"] } },
+        "$broken": [{
+            "path": "plugins.a.key[0]",
+            "message": "the environment variable \"MISSING\" is not set",
+            "hint": "set it, or write ${{MISSING:=default}}",
+        }],
+    });
+    check(yaml, &[("routes/1", broken), ("routes/2", json!({"id": 2}))], &[]);
+}
+
+/// The resources of a text, and the paths of their defects.
+fn defects_of(text: &str) -> Vec<(String, Vec<String>)> {
+    let (resources, problems) = parse(text, &environment);
+    assert_eq!(problems, [], "{text}");
+    let paths = |one: &Resource| defects(&one.json).into_iter().map(|defect| defect.path).collect();
+    resources.iter().map(|one| (one.to_string(), paths(one))).collect()
+}
+
+#[test]
+fn an_object_with_a_variable_that_is_not_set_is_there_and_is_broken() {
+    let yaml = "routes:\n- id: 1\n  uri: /a\n  desc: \"${{A}}\"\n  plugins: {x: {\"${{B}}\": \"${{PORT}}\", y: \"${{C}}\"}}\n";
+    let (resources, problems) = parse(yaml, &environment);
+    assert_eq!(problems, []);
+    let told: Vec<String> = defects(&resources[0].json).into_iter().map(|one| one.message).collect();
+    let unset = |name: &str| format!("the environment variable \"{name}\" is not set");
+    assert_eq!(told, ["A", "C", "B"].map(unset));
+    let refused = decode::<Route>(&resources[0].json).unwrap_err();
+    assert_eq!((refused.path.as_str(), refused.message), ("desc", unset("A")));
+    // What is set is what it says all the same, and what is overridden does not matter.
+    let value: Value = serde_json::from_str(&resources[0].json).unwrap();
+    assert_eq!(value["plugins"]["x"]["${{B}}"], 1980);
+    let merged = "routes:\n- <<: {uri: \"${{A}}\"}\n  id: 1\n  uri: /a\n";
+    check(merged, &[("routes/1", json!({ "id": 1, "uri": "/a" }))], &[]);
+}
+
+#[test]
+fn an_item_without_an_id_is_known_by_its_place() {
+    let yaml = "routes:\n- uri: /a\n- id: 7\n  uri: /b\n- uri: /c\n  id: ~\nglobal_rules:\n- plugins: {}\n";
+    let expected = [
+        ("routes/routes#1", json!({ "uri": "/a" })),
+        ("routes/7", json!({ "id": 7, "uri": "/b" })),
+        ("routes/routes#3", json!({ "uri": "/c" })),
+        ("global_rules/global_rules#1", json!({ "plugins": {} })),
+    ];
+    check(yaml, &expected, &[]);
+    // However often a list is begun, a place is one item's.
+    let json = r#"{"routes": [{"uri": "/a"}], "routes": [{"uri": "/b"}]}"#;
+    let expected = [("routes/routes#1", json!({ "uri": "/a" })), ("routes/routes#2", json!({ "uri": "/b" }))];
+    check(json, &expected, &[]);
+}
+
+#[test]
+fn nobody_can_write_the_id_of_a_place() {
+    let yaml = "routes:\n- id: routes#2\n- uri: /a\n";
+    assert_eq!(
+        defects_of(yaml),
+        [("routes/routes#1".to_owned(), vec!["id".to_owned()]), ("routes/routes#2".to_owned(), vec![])]
+    );
+    assert!(is_place(Kind::Routes, "routes#2") && !is_place(Kind::Routes, "arr_2"));
+    assert!(!is_place(Kind::Consumers, "consumers#2"), "who is called so");
+}
+
+#[test]
+fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
+    let yaml = "global_rules:\n- 5\n- id: \"a/b\"\n- id: [1]\n- id: 1\n- id: \"1\"\n- id: \"${{MISSING}}\"\n- id: 2\n";
+    let broken = |place: usize, path: &str| (format!("global_rules/global_rules#{place}"), vec![path.into()]);
+    let good = |id: &str| (format!("global_rules/{id}"), vec![]);
+    let expected = [
+        broken(1, ""),
+        broken(2, "id"),
+        broken(3, "id"),
+        good("1"),
+        broken(5, "id"),
+        broken(6, "id"),
+        good("2"),
+    ];
+    assert_eq!(defects_of(yaml), expected);
+    let (resources, _) = parse(yaml, &environment);
+    let told: Vec<String> = [4, 5].map(|at| defects(&resources[at].json)[0].message.clone()).into();
+    let unset = "the environment variable \"MISSING\" is not set";
+    assert_eq!(told, ["item 5 has the id \"1\" of item 4, which was there before", unset]);
+}
+
+#[test]
+fn what_somebody_sends_needs_ids() {
+    let (resources, problems) = parse_literally("routes:\n- 5\n- uri: /a\n- id: a/b\n- id: 1\n- id: 1\n");
+    assert_eq!(resources, [Resource::new(Kind::Routes, "1", &json!({ "id": 1 }))]);
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let expected = [
+        "error: routes[0]: an item must be an object",
+        "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
+        "error: routes[2] at id: \"a/b\" is no valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
+        "error: routes/1 at id: this id was used before; the first one is kept",
+    ];
+    assert_eq!(problems, expected);
+}
+
+#[test]
+fn what_is_broken_is_broken_in_an_export_and_what_had_a_place_has_a_name() {
+    let yaml = "routes:\n- uri: /a\n  plugins: {}\n- uri: /b\n  plugins: {}\n  desc: \"${{A}}\"\n- id: arr_1\n  uri: /c\n  plugins: {}\n- id: arr_1\n  uri: /d\n  plugins: {}\n";
+    let (resources, _) = parse(yaml, &environment);
+    let (again, problems) = parse_literally(&to_yaml(&resources).unwrap());
+    assert_eq!(problems, []);
+    let told: Vec<(String, bool)> =
+        again.iter().map(|one| (one.id.to_string(), decode::<Route>(&one.json).is_ok())).collect();
+    let expected = [("arr_1_", true), ("arr_2", false), ("arr_1", true), ("arr_4", false)];
+    assert_eq!(told, expected.map(|(id, is_good)| (id.to_owned(), is_good)));
+    // A file is judged by what it says where it is read.
+    let (again, _) = parse(&to_yaml(&resources).unwrap(), &|_| Some("set".to_owned()));
+    assert!(again.iter().all(|one| defects(&one.json).is_empty()), "{again:?}");
+}
+
+#[test]
+fn who_marks_an_object_as_broken_is_believed() {
+    for mark in [json!(1), json!([]), json!([{}]), json!(null)] {
+        let written = json!({ "uri": "/a", "$broken": mark }).to_string();
+        assert_eq!(decode::<Route>(&written).unwrap_err().path, "$broken");
+    }
+    assert!(decode::<Route>(&json!({ "uri": "/a", "plugins": {}, "desc": "$broken" }).to_string()).is_ok());
 }
 
 #[test]
 fn one_bad_item_never_blocks_another() {
-    let yaml = "routes:\n- 5\n- uri: /a\n- id: \"a/b\"\n- id: [1]\n- id: 1\n- id: \"1\"\n- id: 2\nservices: 7\nconsumers:\n- plugins: {}\n";
-    let expected = [("routes/1", json!({"id": 1})), ("routes/2", json!({"id": 2}))];
+    let yaml = "consumers:\n- 5\n- plugins: {}\n- username: \"a/b\"\n- username: jack\n- username: jack\n- username: jill\nservices: 7\nsecrets:\n- {}\n";
+    let expected =
+        [("consumers/jack", json!({"username": "jack"})), ("consumers/jill", json!({"username": "jill"}))];
     let problems = [
-        "error: routes[0]: an item must be an object",
-        "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
-        "error: routes[2] at id: \"a/b\" is no valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
-        "error: routes[3] at id: [1] is no valid id\n  hint: an id is text or an integer from 1",
-        "error: routes/1 at id: this id was used before; the first one is kept",
+        "error: consumers[0]: an item must be an object",
+        "error: consumers[1] at username: property \"username\" is required\n  hint: a consumer is known by its username",
+        "error: consumers[2] at id: \"a/b\" is no valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
+        "error: consumers/jack at id: this id was used before; the first one is kept",
         "error: file at services: \"services\" must be a list\n  hint: each item starts with \"- \" in YAML",
-        "error: consumers[0] at username: property \"username\" is required\n  hint: a consumer is known by its username",
+        "error: secrets[0] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
     ];
     check(yaml, &expected, &problems);
 }

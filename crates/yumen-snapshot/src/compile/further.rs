@@ -14,12 +14,14 @@ use super::{Compiler, Name, invalid};
 const FAULTS_MAX: usize = 16;
 
 impl Compiler {
-    /// The faults behind the first: what remains when each setting that was refused is left out.
+    /// The faults behind those found: what remains when each setting that was refused is left out.
     pub(super) fn further(&self, name: &Name, json: &str, found: &[Problem]) -> Vec<Problem> {
-        let (Ok(mut value), [first]) = (serde_json::from_str(json), found) else { return Vec::new() };
+        let Ok(mut value) = serde_json::from_str(json) else { return Vec::new() };
+        drop(config::take_defects(&mut value));
+        let is_left_out: Vec<bool> = found.iter().map(|one| leave_out(&mut value, &one.path)).collect();
         let mut faults = Vec::new();
-        let mut path = first.path.clone();
-        while faults.len() < FAULTS_MAX && leave_out(&mut value, &path) {
+        let mut goes_on = is_left_out.contains(&true);
+        while goes_on && faults.len() < FAULTS_MAX {
             match config::check(name.kind, value.clone()) {
                 Ok(()) => {
                     faults.extend(self.faults_of_plugins(name, &value));
@@ -28,7 +30,7 @@ impl Compiler {
                 // What was left out is missing now.
                 Err(fault) if value.get(outermost(&fault.path)).is_none() => break,
                 Err(fault) => {
-                    path.clone_from(&fault.path);
+                    goes_on = leave_out(&mut value, &fault.path);
                     faults.push(invalid(name, fault));
                 }
             }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use yumen_config::resource::Defect;
 use yumen_plugin::{Chain, Instance, Plugin};
 
 use super::plugins::{Entry, PluginSet};
@@ -24,15 +25,24 @@ impl Compiler {
 
     /// Puts in force what can be built of a new broken rule, and refusals for what cannot and would have
     /// guarded. Tells what becomes of requests.
-    pub(super) fn salvage_rule(&mut self, name: &Name, json: &str) -> String {
+    pub(super) fn salvage_rule(&mut self, name: &Name, json: &str, defects: &[Defect]) -> String {
         self.remove_set(name);
         let (mut entries, mut refusing, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
-        for (plugin, settings) in plugins(json) {
-            let alone = Map::from_iter([(plugin.clone(), settings.clone())]);
-            let built = self.build_plugins(name, Some(alone), Side::Traffic);
-            if !built.failed() {
+        for (plugin, mut settings) in plugins(json) {
+            let path = format!("plugins.{plugin}");
+            let is_broken =
+                !settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
+            let alone = || Map::from_iter([(plugin.clone(), settings.clone())]);
+            let built = (!is_broken).then(|| self.build_plugins(name, Some(alone()), Side::Traffic));
+            if let Some(built) = built.filter(|built| !built.failed()) {
                 entries.extend(built.entries);
-            } else if let Some(refusal) = self.refusal(name, &plugin, settings) {
+                continue;
+            }
+            // A filter that is not as it was meant may leave out who is to be refused.
+            if defects.iter().any(|one| one.is_within(&format!("{path}._meta"))) {
+                settings.as_object_mut().map(|settings| settings.remove("_meta"));
+            }
+            if let Some(refusal) = self.refusal(name, &plugin, settings) {
                 entries.push(Entry::On(Arc::new(refusal)));
                 refusing.push(plugin);
             } else {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::{Problem, keep_last_good};
 use yumen_config::Kind;
+use yumen_config::resource::{Defect, defects, is_place};
 
 use super::{Compiler, Name, certificate, route};
 
@@ -20,13 +21,21 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    pub(super) fn of(kind: Kind, json: &str, good: Option<Arc<str>>) -> Fate {
+    pub(super) fn of(name: &Name, json: &str, good: Option<Arc<str>>) -> Fate {
+        // What had a place before may be another object, which says nothing of this one.
+        let good = good.filter(|_| !is_place(name.kind, &name.id));
         match good {
-            _ if is_switched_off(kind, json) => Fate::SwitchedOff,
+            _ if is_switched_off(name.kind, json) => Fate::SwitchedOff,
             Some(good) => Fate::LastGood(good),
             None => Fate::Salvaged,
         }
     }
+}
+
+/// A defect that an object came with, as a problem.
+pub(super) fn told(name: &Name, defect: Defect) -> Problem {
+    let Defect { path, message, hint } = defect;
+    Problem { hint, ..Problem::error(name.to_string(), path, message) }
 }
 
 /// Whether a text says that its object is disabled, whatever else is wrong with it.
@@ -45,11 +54,13 @@ impl Compiler {
         fate: Fate,
         mut problems: Vec<Problem>,
     ) -> Vec<Problem> {
-        if matches!(fate, Fate::SwitchedOff) {
+        let stays = matches!(fate, Fate::LastGood(_));
+        if matches!(fate, Fate::SwitchedOff) || !stays && self.is_good(name) {
             self.withdraw(name);
         }
         drop(self.bind(name, false));
         self.note_hopes(name, json);
+        let defects = defects(json);
         let left = match fate {
             Fate::SwitchedOff => "it is disabled, as its status says".to_owned(),
             Fate::LastGood(text) => {
@@ -57,13 +68,13 @@ impl Compiler {
                 keep_last_good(&mut problems);
                 "its last good version stays in force until it is mended".to_owned()
             }
-            Fate::Salvaged => self.salvage(name, json),
+            Fate::Salvaged => self.salvage(name, json, &defects),
         };
         let is_rule = name.kind == Kind::GlobalRules;
+        let always_tells = !defects.is_empty() || is_rule && !stays;
         if let Some(first) = problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one))) {
             match &mut first.hint {
-                // What becomes of requests is told in any case.
-                Some(hint) if is_rule && !first.last_good => {
+                Some(hint) if always_tells => {
                     *hint = format!("{hint}{} {left}", if hint.ends_with('?') { "" } else { ";" })
                 }
                 hint => drop(hint.get_or_insert(left)),
@@ -74,12 +85,12 @@ impl Compiler {
     }
 
     /// Puts in force what can be of a text that never was good; tells what that is.
-    fn salvage(&mut self, name: &Name, json: &str) -> String {
+    fn salvage(&mut self, name: &Name, json: &str, defects: &[Defect]) -> String {
         match name.kind {
-            Kind::GlobalRules => return self.salvage_rule(name, json),
-            Kind::Routes => self.salvage_route(name, json),
+            Kind::GlobalRules => return self.salvage_rule(name, json, defects),
+            Kind::Routes => self.salvage_route(name, json, defects),
             Kind::Ssls => self.salvage_ssl(name, json),
-            Kind::StreamRoutes => self.salvage_stream(name, json),
+            Kind::StreamRoutes => self.salvage_stream(name, json, defects),
             _ => {}
         }
         let told = match name.kind {

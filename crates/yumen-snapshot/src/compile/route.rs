@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use yumen_base::{IpSet, Level, Problem};
 use yumen_config::resource as config;
+use yumen_config::resource::Defect;
 use yumen_config::{Kind, closest, decode};
 use yumen_plugin::{Expr, Method, RouteInfo};
 
@@ -111,14 +112,33 @@ const MATCHING_FIELDS: [&str; 13] = [
     "create_time",
 ];
 
+/// Those among them that say nothing of which requests a route is for.
+const MATCHES_NOTHING: [&str; 4] = ["priority", "status", "name", "create_time"];
+
+/// What a broken object says of what it matches; none where that cannot be told.
+pub(super) fn matched_by(
+    kind: Kind,
+    json: &str,
+    matching: &[&str],
+    defects: &[Defect],
+) -> Option<Map<String, Value>> {
+    let mut written: Value = serde_json::from_str(json).ok()?;
+    drop(config::take_defects(&mut written));
+    let Value::Object(mut written) = written else { return None };
+    let is_told = |field: &str| !defects.iter().any(|defect| defect.is_within(field));
+    if !matching.iter().filter(|field| !MATCHES_NOTHING.contains(*field)).all(|field| is_told(field)) {
+        return None;
+    }
+    let kept: Map<String, Value> = matching
+        .iter()
+        .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
+        .collect();
+    (!may_narrow(kind, &kept, &written, matching)).then_some(kept)
+}
+
 /// Whether a field nobody knows may have been meant to narrow what the `kept` ones match: refusing all of that
 /// would take requests from other routes.
-pub(super) fn may_narrow(
-    kind: Kind,
-    kept: &Map<String, Value>,
-    left: &Map<String, Value>,
-    matching: &[&str],
-) -> bool {
+fn may_narrow(kind: Kind, kept: &Map<String, Value>, left: &Map<String, Value>, matching: &[&str]) -> bool {
     let known = &config::schema_of(kind)["properties"];
     let meant = |field: &str| closest(field, matching.iter().copied()).is_some();
     left.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || meant(field)))
@@ -249,16 +269,9 @@ impl Compiler {
     }
 
     /// Lets a new broken route match and refuse, if what it matches can be understood.
-    pub(super) fn salvage_route(&mut self, name: &Name, json: &str) {
+    pub(super) fn salvage_route(&mut self, name: &Name, json: &str, defects: &[Defect]) {
         self.remove_route(name);
-        let Ok(Value::Object(mut written)) = serde_json::from_str(json) else { return };
-        let mut kept: Map<String, Value> = MATCHING_FIELDS
-            .iter()
-            .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
-            .collect();
-        if may_narrow(name.kind, &kept, &written, &MATCHING_FIELDS) {
-            return;
-        }
+        let Some(mut kept) = matched_by(name.kind, json, &MATCHING_FIELDS, defects) else { return };
         mend_what_matches_nothing(&mut kept);
         kept.insert("plugins".into(), Value::Object(Map::new()));
         let Ok(written) = config::decode_value::<config::Route>(Value::Object(kept)) else { return };

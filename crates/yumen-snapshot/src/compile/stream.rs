@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::resource as config;
+use yumen_config::resource::Defect;
 use yumen_config::{Kind, decode};
 use yumen_plugin::{Chain, RouteInfo};
 
@@ -105,16 +106,9 @@ impl Compiler {
     }
 
     /// Lets a new broken stream route match and refuse, if what it matches can be understood.
-    pub(super) fn salvage_stream(&mut self, name: &Name, json: &str) {
+    pub(super) fn salvage_stream(&mut self, name: &Name, json: &str, defects: &[Defect]) {
         self.remove_stream(name);
-        let Ok(Value::Object(mut written)) = serde_json::from_str(json) else { return };
-        let kept: Map<String, Value> = MATCHING_FIELDS
-            .iter()
-            .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
-            .collect();
-        if super::route::may_narrow(name.kind, &kept, &written, &MATCHING_FIELDS) {
-            return;
-        }
+        let Some(kept) = super::route::matched_by(name.kind, json, &MATCHING_FIELDS, defects) else { return };
         let Ok(written) = config::decode_value::<config::StreamRoute>(Value::Object(kept)) else { return };
         let Ok(matching) = matching(&written) else { return };
         let mut held = self.held_stream(name, &written, matching, Box::default(), Goes::Nowhere);

@@ -306,3 +306,17 @@ fn a_place_to_ask_for_upgrades_at_that_is_not_there_is_told() {
     let log = gateway.log();
     assert!(log.contains("`yumen upgrade` cannot ask here") && log.contains("nowhere/upgrade.sock"), "{log}");
 }
+
+#[test]
+fn check_takes_items_without_ids_and_tells_what_becomes_of_those_that_are_broken() {
+    let item = |id: &str| {
+        format!("- {{{id}uri: /a, upstream: {{nodes: {{\"127.0.0.1:80\": 1}}, type: roundrobin}}}}\n")
+    };
+    check(&format!("routes:\n{}#END\n", item("")), 0, &["0 errors, 0 warnings"]);
+    let twice = "error: routes/routes#2 at id: item 2 has the id \"r\" of item 1, which was there before\n  hint: give \
+                 it an id of its own; requests it would match are answered 503 until it is mended";
+    check(&format!("routes:\n{}{}", item("id: r, "), item("id: r, ")), 1, &[twice, "1 errors"]);
+    let unset = "error: routes/r at desc: the environment variable \"YUMEN_UNSET\" is not set\n  hint: set it, or write \
+                 ${{YUMEN_UNSET:=default}}; requests it would match are answered 503 until it is mended";
+    check(&format!("routes:\n{}", item("id: r, desc: \"${{YUMEN_UNSET}}\", ")), 1, &[unset, "1 errors"]);
+}

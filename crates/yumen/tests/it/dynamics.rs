@@ -168,3 +168,62 @@ fn environment_variables_are_filled_in() {
     let gateway = Gateway::launch(scratch, &crate::harness::Options::default(), &["--file", &path]);
     assert_eq!(gateway.get("/default").text(), "x", "{}", gateway.log());
 }
+
+/// A route for everything beside one item, and rules; what the paths behind it are answered.
+fn beside_wide(upstream: &Upstream, item: &Value, rules: &Value) -> Value {
+    let wide = json!({ "id": "wide", "uri": "/*", "upstream": upstream.alone() });
+    json!({ "routes": [wide, item], "global_rules": rules })
+}
+
+#[test]
+fn an_object_with_a_variable_that_is_not_set_does_not_open_what_it_guards() {
+    let upstream = Upstream::text("x");
+    let unset = "${{YUMEN_IT_UNSET}}";
+    let guarded = |desc: &str| json!({ "id": "a", "uri": "/a/*", "desc": desc, "plugins": { "key-auth": {} }, "upstream": upstream.alone() });
+    let rule =
+        |address: &str| json!([{ "id": 1, "plugins": { "ip-restriction": { "blacklist": [address] } } }]);
+    let document = |desc: &str, address: &str| beside_wide(&upstream, &guarded(desc), &rule(address));
+    let gateway = Gateway::start(&document("x", "192.0.2.1"));
+    let ask = |gateway: &Gateway| (gateway.get("/").status, gateway.get("/a/b").status);
+    assert_eq!(ask(&gateway), (200, 401));
+    // What was good once stays as it was.
+    gateway.apply(&document(unset, "192.0.2.1"));
+    assert_eq!(ask(&gateway), (200, 401));
+    let problem = &gateway.status_json("/yumen/v1/problems")[0];
+    assert_eq!((&problem["object"], &problem["path"]), (&json!("routes/a"), &json!("desc")));
+    assert_eq!(problem["last_good"], true);
+    gateway.apply(&document("x", "127.0.0.0/8"));
+    assert_eq!(ask(&gateway), (403, 401));
+    gateway.apply(&document("x", unset));
+    assert_eq!(ask(&gateway), (403, 401));
+    // What never was good refuses.
+    assert_eq!(ask(&Gateway::start(&document(unset, "192.0.2.1"))), (200, 503));
+    assert_eq!(ask(&Gateway::start(&document("x", unset))), (503, 503));
+}
+
+#[test]
+fn an_item_without_an_id_is_served_and_one_whose_id_will_not_do_is_refused() {
+    let upstream = Upstream::text("x");
+    let item = |id: Value| json!({ "id": id, "uri": "/a/*", "plugins": { "key-auth": {} }, "upstream": upstream.alone() });
+    let rule = |id: Value| json!([{ "id": "1", "plugins": {} }, { "id": id, "plugins": { "ip-restriction": { "blacklist": [0] } } }]);
+    let gateway = Gateway::start(&beside_wide(&upstream, &item(json!("a")), &json!([])));
+    for (id, expected) in [(json!(null), 401), (json!("a b"), 503), (json!("wide"), 503), (json!("a"), 401)] {
+        gateway.apply(&beside_wide(&upstream, &item(id.clone()), &json!([])));
+        assert_eq!((gateway.get("/").status, gateway.get("/a/b").status), (200, expected), "{id}");
+    }
+    for id in [json!(null), json!("a b"), json!("1")] {
+        gateway.apply(&beside_wide(&upstream, &item(json!("a")), &rule(id.clone())));
+        assert_eq!(gateway.get("/").status, 503, "{id}");
+    }
+}
+
+#[test]
+fn the_example_of_apisix_is_served_as_it_is() {
+    let scratch = crate::harness::Scratch::new();
+    let upstream = Upstream::text("x");
+    let text = "routes:\n  -\n    uri: /hello\n    upstream:\n        nodes:\n            \"127.0.0.1:PORT\": 1\n        type: roundrobin\n#END\n";
+    let path = scratch.write("routes.yaml", text.replace("PORT", &upstream.address.port().to_string()));
+    let gateway = Gateway::launch(scratch, &crate::harness::Options::default(), &["--file", &path]);
+    assert_eq!(gateway.get("/hello").text(), "x", "{}", gateway.log());
+    assert_eq!(gateway.status_json("/yumen/v1/problems"), json!([]));
+}

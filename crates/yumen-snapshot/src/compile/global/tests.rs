@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use yumen_config::{Kind, Resource};
+use yumen_config::{Kind, Resource, document};
 use yumen_plugin::Step;
 
 use crate::testing::{Bench, compiler};
@@ -90,4 +90,46 @@ fn a_broken_rule_heals_refuses_again_and_goes() {
     assert_eq!(came_of(vec![broken], 6), "503");
     assert_eq!(came_of(vec![Change::Delete(Kind::GlobalRules, "1".into())], 7), "");
     assert!(compiler.problems().is_empty());
+}
+
+#[test]
+fn a_new_rule_with_a_variable_that_is_not_set_refuses_for_the_plugin_it_is_in() {
+    let list = json!({ "whitelist": ["10.0.0.1"] });
+    let unset_list = json!({ "whitelist": ["10.0.0.1", "${{UNSET}}"] });
+    // Both would do as they are written: the one admits everybody, the other looks at nobody.
+    let admits = json!({ "denylist": ["${{UNSET}}"] });
+    let looks = json!({ "denylist": ["x"], "_meta": { "filter": [["request_method", "==", "${{UNSET}}"]] } });
+    let off = json!({ "denylist": ["${{UNSET}}"], "_meta": { "disable": true } });
+    let ua = |settings: &Value| json!({ "plugins": { "ua-restriction": settings, "request-id": {} } });
+    for (written, expected) in [
+        (json!({ "plugins": { "ip-restriction": unset_list } }), "503"),
+        (ua(&admits), "503"),
+        (ua(&looks), "503"),
+        (ua(&off), "request-id"),
+        (json!({ "plugins": { "ip-restriction": list }, "desc": "${{UNSET}}" }), ""),
+        (json!({ "plugins": { "request-id": { "header_name": "${{UNSET}}" } } }), ""),
+    ] {
+        for id in [json!("1"), json!("a b"), json!(null)] {
+            let mut written = written.clone();
+            written["id"] = id;
+            let document = json!({ "global_rules": [written] }).to_string();
+            let (resources, _) = document::parse(&document, &|_| None);
+            let mut compiler = compiler();
+            let compiled = compiler.replace_all(resources, 1);
+            assert_eq!(came(&compiled.snapshot, "GET /"), expected, "{document}");
+            assert!(!compiler.problems().is_empty(), "{document}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_without_an_id_is_in_force_and_one_of_another_s_id_beside_it() {
+    let came_of = |rules: Value| {
+        let (resources, _) = document::parse(&json!({ "global_rules": rules }).to_string(), &|_| None);
+        came(&compiler().replace_all(resources, 1).snapshot, "GET /")
+    };
+    let bare = json!({ "plugins": { "request-id": {} } });
+    assert_eq!(came_of(json!([bare])), "request-id");
+    let guard = json!({ "id": 1, "plugins": { "key-auth": { "header": 1 } } });
+    assert_eq!(came_of(json!([{ "id": 1, "plugins": {} }, guard])), "503");
 }

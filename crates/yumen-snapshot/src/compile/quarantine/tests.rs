@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use yumen_config::{Kind, Resource};
+use yumen_config::{Kind, Resource, document};
 
 use super::super::tests::{compiler, get, nodes, put, route};
 
@@ -77,4 +77,127 @@ fn what_was_in_force_before_the_process_began_is_the_last_good_version() {
     assert_eq!(begun_from("good", "good", 1), (good, false, 0));
     assert_eq!(begun_from("good", "bad", 0), ("-".to_owned(), false, 0), "disabled is disabled");
     assert_eq!(begun_from("bad", "bad", 1), ("a 503".to_owned(), false, 0), "this version has no use for it");
+}
+
+/// Compiles texts one after another, as a file says them: what a request comes to, and what is told of it.
+fn follow(steps: &[(&str, &str, &[&str])]) {
+    let mut compiler = compiler();
+    for (text, expected, problems) in steps {
+        let (resources, unread) = document::parse(text, &|_| None);
+        assert_eq!(unread, [], "{text}");
+        let compiled = compiler.replace_all(resources, 1);
+        assert_eq!(get(&compiled, "/a/b"), *expected, "{text}");
+        let told: Vec<String> = compiler.problems().iter().map(ToString::to_string).collect();
+        assert_eq!(told, *problems, "{text}");
+    }
+}
+
+/// A route for everything, and items behind it.
+macro_rules! beside_wide {
+    ($item:expr) => {
+        concat!("routes:\n- {id: wide, uri: /*, upstream: {nodes: {\"10.0.0.1:80\": 1}}}\n", $item)
+    };
+}
+
+const SET: &str = "set it, or write ${{UNSET:=default}}";
+
+#[test]
+fn an_object_with_a_variable_that_is_not_set_never_opens() {
+    let unset = "the environment variable \"UNSET\" is not set";
+    let good = beside_wide!("- {id: a, uri: /a/*, plugins: {first: {text: x}}}\n");
+    let broken = beside_wide!("- {id: a, uri: /a/*, desc: \"${{UNSET}}\", plugins: {first: {text: x}}}\n");
+    let kept = format!(
+        "error: routes/a at desc: {unset}\n  hint: {SET}; its last good version stays in force until it is mended"
+    );
+    let refused = format!(
+        "error: routes/a at desc: {unset}\n  hint: {SET}; requests it would match are answered 503 until it is mended"
+    );
+    follow(&[
+        (good, "a none first@routes/a", &[]),
+        (broken, "a none first@routes/a", &[&kept]),
+        (good, "a none first@routes/a", &[]),
+    ]);
+    follow(&[(broken, "a 503", &[&refused]), (good, "a none first@routes/a", &[])]);
+    // Nobody knows which requests these are for.
+    for field in ["uri: \"/a/${{UNSET}}\"", "uri: /a/*, host: \"${{UNSET}}\"", "uris: [/a/*, \"${{UNSET}}\"]"]
+    {
+        let text = format!("{}- {{id: a, {field}, plugins: {{}}}}\n", beside_wide!(""));
+        let (resources, _) = document::parse(&text, &|_| None);
+        let mut compiler = compiler();
+        assert_eq!(get(&compiler.replace_all(resources, 1), "/a/b"), "wide 10.0.0.1:80", "{text}");
+        let hint = compiler.problems()[0].hint.clone().unwrap();
+        assert!(hint.ends_with("; requests it would match go to other routes until it is mended"), "{hint}");
+    }
+    // These say nothing of it.
+    let text = beside_wide!("- {id: a, uri: /a/*, priority: \"${{UNSET}}\", name: \"${{UNSET}}\"}\n");
+    let (resources, _) = document::parse(text, &|_| None);
+    assert_eq!(get(&compiler().replace_all(resources, 1), "/a/b"), "a 503");
+    // What is off is off.
+    let text = beside_wide!("- {id: a, uri: /a/*, status: 0, desc: \"${{UNSET}}\"}\n");
+    let (resources, _) = document::parse(text, &|_| None);
+    assert_eq!(get(&compiler().replace_all(resources, 1), "/a/b"), "wide 10.0.0.1:80");
+}
+
+#[test]
+fn a_service_with_a_variable_that_is_not_set_keeps_its_last_good_version() {
+    let with = |desc: &str| {
+        format!(
+            "routes: [{{id: a, uri: /a/*, service_id: s}}]\nservices: [{{id: s, desc: \"{desc}\", plugins: {{first: {{text: x}}}}}}]\n"
+        )
+    };
+    let told = format!(
+        "error: services/s at desc: the environment variable \"UNSET\" is not set\n  hint: {SET}; its last good version stays in force until it is mended"
+    );
+    let served = "a none first@services/s";
+    follow(&[(&with("x"), served, &[]), (&with("${{UNSET}}"), served, &[&told])]);
+}
+
+#[test]
+fn an_item_without_an_id_of_its_own_never_opens() {
+    let place = beside_wide!("- {uri: /a/*, plugins: {first: {text: x}}}\n");
+    let answered = "requests it would match are answered 503 until it is mended";
+    let id = "hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed";
+    let unfit = format!("error: routes/routes#2 at id: \"a b\" is no valid id\n  {id}; {answered}");
+    let twice = format!(
+        "error: routes/routes#2 at id: item 2 has the id \"wide\" of item 1, which was there before\n  hint: give it an id of its own; {answered}"
+    );
+    let other = "error: routes/routes#2: an item must be an object\n  hint: requests it would match go to other routes until it is mended";
+    follow(&[
+        (place, "routes#2 none first@routes/routes#2", &[]),
+        // What had the place before was good, and may have been another.
+        (beside_wide!("- {id: a b, uri: /a/*, plugins: {}}\n"), "routes#2 503", &[&unfit]),
+        (beside_wide!("- {id: wide, uri: /a/*, plugins: {}}\n"), "routes#2 503", &[&twice]),
+        (beside_wide!("- a\n"), "wide 10.0.0.1:80", &[other]),
+        (beside_wide!("- {id: a, uri: /a/*, plugins: {}}\n"), "a none", &[]),
+    ]);
+}
+
+#[test]
+fn a_place_is_no_last_good_version() {
+    let good = |paths: &[&str]| {
+        let item = |path: &&str| format!("- {{uri: {path}, plugins: {{first: {{text: x}}}}}}\n");
+        format!("{}{}", beside_wide!(""), paths.iter().map(item).collect::<String>())
+    };
+    // The route of /a/* has come to where that of /b was, and is broken.
+    let moved = format!("{}- {{uri: /a/*, plugins: {{first: {{text: bad}}}}}}\n", good(&["/new"]));
+    let mut compiler = compiler();
+    for (text, expected) in
+        [(good(&["/a/*", "/b"]), "routes#2 none first@routes/routes#2"), (moved, "routes#3 503")]
+    {
+        let (resources, _) = document::parse(&text, &|_| None);
+        assert_eq!(get(&compiler.replace_all(resources, 1), "/a/b"), expected, "{text}");
+    }
+    assert!(!compiler.problems().iter().any(|one| one.last_good));
+}
+
+#[test]
+fn all_defects_of_an_object_are_told_and_what_is_wrong_beside_them() {
+    let text = beside_wide!(
+        "- {id: wide, uri: /a/*, desc: \"${{UNSET}}\", priority: x, plugins: {first: {text: 5}}}\n"
+    );
+    let (resources, _) = document::parse(text, &|_| None);
+    let mut compiler = compiler();
+    compiler.replace_all(resources, 1);
+    let told: Vec<String> = compiler.problems().into_iter().map(|one| one.path).collect();
+    assert_eq!(told, ["id", "desc", "priority", "plugins.first.text"]);
 }

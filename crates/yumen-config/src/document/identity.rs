@@ -1,0 +1,88 @@
+//! What an item of a document says it is.
+
+use serde_json::{Map, Value};
+
+use crate::resource::{Defect, Kind};
+
+/// What an item is to be known by.
+pub(super) enum Stated {
+    /// It says so. Credentials may ride among the consumers.
+    Known(Kind, String),
+    /// It does not say.
+    Absent,
+    /// It says nothing it could be known by.
+    Unusable(Defect),
+}
+
+/// What an item says, as one of the list of a kind.
+pub(super) fn stated(kind: Kind, members: &mut Map<String, Value>) -> Stated {
+    match identify(kind, members) {
+        Ok(Some((kind, id))) => Stated::Known(kind, id),
+        Ok(None) => Stated::Absent,
+        Err(why) => Stated::Unusable(why),
+    }
+}
+
+fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind, String)>, Defect> {
+    if members.get("id").is_some_and(Value::is_null) {
+        members.shift_remove("id");
+    }
+    let id = written_id(members)?;
+    let (kind, id) = match (kind, id) {
+        (Kind::Consumers, Some(id)) if id.contains("/credentials/") => (Kind::Credentials, id),
+        (Kind::Consumers, id) => match members.get("username").and_then(Value::as_str) {
+            Some(username) => (Kind::Consumers, username.to_owned()),
+            None if id.is_some() => return Err(missing("username")),
+            None => return Err(missing("username").hint("a consumer is known by its username")),
+        },
+        (Kind::Credentials, Some(id)) if !id.contains('/') => {
+            let owner = ["username", "consumer"].iter().find_map(|field| members.shift_remove(*field));
+            match owner {
+                Some(Value::String(owner)) => (Kind::Credentials, format!("{owner}/credentials/{id}")),
+                _ => return Err(missing("username").hint("or write the id as user/credentials/id")),
+            }
+        }
+        (kind, Some(id)) => (kind, id),
+        (Kind::PluginMetadata, None) => {
+            return Err(missing("id").hint("the id is the name of the plugin"));
+        }
+        (_, None) => return Ok(None),
+    };
+    match fits(kind, &id) {
+        true => Ok(Some((kind, id))),
+        false => Err(Defect::new("id", format!("\"{id}\" is no valid id"))
+            .hint("1 to 64 of a-z A-Z 0-9 - _ . are allowed")),
+    }
+}
+
+pub(super) fn missing(field: &str) -> Defect {
+    Defect::new(field, format!("property \"{field}\" is required"))
+}
+
+fn written_id(members: &Map<String, Value>) -> Result<Option<String>, Defect> {
+    match members.get("id") {
+        None => Ok(None),
+        Some(Value::String(id)) => Ok(Some(id.clone())),
+        Some(Value::Number(id)) if id.as_u64().is_some_and(|id| id >= 1) => Ok(Some(id.to_string())),
+        Some(other) => {
+            Err(Defect::new("id", format!("{other} is no valid id"))
+                .hint("an id is text or an integer from 1"))
+        }
+    }
+}
+
+fn fits(kind: Kind, id: &str) -> bool {
+    let plain = |id: &str| {
+        (1..=64).contains(&id.len())
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    match kind {
+        Kind::Consumers => (1..=100).contains(&id.len()) && !id.contains('/'),
+        Kind::Credentials => {
+            let (owner, id) = id.split_once("/credentials/").unwrap_or(("", ""));
+            fits(Kind::Consumers, owner) && plain(id)
+        }
+        Kind::Secrets => id.split_once('/').is_some_and(|(manager, id)| plain(manager) && plain(id)),
+        _ => plain(id),
+    }
+}

@@ -1,0 +1,38 @@
+//! Ids of items that have none of their own in a document: their place in it.
+//!
+//! `routes#2` is the second of the routes, as APISIX has it. Nobody can write such an id, since `#` is not allowed in one.
+//! Nothing can be told from it but the place: an item that comes before it makes it another's.
+
+use super::Kind;
+
+/// Whether an id is but a name, so that the place can stand in for it. Others say whom or what the resource is about.
+pub(crate) fn is_named_by_place(kind: Kind) -> bool {
+    match kind {
+        Kind::Consumers | Kind::Credentials | Kind::PluginMetadata | Kind::Secrets => false,
+        Kind::Routes
+        | Kind::Services
+        | Kind::Upstreams
+        | Kind::ConsumerGroups
+        | Kind::PluginConfigs
+        | Kind::GlobalRules
+        | Kind::Ssls
+        | Kind::Protos
+        | Kind::StreamRoutes
+        | Kind::Tests => true,
+    }
+}
+
+/// The id of the item at this place, counted from 1.
+pub(crate) fn id_of_place(kind: Kind, place: usize) -> String {
+    format!("{}#{place}", kind.name())
+}
+
+/// The place that an id stands for.
+pub(crate) fn place_of(kind: Kind, id: &str) -> Option<&str> {
+    is_named_by_place(kind).then(|| id.strip_prefix(kind.name())?.strip_prefix('#')).flatten()
+}
+
+/// Whether an id is but a place: what has it now may be another resource than what had it before.
+pub fn is_place(kind: Kind, id: &str) -> bool {
+    place_of(kind, id).is_some()
+}
