@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use serde::de::IgnoredAny;
+
 use notice::{Notice, Notices};
 use observer::{Observer, PATIENCE, REST};
 
@@ -26,7 +28,7 @@ pub enum FileEvent {
     Changed(String),
     /// There is no file any more. What was read last stays in force.
     Vanished,
-    /// For a second the file has lacked the line `#END` it had before. What was read last stays in force.
+    /// For a second the file has lacked the line `#END` it had before, and was no JSON. What was read last stays in force.
     HalfWritten,
     /// The file is there but cannot be read, for the reason given. What was read last stays in force.
     Unreadable(String),
@@ -92,12 +94,12 @@ impl FileStore {
 
     /// The text as it is now. A watch started later tells what differs from it.
     ///
-    /// A text that lacks the line `#END` it had before is waited for a second, and is an error then.
+    /// A text that lacks the line `#END` it had before, and is no JSON, is waited for a second, and is an error then.
     pub fn read(&self) -> io::Result<String> {
         let until = Instant::now() + PATIENCE;
         loop {
             let text = read_regular(&self.path)?;
-            if has_end(&text) || !self.has_end() {
+            if !self.has_end() || is_whole(&text) {
                 self.known().learn(&text);
                 return Ok(text);
             }
@@ -179,6 +181,13 @@ impl Drop for WatchGuard {
 /// Whether a last line `#END` says that the writer had finished.
 fn has_end(text: &str) -> bool {
     text.trim_end().lines().next_back() == Some("#END")
+}
+
+/// Whether a text shows that the writer had finished: by its last line, or by being an object of JSON, which cannot
+/// have such a line and of which no part is one.
+fn is_whole(text: &str) -> bool {
+    let text_alone = text.strip_prefix('\u{feff}').unwrap_or(text).trim_start();
+    has_end(text) || text_alone.starts_with('{') && serde_json::from_str::<IgnoredAny>(text_alone).is_ok()
 }
 
 /// Reading a pipe or a device could block for ever.

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{FileEvent, FileStore, has_end, read_regular, regular};
+use super::{FileEvent, FileStore, is_whole, read_regular, regular};
 
 /// How long the signature must not move before the file is read.
 pub(super) const REST: Duration = Duration::from_millis(10);
@@ -85,7 +85,7 @@ impl Observer {
         self.unread = false;
         match text {
             Err(event) => (self.tell_trouble(event), POLL),
-            Ok(text) if self.store.known().ended && !has_end(&text) => self.half_written(now),
+            Ok(text) if self.store.known().ended && !is_whole(&text) => self.half_written(now),
             Ok(text) => (self.tell_text(text), POLL),
         }
     }

@@ -178,6 +178,24 @@ fn a_text_that_stays_without_its_end_is_told_once_and_not_handed_out() {
 }
 
 #[test]
+fn json_says_by_itself_whether_it_is_whole() {
+    let bench = Bench::of("json", "a\n#END\n");
+    fs::write(&bench.path, "{\"routes\": [").unwrap();
+    bench.expect(HalfWritten);
+    for whole in ["{\"routes\": []}\n", "a: 1\n#END\n", "\u{feff} {}", "b: 1\n"] {
+        fs::write(&bench.path, whole).unwrap();
+        bench.expect(changed(whole));
+    }
+    let store = FileStore::open(&bench.path).unwrap().expecting_end();
+    fs::write(&bench.path, "{}").unwrap();
+    assert_eq!(store.read().unwrap(), "{}");
+    // What begins like JSON and goes on as YAML needs its line.
+    for part in ["{}: 1\n", "{} {", "[]", "1"] {
+        assert!(!is_whole(part), "{part}");
+    }
+}
+
+#[test]
 fn a_touch_tells_nothing() {
     let bench = Bench::of("touch", "a");
     let file = fs::File::options().write(true).open(&bench.path).unwrap();
