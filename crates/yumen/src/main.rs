@@ -122,7 +122,7 @@ fn say(text: &str) -> anyhow::Result<ExitCode> {
 
 fn version() -> String {
     format!(
-        "yumen {}\nHTTP/1.1 over {}; TLS by rustls and aws-lc-rs; {} plugins\n",
+        "yumen {}\nHTTP/1.1, HTTP/2 and HTTP/3 on {}; TLS by rustls and aws-lc-rs; {} plugins\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::OS,
         yumen_plugins::BUILTIN.len(),

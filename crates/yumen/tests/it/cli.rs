@@ -96,7 +96,7 @@ fn help_teaches_the_first_two_commands() {
 #[test]
 fn version_and_completions_work() {
     let (code, out, _) = run(YUMEN, &["version"]);
-    assert_eq!((code, out.starts_with("yumen ")), (0, true), "{out}");
+    assert_eq!((code, out.starts_with("yumen "), out.contains("HTTP/3")), (0, true, true), "{out}");
     for shell in ["bash", "zsh", "fish"] {
         let (code, out, _) = run(YUMEN, &["completions", shell]);
         assert_eq!(code, 0);
