@@ -146,6 +146,11 @@ impl NodeConfig {
         let mut problems = Vec::new();
         drop_empty_sections(&schema, &mut value);
         take_unknown(&schema, &mut value, "", &mut problems);
+        let faults = schema::faults(&schema, &value);
+        if !faults.is_empty() {
+            problems.extend(faults.into_iter().map(|fault| problem(&fault.path, fault.message)));
+            return Err(problems);
+        }
         if let Err(invalid) = schema::validate(&schema, &mut value) {
             problems.push(problem(&invalid.path, invalid.message));
             return Err(problems);

@@ -6,6 +6,7 @@
 mod compound;
 mod derive;
 mod evaluate;
+mod faults;
 mod object;
 mod patterns;
 mod reference;
@@ -15,6 +16,8 @@ mod tests;
 
 use schemars::JsonSchema;
 use serde_json::Value;
+
+pub use faults::faults;
 
 /// Settings that were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,14 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn what_is_wrong_is_told_with_path_and_hint() {
-    let table: [(&str, &[&str]); 15] = [
+    let table: [(&str, &[&str]); 16] = [
+        (
+            "workers: {count: 2000}\ntimeouts: {head_ms: 0}\n",
+            &[
+                "error: yumen.yaml at workers.count: property \"workers\" validation failed: property \"count\" validation failed: expected 2000 to be at most 1024",
+                "error: yumen.yaml at timeouts.head_ms: property \"timeouts\" validation failed: property \"head_ms\" validation failed: expected 0 to be at least 1",
+            ],
+        ),
         (
             "discovery: {consul: {servers: ['127.0.0.1:8500']}, nacos: {host: ['http://']}}\n",
             &[

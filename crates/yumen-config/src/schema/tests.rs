@@ -340,3 +340,30 @@ fn names_of_properties_are_judged_too() {
     assert_eq!(validate(&schema, &mut json!({"abc": 1})), Ok(()));
     assert_eq!(validate(&schema, &mut json!({"A1": 1})).map_err(|invalid| invalid.path), Err("A1".into()));
 }
+
+#[test]
+fn every_fault_of_a_value_is_found() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "a": { "type": "integer" },
+            "b": { "type": "object", "properties": { "c": { "type": "string" }, "d": { "minimum": 1 } }, "required": ["c"] },
+            "e": { "type": "array", "items": { "type": "string" } },
+            "f": { "type": "string", "default": "x" },
+            "g": {},
+        },
+        "required": ["f", "g"],
+        "additionalProperties": false,
+    });
+    let told = |value: Value| {
+        let told = super::faults(&schema, &value).into_iter().map(|fault| fault.path);
+        told.collect::<Vec<_>>()
+    };
+    let all = json!({ "a": "x", "b": { "d": 0 }, "e": ["x", 1, 2], "h": 1 });
+    assert_eq!(told(all.clone()), ["a", "b.c", "b.d", "e[1]", "g", "h"]);
+    // The first is told as by judging.
+    let first = super::validate(&schema, &mut all.clone()).unwrap_err();
+    assert_eq!(super::faults(&schema, &all)[0], first);
+    assert_eq!(told(json!({ "a": 1, "e": {}, "g": 1 })), [""; 0]);
+    assert_eq!(told(json!(5)), [""]);
+}

@@ -2,56 +2,92 @@
 //!
 //! Only looks; nothing that is found here comes into force.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use yumen_base::{Level, Problem};
-use yumen_config::Kind;
 use yumen_config::resource as config;
+use yumen_config::{Kind, schema};
 
 use super::settings::Side;
-use super::{Compiler, Name, invalid};
+use super::{Compiler, Name, invalid, route};
 
-/// At most so many faults of one object are looked for.
-const FAULTS_MAX: usize = 16;
+/// At most so many faults of one object are told.
+const FAULTS_MAX: usize = 32;
 
 impl Compiler {
-    /// The faults behind those found: what remains when each setting that was refused is left out.
+    /// The faults behind those found.
     pub(super) fn further(&self, name: &Name, json: &str, found: &[Problem]) -> Vec<Problem> {
-        let Ok(mut value) = serde_json::from_str(json) else { return Vec::new() };
+        let mut value = serde_json::from_str(json).unwrap_or(Value::Null);
         drop(config::take_defects(&mut value));
-        let is_left_out: Vec<bool> = found.iter().map(|one| leave_out(&mut value, &one.path)).collect();
-        let mut faults = Vec::new();
-        let mut goes_on = is_left_out.contains(&true);
-        while goes_on && faults.len() < FAULTS_MAX {
-            match config::check(name.kind, value.clone()) {
-                Ok(()) => {
-                    faults.extend(self.faults_of_plugins(name, &value));
-                    break;
-                }
-                // What was left out is missing now.
-                Err(fault) if value.get(outermost(&fault.path)).is_none() => break,
-                Err(fault) => {
-                    goes_on = leave_out(&mut value, &fault.path);
-                    faults.push(invalid(name, fault));
-                }
+        let Value::Object(mut written) = value else { return Vec::new() };
+        let plugins = written.get("plugins").cloned();
+        let mut faults = Faults { name, found, more: Vec::new() };
+        for fault in schema::faults(config::schema_of(name.kind), &Value::Object(written.clone())) {
+            faults.add(invalid(name, fault));
+        }
+        for path in faults.paths() {
+            written.remove(outermost(&path));
+        }
+        rules(name, &mut written, &mut faults);
+        if name.kind == Kind::Routes {
+            for fault in route::faults_of_conditions(&written) {
+                faults.add(invalid(name, fault));
             }
         }
-        faults
+        for fault in plugins.map(|plugins| self.faults_of_plugins(name, plugins)).into_iter().flatten() {
+            faults.add(fault);
+        }
+        faults.more
     }
 
-    fn faults_of_plugins(&self, name: &Name, value: &Value) -> Vec<Problem> {
-        let bears_plugins = matches!(name.kind, Kind::Routes | Kind::Services);
-        let plugins = value.get("plugins").filter(|_| bears_plugins);
-        let plugins = plugins.and_then(|plugins| serde_json::from_value(plugins.clone()).ok());
-        let mut faults = self.build_plugins(name, plugins, Side::Traffic).problems;
+    fn faults_of_plugins(&self, name: &Name, plugins: Value) -> Vec<Problem> {
+        let side = match name.kind {
+            Kind::Consumers => Side::Consumer,
+            Kind::Credentials => Side::Credential,
+            Kind::StreamRoutes => Side::Stream,
+            _ => Side::Traffic,
+        };
+        let mut faults = self.build_plugins(name, serde_json::from_value(plugins).ok(), side).problems;
         self.forget_asked();
         faults.retain(|fault| fault.level == Level::Error);
         faults
     }
 }
 
-/// Takes the outermost setting of a path out of an object; whether it was there.
-fn leave_out(value: &mut Value, path: &str) -> bool {
-    value.as_object_mut().is_some_and(|object| object.remove(outermost(path)).is_some())
+/// What is wrong with one object.
+struct Faults<'f> {
+    name: &'f Name,
+    found: &'f [Problem],
+    more: Vec<Problem>,
+}
+
+impl Faults<'_> {
+    /// Notes a fault that is neither known nor comes of one that is.
+    fn add(&mut self, fault: Problem) {
+        let is_of = |known: &Problem| {
+            let below = known.path.strip_prefix(&*fault.path);
+            fault.path.is_empty()
+                || below.is_some_and(|below| below.is_empty() || below.starts_with(['.', '[']))
+        };
+        let is_news = !self.found.iter().chain(&self.more).any(is_of);
+        if is_news && self.found.len() + self.more.len() < FAULTS_MAX {
+            self.more.push(fault);
+        }
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.found.iter().chain(&self.more).map(|one| one.path.clone()).collect()
+    }
+}
+
+/// What breaks rules no schema says, when each setting that was refused is left out.
+fn rules(name: &Name, written: &mut Map<String, Value>, faults: &mut Faults<'_>) {
+    while let Err(fault) = config::check(name.kind, Value::Object(written.clone())) {
+        // What was left out is missing now.
+        if written.remove(outermost(&fault.path)).is_none() {
+            break;
+        }
+        faults.add(invalid(faults.name, fault));
+    }
 }
 
 fn outermost(path: &str) -> &str {

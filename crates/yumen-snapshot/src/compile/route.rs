@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use yumen_base::{IpSet, Level, Problem};
 use yumen_config::resource as config;
 use yumen_config::resource::Defect;
-use yumen_config::{Kind, closest, decode};
+use yumen_config::{Invalid, Kind, closest, decode};
 use yumen_plugin::{Expr, Method, RouteInfo};
 
 use super::judge::Flaw;
@@ -80,6 +80,25 @@ fn matching(written: &config::Route) -> Result<Matching, (String, String)> {
         methods: methods.fold(0, |bits, method| bits | Method::of(method.as_str().as_bytes()).bit()),
         filters,
     })
+}
+
+/// All that is wrong with what a route asks for, of what is left of it.
+pub(super) fn faults_of_conditions(left: &Map<String, Value>) -> Vec<Invalid> {
+    let asked = ["vars", "remote_addr", "remote_addrs", "filter_func"];
+    let mut alone =
+        Map::from_iter([("uri".into(), "/".into()), ("plugins".into(), Value::Object(Map::new()))]);
+    alone.extend(asked.iter().filter_map(|field| Some(((*field).to_owned(), left.get(*field)?.clone()))));
+    let mut faults = Vec::new();
+    while let Ok(written) = config::decode_value::<config::Route>(Value::Object(alone.clone())) {
+        let Err((path, message)) = matching(&written) else { break };
+        let told = alone.remove(&path).is_some();
+        // Where it is one address that stands alone, it is told as one of many.
+        if !told && alone.remove("remote_addr").is_none() {
+            break;
+        }
+        faults.push(Invalid::at(path, message));
+    }
+    faults
 }
 
 /// What a route asks for beside path, host and method.

@@ -17,3 +17,24 @@ fn all_that_is_wrong_with_an_object_is_told_at_once() {
         compiler().apply(vec![put(Kind::Consumers, "b", json!({ "username": 5, "plugins": {} }))], 1);
     assert_eq!(found(&compiled.problems), ["error consumers/b at username"]);
 }
+
+#[test]
+fn conditions_and_plugins_are_looked_at_whatever_else_is_wrong() {
+    let told = |change| {
+        let mut told = found(&compiler().apply(vec![change], 1).problems);
+        told.sort();
+        told
+    };
+    let vars = json!([["arg_a", "=!", 1]]);
+    let plugins = json!({ "first": { "text": 5 } });
+    let upstream = json!({ "type": "foo", "retries": "x", "nodes": { "10.0.0.1:80": -1 } });
+    let broken =
+        json!({ "vars": vars, "remote_addr": "300.1.1.1", "plugins": plugins, "upstream": upstream });
+    let paths =
+        ["plugins.first.text", "remote_addrs", "upstream.nodes", "upstream.retries", "upstream.type", "vars"];
+    assert_eq!(told(route("a", broken)), paths.map(|path| format!("error routes/a at {path}")));
+    let both = json!({ "first": { "text": 5 }, "second": { "text": 5 } });
+    let consumer = put(Kind::Consumers, "b", json!({ "username": "x y", "group_id": "?", "plugins": both }));
+    let paths = ["group_id", "plugins.first.text", "plugins.second.text", "username"];
+    assert_eq!(told(consumer), paths.map(|path| format!("error consumers/b at {path}")));
+}

@@ -1,0 +1,46 @@
+//! All that is wrong with a value, where judging it stops at the first fault.
+
+use serde_json::{Map, Value};
+
+use super::{Invalid, validate};
+
+/// What a schema refuses of a value: each of its members, and theirs, by itself, in the words of [`validate`]. What
+/// members say together is only told where none is refused alone.
+pub fn faults(schema: &Value, instance: &Value) -> Vec<Invalid> {
+    let Err(first) = validate(schema, &mut instance.clone()) else { return Vec::new() };
+    let inner = match (schema.get("properties"), instance) {
+        (Some(Value::Object(properties)), Value::Object(members)) => of_members(schema, properties, members),
+        _ => Vec::new(),
+    };
+    if inner.is_empty() { vec![first] } else { inner }
+}
+
+fn of_members(schema: &Value, properties: &Map<String, Value>, members: &Map<String, Value>) -> Vec<Invalid> {
+    let mut found = Vec::new();
+    for (name, property) in properties {
+        let Some(member) = members.get(name) else {
+            if property.get("default").is_none() && is_required(schema, name) {
+                found.push(Invalid::at(name, format!("property \"{name}\" is required")));
+            }
+            continue;
+        };
+        found.extend(faults(property, member).into_iter().map(|fault| {
+            let message = format!("property \"{name}\" validation failed: {}", fault.message);
+            Invalid { message, ..fault.under(name) }
+        }));
+    }
+    if schema.get("additionalProperties") == Some(&Value::Bool(false))
+        && schema.get("patternProperties").is_none()
+    {
+        let unknown = members.keys().filter(|name| !properties.contains_key(*name));
+        found.extend(
+            unknown.map(|name| Invalid::at(name, format!("additional properties forbidden, found {name}"))),
+        );
+    }
+    found
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    let required = schema.get("required").and_then(Value::as_array);
+    required.is_some_and(|required| required.iter().any(|other| other == name))
+}
