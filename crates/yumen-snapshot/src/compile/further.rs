@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 use yumen_base::{Level, Problem};
 use yumen_config::resource as config;
-use yumen_config::{Kind, schema};
+use yumen_config::{Invalid, Kind, schema};
 
 use super::settings::Side;
 use super::{Compiler, Name, invalid, route};
@@ -46,9 +46,31 @@ impl Compiler {
             Kind::StreamRoutes => Side::Stream,
             _ => Side::Traffic,
         };
-        let mut faults = self.build_plugins(name, serde_json::from_value(plugins).ok(), side).problems;
+        let plugins: Map<String, Value> = serde_json::from_value(plugins).unwrap_or_default();
+        let mut faults = self.build_plugins(name, Some(plugins.clone()), side).problems;
         self.forget_asked();
         faults.retain(|fault| fault.level == Level::Error);
+        for (plugin, settings) in plugins {
+            let path = format!("plugins.{plugin}");
+            if faults.iter().any(|fault| fault.path.starts_with(&*path)) {
+                let of_settings = self.faults_of_settings(&plugin, settings, side);
+                faults.extend(of_settings.into_iter().map(|fault| invalid(name, fault.under(&path))));
+            }
+        }
+        faults
+    }
+
+    /// What the schema finds wrong with settings that were refused, as they are written.
+    fn faults_of_settings(&self, plugin: &str, mut settings: Value, side: Side) -> Vec<Invalid> {
+        let Some(registered) = self.registry.get(plugin) else { return Vec::new() };
+        let is_key = registered.kind.is_auth && matches!(side, Side::Consumer | Side::Credential);
+        let schema = if is_key { registered.consumer_schema() } else { Some(registered.schema()) };
+        let (Some(schema), Some(members)) = (schema, settings.as_object_mut()) else { return Vec::new() };
+        members.remove("_meta");
+        let mut faults = schema::faults(schema, &settings);
+        // What a reference leads to may be in order.
+        let is_read = |fault: &Invalid| settings[outermost(&fault.path)].to_string().contains("://");
+        faults.retain(|fault| !is_read(fault));
         faults
     }
 }

@@ -38,3 +38,21 @@ fn conditions_and_plugins_are_looked_at_whatever_else_is_wrong() {
     let paths = ["group_id", "plugins.first.text", "plugins.second.text", "username"];
     assert_eq!(told(consumer), paths.map(|path| format!("error consumers/b at {path}")));
 }
+
+#[test]
+fn every_setting_of_a_plugin_is_looked_at() {
+    let broken = |settings| {
+        let rule = json!({ "plugins": { "limit-count": settings } });
+        let compiled = crate::testing::compiler().apply(vec![put(Kind::GlobalRules, "a", rule)], 1);
+        let told = compiled.problems.into_iter().map(|one| one.path.replace("plugins.limit-count.", ""));
+        told.collect::<Vec<_>>()
+    };
+    let settings =
+        json!({ "count": 1.5, "time_window": true, "rejected_code": 1, "_meta": { "priority": 1 } });
+    assert_eq!(broken(settings), ["count", "time_window", "rejected_code"]);
+    // A reference is judged by what it leads to.
+    assert_eq!(
+        broken(json!({ "count": 0, "time_window": 1, "rejected_code": "$env://NONE" })),
+        ["rejected_code", "count"]
+    );
+}
