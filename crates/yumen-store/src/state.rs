@@ -150,6 +150,25 @@ impl State {
         self.settings.iter()
     }
 
+    /// The same with these texts put, or taken out where there is none, as of a revision of another store.
+    pub fn with(
+        mut self,
+        revision: Revision,
+        texts: impl IntoIterator<Item = (Key, Option<Arc<str>>)>,
+    ) -> State {
+        for (key, json) in texts {
+            let before = self.entries.get(&key);
+            if before.map(|entry| &entry.json) == json.as_ref() {
+                continue;
+            }
+            let created = before.map_or(revision, |entry| entry.created);
+            let entry = |json| Entry { json, created, modified: revision, expires_ms: None };
+            self.replace(&key, json.map(entry));
+        }
+        self.revision = revision;
+        self
+    }
+
     /// Puts or deletes an entry and gives what was there.
     pub(crate) fn replace(&mut self, key: &Key, entry: Option<Entry>) -> Option<Entry> {
         match entry {

@@ -14,10 +14,11 @@ use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
 use yumen_snapshot::compile::{Change, Compiler, Found, Service};
 use yumen_snapshot::{Publisher, Snapshot};
-use yumen_store::{Changed, Committed, Key, Revision, State, Version, Versions};
+use yumen_store::{Changed, Committed, Entry, Key, Revision, State, Version, Versions};
 
 use crate::discovery::Services;
 use crate::huge_pages::HugePages;
+use crate::reach::Reach;
 
 /// The families of this module, without values, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
@@ -36,10 +37,21 @@ pub(crate) enum Message {
     Resolved(Box<str>, Vec<IpAddr>),
     /// Service discovery says this of a service.
     Discovered(Arc<Service>, Found),
+    /// What the process that took over serves; answered with the number of the publication. What this process's own
+    /// store says counts no more from then on.
+    Successor(News, Sender<u64>),
     /// Objects of the node itself, which no store holds; answered when they are in force.
     Own(Vec<Change>, Option<oneshot::Sender<()>>),
     /// All that somebody who watches over the node finds wrong now.
     Told(Teller, Vec<Problem>),
+}
+
+/// What a process that has been taken over from hears of the configuration.
+pub(crate) enum News {
+    /// All there is.
+    Whole(State),
+    /// What differs from what was told before.
+    Changes(Vec<Change>, Revision),
 }
 
 /// Who watches over the node and tells what is wrong.
@@ -53,6 +65,8 @@ pub(crate) enum Teller {
     Store,
     /// The nodes that share the store.
     Cluster,
+    /// The one that tells the process before what changes.
+    Upgrade,
 }
 
 /// Fewer changes at once are everyday: the history has them, the log need not.
@@ -113,8 +127,10 @@ pub(crate) struct Control {
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(crate) hosts: watch::Receiver<Hosts>,
     pub(crate) services: watch::Receiver<Services>,
-    /// The newest revision of the store that is in force.
+    /// The newest revision of the store that every next request is served by.
     pub(crate) applied: watch::Receiver<Revision>,
+    /// How that is known.
+    pub(crate) reach: Arc<Reach>,
 }
 
 impl Control {
@@ -136,9 +152,11 @@ struct Thread {
     snapshots: watch::Sender<Arc<Snapshot>>,
     hosts: watch::Sender<Hosts>,
     services: watch::Sender<Services>,
-    applied: watch::Sender<Revision>,
+    reach: Arc<Reach>,
     /// Whether the store has said what it holds, and what came before that.
     started: bool,
+    /// Whether another process says what is in force, instead of the store.
+    follows_successor: bool,
     early: Vec<Arc<Committed>>,
     /// The findings of the document itself, beside those of its objects.
     document_problems: Vec<Problem>,
@@ -167,12 +185,12 @@ pub(crate) fn start(
     carry: Arc<Carry>,
     publisher: Arc<Publisher>,
     versions: Arc<Versions>,
+    reach: Arc<Reach>,
 ) -> std::io::Result<Control> {
     let (messages, inbox) = channel();
     let (snapshots_out, snapshots) = watch::channel(publisher.load());
     let (hosts_out, hosts) = watch::channel(Hosts::default());
     let (services_out, services) = watch::channel(Services::default());
-    let (applied_out, applied) = watch::channel(Revision::default());
     let shown = Arc::new(Shown::new(publisher));
     let thread = Thread {
         compiler,
@@ -181,8 +199,9 @@ pub(crate) fn start(
         snapshots: snapshots_out,
         hosts: hosts_out,
         services: services_out,
-        applied: applied_out,
+        reach: reach.clone(),
         started: false,
+        follows_successor: false,
         early: Vec::new(),
         document_problems: Vec::new(),
         told: BTreeMap::new(),
@@ -196,7 +215,8 @@ pub(crate) fn start(
         versions,
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
-    Ok(Control { messages, shown, snapshots, hosts, services, applied })
+    let applied = reach.applied();
+    Ok(Control { messages, shown, snapshots, hosts, services, applied, reach })
 }
 
 impl Thread {
@@ -222,6 +242,11 @@ impl Thread {
         let mut committed = Vec::new();
         for message in batch {
             match message {
+                Message::Successor(news, answer) => {
+                    committed.clear();
+                    self.follow_successor(news, &answer);
+                }
+                Message::State(..) | Message::Committed(_) if self.follows_successor => {}
                 Message::State(state, former) => self.start(&state, former),
                 Message::Committed(one) if self.started => committed.push(one),
                 Message::Committed(one) => self.early.push(one),
@@ -251,7 +276,7 @@ impl Thread {
             }
         }
         if !resolved.is_empty() {
-            let revision = *self.applied.borrow();
+            let revision = self.reach.revision();
             self.compile("addresses resolved", resolved, revision);
         }
     }
@@ -271,6 +296,21 @@ impl Thread {
         }
     }
 
+    /// What connections of this process are served by is what the other one serves its own by.
+    fn follow_successor(&mut self, news: News, answer: &Sender<u64>) {
+        (self.follows_successor, self.started) = (true, true);
+        let (changes, revision) = match news {
+            News::Changes(changes, revision) => (changes, revision),
+            News::Whole(state) => {
+                let own = self.own.values().cloned();
+                (self.compiler.diff(state.resources().into_iter().chain(own).collect()), state.revision)
+            }
+        };
+        let number = self.compile("configuration of the process that serves applied", changes, revision);
+        // Nobody waits any more where this process is about to end.
+        let _ = answer.send(number);
+    }
+
     /// What comes before the store has spoken waits for it: a node must not serve its own objects alone.
     fn take_own(&mut self, changes: Vec<Change>, done: Option<oneshot::Sender<()>>) {
         for change in &changes {
@@ -284,7 +324,7 @@ impl Thread {
             }
         }
         if self.started {
-            let revision = *self.applied.borrow();
+            let revision = self.reach.revision();
             self.compile("the node's own objects applied", changes, revision);
         }
         if let Some(done) = done {
@@ -307,7 +347,8 @@ impl Thread {
         self.show();
     }
 
-    fn compile(&mut self, event: &'static str, changes: Vec<Change>, revision: Revision) {
+    /// Puts changes in force; the number of the publication.
+    fn compile(&mut self, event: &'static str, changes: Vec<Change>, revision: Revision) -> u64 {
         let started = Instant::now();
         let changed = changes.len();
         let compiled = self.compiler.apply(changes, revision.0);
@@ -322,7 +363,7 @@ impl Thread {
         self.show();
         self.versions.tell(self.compiler.last_good().map(version).collect());
         self.shown.revision.store(revision.0, Ordering::Release);
-        self.applied.send_replace(revision);
+        let number = self.reach.note_here(revision);
         let (problems, carried) = (self.shown.problems().len(), self.carry.len());
         match changed < FEW_CHANGES && self.shown.publisher.version() > 1 {
             true => tracing::debug!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
@@ -331,6 +372,7 @@ impl Thread {
         log(&compiled.problems);
         self.huge_pages.changed(changed);
         self.rests_until = Instant::now() + pause_after(started.elapsed());
+        number
     }
 
     /// Says which names and services are wanted now.
@@ -372,8 +414,13 @@ fn renew<T: PartialEq>(told: &watch::Sender<Arc<T>>, next: T) {
 }
 
 fn change(changed: &Changed) -> Change {
-    let Key { kind, id } = &changed.key;
-    match &changed.after {
+    change_to(&changed.key, changed.after.as_ref())
+}
+
+/// That an object is there now, or is gone.
+pub(crate) fn change_to(key: &Key, after: Option<&Entry>) -> Change {
+    let Key { kind, id } = key;
+    match after {
         Some(entry) => Change::Put(Resource { kind: *kind, id: id.clone(), json: entry.json.clone() }),
         None => Change::Delete(*kind, Box::from(&**id)),
     }

@@ -108,8 +108,8 @@ impl Doors {
     }
 
     /// What the next process would have to make as much of.
-    pub(crate) fn held(&self) -> Held {
-        Held::new(&self.store, self.document.clone())
+    pub(crate) fn held(&self) -> Arc<Held> {
+        Arc::new(Held::new(&self.store, self.document.clone()))
     }
 }
 

@@ -1,13 +1,11 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -31,14 +29,19 @@ use crate::listeners::{Http3Legacy, Listeners};
 use crate::node_log::NodeLog;
 use crate::operators::{Doorway, House, Operators};
 use crate::process::Placement;
+use crate::reach::Reach;
+use crate::signals::{Event, Signals};
 use crate::sockets::Sockets;
 use crate::tls::{Keeper, Tls};
 use crate::trial::Trial;
-use crate::upgrade::{self, Ask, Handover, Predecessor, Received, Successor};
+use crate::upgrade::{self, Aftermath, Ask, Handover, Held, Predecessor, Received, Successor};
 use crate::{compiler, discovery, dns, memory, node, process, service};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
 const FIRST_ADDRESSES_MS: u64 = 1500;
+
+/// A process that drains needs at most so long beyond the time it has for that.
+const ENDED_WITHIN_MS: u64 = 5000;
 
 /// Runs the gateway until a signal ends it or another process has taken over.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -117,6 +120,7 @@ struct Rule {
     trial: Arc<Trial>,
     control: Control,
     doors: Doors,
+    held: Arc<Held>,
     discovered: Arc<Ledger>,
 }
 
@@ -130,7 +134,8 @@ impl Rule {
             compiler::new(&listeners.actual(node), ground.workers, carry.clone(), tls.loader.clone());
         let trial = Arc::new(Trial::new(&compiler));
         let versions = Arc::new(Versions::default());
-        let control = control::start(compiler, carry.clone(), publisher.clone(), versions.clone())?;
+        let reach = Arc::new(Reach::new(!ground.before.follows));
+        let control = control::start(compiler, carry.clone(), publisher.clone(), versions.clone(), reach)?;
         let acme = tls.open_acme(node, &control)?;
         if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
             successor.want_store()?;
@@ -139,7 +144,8 @@ impl Rule {
         let discovered = start_resolving(&ground.runtime, node, &control);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);
-        Ok(Rule { carry, publisher, tls, acme, trial, control, doors, discovered })
+        let held = doors.held();
+        Ok(Rule { carry, publisher, tls, acme, trial, control, doors, held, discovered })
     }
 
     /// The nodes this one is among.
@@ -183,8 +189,8 @@ impl Rule {
             carry: self.carry.clone(),
             store: self.doors.exclusive(),
             pid_file: node.upgrade.pid_file.clone(),
-            held: self.doors.held(),
-            shown: self.control.shown.clone(),
+            held: self.held.clone(),
+            control: self.control.clone(),
         }
     }
 
@@ -240,7 +246,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let house = rule.house(&fleet, supervisor.counters(), cluster.clone(), asked.clone());
     runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
     let handover = rule.handover(&node, before.sockets, http3_identity, http3);
-    let Rule { carry, tls, acme, control, doors, .. } = rule;
+    let Rule { carry, tls, acme, control, doors, held, .. } = rule;
     tls.tend(&runtime, &node, &control);
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
@@ -254,7 +260,8 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let door = open_to_upgrades(&node, successor.is_some(), &predecessor);
     exclusive.extend(tell_service(&runtime, &fleet));
     if let Some(successor) = successor {
-        successor.clone().settled(carry)?;
+        let follows = before.follows;
+        successor.clone().settled(Aftermath { carry, held, control: control.clone(), follows })?;
     }
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
     let watch_over = doors.source.clone().watch_over(control.messages.clone());
@@ -305,18 +312,6 @@ fn tell_service(runtime: &Runtime, fleet: &Fleet) -> Option<AbortHandle> {
     Some(runtime.spawn(service::please_watchdog(pause, fleet.counters.clone())).abort_handle())
 }
 
-/// What the running process hears of.
-enum Event {
-    End,
-    Upgrade,
-    /// Others read their configuration anew then; here there is nothing to do.
-    Reload,
-    /// Others open their logs anew then; here there is nothing to do either.
-    ReopenLogs,
-    /// This process serves now.
-    HandedOver(u32),
-}
-
 impl Gateway {
     /// Runs until a signal ends it or another process has taken over, and what was begun is finished. `before` is the
     /// process this one has taken over from.
@@ -350,10 +345,14 @@ impl Gateway {
         };
         // Workers hold receivers until they end.
         let _ = self.duty.send(duty);
+        let (asked, outlived) = (self.duty.subscribe(), before.clone().filter(|_| successor.is_some()));
         let hurry = Hurry { duty: self.duty, end: successor.map(|_| end), before };
         self.runtime.spawn(hurry.run(self.signals, self.handed_over, self.predecessor.clone()));
         self.announced.take().into_iter().for_each(Announced::leave);
         self.fleet.join();
+        let hurried_ms = self.node.timeouts.drain_ms + ENDED_WITHIN_MS;
+        let is_hurried = || matches!(*asked.borrow(), Duty::End { .. });
+        outlived.iter().for_each(|before| before.outlive(hurried_ms, is_hurried));
         self.predecessor.finish();
         match successor {
             Some(_) => self.runtime.block_on(self.operators.join()),
@@ -558,43 +557,4 @@ fn announce(
     let text = format!("yumen {} is ready\n{}\n", env!("CARGO_PKG_VERSION"), lines.join("\n"));
     // A terminal that has gone is no reason not to serve.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
-}
-
-/// The signals the process hears, from before it says it is ready.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    upgrade: Signal,
-    hangup: Signal,
-    reopen_logs: Signal,
-    /// Somebody sees what is printed, and ends it by going away.
-    has_terminal: bool,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Signals> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            upgrade: signal(SignalKind::user_defined2())?,
-            hangup: signal(SignalKind::hangup())?,
-            reopen_logs: signal(SignalKind::user_defined1())?,
-            has_terminal: std::io::stdin().is_terminal(),
-        })
-    }
-
-    /// Returns when another one has come, or another process serves; one that came before is not lost.
-    async fn next(&mut self, handed_over: &mut UnboundedReceiver<u32>) -> Event {
-        tokio::select! {
-            _ = self.terminate.recv() => Event::End,
-            _ = self.interrupt.recv() => Event::End,
-            _ = self.upgrade.recv() => Event::Upgrade,
-            _ = self.hangup.recv() => match self.has_terminal {
-                true => Event::End,
-                false => Event::Reload,
-            },
-            _ = self.reopen_logs.recv() => Event::ReopenLogs,
-            Some(pid) = handed_over.recv() => Event::HandedOver(pid),
-        }
-    }
 }

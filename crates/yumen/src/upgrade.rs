@@ -9,18 +9,20 @@ mod channel;
 mod command;
 mod door;
 mod exclusive;
+mod following;
 mod held;
 mod judge;
 mod message;
 mod predecessor;
 mod successor;
+mod telling;
 
 pub(crate) use command::upgrade;
 pub(crate) use door::open_door;
 pub(crate) use exclusive::Exclusive;
 pub(crate) use held::Held;
 pub(crate) use predecessor::{Ask, Handover, Predecessor};
-pub(crate) use successor::{Received, Successor};
+pub(crate) use successor::{Aftermath, Received, Successor};
 
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,20 +26,52 @@ const TOGETHER: usize = 64;
 /// One end of a connection between two processes.
 pub(super) struct Channel {
     stream: UnixStream,
+    /// Held while a document is said: several threads may have something to say.
+    saying: Mutex<()>,
 }
 
 impl Channel {
     pub(super) fn new(stream: UnixStream) -> Channel {
-        Channel { stream }
+        Channel { stream, saying: Mutex::new(()) }
     }
 
     /// Says something; an error is a peer that has gone or takes nothing any more.
     pub(super) fn send(&self, document: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(document)?;
+        let _whole = self.saying.lock().unwrap_or_else(PoisonError::into_inner);
+        self.say(&text)
+    }
+
+    /// Says something as the last word; where the peer does not even take what is said before it, that nothing more comes.
+    pub(super) fn send_last(&self, document: &impl Serialize) {
+        let said = match self.saying.try_lock() {
+            Ok(_whole) => {
+                serde_json::to_vec(document).map_err(io::Error::from).and_then(|text| self.say(&text))
+            }
+            Err(_) => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        if said.is_err() {
+            self.say_no_more();
+        }
+    }
+
+    /// The peer reads the end of what is said; this end reads on.
+    pub(super) fn say_no_more(&self) {
+        // A peer that has gone needs no end.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// The process at the other end: the one that made the connection.
+    pub(super) fn peer(&self) -> Option<i32> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.stream).ok()?;
+        Some(peer.pid.as_raw_nonzero().get())
+    }
+
+    fn say(&self, text: &[u8]) -> io::Result<()> {
         self.stream.set_write_timeout(Some(Duration::from_secs(60)))?;
         let length = u32::try_from(text.len()).map_err(io::Error::other)?;
         (&self.stream).write_all(&length.to_be_bytes())?;
-        (&self.stream).write_all(&text)
+        (&self.stream).write_all(text)
     }
 
     /// The next thing said; `UnexpectedEof` where the peer has gone, `TimedOut` where it says nothing in time.

@@ -1,9 +1,9 @@
-//! What the process that serves holds of its configuration, so that a successor can be measured by it.
+//! What a process holds of its configuration: a successor is measured by it, and the process before told of it.
 //!
 //! Held weakly, as in `exclusive`. Knows names of objects and when a text was whole, not what they say.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use yumen_config::Kind;
@@ -12,18 +12,35 @@ use yumen_store::{FileStore, State, Store};
 /// The objects of a store, and the file they come from.
 pub(crate) struct Held {
     store: Weak<dyn Store>,
+    /// What the process that took over holds, in place of what the store does.
+    instead: Mutex<Option<State>>,
     document: Option<FileStore>,
 }
 
 impl Held {
     pub(crate) fn new(store: &Arc<dyn Store>, document: Option<FileStore>) -> Held {
-        Held { store: Arc::downgrade(store), document }
+        Held { store: Arc::downgrade(store), instead: Mutex::default(), document }
     }
 
     /// The names of the objects there are now; those whose time has come are as good as gone.
     pub(super) fn objects(&self) -> Vec<String> {
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        self.store.upgrade().map(|store| names(&store.state(), now_ms)).unwrap_or_default()
+        names(&self.state(), now_ms)
+    }
+
+    /// All that is served now; nothing once the process ends.
+    pub(super) fn state(&self) -> State {
+        let of_store = || self.store.upgrade().map(|store| store.state()).unwrap_or_default();
+        self.instead().clone().unwrap_or_else(of_store)
+    }
+
+    /// From now on this is what is served.
+    pub(super) fn hold_instead(&self, state: State) {
+        *self.instead() = Some(state);
+    }
+
+    fn instead(&self) -> MutexGuard<'_, Option<State>> {
+        self.instead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The resource file, if its text ended with `#END`.

@@ -35,6 +35,9 @@ pub(super) struct Offer {
     /// The resource file, if its text ended with `#END`: without that line it is half written.
     #[serde(default)]
     pub(super) ended_file: Option<PathBuf>,
+    /// Whether this process, once it has been taken over from, follows what it is told of the configuration.
+    #[serde(default)]
+    pub(super) follows: bool,
 }
 
 /// What the process that serves says after its offer.
@@ -51,6 +54,8 @@ pub(super) enum FromServing {
     TakenOver,
     /// What was counted on connections of the old process meanwhile.
     Counted(Told),
+    /// What was told last of the configuration serves every next request of the old process, and of those before it.
+    Followed,
 }
 
 /// What the process that takes over says.
@@ -69,9 +74,30 @@ pub(super) enum FromSuccessor {
     Serves,
     /// It can be asked for the next upgrade.
     Settled,
+    /// What the configuration is, to one that follows. It says when that is in force, and hears no more of it before.
+    Configured(Configured),
     /// The gateway is ending. A version that does not know of it does not listen any more by then.
     Ends,
 }
+
+/// Texts of the configuration; they hold secrets, as does the memory of both processes.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Configured {
+    /// The revision they are of.
+    pub(super) revision: u64,
+    /// Whether these are all objects, and what is not among them is gone; else they are those that changed.
+    #[serde(default)]
+    pub(super) is_whole: bool,
+    /// Whether more belongs to it: it comes in force with the last part.
+    #[serde(default)]
+    pub(super) is_more_to_come: bool,
+    #[serde(default)]
+    pub(super) objects: Vec<Text>,
+}
+
+/// The kind of an object, its id, and its text if it is there.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Text(pub(super) String, pub(super) String, pub(super) Option<String>);
 
 /// What the new process made of the configuration.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -26,11 +26,12 @@ use yumen_proxy::tls::TicketKeys;
 
 use super::channel::Channel;
 use super::exclusive::Exclusive;
+use super::following::Following;
 use super::held::Held;
 use super::judge::Losses;
 use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, Ready};
 use super::{HANDED_OVER, VARIABLE};
-use crate::control::Shown;
+use crate::control::Control;
 use crate::listeners::Http3Legacy;
 use crate::process;
 use crate::service;
@@ -81,9 +82,9 @@ pub(crate) struct Handover {
     pub(crate) store: Exclusive,
     /// Holds the number of this process as long as it serves.
     pub(crate) pid_file: String,
-    /// What the new process is measured by.
-    pub(crate) held: Held,
-    pub(crate) shown: Arc<Shown>,
+    /// What the new process is measured by, and this one goes by what that one tells then.
+    pub(crate) held: Arc<Held>,
+    pub(crate) control: Control,
 }
 
 /// Starts processes that take over, one at a time.
@@ -102,7 +103,7 @@ pub(crate) struct Predecessor {
     /// Those who asked for an upgrade and have no answer yet.
     callers: AtomicUsize,
     counting: Mutex<Option<JoinHandle<()>>>,
-    /// Told when the process that serves instead says that the gateway is ending.
+    /// Told when the process that serves instead says that the gateway is ending, or is gone.
     ended_by_successor: Notify,
 }
 
@@ -129,7 +130,7 @@ impl Predecessor {
         }
     }
 
-    /// Returns when the process that serves instead is told to end, once.
+    /// Returns when the process that serves instead is told to end or has gone, once.
     pub(crate) async fn successor_ends(&self) {
         self.ended_by_successor.notified().await;
     }
@@ -197,7 +198,7 @@ impl Predecessor {
         let _ = channel.receive::<FromSuccessor>(Some(Instant::now() + SETTLED_WITHIN));
         // The new process has written its number, be it to another file: this one's is true no longer.
         process::remove_pid_file(&self.handover.pid_file);
-        self.count_on(channel, told);
+        self.stay_in_touch(channel, told);
         tell(&format!("process {pid} serves; this one finishes what it has begun"));
         Ok(pid)
     }
@@ -233,7 +234,10 @@ impl Predecessor {
                     tell(&format!("yumen {} could serve", ready.version));
                     break;
                 }
-                FromSuccessor::Serves | FromSuccessor::Settled | FromSuccessor::Ends => {
+                FromSuccessor::Serves
+                | FromSuccessor::Settled
+                | FromSuccessor::Configured(_)
+                | FromSuccessor::Ends => {
                     return Err("the new process serves before it was told to".to_owned());
                 }
             }
@@ -312,7 +316,7 @@ impl Predecessor {
         let (secret, generation) = self.handover.http3_identity.told();
         let http3_identity = Some((BASE64.encode(secret), generation));
         let ended_file = self.handover.held.ended_file();
-        channel.send(&Offer { sockets, ticket_keys, http3_identity, ended_file })?;
+        channel.send(&Offer { sockets, ticket_keys, http3_identity, ended_file, follows: true })?;
         channel.send_descriptors(&descriptors)
     }
 
@@ -343,7 +347,8 @@ impl Predecessor {
         let wait = if self.handover.store.holds_writes() { Duration::ZERO } else { DELETIONS_WITHIN };
         let until = Instant::now() + wait;
         loop {
-            let losses = Losses::of(ready, &self.handover.shown.problems(), &self.handover.held.objects());
+            let losses =
+                Losses::of(ready, &self.handover.control.shown.problems(), &self.handover.held.objects());
             if ask.force || losses.is_none() {
                 return Ok(());
             }
@@ -355,27 +360,59 @@ impl Predecessor {
         }
     }
 
-    /// Tells the other process what connections of this one still count, until they have ended; hears whether it ends.
-    fn count_on(self: &Arc<Self>, channel: Channel, mut told: Told) {
+    /// Tells the other process what connections of this one still count, until they have ended; hears what they shall
+    /// be served by, and whether the gateway ends.
+    fn stay_in_touch(self: &Arc<Self>, channel: Channel, told: Told) {
         let predecessor = self.clone();
-        let run = move || loop {
-            let is_over = predecessor.is_over.load(Ordering::Acquire);
-            let (since, now) = predecessor.handover.carry.tell_since(&told);
-            told = now;
-            if !since.is_empty() && channel.send(&FromServing::Counted(since)).is_err() || is_over {
-                return;
+        let run = move || {
+            if predecessor.talk_on(&channel, told).is_err() {
+                // There is nobody any more who would say what is served: what goes on would be served by the past.
+                predecessor.ended_by_successor.notify_one();
             }
-            if channel.is_told(COUNT_EVERY) {
-                match channel.receive(Some(Instant::now() + SAID_WITHIN)) {
-                    Ok(FromSuccessor::Ends) => predecessor.ended_by_successor.notify_one(),
-                    Ok(_) => {}
-                    // There is nobody to tell any more.
-                    Err(_) => return,
-                }
+            // The other one takes the end of the connection for the end of this process.
+            while !predecessor.is_over.load(Ordering::Acquire) {
+                std::thread::sleep(COUNT_EVERY);
             }
         };
         let thread = std::thread::Builder::new().name("yumen-handover".into()).spawn(run);
         *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
+    }
+
+    /// Returns when this process is over; an error is the end of the other one.
+    fn talk_on(&self, channel: &Channel, mut told: Told) -> io::Result<()> {
+        let Handover { held, control, carry, .. } = &self.handover;
+        let mut following = Following::new(held.clone(), control.clone());
+        loop {
+            let is_over = self.is_over.load(Ordering::Acquire);
+            let (since, now) = carry.tell_since(&told);
+            told = now;
+            if !since.is_empty() {
+                channel.send(&FromServing::Counted(since))?;
+            }
+            if is_over {
+                return Ok(());
+            }
+            let wait = match following.is_under_way() {
+                true if following.has_arrived_within(COUNT_EVERY) => {
+                    channel.send(&FromServing::Followed)?;
+                    COUNT_EVERY
+                }
+                true => Duration::ZERO,
+                false => COUNT_EVERY,
+            };
+            if channel.is_told(wait) {
+                self.hear_on(channel, &mut following)?;
+            }
+        }
+    }
+
+    fn hear_on(&self, channel: &Channel, following: &mut Following) -> io::Result<()> {
+        match channel.receive(Some(Instant::now() + SAID_WITHIN))? {
+            FromSuccessor::Ends => self.ended_by_successor.notify_one(),
+            FromSuccessor::Configured(told) => following.take(told),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Somebody asks; the process does not end before the answer was given.

@@ -2,7 +2,6 @@
 //!
 //! Knows in which order things change hands; what they are is others' business.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,24 +12,30 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use socket2::Socket;
 use yumen_base::{Level, Problem};
-use yumen_plugin::{Carry, Told};
+use yumen_plugin::Carry;
 use yumen_proxy::tls::TICKET_KEY_BYTES;
 use yumen_proxy::{Http3Identity, clock};
 use yumen_store::State;
 
 use super::VARIABLE;
 use super::channel::Channel;
-use super::held::names;
+use super::held::{Held, names};
 use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, PROTOCOL_MIN, Ready};
+use super::telling::{Before, Telling};
+use crate::control::Control;
 use crate::doors::Start;
+use crate::reach::Reach;
 use crate::sockets::{Passed, Sockets};
 
+/// Between two looks at whether this process shall end sooner than it would.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// For the process before to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// The connection with the process before.
 pub(crate) struct Successor {
     channel: Channel,
+    before: Before,
 }
 
 /// What the process before gives.
@@ -40,12 +45,29 @@ pub(crate) struct Received {
     pub(crate) http3_identity: Option<Http3Identity>,
     /// How this process comes to its store.
     pub(crate) start: Start,
+    /// Whether the process before goes by what it is told of the configuration.
+    pub(crate) follows: bool,
+}
+
+/// What the process before is told of, and has a part in, until its last connection has ended.
+pub(crate) struct Aftermath {
+    pub(crate) carry: Arc<Carry>,
+    pub(crate) held: Arc<Held>,
+    pub(crate) control: Control,
+    /// Whether it goes by what it is told of the configuration.
+    pub(crate) follows: bool,
 }
 
 impl Received {
     /// Of the first process, which has sockets of the service manager's at most.
     pub(crate) fn of_nobody(sockets: Sockets) -> Received {
-        Received { sockets, ticket_keys: Vec::new(), http3_identity: None, start: Start::First }
+        Received {
+            sockets,
+            ticket_keys: Vec::new(),
+            http3_identity: None,
+            start: Start::First,
+            follows: false,
+        }
     }
 }
 
@@ -60,7 +82,11 @@ impl Successor {
         // What is started later must not hold the connection open.
         let nothing = std::fs::File::open("/dev/null").context("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
-        Ok(Some(Successor { channel: Channel::new(UnixStream::from(connection)) }))
+        Ok(Some(Successor::on(Channel::new(UnixStream::from(connection)))))
+    }
+
+    fn on(channel: Channel) -> Successor {
+        Successor { channel, before: Before::default() }
     }
 
     /// Takes what the process before gives.
@@ -90,7 +116,7 @@ impl Successor {
             Some(Http3Identity::following(secret, generation))
         });
         let start = Start::TakesOver { ended_file: offer.ended_file };
-        Ok(Received { sockets, ticket_keys: keys.collect(), http3_identity, start })
+        Ok(Received { sockets, ticket_keys: keys.collect(), http3_identity, start, follows: offer.follows })
     }
 
     /// Tells what comes next.
@@ -144,30 +170,51 @@ impl Successor {
     }
 
     /// Says that this process can be asked for the next upgrade. What connections of the old one count is counted
-    /// here from now on.
-    pub(crate) fn settled(self: Arc<Self>, carry: Arc<Carry>) -> anyhow::Result<()> {
+    /// here from now on, and what changes here changes there.
+    pub(crate) fn settled(self: Arc<Self>, after: Aftermath) -> anyhow::Result<()> {
         let _ = self.channel.send(&FromSuccessor::Settled);
-        let thread = std::thread::Builder::new().name("yumen-successor".into());
-        thread.spawn(move || {
-            while let Ok(told) = self.next_counted() {
-                carry.take_over(&told, clock::exact());
+        let Aftermath { carry, held, control, follows } = after;
+        let (reach, hears) = (control.reach, self.clone());
+        let hear = move |reach: &Reach| {
+            while let Ok(said) = hears.channel.receive(None) {
+                match said {
+                    FromServing::Counted(told) => carry.take_over(&told, clock::exact()),
+                    FromServing::Followed => hears.before.has_followed(),
+                    _ => {}
+                }
             }
             carry.go_on_alone();
+            hears.before.has_ended();
+            reach.go_on_alone();
             tracing::info!("the process before has ended");
-        })?;
+        };
+        let heard_of = reach.clone();
+        std::thread::Builder::new().name("yumen-successor".into()).spawn(move || hear(&heard_of))?;
+        if follows {
+            let messages = control.messages;
+            let tell = move || {
+                let (channel, before) = (&self.channel, &self.before);
+                Telling { channel, before, held, reach, messages }.run();
+            };
+            std::thread::Builder::new().name("yumen-telling".into()).spawn(tell)?;
+        }
         Ok(())
     }
 
     /// Says that the gateway is ending: the process before shall not stay for long either.
     pub(crate) fn ends(&self) {
-        // One that has gone has nothing to end.
-        let _ = self.channel.send(&FromSuccessor::Ends);
+        self.channel.send_last(&FromSuccessor::Ends);
     }
 
-    fn next_counted(&self) -> io::Result<Told> {
-        loop {
-            if let FromServing::Counted(told) = self.channel.receive(None)? {
-                return Ok(told);
+    /// Waits until the process before has ended, which hears through this one what changes. No longer than this once
+    /// `is_hurried` says so.
+    pub(crate) fn outlive(&self, hurried_ms: u64, is_hurried: impl Fn() -> bool) {
+        let mut until = None;
+        while !self.before.ends_within(LOOK_EVERY) {
+            let now = Instant::now();
+            if is_hurried() && *until.get_or_insert(now + Duration::from_millis(hurried_ms)) <= now {
+                tracing::warn!("the process before does not end");
+                return;
             }
         }
     }

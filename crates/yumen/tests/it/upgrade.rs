@@ -1,5 +1,6 @@
 //! One process takes over from another, and nobody who talks to the gateway notices.
 
+mod changes;
 mod cluster;
 mod http3;
 mod load;

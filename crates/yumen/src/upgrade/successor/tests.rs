@@ -8,7 +8,7 @@ use crate::sockets::{Door, Label};
 
 fn pair() -> (Channel, Successor) {
     let (one, other) = UnixStream::pair().unwrap();
-    (Channel::new(one), Successor { channel: Channel::new(other) })
+    (Channel::new(one), Successor::on(Channel::new(other)))
 }
 
 fn hello(protocol: u32) -> Hello {
@@ -29,7 +29,9 @@ fn what_is_given_arrives() {
     before.send(&hello(PROTOCOL)).unwrap();
     let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
     let http3_identity = Some((BASE64.encode([7; 32]), 4));
-    before.send(&Offer { sockets: vec![label], ticket_keys, http3_identity, ended_file: None }).unwrap();
+    before
+        .send(&Offer { sockets: vec![label], ticket_keys, http3_identity, ended_file: None, follows: false })
+        .unwrap();
     before.send_descriptors(&[OwnedFd::from(listener)]).unwrap();
     let mut given = successor.receive().unwrap();
     assert_eq!(given.ticket_keys, keys);

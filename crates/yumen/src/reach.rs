@@ -1,0 +1,99 @@
+//! Which revision every next request is served by: here, and in the process before, which finishes what it has begun.
+//!
+//! Knows how far each of the two has come, not how they talk.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use yumen_store::Revision;
+
+/// How far a publication has come.
+pub(crate) struct Reach {
+    places: Mutex<Places>,
+    moved: Condvar,
+    applied: watch::Sender<Revision>,
+}
+
+struct Places {
+    /// The number of the newest publication here, and its revision.
+    here: (u64, Revision),
+    /// The number of the newest one that is in force everywhere.
+    everywhere: u64,
+    /// Whether there is no process before that has to follow.
+    is_alone: bool,
+}
+
+impl Reach {
+    /// Of a process that is alone, or has to wait for the one before.
+    pub(crate) fn new(is_alone: bool) -> Reach {
+        let places = Places { here: (0, Revision::default()), everywhere: 0, is_alone };
+        let applied = watch::Sender::new(Revision::default());
+        Reach { places: Mutex::new(places), moved: Condvar::new(), applied }
+    }
+
+    /// The newest revision that is in force everywhere.
+    pub(crate) fn applied(&self) -> watch::Receiver<Revision> {
+        self.applied.subscribe()
+    }
+
+    /// The newest revision that is in force here.
+    pub(crate) fn revision(&self) -> Revision {
+        self.places().here.1
+    }
+
+    /// This process has published; the number of the publication. Revisions may come again, or be lower than before.
+    pub(crate) fn note_here(&self, revision: Revision) -> u64 {
+        let mut places = self.places();
+        let number = places.here.0 + 1;
+        places.here = (number, revision);
+        if places.is_alone {
+            places.everywhere = number;
+            self.applied.send_replace(revision);
+        }
+        self.moved.notify_all();
+        number
+    }
+
+    /// The process before has followed a publication.
+    pub(crate) fn note_everywhere(&self, (number, revision): (u64, Revision)) {
+        let mut places = self.places();
+        if number > places.everywhere {
+            places.everywhere = number;
+            self.applied.send_replace(revision);
+            self.moved.notify_all();
+        }
+    }
+
+    /// There is no process before any more.
+    pub(crate) fn go_on_alone(&self) {
+        let mut places = self.places();
+        places.is_alone = true;
+        if places.here.0 > places.everywhere {
+            places.everywhere = places.here.0;
+            self.applied.send_replace(places.here.1);
+        }
+        self.moved.notify_all();
+    }
+
+    /// Waits for a publication here that is newer than this one; `None` once there is nobody to tell of it.
+    pub(crate) fn next_after(&self, known: u64) -> Option<(u64, Revision)> {
+        let is_quiet = |places: &mut Places| !places.is_alone && places.here.0 <= known;
+        let places = self.moved.wait_while(self.places(), is_quiet).unwrap_or_else(PoisonError::into_inner);
+        (!places.is_alone).then_some(places.here)
+    }
+
+    /// Waits until a publication is in force everywhere, for so long at most; whether it is.
+    pub(crate) fn is_everywhere_within(&self, number: u64, within: Duration) -> bool {
+        let is_missing = |places: &mut Places| places.everywhere < number;
+        let waited = self.moved.wait_timeout_while(self.places(), within, is_missing);
+        waited.unwrap_or_else(PoisonError::into_inner).0.everywhere >= number
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

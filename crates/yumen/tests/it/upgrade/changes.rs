@@ -1,0 +1,180 @@
+//! What changes after an upgrade changes for those who are connected to processes before, too.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Line, runs};
+use crate::harness::upstream::respond;
+use crate::harness::{Client, Reply, Upstream, eventually};
+
+/// A write that is answered when it is in force.
+fn write(line: &Line, key: &str, method: &str, path: &str, body: &Value) -> Reply {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let request = format!(
+        "{method} /apisix/admin/{path}?wait=applied HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let reply = Client::connect(line.gateway.admin).send(request).reply();
+    assert!((200..300).contains(&reply.status), "{reply:?}");
+    assert_eq!(reply.field("x-yumen-applied"), Some("true"), "{reply:?}");
+    reply
+}
+
+fn get(client: &mut Client, path: &str) -> u16 {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\napikey: of-eve\r\n\r\n")).reply().status
+}
+
+fn connected(line: &Line, count: usize) -> Vec<Client> {
+    let connect = |_| {
+        let mut client = Client::connect(line.gateway.http);
+        assert_eq!(get(&mut client, "/secret"), 200);
+        client
+    };
+    (0..count).map(connect).collect()
+}
+
+fn mock(plugins: &Value) -> Value {
+    let mut all = json!({"mocking": {"response_example": "x"}});
+    all.as_object_mut().unwrap().extend(plugins.as_object().unwrap().clone());
+    all
+}
+
+#[test]
+fn access_that_was_revoked_is_refused_on_connections_of_all_processes_before() {
+    let (mut line, key) = super::store::embedded("");
+    let eve = json!({"username": "eve", "plugins": {"key-auth": {"key": "of-eve"}}});
+    write(&line, &key, "PUT", "consumers/eve", &eve);
+    let secret = json!({"uri": "/secret", "plugins": mock(&json!({"key-auth": {}}))});
+    write(&line, &key, "PUT", "routes/secret", &secret);
+    let mut clients = connected(&line, 6);
+    line.upgrade();
+    write(&line, &key, "PUT", "routes/late", &json!({"uri": "/late", "plugins": mock(&json!({}))}));
+    assert_eq!(get(&mut clients[0], "/late"), 200, "what is new is there");
+    line.upgrade();
+    clients.extend(connected(&line, 2));
+    write(&line, &key, "DELETE", "consumers/eve", &Value::Null);
+    for client in &mut clients[1..4] {
+        assert_eq!(get(client, "/secret"), 401);
+    }
+    for client in &mut clients[6..] {
+        assert_eq!(get(client, "/secret"), 401);
+    }
+    write(&line, &key, "DELETE", "routes/secret", &Value::Null);
+    for client in &mut clients[4..6] {
+        assert_eq!(get(client, "/secret"), 404);
+    }
+}
+
+#[test]
+fn a_process_stays_for_as_long_as_one_before_it_has_connections() {
+    let (mut line, key) = super::store::embedded("");
+    let open = json!({"uri": "/secret", "plugins": mock(&json!({}))});
+    write(&line, &key, "PUT", "routes/secret", &open);
+    let mut client = connected(&line, 1).remove(0);
+    let first = line.serving();
+    let second = line.upgrade();
+    line.upgrade();
+    // Longer than it takes to drain nothing.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(runs(first) && runs(second), "the second one is who tells the first");
+    write(&line, &key, "DELETE", "routes/secret", &Value::Null);
+    assert_eq!(get(&mut client, "/secret"), 404);
+    line.wait_for_end_of(first);
+    line.wait_for_end_of(second);
+    write(&line, &key, "PUT", "routes/secret", &open);
+}
+
+#[test]
+fn a_process_whose_successor_was_killed_does_not_serve_on() {
+    let (mut line, key) = super::store::embedded("timeouts: {drain_ms: 500}");
+    let open = json!({"uri": "/secret", "plugins": mock(&json!({}))});
+    write(&line, &key, "PUT", "routes/secret", &open);
+    let mut client = connected(&line, 1).remove(0);
+    let (first, second) = (line.serving(), line.upgrade());
+    super::service::signal(second, rustix::process::Signal::KILL);
+    line.wait_for_end_of(first);
+    assert!(client.is_closed_within(Duration::from_secs(5)));
+}
+
+/// Says back what comes through tunnels.
+fn echoing() -> Upstream {
+    Upstream::start(|request, stream| {
+        if request.field("upgrade") != Some("websocket") {
+            return respond(stream, 200, "", b"done");
+        }
+        let switched =
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let _ = stream.write_all(switched);
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            if stream.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        false
+    })
+}
+
+fn tunnel(line: &Line, path: &str) -> Client {
+    let mut client = Client::connect(line.gateway.http);
+    client.send(format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    ));
+    assert_eq!(client.reply().status, 101);
+    client
+}
+
+#[test]
+fn tunnels_of_a_process_before_end_with_their_route_or_endpoint_as_it_says() {
+    let (upstream, other) = (echoing(), echoing());
+    let (mut line, key) = super::store::embedded("");
+    write(&line, &key, "PUT", "upstreams/ws", &upstream.alone());
+    for (id, on_change) in
+        [("kept", json!("keep")), ("closed", json!("close")), ("drained", json!({"drain": 0.3}))]
+    {
+        let route = json!({
+            "uri": format!("/{id}"), "enable_websocket": true, "upstream_id": "ws", "on_change": on_change,
+        });
+        write(&line, &key, "PUT", &format!("routes/{id}"), &route);
+    }
+    let mut tunnels: Vec<Client> =
+        ["/kept", "/closed", "/drained"].iter().map(|path| tunnel(&line, path)).collect();
+    line.upgrade();
+    write(&line, &key, "DELETE", "routes/closed", &Value::Null);
+    // A closing frame is said before the end.
+    assert_eq!(tunnels[1].bytes(4), [0x88, 2, 0x03, 0xe9]);
+    write(&line, &key, "PUT", "upstreams/ws", &other.alone());
+    assert_eq!(tunnels[2].bytes(4), [0x88, 2, 0x03, 0xe9]);
+    assert_eq!(tunnels[0].send("still").bytes(5), b"still");
+}
+
+#[test]
+fn a_process_before_that_hangs_makes_no_write_claim_to_be_applied() {
+    let (mut line, key) = super::store::embedded("");
+    let open = json!({"uri": "/secret", "plugins": mock(&json!({}))});
+    write(&line, &key, "PUT", "routes/secret", &open);
+    let _client = connected(&line, 1);
+    let first = line.serving();
+    line.upgrade();
+    write(&line, &key, "PUT", "routes/secret", &open);
+    super::service::signal(first, rustix::process::Signal::STOP);
+    let delete = format!(
+        "DELETE /apisix/admin/routes/secret?wait=applied&timeout=0.5 HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\n\r\n"
+    );
+    let asked = Instant::now();
+    let reply = Client::connect(line.gateway.admin).send(delete).reply();
+    assert_eq!((reply.status, reply.field("x-yumen-applied")), (200, Some("false")), "{reply:?}");
+    assert!(asked.elapsed() < Duration::from_secs(20));
+    assert_eq!(get(&mut Client::connect(line.gateway.http), "/secret"), 404);
+    eventually("it is told which process hangs", 20, || {
+        let problems = line.gateway.status_json("/yumen/v1/problems").to_string();
+        problems.contains(&format!("the process before {first}"))
+    });
+    super::service::signal(first, rustix::process::Signal::CONT);
+    write(&line, &key, "PUT", "routes/other", &open);
+    eventually("it follows again", 20, || {
+        !line.gateway.status_json("/yumen/v1/problems").to_string().contains("the process before")
+    });
+}
