@@ -78,31 +78,96 @@ impl Portable for Since {
     }
 }
 
-impl Portable for Tally {
-    fn tell(&self) -> Value {
-        match self.ejection.told() {
-            told if told.iter().all(|number| *number == 0) => Value::Null,
-            told => told.to_vec().into(),
-        }
-    }
-
-    fn take_over(&self, told: &Value, _now: Now) {
-        if let Ok(told) = numbers(told).collect::<Vec<u64>>().try_into() {
-            self.ejection.go_on_from(told);
-        }
+/// With how many requests are under way, where there are any. Other versions tell the rest alone.
+fn tell_with(under_way: &AtomicU32, rest: Value) -> Value {
+    match under_way.load(Relaxed) {
+        0 => rest,
+        under_way => json!({UNDER_WAY: under_way, REST: rest}),
     }
 }
 
-impl Portable for Gate {
-    fn tell(&self) -> Value {
-        match self.outliers.due_ms() {
-            0 => Value::Null,
-            due_ms => due_ms.into(),
+/// How many requests are under way, and the rest if it is told.
+fn told_with(told: &Value) -> (u32, Option<&Value>) {
+    match told.is_object() {
+        true => {
+            (told[UNDER_WAY].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0), told.get(REST))
         }
+        false => (0, Some(told)),
+    }
+}
+
+fn under_way_since(before: &Value, now: &Value) -> Value {
+    match (told_with(before).0, told_with(now).0) {
+        (before, now) if before == now => Value::Null,
+        (_, now) => json!({UNDER_WAY: now}),
+    }
+}
+
+const UNDER_WAY: &str = "under_way";
+const REST: &str = "rest";
+
+impl Portable for Tally {
+    fn tell(&self) -> Value {
+        tell_with(
+            &self.requests,
+            match self.ejection.told() {
+                told if told.iter().all(|number| *number == 0) => Value::Null,
+                told => told.to_vec().into(),
+            },
+        )
     }
 
     fn take_over(&self, told: &Value, _now: Now) {
-        self.outliers.look_at(told.as_u64().unwrap_or(0));
+        let (under_way, rest) = told_with(told);
+        self.set_elsewhere(under_way);
+        if let Some(Ok(told)) = rest.map(|rest| numbers(rest).collect::<Vec<u64>>().try_into()) {
+            self.ejection.go_on_from(told);
+        }
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn since(&self, before: &Value, now: &Value) -> Value {
+        under_way_since(before, now)
+    }
+
+    fn go_on_alone(&self) {
+        self.set_elsewhere(0);
+    }
+}
+
+/// Connections are each process's own: those that idle in the old one would leave the new one none.
+impl Portable for Gate {
+    fn tell(&self) -> Value {
+        tell_with(
+            &self.requests,
+            match self.outliers.due_ms() {
+                0 => Value::Null,
+                due_ms => due_ms.into(),
+            },
+        )
+    }
+
+    fn take_over(&self, told: &Value, _now: Now) {
+        let (under_way, rest) = told_with(told);
+        self.set_elsewhere(under_way);
+        if let Some(rest) = rest {
+            self.outliers.look_at(rest.as_u64().unwrap_or(0));
+        }
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn since(&self, before: &Value, now: &Value) -> Value {
+        under_way_since(before, now)
+    }
+
+    fn go_on_alone(&self) {
+        self.set_elsewhere(0);
     }
 }
 

@@ -30,9 +30,11 @@ impl Compiler {
             self.carry.held::<Gate>(&name).into_iter().for_each(|gate| gate.set_limits(None));
             return None;
         }
+        let gate = self.carry.keep_portable(&name, Gate::default);
+        gate.set_limits(limits.as_ref());
         let tally = |endpoint: &Endpoint| {
             let name = format!("tally {origin} {} {}", endpoint.addr, endpoint.host);
-            self.carry.keep_portable(&name, Tally::default)
+            self.carry.keep_portable(&name, || Tally::at(&gate))
         };
         let tallies: Box<[Arc<Tally>]> = endpoints.iter().map(tally).collect();
         if outliers.is_some() {
@@ -40,8 +42,6 @@ impl Compiler {
                 endpoint.outlier = Some(tally.clone());
             }
         }
-        let gate = self.carry.keep_portable(&name, Gate::default);
-        gate.set_limits(limits.as_ref());
         Some(Box::new(Protection { limits, outliers, budget, gate, endpoints: tallies }))
     }
 }

@@ -92,3 +92,44 @@ fn an_outlier_stays_out_for_the_rest_of_its_time() {
     next[1].take_over(&json!("another version's"), NOW);
     assert_eq!(next[1].ejection.total(), 1);
 }
+
+#[test]
+fn requests_under_way_in_the_process_before_count_until_they_have_ended() {
+    let upstream = || {
+        let gate = Arc::new(Gate::default());
+        let tally = Arc::new(Tally::at(&gate));
+        (gate, tally)
+    };
+    let ((gate, tally), (next_gate, next)) = (upstream(), upstream());
+    gate.requests.store(3, Relaxed);
+    tally.requests.store(2, Relaxed);
+    next_gate.requests.store(1, Relaxed);
+    let (told, told_of_endpoint) = (gate.tell(), tally.tell());
+    next_gate.take_over(&told, NOW);
+    next.take_over(&told_of_endpoint, NOW);
+    let counts = || (next_gate.requests.load(Relaxed), next.requests.load(Relaxed));
+    assert_eq!(counts(), (4, 2));
+    assert_eq!(gate.since(&told, &gate.tell()), Value::Null, "nothing has changed");
+    // One ends, another comes to the endpoint.
+    gate.requests.store(2, Relaxed);
+    tally.requests.store(0, Relaxed);
+    next_gate.take_over(&gate.since(&told, &gate.tell()), NOW);
+    next.take_over(&tally.since(&told_of_endpoint, &tally.tell()), NOW);
+    assert_eq!(counts(), (3, 0));
+    next_gate.go_on_alone();
+    assert_eq!(counts(), (1, 0));
+}
+
+#[test]
+fn what_is_under_way_hides_nothing_of_outliers() {
+    let (gate, tally) = (Gate::default(), Tally::default());
+    gate.outliers.look_at(7);
+    gate.requests.store(1, Relaxed);
+    let next = Gate::default();
+    next.take_over(&gate.tell(), NOW);
+    assert_eq!(next.outliers.due_ms(), 7);
+    next.take_over(&json!({"under_way": 5}), NOW);
+    assert_eq!((next.outliers.due_ms(), next.requests.load(Relaxed)), (7, 5));
+    tally.take_over(&json!({"under_way": "another version's"}), NOW);
+    assert_eq!(tally.requests.load(Relaxed), 0);
+}

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 use super::outlier::{Ejection, OutlierState};
@@ -13,18 +13,36 @@ use super::{Bounds, Limits};
 /// What is counted of one endpoint of an upstream.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Requests under way.
+    /// Requests under way, those in a process before included.
     pub requests: AtomicU32,
     /// Open connections.
     pub connections: AtomicU32,
     /// Whether it is left out, and what speaks for it.
     pub ejection: Ejection,
+    elsewhere: AtomicU32,
+    /// Where those wait who may find room here.
+    gate: Weak<Gate>,
+}
+
+impl Tally {
+    /// Of an endpoint of the upstream that is counted at `gate`.
+    pub fn at(gate: &Arc<Gate>) -> Tally {
+        Tally { gate: Arc::downgrade(gate), ..Tally::default() }
+    }
+
+    /// So many of the requests under way are in the process before.
+    pub(crate) fn set_elsewhere(&self, count: u32) {
+        let freed = settle(&self.requests, &self.elsewhere, count);
+        if let Some(gate) = self.gate.upgrade().filter(|_| freed > 0) {
+            gate.call_so_many(freed);
+        }
+    }
 }
 
 /// What is counted of an upstream, and who waits for it.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// Requests under way.
+    /// Requests under way, those in a process before included.
     pub requests: AtomicU32,
     /// Open connections.
     pub connections: AtomicU32,
@@ -41,6 +59,7 @@ pub struct Gate {
     /// What is known of outliers.
     pub outliers: OutlierState,
     pub(super) room: Room,
+    elsewhere: AtomicU32,
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
 }
@@ -134,6 +153,11 @@ impl Queue {
 }
 
 impl Gate {
+    /// So many of the requests under way are in the process before.
+    pub(crate) fn set_elsewhere(&self, count: u32) {
+        self.call_so_many(settle(&self.requests, &self.elsewhere, count));
+    }
+
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
@@ -193,6 +217,11 @@ impl Gate {
         let waker = waiter.waker.take();
         drop(queue);
         waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn call_so_many(&self, count: u32) {
+        let count = self.waiting().min(count as usize);
+        (0..count).for_each(|_| self.call(None));
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -353,6 +382,13 @@ impl Drop for Permit {
         self.gate.connections.fetch_sub(1, SeqCst);
         self.gate.call(None);
     }
+}
+
+/// Has a count say how many are elsewhere now, so that whoever enters need not look there; gives how many are gone.
+fn settle(count: &AtomicU32, elsewhere: &AtomicU32, now: u32) -> u32 {
+    let before = elsewhere.swap(now, SeqCst);
+    count.fetch_add(now.wrapping_sub(before), SeqCst);
+    before.saturating_sub(now)
 }
 
 /// Counts one more unless there are `most`.

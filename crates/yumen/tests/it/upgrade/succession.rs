@@ -336,3 +336,46 @@ fn an_endpoint_that_is_out_stays_out() {
     }
     assert_eq!(ill.requests(), asked);
 }
+
+#[test]
+fn an_upstream_gets_no_more_than_its_bound_from_both_processes() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        if request.target == "/held" {
+            held.pass();
+        }
+        respond(stream, 200, "", b"done")
+    });
+    let mut bounded = upstream.alone();
+    bounded["limits"] = json!({"max_requests": 2, "max_pending": 1, "pending_timeout": 30,
+                               "per_endpoint": {"max_requests": 2}});
+    let mut line = start(&json!({"routes": [{"id": "1", "uri": "/*", "upstream": bounded}]}), "");
+    let mut waiting: Vec<Client> = (0..2).map(|_| Client::connect(line.gateway.http)).collect();
+    for client in &mut waiting {
+        client.send("GET /held HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    eventually("both are under way", 10, || upstream.requests() == 2);
+    let first = line.serving();
+    line.upgrade();
+    let mut pending = Client::connect(line.gateway.http);
+    pending.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    eventually("one waits", 10, || counted(&line, "yumen_upstream_pending") == 1.0);
+    assert_eq!(line.gateway.get("/").status, 503, "one may wait");
+    assert_eq!(upstream.requests(), 2);
+    gate.open();
+    for client in &mut waiting {
+        assert_eq!(client.reply().status, 200);
+    }
+    assert_eq!(pending.reply().status, 200, "it is called when the others have ended");
+    drop(waiting);
+    line.wait_for_end_of(first);
+    eventually("nothing is under way", 10, || counted(&line, "yumen_upstream_requests") == 0.0);
+}
+
+/// A metric that has one series.
+fn counted(line: &Line, family: &str) -> f64 {
+    let (_, text) = line.gateway.status_text("/metrics");
+    let series = text.lines().find(|line| line.starts_with(&format!("{family}{{"))).expect("a series");
+    series.rsplit_once(' ').unwrap().1.parse().expect("a number")
+}
