@@ -90,7 +90,8 @@ impl RedisConfig {
     }
 
     fn server(&self) -> Result<RedisPlace, Invalid> {
-        let host = self.redis_host.clone().ok_or_else(|| missing("redis_host"))?;
+        let written = self.redis_host.as_ref().ok_or_else(|| missing("redis_host"))?;
+        let host = host(written).ok_or_else(|| Invalid::at("redis_host", no_host(written)))?;
         let port = port("redis_port", self.redis_port.unwrap_or(6379))?;
         Ok(RedisPlace::Server(RedisAddress { host, port }))
     }
@@ -118,7 +119,9 @@ impl RedisConfig {
         let sentinels = self.redis_sentinels.as_deref().unwrap_or_default();
         let sentinel = |(at, one): (usize, &SentinelConfig)| {
             let port = port(&format!("redis_sentinels[{at}].port"), one.port)?;
-            Ok(RedisAddress { host: one.host.clone(), port })
+            let path = || format!("redis_sentinels[{at}].host");
+            let host = host(&one.host).ok_or_else(|| Invalid::at(path(), no_host(&one.host)))?;
+            Ok(RedisAddress { host, port })
         };
         let sentinels: Vec<_> = sentinels.iter().enumerate().map(sentinel).collect::<Result<_, _>>()?;
         if sentinels.is_empty() {
@@ -140,10 +143,19 @@ fn port(path: &str, number: u64) -> Result<u16, Invalid> {
 }
 
 fn address(text: &str) -> Option<RedisAddress> {
-    let (host, port) = text.rsplit_once(':')?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = url::port(port)?;
-    (!host.is_empty()).then(|| RedisAddress { host: host.to_owned(), port })
+    let (written, port) = text.rsplit_once(':')?;
+    Some(RedisAddress { host: host(written)?, port: url::port(port)? })
+}
+
+/// A name or an address; one of IPv6 may stand in brackets, as it does before a port.
+fn host(text: &str) -> Option<String> {
+    let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let host = inside.filter(|inside| inside.contains(':')).unwrap_or(text);
+    (!host.is_empty() && !host.contains(['[', ']'])).then(|| host.to_owned())
+}
+
+fn no_host(text: &str) -> String {
+    format!("\"{text}\" is no host; write a name or an address")
 }
 
 fn login(username: Option<&String>, password: Option<&Secret>) -> RedisLogin {

@@ -27,6 +27,21 @@ fn settings_lead_to_a_server() {
 }
 
 #[test]
+fn an_address_of_ipv6_may_stand_in_brackets() {
+    for written in ["::1", "[::1]"] {
+        let server = target("redis", json!({"redis_host": written})).expect("a target");
+        assert_eq!(server.place, RedisPlace::Server(at("::1", 6379)));
+        let sentinels = json!({"redis_sentinels": [{"host": written, "port": 1}], "redis_master_name": "m"});
+        let found = target("redis-sentinel", sentinels).expect("a target");
+        let RedisPlace::Sentinel { sentinels, .. } = &found.place else { panic!("{found:?}") };
+        assert_eq!(*sentinels, [at("::1", 1)]);
+        let cluster = json!({"redis_cluster_nodes": [format!("{written}:2")]});
+        let cluster = target("redis-cluster", cluster).expect("a target");
+        assert_eq!(cluster.place, RedisPlace::Cluster(vec![at("::1", 2)]));
+    }
+}
+
+#[test]
 fn what_cannot_be_reached_is_refused_with_its_path() {
     let check = |policy: &str, settings: Value, path: &str, message: &str| {
         let (found_path, found) = target(policy, settings).expect_err("a refusal");
@@ -45,6 +60,12 @@ fn what_cannot_be_reached_is_refused_with_its_path() {
         "redis_cluster_nodes[1]",
         "\"b\" is no address; write host:port",
     );
+    for host in ["[r]", "[::1", "[[::1]]", "[]"] {
+        let message = format!("\"{host}\" is no host; write a name or an address");
+        check("redis", json!({"redis_host": host}), "redis_host", &message);
+        let sentinels = json!({"redis_sentinels": [{"host": host, "port": 1}], "redis_master_name": "m"});
+        check("redis-sentinel", sentinels, "redis_sentinels[0].host", &message);
+    }
     check(
         "redis-sentinel",
         json!({"redis_sentinels": [{"host": "s", "port": 1}], "redis_master_name": "m", "redis_role": "slave"}),
