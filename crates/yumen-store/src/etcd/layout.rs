@@ -88,6 +88,16 @@ impl Layout {
         };
         is_whole.then(|| Place::Resource(Key::new(kind, id)))
     }
+
+    /// Whether a key lies where objects do and can name none, so that nobody serves what was written there.
+    pub(super) fn is_stray(&self, path: &[u8]) -> bool {
+        let within = path.strip_prefix(self.root.as_bytes()).unwrap_or_default();
+        let mut parts = within.splitn(2, |byte| *byte == b'/');
+        let kind = parts.next().and_then(|kind| Kind::from_name(std::str::from_utf8(kind).ok()?));
+        // A slash at the end is a directory's placeholder.
+        let is_name = parts.next().is_some_and(|id| !id.is_empty() && !id.ends_with(b"/"));
+        kind.is_some() && is_name && self.place(path).is_none()
+    }
 }
 
 #[cfg(test)]
@@ -135,5 +145,24 @@ mod tests {
             assert_eq!(layout.place(path.as_bytes()), None, "{path}");
         }
         assert_eq!(layout.place(b"/apisix/routes/\xff"), None);
+    }
+
+    #[test]
+    fn a_key_among_objects_that_names_none_is_astray() {
+        let layout = Layout::new("/apisix");
+        for (path, expected) in [
+            ("/apisix/routes/we ird/ü", true),
+            ("/apisix/secrets/vault", true),
+            ("/apisix/credentials/a", true),
+            ("/apisix/routes/1", false),
+            ("/apisix/routes/", false),
+            ("/apisix/consumers/jack/credentials/", false),
+            ("/apisix/plugins/reload", false),
+            ("/apisix/data_plane/server_info/1", false),
+            ("/other/routes/1/2", false),
+        ] {
+            assert_eq!(layout.is_stray(path.as_bytes()), expected, "{path}");
+        }
+        assert!(layout.is_stray(b"/apisix/routes/\xff"));
     }
 }

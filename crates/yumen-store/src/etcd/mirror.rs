@@ -13,7 +13,7 @@ mod word;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use imbl::{OrdMap, Vector};
+use imbl::{OrdMap, OrdSet, Vector};
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
@@ -82,6 +82,8 @@ pub(super) struct Mirror {
     /// Confirmations that confirm nothing any more, wherever they turn up again.
     spent: Vector<Arc<str>>,
     unreadable: OrdMap<Key, Unreadable>,
+    /// Keys among objects that name none.
+    strays: OrdSet<Arc<str>>,
     hold: Hold,
     /// Own writes that came back: nonce and revision.
     nonces: Vector<(Arc<str>, u64)>,
@@ -105,6 +107,7 @@ impl Mirror {
             confirmed_at,
             spent: spent.unwrap_or_default(),
             unreadable: OrdMap::new(),
+            strays: OrdSet::new(),
             hold: Hold::new(hold_percent),
             nonces: Vector::new(),
             leases: OrdMap::new(),
@@ -208,16 +211,44 @@ impl Mirror {
             )
         };
         let mut problems: Vec<Problem> = self.unreadable.iter().map(unreadable).collect();
+        problems.extend(self.stray());
         problems.extend(self.hold.problem());
         problems
+    }
+
+    /// One for all keys that are astray, however many another tool writes.
+    fn stray(&self) -> Option<Problem> {
+        let first = self.strays.get_min()?;
+        let found = match self.strays.len() - 1 {
+            0 => format!("the key {first} in etcd names no object, so nothing serves what it says"),
+            more => format!(
+                "the key {first} in etcd, and {more} more like it, name no object, so nothing serves what they say"
+            ),
+        };
+        Some(
+            Problem::warning("store", "", found)
+                .hint("an id holds no slash, but for `manager/id` of a secret"),
+        )
+    }
+
+    fn note_stray(&mut self, path: &[u8], is_delete: bool) {
+        if self.layout.is_stray(path) {
+            let path = String::from_utf8_lossy(path);
+            match is_delete {
+                true => drop(self.strays.remove(&*path)),
+                false => drop(self.strays.insert(path.into())),
+            }
+        }
     }
 
     /// Takes in all keys as of one revision; what differs is one revision.
     pub(super) fn take_list(&mut self, listing: &Listing, now_ms: u64) -> Taken {
         let mut listed = Listed::default();
+        self.strays.clear();
         for kv in &listing.kvs {
-            if let Some(place) = self.layout.place(&kv.key) {
-                listed.put(place, kv, self);
+            match self.layout.place(&kv.key) {
+                Some(place) => listed.put(place, kv, self),
+                None => self.note_stray(&kv.key, false),
             }
         }
         let gone: Vec<Key> = self
@@ -269,8 +300,9 @@ impl Mirror {
             let revision = kv.mod_revision.max(0) as u64;
             // A revision of none of our keys is one seen all the same.
             let group = by_revision.entry(revision).or_default();
-            if let Some(place) = self.layout.place(&kv.key) {
-                group.push((place, kv, is_delete));
+            match self.layout.place(&kv.key) {
+                Some(place) => group.push((place, kv, is_delete)),
+                None => self.note_stray(&kv.key, is_delete),
             }
         }
         for (revision, group) in by_revision {

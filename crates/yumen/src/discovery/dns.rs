@@ -1,6 +1,6 @@
 //! Name servers as a source: SRV records with their targets, or addresses.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
@@ -42,11 +42,15 @@ impl Dns {
 
     pub(super) async fn ask(&self, service: &Service) -> Result<Answer, String> {
         Args::of(service, &[])?;
+        if let Some((ip, port)) = address(&service.name) {
+            let nodes = vec![node(ip, port, 1, 0)];
+            return Ok(Answer { nodes, pause: dns::clamp(&self.settings, None) });
+        }
         let (host, port) = match service.name.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
             None => (&*service.name, 0),
         };
-        let name = Name::from_utf8(host).map_err(|error| error.to_string())?;
+        let name = Name::from_utf8(host).map_err(|_| format!("`{host}` is no host name"))?;
         if let Some(nodes) = self.in_hosts_file(&name, port) {
             return Ok(Answer { nodes, pause: dns::clamp(&self.settings, None) });
         }
@@ -138,6 +142,14 @@ impl Dns {
 fn does_not_do(error: &NetError) -> bool {
     use ResponseCode::{NotImp, Refused};
     matches!(error, NetError::Dns(DnsError::ResponseCode(Refused | NotImp)))
+}
+
+/// An address that stands where a name might; it is its own answer, as it is in APISIX.
+fn address(text: &str) -> Option<(IpAddr, u16)> {
+    let with_port = || text.parse().ok().map(|whole: SocketAddr| (whole.ip(), whole.port()));
+    let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let alone = inside.unwrap_or(text).parse().ok().filter(|ip: &IpAddr| inside.is_none() || ip.is_ipv6());
+    alone.map(|ip| (ip, 0)).or_else(with_port)
 }
 
 fn node(ip: IpAddr, port: u16, weight: u32, priority: i32) -> Node {

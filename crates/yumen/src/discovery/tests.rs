@@ -199,3 +199,22 @@ fn the_least_weight_nacos_tells_still_gets_requests() {
         assert_eq!(nacos::weight(told, usual), expected, "{told:?}");
     }
 }
+
+#[tokio::test]
+async fn an_address_is_its_own_answer_and_what_is_no_name_is_told() {
+    let nobody = DnsDiscovery { servers: vec!["127.0.0.1:1".to_owned()], order: vec![DnsRecord::A] };
+    let source = dns::Dns::new(&nobody, &node::Dns::default()).unwrap();
+    for (name, expected) in [
+        ("127.0.0.1:22601", "127.0.0.1:22601"),
+        ("127.0.0.1", "127.0.0.1:0"),
+        ("[::1]:22606", "[::1]:22606"),
+        ("[::1]", "[::1]:0"),
+        ("::1", "[::1]:0"),
+    ] {
+        let nodes = source.ask(&service(name, "")).await.unwrap().nodes;
+        let found: Vec<String> = nodes.iter().map(|node| format!("{}:{}", node.host, node.port)).collect();
+        assert_eq!(found, [expected], "{name}");
+    }
+    let told = source.ask(&service("[127.0.0.1]:80", "")).await.map(drop).unwrap_err();
+    assert_eq!(told, "`[127.0.0.1]` is no host name");
+}

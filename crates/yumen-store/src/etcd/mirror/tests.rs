@@ -306,3 +306,27 @@ fn a_value_that_cannot_be_read_leaves_the_last_good_one() {
     let problem = mirror.problems()[0].to_string();
     assert!(problem.contains("routes/0") && problem.contains("/apisix/routes/0"), "{problem}");
 }
+
+#[test]
+fn keys_among_objects_that_name_none_are_one_problem_until_they_are_gone() {
+    let mut mirror = mirror_of(1, 50);
+    let told = |mirror: &Mirror| mirror.problems().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(told(&mirror).is_empty());
+    let taken = mirror.take_events(vec![put("/apisix/routes/we ird/ü", "{}", 110, 110)], 6);
+    assert!(taken.commits.is_empty() && !taken.is_out_of_step);
+    let [one] = &told(&mirror)[..] else { panic!("{:?}", told(&mirror)) };
+    assert!(one.contains("the key /apisix/routes/we ird/ü in etcd names no object"), "{one}");
+    for number in 0..50 {
+        let at = 111 + number;
+        mirror.take_events(vec![put(&format!("/apisix/routes/x/{number}"), "{}", at, at)], 6);
+    }
+    let [one] = &told(&mirror)[..] else { panic!("{:?}", told(&mirror)) };
+    assert!(one.contains("and 50 more like it"), "{one}");
+    mirror.take_list(
+        &list(170, vec![kv(&route(0), "{}", 10, 10), kv("/apisix/routes/a/b", "{}", 165, 165)]),
+        7,
+    );
+    assert!(told(&mirror)[0].contains("/apisix/routes/a/b"));
+    mirror.take_events(vec![delete("/apisix/routes/a/b", 171)], 8);
+    assert!(told(&mirror).is_empty());
+}
