@@ -98,6 +98,26 @@ fn a_process_whose_successor_was_killed_does_not_serve_on() {
     assert!(client.is_closed_within(Duration::from_secs(5)));
 }
 
+#[test]
+fn a_resource_file_that_is_edited_counts_on_old_connections_too() {
+    let open = |path: &str| json!({"routes": [{"id": "1", "uri": path, "plugins": mock(&json!({}))}]});
+    let mut line = super::start(&open("/secret"), "");
+    let mut clients = connected(&line, 3);
+    let text = std::fs::read_to_string(line.gateway.scratch.file("routes.yaml")).unwrap();
+    line.upgrade();
+    line.gateway.apply(&open("/next"));
+    eventually("the old process follows the file", 10, || {
+        get(&mut Client::connect(line.gateway.http), "/next") == 200
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(get(&mut clients[0], "/secret"), 404);
+    assert_eq!(get(&mut clients[1], "/next"), 200);
+    std::fs::write(line.gateway.scratch.file("routes.yaml"), text).unwrap();
+    eventually("the file is read", 10, || get(&mut Client::connect(line.gateway.http), "/secret") == 200);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(get(&mut clients[2], "/secret"), 200);
+}
+
 /// Says back what comes through tunnels.
 fn echoing() -> Upstream {
     Upstream::start(|request, stream| {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Line;
 use crate::harness::etcd::{Etcd, WAIT_S, ask, cluster};
-use crate::harness::{Gateway, eventually};
+use crate::harness::{Client, Gateway, eventually};
 
 #[test]
 fn a_node_of_a_cluster_is_taken_over_from_and_stays_the_same_node() {
@@ -32,6 +32,27 @@ fn a_node_of_a_cluster_is_taken_over_from_and_stays_the_same_node() {
             names.sort_unstable();
             names == ["a", "b"]
         });
+    }
+}
+
+#[test]
+fn a_write_for_all_nodes_waits_for_processes_that_were_taken_over_from() {
+    let etcd = Etcd::start(1);
+    let other = etcd.gateway("b", "");
+    let mut line = Line::of(etcd.gateway("a", ""));
+    put(&line.gateway, "before");
+    let mut clients: Vec<Client> = (0..5).map(|_| Client::connect(line.gateway.http)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/a").text(), "before");
+    }
+    line.upgrade();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let text = format!("after {number}");
+        let plugins = json!({ "mocking": { "response_example": text, "content_type": "text/plain" } });
+        let path = "/apisix/admin/routes/a?wait=applied&nodes=all";
+        let reply = ask(&other, "PUT", path, "", &json!({ "uri": "/a", "plugins": plugins }).to_string());
+        assert_eq!(reply.field("x-yumen-applied"), Some("true"), "{reply:?}");
+        assert_eq!(client.get("/a").text(), text);
     }
 }
 
