@@ -231,6 +231,11 @@ fn a_gateway_that_starts_again_has_the_last_good_version_of_what_is_broken() {
     eventually("their versions are kept", WAIT_S, || {
         std::fs::read_to_string(&kept).is_ok_and(|text| text.lines().count() == 4)
     });
+    // The state is saved once a second at most.
+    let state = data.path().join("one/etcd/last-good.json");
+    eventually("the state is kept", WAIT_S, || {
+        std::fs::read_to_string(&state).is_ok_and(|text| text.contains("routes/away"))
+    });
     one.kill();
     one.wait(WAIT_S);
     etcd.put("/apisix/routes/away", &broken("away"));
