@@ -137,6 +137,8 @@ pub struct Exchange<'s> {
     pub upstream: UpstreamChoice,
     /// The endpoint chosen, once one was.
     pub endpoint: Option<SocketAddr>,
+    /// Its host as its node writes it, empty before; not told of streams.
+    pub endpoint_host: &'s str,
     /// The request body, once a plugin asked for it.
     pub body: Option<Vec<u8>>,
     /// The longest request body of this exchange, where a plugin set one: instead of the node's. 0 is none.
@@ -207,6 +209,7 @@ impl<'s> Exchange<'s> {
             credential_id: "",
             upstream: UpstreamChoice::default(),
             endpoint: None,
+            endpoint_host: "",
             body: None,
             body_bytes_max: None,
             deadline_ms: 0,

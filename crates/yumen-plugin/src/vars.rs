@@ -14,11 +14,15 @@ use crate::{ClientCertificate, Exchange};
 mod date;
 mod graphql;
 mod post;
+mod process;
 mod reads;
 mod template;
+mod unknown;
 
+pub use process::Process;
 pub use reads::Reads;
 pub use template::Template;
+pub use unknown::unknown_names;
 
 /// How the names of variables begin that are fields of the answer.
 const SENT: &str = "sent_http_";
@@ -40,7 +44,7 @@ pub enum Var {
     PathParam(Box<str>),
     /// `post_arg_x` and `post_arg.a.b`: a field of a form or a place in a JSON body.
     PostArgument(Box<str>),
-    /// No variable is called this; it never has a value.
+    /// No variable is called this; it never has a value. Whoever wrote it is told: see [`unknown_names`].
     Unknown(Box<str>),
 }
 
@@ -59,6 +63,9 @@ macro_rules! fixed {
                     _ => None,
                 }
             }
+
+            /// The names there are, for telling which one was meant.
+            pub const NAMES: &[&str] = &[$($($name),+),*];
         }
     };
 }
@@ -100,6 +107,7 @@ fixed! {
     Status = "status",
     UpstreamStatus = "upstream_status",
     UpstreamAddr = "upstream_addr",
+    UpstreamUnresolvedHost = "upstream_unresolved_host",
     UpstreamUri = "upstream_uri",
     SslServerName = "ssl_server_name",
     SslProtocol = "ssl_protocol",
@@ -132,6 +140,10 @@ fixed! {
     MatchedUri = "matched_uri",
     MatchedHost = "matched_host",
     MqttClientId = "mqtt_client_id",
+    Hostname = "hostname",
+    Pid = "pid",
+    BytesSent = "bytes_sent",
+    BodyBytesSent = "body_bytes_sent",
 }
 
 /// A value with the type it has where it comes from: JSON and GraphQL know more than text.
@@ -168,6 +180,7 @@ impl Var {
         } else if name.starts_with("post_arg_") || name.starts_with("post_arg.") {
             Var::PostArgument(name["post_arg_".len()..].into())
         } else {
+            unknown::note(name);
             Var::Unknown(name.into())
         }
     }
@@ -311,6 +324,8 @@ impl Fixed {
             Fixed::ServiceName => present(&ex.route?.service_name),
             Fixed::MatchedUri => present(ex.matched_uri()),
             Fixed::MatchedHost => present(ex.matched_host),
+            Fixed::UpstreamUnresolvedHost => present(ex.endpoint_host),
+            Fixed::Hostname => present(&Process::told()?.hostname),
             Fixed::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
         }
@@ -364,6 +379,12 @@ impl Fixed {
                 text(out, ex.remote_ip);
             }
             Fixed::Connection => number(out, ex.client.connection),
+            Fixed::Pid => match Process::told() {
+                Some(process) => number(out, process.pid.into()),
+                None => return false,
+            },
+            // Whoever looks does so before any of the answer leaves. What left in the end only the log can tell.
+            Fixed::BytesSent | Fixed::BodyBytesSent => number(out, 0),
             Fixed::Msec => {
                 number(out, ex.now.unix_s());
                 text(out, format_args!(".{:03}", ex.now.unix_ms % 1000));

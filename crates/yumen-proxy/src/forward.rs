@@ -40,7 +40,7 @@ use head_wait::HeadWait;
 /// Every way out of the loop is visible here.
 pub(crate) async fn forward<'u>(
     conn: &mut Connection,
-    ex: &mut Exchange<'_>,
+    ex: &mut Exchange<'u>,
     chains: &Chains<'_>,
     route: &Route,
     upstream: &'u Upstream,
@@ -67,6 +67,7 @@ pub(crate) async fn forward<'u>(
         flow.attempts += 1;
         let endpoint = &upstream.endpoints[index];
         ex.endpoint = Some(endpoint.addr);
+        ex.endpoint_host = &endpoint.host;
         relay.underway = Some(upstream.started(index));
         let mut attempt = Attempt { conn, ex, chains, route, upstream, index, endpoint, relay, flow };
         let tried_out = attempt.run().await;

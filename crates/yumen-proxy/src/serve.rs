@@ -117,12 +117,12 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
 }
 
 /// Through an endpoint and back.
-async fn proxy(
+async fn proxy<'s>(
     conn: &mut Connection,
-    ex: &mut Exchange<'_>,
+    ex: &mut Exchange<'s>,
     chains: &Chains<'_>,
     route: &Route,
-    upstream: &Upstream,
+    upstream: &'s Upstream,
     flow: &mut Flow,
 ) -> After {
     let total_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).total_ms;

@@ -24,6 +24,7 @@ mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod unknown;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -454,7 +455,7 @@ impl Compiler {
             self.put(name, former);
         }
         let before = self.good_text(name).filter(|_| self.is_good(name));
-        let problems = match self.stage(name, &json) {
+        let problems = match self.stage_with_names(name, &json) {
             Ok(mut warnings) => {
                 warnings.extend(self.bind(name, true));
                 self.good.remove(name);

@@ -237,8 +237,8 @@ impl Cluster {
 
 /// The host's name, where none is configured.
 pub(crate) fn node_name(node: &NodeConfig) -> String {
-    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = Some(node.store.etcd.node_name.clone()).filter(|name| !name.is_empty()).unwrap_or_else(host);
+    let name = Some(node.store.etcd.node_name.clone()).filter(|name| !name.is_empty());
+    let name = name.unwrap_or_else(crate::process::host_name);
     match name.trim() {
         "" => NAMELESS.into(),
         name => name.into(),

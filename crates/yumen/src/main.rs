@@ -50,6 +50,7 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command, Import};
 
 fn main() -> ExitCode {
+    process::tell_variables();
     let outcome = Cli::try_parse().map_or_else(refuse, |cli| run(cli.command));
     outcome.unwrap_or_else(|error| {
         // The last words of a command that failed belong on the terminal, whatever the log level.

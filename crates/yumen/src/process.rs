@@ -5,7 +5,35 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_config::node::{CpuAffinity, CpuMode};
+use yumen_plugin::vars::Process;
+
+/// The host's name; empty where it has none.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Has variables tell this process.
+pub(crate) fn tell_variables() {
+    Process { hostname: host_name().into(), pid: std::process::id() }.tell();
+}
+
+/// The node by the name of APISIX.
+pub(crate) struct NodeInfo;
+
+impl Gather for NodeInfo {
+    fn gather(&self, out: &mut Vec<Family>) {
+        let labels = vec![("hostname", host_name()), ("version", env!("CARGO_PKG_VERSION").to_owned())];
+        out.push(Family {
+            name: "apisix_node_info".into(),
+            help: "Always 1, for what its labels tell of the node.".into(),
+            kind: MetricKind::Gauge,
+            samples: vec![Sample { labels, value: Value::Number(1.0) }],
+        });
+    }
+}
 
 /// Raises the number of open files to what the system allows; says what it is now.
 pub(crate) fn raise_open_files() -> u64 {

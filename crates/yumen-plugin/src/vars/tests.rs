@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Reads, Template, Var};
+use super::{Process, Reads, Template, Var, unknown_names};
 use crate::test_exchange::with_exchange;
 use crate::{Consumer, Exchange, RouteInfo};
 
@@ -273,6 +273,7 @@ fn variables_of_the_configuration_are_absent_until_known() {
         ex.matched = (&uris, 0);
         ex.path_params.push(("id", 7..9));
         ex.endpoint = Some("10.0.0.9:80".parse().unwrap());
+        ex.endpoint_host = "cart.internal";
         ex.status = 201;
         ex.upstream_status = 503;
         ex.response_fields.add("X-Cache", b"HIT");
@@ -289,6 +290,7 @@ fn variables_of_the_configuration_are_absent_until_known() {
             ("upstream_addr", Some("10.0.0.9:80")),
             ("balancer_ip", Some("10.0.0.9")),
             ("balancer_port", Some("80")),
+            ("upstream_unresolved_host", Some("cart.internal")),
             ("status", Some("201")),
             ("upstream_status", Some("503")),
             ("sent_http_x_cache", Some("HIT")),
@@ -447,4 +449,34 @@ fn what_a_setting_looks_into_is_known_before_there_is_a_request() {
     check("${sent_http_x}/$post_arg_a", true, true);
     check("post_args", false, false);
     check("$http_x", false, false);
+}
+
+#[test]
+fn the_process_is_told_to_all_who_ask() {
+    Process { hostname: "gw-1".into(), pid: 4711 }.tell();
+    check("hostname", "gw-1");
+    check("pid", "4711");
+}
+
+#[test]
+fn nothing_was_sent_while_conditions_and_templates_look() {
+    check("bytes_sent", "0");
+    check("body_bytes_sent", "0");
+}
+
+#[test]
+fn names_that_no_variable_has_are_told_and_no_others() {
+    let (_, names) = unknown_names(|| {
+        Template::parse(
+            "$hostname $nosuch_var ${other ?? x} $arg_a $http_b $cookie_c $post_arg.d $uri_param_e",
+        );
+        Template::parse("$sent_http_f $graphql_name \\$escaped $1x $");
+        Var::parse("resp_body");
+        Reads::of("a text on post_args");
+    });
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    assert_eq!(names, ["1x", "nosuch_var", "other", "resp_body"]);
+    // Nobody asks any more.
+    Var::parse("late");
+    assert!(unknown_names(|| Var::parse("host")).1.is_empty());
 }

@@ -157,22 +157,15 @@ impl Line {
     }
 }
 
-/// What a variable is filled in from. What never changes in a process is text.
+/// What a variable is filled in from.
 fn piece(name: &str) -> Result<Piece, String> {
     Ok(match (name, Told::of(name), Var::parse(name)) {
         (_, Some(told), _) => Piece::Told(told),
-        ("hostname", ..) => Piece::Text(host_name().into()),
-        ("pid", ..) => Piece::Text(std::process::id().to_string().into()),
         // In NGINX's own log, which APISIX writes too, it is what the client sent.
         ("request_uri", ..) => Piece::Var(Var::parse("real_request_uri")),
         (.., Var::Unknown(_)) => return Err(format!("there is no variable ${name}")),
         (.., var) => Piece::Var(var),
     })
-}
-
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "-".to_owned() } else { name.trim().to_owned() }
 }
 
 /// A name at the start of `text`, and what follows it.

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::vars::Process;
 use yumen_plugin::{Client, Consumers, Exchange, Host, Now, Outcome};
 
 use super::{Escape, Line};
@@ -76,9 +77,9 @@ fn values_are_escaped_and_missing_ones_told_as_asked() {
 
 #[test]
 fn the_host_and_the_process_are_told() {
-    check("$pid", Escape::Default, &std::process::id().to_string());
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    check("at $hostname", Escape::Default, &format!("at {}", host.trim()));
+    Process { hostname: "gw-1".into(), pid: 4711 }.tell();
+    check("$pid", Escape::Default, "4711");
+    check("at $hostname", Escape::Default, "at gw-1");
 }
 
 #[test]

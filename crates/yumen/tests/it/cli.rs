@@ -19,6 +19,25 @@ fn check(document: &str, exit: i32, expected: &[&str]) {
 }
 
 #[test]
+fn check_tells_which_variables_nobody_knows_and_where_they_stand() {
+    let plugins = "response-rewrite: {headers: {set: {X-By: \"$hostname $nosuch_var\"}}}, \
+        limit-count: {count: 9, time_window: 9, key: hostnam}, \
+        proxy-rewrite: {uri: \"/$1/$arg_a/$http_b\"}, \
+        redirect: {uri: \"/a?$post_argx\"}";
+    check(
+        &format!("routes:\n- id: r1\n  uri: /a\n  plugins: {{{plugins}}}\n"),
+        0,
+        &[
+            "routes/r1 at plugins.response-rewrite.headers.set.X-By: there is no variable $nosuch_var",
+            "routes/r1 at plugins.limit-count.key: there is no variable $hostnam: it never has a value",
+            "did you mean \"hostname\"?",
+            "routes/r1 at plugins.redirect.uri: there is no variable $post_argx",
+            "0 errors, 3 warnings",
+        ],
+    );
+}
+
+#[test]
 fn check_tells_errors_with_object_path_and_hint() {
     check(
         "routes:\n- id: r1\n  uri: /a\n  upstream: {nodes: {\"127.0.0.1:80\": -1}}\n",

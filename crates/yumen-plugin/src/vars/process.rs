@@ -1,0 +1,29 @@
+//! The process that serves, as variables name it.
+//!
+//! Told once by whoever starts it: here nobody asks the system. It is the same for all who evaluate variables, so
+//! that a condition holds alike where requests are served and where they are only thought through.
+
+use std::sync::OnceLock;
+
+static PROCESS: OnceLock<Process> = OnceLock::new();
+
+/// What `$hostname` and `$pid` are.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// The host's name; empty where it has none.
+    pub hostname: Box<str>,
+    /// The number of the process.
+    pub pid: u32,
+}
+
+impl Process {
+    /// Has variables tell this process; only the first one told counts.
+    pub fn tell(self) {
+        let _ = PROCESS.set(self);
+    }
+
+    /// The process, where somebody told it.
+    pub(crate) fn told() -> Option<&'static Process> {
+        PROCESS.get()
+    }
+}

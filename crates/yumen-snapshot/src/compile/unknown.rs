@@ -1,0 +1,76 @@
+//! Variables that settings name and nobody knows: conditions over them never hold, templates stay empty.
+//!
+//! Knows no plugin: which texts name variables shows while they are understood, where they stand is looked for after.
+
+use serde_json::Value;
+use yumen_base::Problem;
+use yumen_config::closest;
+use yumen_plugin::vars::{Fixed, unknown_names};
+
+use super::{Compiler, Name, Staged};
+
+/// Members that are for people or for other objects, and never name a variable.
+const NEVER_READ: &[&str] = &["name", "desc", "labels", "id"];
+
+impl Compiler {
+    /// [`Compiler::stage`], with a warning for every place that names a variable nobody knows.
+    pub(super) fn stage_with_names(&mut self, name: &Name, json: &str) -> Staged {
+        let (staged, names) = unknown_names(|| self.stage(name, json));
+        let mut warnings = staged?;
+        if !names.is_empty()
+            && let Ok(Value::Object(mut written)) = serde_json::from_str(json)
+        {
+            written.retain(|member, _| !NEVER_READ.contains(&member.as_str()));
+            let written = Value::Object(written);
+            for unknown in &names {
+                let mut paths = Vec::new();
+                look(&written, String::new(), unknown, &mut paths);
+                warnings.extend(paths.into_iter().map(|path| warning(name, path, unknown)));
+            }
+        }
+        Ok(warnings)
+    }
+}
+
+fn warning(object: &Name, path: String, unknown: &str) -> Problem {
+    let message = format!("there is no variable ${unknown}: it never has a value");
+    let problem = Problem::warning(object.to_string(), path, message);
+    match closest(unknown.trim_start_matches('$'), Fixed::NAMES.iter().copied()) {
+        Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
+        None => problem,
+    }
+}
+
+/// Gathers the paths of the texts that name it.
+fn look(value: &Value, path: String, unknown: &str, paths: &mut Vec<String>) {
+    match value {
+        Value::String(text) if text == unknown || fills_in(text, unknown) => paths.push(path),
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                // In a condition the first text is the variable; what it is compared to may read alike.
+                if i == 0 || item.as_str() != Some(unknown) {
+                    look(item, format!("{path}[{i}]"), unknown, paths);
+                }
+            }
+        }
+        Value::Object(members) => {
+            for (member, item) in members {
+                let dot = if path.is_empty() { "" } else { "." };
+                look(item, format!("{path}{dot}{member}"), unknown, paths);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether `text` is a template with this variable in it.
+fn fills_in(text: &str, unknown: &str) -> bool {
+    text.match_indices(unknown).any(|(at, _)| {
+        let before = text[..at].trim_end_matches([' ', '{']);
+        let after = text[at + unknown.len()..].chars().next();
+        before.ends_with('$') && !after.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+#[cfg(test)]
+mod tests;
