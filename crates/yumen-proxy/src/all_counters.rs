@@ -1,5 +1,6 @@
 //! What all workers counted, added up, and the families it becomes.
 
+mod apisix;
 mod observed;
 mod streams;
 
@@ -211,6 +212,7 @@ impl Gather for AllCounters {
         let help = "The share of requests shed because events wait too long, of the worker that sheds most.";
         out.push(single("yumen_shed_ratio", help, MetricKind::Gauge, shed as f64 / 1000.0));
         out.push(self.requests());
+        self.gather_as_apisix(out);
         out.push(self.grpc_calls());
         out.push(self.mirrored());
         out.push(self.faults());

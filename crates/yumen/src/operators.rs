@@ -37,6 +37,7 @@ use crate::discovery::Ledger;
 use crate::dns::Freshness;
 use crate::node;
 use crate::origin::ConfigSource;
+use crate::process::NodeInfo;
 use crate::sockets::{Door, Sockets};
 use crate::tls::{Expiry, Staples};
 use crate::trial::Trial;
@@ -376,6 +377,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
             yumen_plugins::adaptive_concurrency::metrics(&house.carry),
             Arc::new(HealthMetrics(snapshots)),
             Arc::new(source.clone()),
+            Arc::new(NodeInfo),
             house.cluster.clone(),
             house.expiry.clone(),
             house.staples.clone(),

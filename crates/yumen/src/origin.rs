@@ -10,8 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 use yumen_base::Problem;
 use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
+use yumen_config::Kind;
 use yumen_store::etcd::EtcdStatus;
-use yumen_store::{EtcdStore, Fallback, Origin, Store};
+use yumen_store::{EtcdStore, Fallback, Origin, State, Store};
 
 use crate::control::{Message, Teller};
 
@@ -102,16 +103,52 @@ impl Gather for ConfigSource {
             kind: MetricKind::Gauge,
             samples: vec![sample("store", is_store), sample("last_good", !is_store)],
         });
-        if let Some(cluster) = self.cluster() {
+        if let ConfigSource::Etcd(store) = self {
+            let cluster = store.status();
             gather_cluster(Some(&cluster), out);
+            out.push(modify_indexes(&store.state(), cluster.cluster_revision));
         }
     }
 }
 
-/// The families of this module, without values, for the reference.
+/// The families of this module, without values of a cluster, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
     ConfigSource::File.gather(out);
     gather_cluster(None, out);
+    out.push(modify_indexes(&State::default(), 0));
+}
+
+/// Kinds whose newest revision dashboards for APISIX show, by the name they have there.
+const INDEXED: &[(&str, &[Kind])] = &[
+    ("consumers", &[Kind::Consumers, Kind::Credentials]),
+    ("global_rules", &[Kind::GlobalRules]),
+    ("protos", &[Kind::Protos]),
+    ("routes", &[Kind::Routes]),
+    ("services", &[Kind::Services]),
+    ("ssls", &[Kind::Ssls]),
+    ("stream_routes", &[Kind::StreamRoutes]),
+    ("upstreams", &[Kind::Upstreams]),
+];
+
+fn modify_indexes(state: &State, cluster_revision: u64) -> Family {
+    let newest = |kinds: &[Kind]| {
+        let entries = kinds.iter().flat_map(|kind| state.of_kind(*kind));
+        entries.map(|(_, entry)| entry.modified.0).max().unwrap_or(0)
+    };
+    let mut indexes: Vec<(&str, u64)> = INDEXED.iter().map(|(key, kinds)| (*key, newest(kinds))).collect();
+    let max = indexes.iter().map(|(_, index)| *index).max().unwrap_or(0);
+    indexes.extend([("max_modify_index", max), ("x_etcd_index", cluster_revision)]);
+    let sample = |(key, index): (&str, u64)| Sample {
+        labels: vec![("key", key.to_owned())],
+        value: metric::Value::Number(index as f64),
+    };
+    Family {
+        name: "apisix_etcd_modify_indexes".into(),
+        help: "Newest revision of the cluster that changed an object, by kind; `x_etcd_index` is that of the cluster."
+            .into(),
+        kind: MetricKind::Gauge,
+        samples: indexes.into_iter().map(sample).collect(),
+    }
 }
 
 fn gather_cluster(cluster: Option<&EtcdStatus>, out: &mut Vec<Family>) {

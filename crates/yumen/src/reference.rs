@@ -179,6 +179,7 @@ fn families() -> Vec<Family> {
     crate::control::describe(&mut families);
     crate::tls::describe(&mut families);
     crate::origin::describe(&mut families);
+    crate::process::NodeInfo.gather(&mut families);
     crate::cluster::describe(&mut families);
     crate::discovery::describe(&mut families);
     crate::dns::describe(&mut families);

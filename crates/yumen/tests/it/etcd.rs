@@ -140,6 +140,10 @@ fn what_one_gateway_is_told_all_serve() {
             ask(gateway, &key, "GET", "/yumen/v1/problems", "").text().contains("routes/broken")
         });
         assert_eq!(gateway.metric("yumen_store_connected"), 1.0);
+        let index = |key: &str| gateway.metric(&format!("apisix_etcd_modify_indexes{{key=\"{key}\"}}"));
+        assert!(index("routes") > index("upstreams"));
+        assert_eq!(index("max_modify_index"), index("routes"));
+        assert!(index("x_etcd_index") >= index("max_modify_index"));
         let status = gateway.status_json("/status");
         assert_eq!((&status["config_source"], &status["store"]["kind"]), (&json!("store"), &json!("etcd")));
         assert_eq!(status["store"]["endpoint"], json!(etcd.url()));
