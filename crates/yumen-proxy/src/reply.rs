@@ -219,7 +219,7 @@ fn begin(
     (request_is_read, upgrade): (bool, bool),
     flow: &mut Flow,
 ) -> Option<Begun> {
-    ex.upstream_status = head.status;
+    note_upstream_status(ex, head.status);
     let mut received = link.stream.incoming(head.framing);
     respond_head(ex, chains, head);
     if upgrade && head.status != 101 {
@@ -252,6 +252,23 @@ fn begin(
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let download = Transfer::new(received, ending, text, 0);
     Some(Begun { download, outgoing, keeps, edits, drops_body })
+}
+
+/// Notes what the endpoint answered. That it failed the client is told as well, as APISIX does.
+#[inline(always)]
+fn note_upstream_status(ex: &mut Exchange<'_>, status: u16) {
+    ex.upstream_status = status;
+    if status >= 500 {
+        tell_upstream_status(ex);
+    }
+}
+
+/// Among what is set before plugins see the answer: they may take it away.
+#[cold]
+fn tell_upstream_status(ex: &mut Exchange<'_>) {
+    let mut number = itoa::Buffer::new();
+    let status = number.format(ex.upstream_status);
+    ex.response_fields.set("X-APISIX-Upstream-Status", status.as_bytes());
 }
 
 /// The endpoint has changed protocols, whatever a plugin makes of its answer.

@@ -5,7 +5,7 @@
 use yumen_plugin::{Chunk, Exchange, Source, WholeAnswer};
 use yumen_snapshot::{Route, Upstream};
 
-use super::{answer, apologize, download_body, end_attempt, keep_link};
+use super::{answer, apologize, download_body, end_attempt, keep_link, note_upstream_status};
 use crate::body::Ending;
 use crate::chains::Chains;
 use crate::connection::Connection;
@@ -27,7 +27,7 @@ pub(crate) async fn pass_on_translated(
 ) -> After {
     let Some(translate) = ex.translate.take() else { return After::Close };
     let read_timeout_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).read_ms;
-    ex.upstream_status = relay.head.status;
+    note_upstream_status(ex, relay.head.status);
     let collected = collect(conn, relay, translate.bytes_max(), read_timeout_ms).await;
     flow.received_bytes += relay.upload.read_bytes;
     // What is left of the request is nobody's: the translator read all of it.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::gateway::YUMEN;
+use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Upstream, run};
 
 fn with_plugins(upstream: &Upstream, plugins: &Value) -> Gateway {
@@ -32,6 +33,27 @@ fn key_auth_refuses_strangers_and_tells_the_upstream_who_came() {
     // nobody can say by himself who he is
     let seen = gateway.get_with("/", "apikey: jacks-key\r\nX-Consumer-Username: root\r\n").json();
     assert_eq!(seen["fields"]["x-consumer-username"], "jack");
+}
+
+#[test]
+fn variables_of_the_node_and_the_endpoint_have_values_in_plugins_and_conditions() {
+    let upstream = Upstream::echo("a");
+    let set = json!({ "X-By": "$hostname", "X-P": "[$pid]", "X-Sent": "$bytes_sent/$body_bytes_sent",
+        "X-Host": "$upstream_unresolved_host", "X-No": "[$nosuch_var]" });
+    let port = upstream.address.port();
+    let document = json!({ "routes": [
+        { "id": "r1", "uri": "/*", "vars": [["hostname", "~~", ".+"]],
+          "plugins": { "response-rewrite": { "headers": { "set": set } } },
+          "upstream": { "nodes": { (format!("localhost:{port}")): 1 } } },
+    ] });
+    let gateway = Gateway::start(&document);
+    let reply = gateway.get("/");
+    let field = |name: &str| reply.field(name).unwrap_or_default().to_owned();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(field("x-by"), host.trim());
+    assert_eq!(field("x-p"), format!("[{}]", gateway.pid()));
+    assert_eq!((field("x-sent").as_str(), field("x-host").as_str()), ("0/0", "localhost"));
+    assert_eq!(field("x-no"), "[]");
 }
 
 #[test]
@@ -353,6 +375,47 @@ fn prometheus_counts_by_status_route_and_node() {
     assert_eq!(line(&["apisix_http_latency_count{", "type=\"request\"", "route=\"r1\""]), "7");
     assert!(line(&["apisix_bandwidth{", "type=\"egress\"", "route=\"r1\""]).parse::<f64>().unwrap() > 7.0);
     assert_eq!(gateway.metric("yumen_requests_total{class=\"2xx\"}"), 7.0);
+    assert!(gateway.metric("apisix_http_requests_total") >= 8.0);
+    let connections =
+        |state: &str| gateway.metric(&format!("apisix_nginx_http_current_connections{{state=\"{state}\"}}"));
+    assert!(connections("accepted") >= 8.0);
+    assert_eq!(connections("handled"), connections("accepted"));
+    assert_eq!(connections("active"), gateway.metric("yumen_connections"));
+    assert!(connections("total") >= 8.0);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let labels = format!("apisix_node_info{{hostname=\"{}\",version=\"", host.trim());
+    assert_eq!(line(&[&labels]), "1");
+    // no family stands there twice
+    let types: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+    let distinct: std::collections::BTreeSet<&&str> = types.iter().collect();
+    assert_eq!(types.len(), distinct.len());
+}
+
+#[test]
+fn the_status_of_an_upstream_that_failed_is_told_and_plugins_may_hide_it() {
+    let upstream = Upstream::start(|request, stream| {
+        let status = if request.target.starts_with("/bad") { 503 } else { 404 };
+        respond(stream, status, "", b"x")
+    });
+    let hide = json!({ "headers": { "remove": ["X-APISIX-Upstream-Status"] } });
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/*", "upstream": upstream.alone() },
+        { "id": "2", "uri": "/bad/status", "plugins": { "response-rewrite": { "status_code": 200 } },
+          "upstream": upstream.alone() },
+        { "id": "3", "uri": "/bad/hidden", "plugins": { "response-rewrite": hide }, "upstream": upstream.alone() },
+        { "id": "4", "uri": "/own", "plugins": { "fault-injection": { "abort": { "http_status": 503 } } },
+          "upstream": upstream.alone() },
+    ] }));
+    for (path, status, told) in [
+        ("/bad", 503, Some("503")),
+        ("/bad/status", 200, Some("503")),
+        ("/bad/hidden", 503, None),
+        ("/own", 503, None),
+        ("/", 404, None),
+    ] {
+        let reply = gateway.get(path);
+        assert_eq!((reply.status, reply.field("x-apisix-upstream-status")), (status, told), "{path}");
+    }
 }
 
 #[test]
