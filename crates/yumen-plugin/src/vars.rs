@@ -379,10 +379,7 @@ impl Fixed {
                 text(out, ex.remote_ip);
             }
             Fixed::Connection => number(out, ex.client.connection),
-            Fixed::Pid => match Process::told() {
-                Some(process) => number(out, process.pid.into()),
-                None => return false,
-            },
+            Fixed::Pid => number(out, Process::told().map_or(0, |process| process.pid).into()),
             // Whoever looks does so before any of the answer leaves. What left in the end only the log can tell.
             Fixed::BytesSent | Fixed::BodyBytesSent => number(out, 0),
             Fixed::Msec => {

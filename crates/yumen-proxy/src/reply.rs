@@ -11,6 +11,7 @@ use yumen_snapshot::protection::Permit;
 use yumen_snapshot::{Route, Underway, Upstream};
 
 mod edited;
+mod failed;
 mod translate;
 
 use crate::apart::apart;
@@ -31,6 +32,7 @@ use crate::transfer::{Broken, Edit, Transfer};
 use crate::tunnel;
 use crate::wait::{End, Wait};
 use edited::Edited;
+use failed::note_upstream_status;
 
 pub(crate) use translate::pass_on_translated;
 
@@ -252,23 +254,6 @@ fn begin(
     let ending = if upgrade { Ending::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
     let download = Transfer::new(received, ending, text, 0);
     Some(Begun { download, outgoing, keeps, edits, drops_body })
-}
-
-/// Notes what the endpoint answered. That it failed the client is told as well, as APISIX does.
-#[inline(always)]
-fn note_upstream_status(ex: &mut Exchange<'_>, status: u16) {
-    ex.upstream_status = status;
-    if status >= 500 {
-        tell_upstream_status(ex);
-    }
-}
-
-/// Among what is set before plugins see the answer: they may take it away.
-#[cold]
-fn tell_upstream_status(ex: &mut Exchange<'_>) {
-    let mut number = itoa::Buffer::new();
-    let status = number.format(ex.upstream_status);
-    ex.response_fields.set("X-APISIX-Upstream-Status", status.as_bytes());
 }
 
 /// The endpoint has changed protocols, whatever a plugin makes of its answer.
