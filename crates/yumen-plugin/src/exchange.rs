@@ -1,7 +1,7 @@
 //! One request and its response, as plugins see it.
 
 use std::any::Any;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use yumen_http::{Fields, Framing, RequestHead};
 
 use crate::plugin::LocalFuture;
 use crate::{
-    Answer, AskFault, Codings, Consumer, Consumers, Identity, Instance, Question, SharedOutbound, TlsInfo,
-    Translate, UpstreamSlot,
+    Answer, AskFault, Codings, Consumer, Consumers, GaveUp, Identity, Instance, Question, SharedOutbound,
+    TlsInfo, Translate, UpstreamSlot,
 };
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
@@ -165,6 +165,8 @@ pub struct Exchange<'s> {
     pub status: u16,
     /// Status the endpoint gave, once known; 0 before.
     pub upstream_status: u16,
+    /// Whether a pattern was given up that something depended on.
+    is_undecided: Cell<bool>,
     /// What `$request_id` is where no field tells it; drawn when first asked for.
     own_id: OnceCell<[u64; 2]>,
     /// The fields of the answer as far as it has come, where somebody looks into them. Boxed, as that is rare.
@@ -221,11 +223,26 @@ impl<'s> Exchange<'s> {
             codings: None,
             status: 0,
             upstream_status: 0,
+            is_undecided: Cell::new(false),
             own_id: OnceCell::new(),
             answer: None,
             notes: Vec::new(),
             filtered: Vec::new(),
         }
+    }
+
+    /// What a pattern found. Where it was given up that is nothing, and the exchange is undecided from then on.
+    pub fn decided<T: Default>(&self, found: Result<T, GaveUp>) -> T {
+        found.unwrap_or_else(|GaveUp| {
+            self.is_undecided.set(true);
+            T::default()
+        })
+    }
+
+    /// Whether a pattern was given up, so that nobody knows which route is meant or what a guard would say: such a
+    /// request is refused before anything is sent.
+    pub fn is_undecided(&self) -> bool {
+        self.is_undecided.get()
     }
 
     /// The path pattern that matched, empty if none did.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use regex::bytes::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{
-    Configure, Exchange, Foreseen, Known, Method, Phases, Plugin, Response, ResponseHead, Setup, Step,
+    Configure, Exchange, Foreseen, Known, Method, Pattern, Phases, Plugin, Response, ResponseHead, Setup,
+    Step,
 };
 
 use crate::pattern;
@@ -73,7 +73,7 @@ enum Origins {
     /// This text, whatever was asked.
     One(Box<[u8]>),
     Many(Box<[Box<[u8]>]>),
-    Matching(Regex),
+    Matching(Box<[Pattern]>),
 }
 
 impl Origins {
@@ -88,11 +88,7 @@ impl Origins {
     }
 
     fn matching(patterns: &[String], path: &str) -> Result<Origins, Invalid> {
-        for (at, one) in patterns.iter().enumerate() {
-            pattern::compile(one, &format!("{path}.{at}"))?;
-        }
-        let joined = patterns.iter().map(|one| format!("(?:{one})")).collect::<Vec<_>>().join("|");
-        Ok(Origins::Matching(pattern::compile(&joined, path)?))
+        Ok(Origins::Matching(pattern::any_of(patterns, "", path)?))
     }
 
     /// What to tell a client of this origin, which may still be another origin.
@@ -101,7 +97,10 @@ impl Origins {
             Origins::Asking => Some(origin.unwrap_or(b"*")),
             Origins::One(one) => Some(one),
             Origins::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
-            Origins::Matching(regex) => origin.filter(|asking| regex.is_match(asking)),
+            // An origin that cannot be told to be one of them is another.
+            Origins::Matching(patterns) => {
+                origin.filter(|asking| pattern::any_matches(patterns, asking) == Ok(true))
+            }
         }
     }
 

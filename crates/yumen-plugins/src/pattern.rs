@@ -1,46 +1,93 @@
 //! Regular expressions as users of the APISIX dialect write them, compiled once.
 //!
-//! The engine is linear-time, so what needs backtracking is refused when settings are built.
+//! Knows which options there are and what replaces a match; how patterns run is [`Pattern`]'s.
 
-use regex::bytes::{Captures, Regex, RegexBuilder};
+use regex::bytes::Regex;
 use yumen_config::schema::Invalid;
+use yumen_plugin::pattern::{Captures, linear, needs_backtracking};
+use yumen_plugin::{GaveUp, Pattern, PatternOptions};
 
 /// Compiles `pattern`; `path` names the setting it stands in.
 ///
 /// # Errors
-/// What the engine cannot run: syntax errors, look-around, backreferences.
-pub(crate) fn compile(pattern: &str, path: &str) -> Result<Regex, Invalid> {
+/// What no engine can run.
+pub(crate) fn compile(pattern: &str, path: &str) -> Result<Pattern, Invalid> {
     with_options(pattern, "", path)
 }
 
 /// [`compile`] with the option letters of `ngx.re`: `i`, `m`, `s`, `x`, `u`, `a`; `j` and `o` only tune
 /// another engine.
-pub(crate) fn with_options(pattern: &str, options: &str, path: &str) -> Result<Regex, Invalid> {
-    let anchored = options.contains('a').then(|| format!(r"\A(?:{pattern})"));
-    let mut builder = RegexBuilder::new(anchored.as_deref().unwrap_or(pattern));
-    builder.unicode(options.contains(['u', 'U']));
+pub(crate) fn with_options(pattern: &str, options: &str, path: &str) -> Result<Pattern, Invalid> {
+    let (text, read) = read(pattern, options, path)?;
+    Pattern::new(&text, read).map_err(|reason| refuse(pattern, &reason, path))
+}
+
+/// [`with_options`] for texts of any length, which the bounds of backtracking would leave unmatched.
+pub(crate) fn linear_with_options(pattern: &str, options: &str, path: &str) -> Result<Regex, Invalid> {
+    let (text, read) = read(pattern, options, path)?;
+    linear(&text, read).map_err(|reason| {
+        let hint = "; rewrite it without: patterns over bodies match in linear time";
+        let hint = if needs_backtracking(&reason) { hint } else { "" };
+        refuse(pattern, &format!("{reason}{hint}"), path)
+    })
+}
+
+/// Compiles patterns of which any may match. Those of linear time are one, however many there are.
+///
+/// # Errors
+/// What no engine can run, of the first of them.
+pub(crate) fn any_of(patterns: &[String], options: &str, path: &str) -> Result<Box<[Pattern]>, Invalid> {
+    let (mut joined, mut all) = (Vec::new(), Vec::new());
+    for (at, text) in patterns.iter().enumerate() {
+        let pattern = with_options(text, options, &format!("{path}.{at}"))?;
+        // Numbers of groups that others go back to are those of the pattern alone.
+        match pattern.is_linear() {
+            true => joined.push(format!("(?:{text})")),
+            false => all.push(pattern),
+        }
+    }
+    if !joined.is_empty() || all.is_empty() {
+        all.insert(0, with_options(&joined.join("|"), options, path)?);
+    }
+    Ok(all.into())
+}
+
+/// Whether any of them matches.
+pub(crate) fn any_matches(patterns: &[Pattern], text: &[u8]) -> Result<bool, GaveUp> {
+    let mut found = Ok(false);
+    for pattern in patterns {
+        match pattern.is_match(text) {
+            Ok(false) => {}
+            Ok(true) => return Ok(true),
+            Err(GaveUp) => found = Err(GaveUp),
+        }
+    }
+    found
+}
+
+/// The pattern as it is compiled, and how it is meant.
+fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOptions), Invalid> {
+    let mut read = PatternOptions::default();
     for option in options.chars() {
         match option {
-            'i' => builder.case_insensitive(true),
-            'm' => builder.multi_line(true),
-            's' => builder.dot_matches_new_line(true),
-            'x' => builder.ignore_whitespace(true),
-            'a' | 'j' | 'o' | 'u' | 'U' => &mut builder,
+            'i' => read.ignores_case = true,
+            'm' => read.is_multi_line = true,
+            's' => read.dot_matches_new_line = true,
+            'x' => read.is_verbose = true,
+            'u' | 'U' => read.is_unicode = true,
+            'a' | 'j' | 'o' => {}
             other => {
                 let message = format!("unknown flag \"{other}\" (flags \"{options}\")");
                 return Err(Invalid::at(path, message));
             }
         };
     }
-    builder.build().map_err(|error| refuse(pattern, &error, path))
+    let text = if options.contains('a') { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
+    Ok((text, read))
 }
 
-fn refuse(pattern: &str, error: &regex::Error, path: &str) -> Invalid {
-    let text = error.to_string();
-    let reason = text.lines().last().unwrap_or(&text).trim_start_matches("error: ").to_owned();
-    let backtracks = reason.contains("look-around") || reason.contains("backreferences");
-    let hint = if backtracks { "; rewrite it without: patterns here match in linear time" } else { "" };
-    Invalid::at(path, format!("invalid regular expression \"{pattern}\": {reason}{hint}"))
+fn refuse(pattern: &str, reason: &str, path: &str) -> Invalid {
+    Invalid::at(path, format!("invalid regular expression \"{pattern}\": {reason}"))
 }
 
 #[derive(Debug)]
@@ -89,7 +136,7 @@ impl Replacement {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text),
                 Piece::Group(group) => {
-                    let found = captures.get(*group).map_or(&b""[..], |found| found.as_bytes());
+                    let found = captures.get(*group).map_or(&b""[..], |(_, found)| found);
                     place(found, out, &edit);
                 }
             }
@@ -117,18 +164,18 @@ pub(crate) fn group(text: &str) -> Option<(usize, &str)> {
 /// A pattern and what takes the place of its match.
 #[derive(Debug)]
 pub(crate) struct Substitution {
-    regex: Regex,
+    pattern: Pattern,
     by: Replacement,
 }
 
 impl Substitution {
-    /// Compiles both sides.
-    pub(crate) fn new(regex: Regex, by: Replacement) -> Substitution {
-        Substitution { regex, by }
+    /// Of both sides.
+    pub(crate) fn new(pattern: Pattern, by: Replacement) -> Substitution {
+        Substitution { pattern, by }
     }
 
     /// The text with its first match replaced, and the match; `None` where there is none.
-    pub(crate) fn first<'t>(&self, text: &'t [u8]) -> Option<(Vec<u8>, Captures<'t>)> {
+    pub(crate) fn first<'t>(&self, text: &'t [u8]) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
         self.first_edited(text, |_, _| {})
     }
 
@@ -137,26 +184,40 @@ impl Substitution {
         &self,
         text: &'t [u8],
         edit: impl Fn(&mut Vec<u8>, usize),
-    ) -> Option<(Vec<u8>, Captures<'t>)> {
-        let captures = self.regex.captures(text)?;
-        let whole = captures.get(0).expect("group 0 is the match");
+    ) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
+        let Some(captures) = self.pattern.captures(text)? else { return Ok(None) };
+        let (start, whole) = captures.get(0).expect("group 0 is the match");
         let mut out = Vec::with_capacity(text.len() + 16);
-        place(&text[..whole.start()], &mut out, &edit);
+        place(&text[..start], &mut out, &edit);
         self.by.render(&captures, &mut out, &edit);
-        place(&text[whole.end()..], &mut out, &edit);
-        Some((out, captures))
+        place(&text[start + whole.len()..], &mut out, &edit);
+        Ok(Some((out, captures)))
+    }
+}
+
+/// The same over texts of any length.
+#[derive(Debug)]
+pub(crate) struct LinearSubstitution {
+    regex: Regex,
+    by: Replacement,
+}
+
+impl LinearSubstitution {
+    /// Of both sides.
+    pub(crate) fn new(regex: Regex, by: Replacement) -> LinearSubstitution {
+        LinearSubstitution { regex, by }
     }
 
-    /// The text with every match replaced; `None` where there is none.
-    pub(crate) fn all(&self, text: &[u8]) -> Option<Vec<u8>> {
+    /// The text with its first matches replaced, so many at most; `None` where there is none.
+    pub(crate) fn replaced(&self, text: &[u8], at_most: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let mut copied = 0;
         let mut found = false;
-        for captures in self.regex.captures_iter(text) {
+        for captures in self.regex.captures_iter(text).take(at_most) {
             let whole = captures.get(0).expect("group 0 is the match");
             out.extend_from_slice(&text[copied..whole.start()]);
-            self.by.render(&captures, &mut out, |_, _| {});
             copied = whole.end();
+            self.by.render(&Captures::Linear(captures), &mut out, |_, _| {});
             found = true;
         }
         out.extend_from_slice(&text[copied..]);

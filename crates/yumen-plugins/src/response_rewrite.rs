@@ -8,7 +8,7 @@ use yumen_config::schema::Invalid;
 use yumen_plugin::{Chunk, Configure, Exchange, Expr, Phases, Plugin, ResponseHead, Setup};
 
 use crate::decoding::{ContentCoding, Unknown};
-use crate::pattern::{self, Replacement, Substitution};
+use crate::pattern::{self, LinearSubstitution, Replacement};
 use crate::text::{Headers, Text, header_map_schema, is_field_name};
 
 /// The settings.
@@ -88,7 +88,7 @@ enum Scope {
 enum Body {
     Keep,
     Replace(Vec<u8>),
-    Filter { filters: Vec<(Scope, Substitution)>, bytes_max: usize },
+    Filter { filters: Vec<(Scope, LinearSubstitution)>, bytes_max: usize },
 }
 
 /// Rewrites answers.
@@ -154,13 +154,13 @@ fn decode(text: &str) -> Result<Vec<u8>, Invalid> {
     if bytes.is_empty() { Err(refused()) } else { Ok(bytes) }
 }
 
-fn filter(filter: Filter) -> Result<(Scope, Substitution), Invalid> {
+fn filter(filter: Filter) -> Result<(Scope, LinearSubstitution), Invalid> {
     let refused = |error: Invalid| {
         Invalid::new(format!("regex \"{}\" validation failed: {}", filter.regex, error.message))
     };
-    let regex = pattern::with_options(&filter.regex, &filter.options, "filters").map_err(refused)?;
+    let regex = pattern::linear_with_options(&filter.regex, &filter.options, "filters").map_err(refused)?;
     let by = Replacement::parse(&filter.replace, "filters").map_err(refused)?;
-    Ok((filter.scope, Substitution::new(regex, by)))
+    Ok((filter.scope, LinearSubstitution::new(regex, by)))
 }
 
 /// `Name: value` as a field to add.
@@ -227,13 +227,13 @@ impl ResponseRewrite {
     }
 }
 
-fn replace(filters: &[(Scope, Substitution)], mut body: Vec<u8>) -> Vec<u8> {
+fn replace(filters: &[(Scope, LinearSubstitution)], mut body: Vec<u8>) -> Vec<u8> {
     for (scope, substitution) in filters {
-        let changed = match scope {
-            Scope::Once => substitution.first(&body).map(|(out, _)| out),
-            Scope::Global => substitution.all(&body),
+        let at_most = match scope {
+            Scope::Once => 1,
+            Scope::Global => usize::MAX,
         };
-        body = changed.unwrap_or(body);
+        body = substitution.replaced(&body, at_most).unwrap_or(body);
     }
     body
 }

@@ -1,8 +1,8 @@
 //! Values of settings that may hold `$variables` and `$1` groups, cut once when they are built.
 
-use regex::bytes::Captures;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
+use yumen_plugin::pattern::Captures;
 use yumen_plugin::{Exchange, Template};
 
 /// A status to answer with: what is none of a last answer, as 101 or 1000, is the nearest that is one. The
@@ -178,7 +178,8 @@ pub(crate) struct Groups(Box<[Box<[u8]>]>);
 impl Groups {
     /// The groups of `captures`.
     pub(crate) fn of(captures: &Captures<'_>) -> Groups {
-        Groups(captures.iter().map(|group| group.map_or(b"".as_slice(), |g| g.as_bytes()).into()).collect())
+        let text = |group| captures.get(group).map_or(b"".as_slice(), |(_, text)| text);
+        Groups((0..captures.len()).map(|group| text(group).into()).collect())
     }
 }
 

@@ -1,11 +1,10 @@
 //! `ua-restriction`: admits or refuses clients by their `User-Agent`.
 
-use regex::bytes::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_http::Known;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Pattern, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern;
 
@@ -34,7 +33,7 @@ fn message() -> String {
 
 /// The plugin.
 pub(crate) struct UaRestriction {
-    patterns: Vec<Regex>,
+    patterns: Vec<Pattern>,
     /// Whether the patterns are of agents that are refused.
     refuses: bool,
     bypass_missing: bool,
@@ -71,9 +70,11 @@ impl UaRestriction {
         if agents.peek().is_none() {
             return self.bypass_missing;
         }
-        let is_listed =
-            agents.any(|agent| self.patterns.iter().any(|pattern| pattern.is_match(agent.trim_ascii())));
-        is_listed != self.refuses
+        let is_listed = |agent: &[u8]| {
+            // An agent that takes too long to match is refused.
+            pattern::any_matches(&self.patterns, agent.trim_ascii()).unwrap_or(self.refuses)
+        };
+        agents.any(is_listed) != self.refuses
     }
 }
 

@@ -1,10 +1,9 @@
 //! `uri-blocker`: refuses requests whose target matches one of a list of patterns.
 
-use regex::bytes::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_plugin::{Configure, Exchange, Foreseen, Phases, Plugin, Response, Setup, Step};
+use yumen_plugin::{Configure, Exchange, Foreseen, Pattern, Phases, Plugin, Response, Setup, Step};
 
 use crate::pattern;
 use crate::text::answerable;
@@ -33,7 +32,7 @@ fn forbidden() -> u64 {
 
 /// Refuses by target.
 pub(crate) struct UriBlocker {
-    rules: Regex,
+    rules: Box<[Pattern]>,
     refusal: Response,
 }
 
@@ -44,15 +43,9 @@ impl Configure for UriBlocker {
     type Config = Config;
 
     fn build(config: Config, _: &Setup<'_>) -> Result<Self, Invalid> {
-        for (at, rule) in config.block_rules.iter().enumerate() {
-            pattern::compile(rule, &format!("block_rules.{at}"))?;
-        }
-        // One pass over the target whatever the number of rules. No rule at all blocks everything, as it
-        // does in APISIX: the empty pattern matches.
-        let joined =
-            config.block_rules.iter().map(|rule| format!("(?:{rule})")).collect::<Vec<_>>().join("|");
         let options = if config.case_insensitive { "i" } else { "" };
-        let rules = pattern::with_options(&joined, options, "block_rules")?;
+        // No rule at all blocks everything, as it does in APISIX: the empty pattern matches.
+        let rules = pattern::any_of(&config.block_rules, options, "block_rules")?;
         let status = answerable(config.rejected_code);
         let refusal = match &config.rejected_msg {
             Some(message) => Response::error_msg(status, message),
@@ -68,7 +61,8 @@ impl Plugin for UriBlocker {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if self.rules.is_match(&ex.request.request_uri()) {
+        // A target that takes too long to match is not let through for that.
+        if pattern::any_matches(&self.rules, &ex.request.request_uri()) != Ok(false) {
             return Step::Respond(self.refusal.clone());
         }
         Step::Continue

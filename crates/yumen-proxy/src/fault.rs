@@ -74,6 +74,8 @@ pub enum Kind {
     CallRefused,
     /// The route is broken or its upstream is.
     Unavailable,
+    /// A pattern that the way of the request depends on took too long to match.
+    Undecided,
 }
 
 /// One traffic failure.
@@ -107,6 +109,7 @@ impl Kind {
             Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
             Kind::Deadline => (Client, 504, "deadline", "the deadline of the request has passed"),
             Kind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
+            Kind::Undecided => (Local, 500, "undecided", "a pattern took too long to match the request"),
             Kind::Overloaded => (Local, 503, "overloaded", "the gateway has too much to do"),
             Kind::NoEndpoint => (Local, 503, "no_endpoint", "no endpoint is available"),
             Kind::UpstreamFull => {
@@ -186,7 +189,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 25] = [
+pub(crate) const COUNTED: [(&str, &str); 26] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -201,6 +204,7 @@ pub(crate) const COUNTED: [(&str, &str); 25] = [
     ("local", "upstream_queue"),
     ("local", "exhausted"),
     ("local", "unavailable"),
+    ("local", "undecided"),
     ("upstream", "connect_failed"),
     ("upstream", "connect_timeout"),
     ("upstream", "upstream_tls"),

@@ -100,6 +100,10 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     }
     let mut chains = Chains::new(&pinned.global, watch);
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
+        // Whatever was decided rests on something nobody knows.
+        _ if ex.is_undecided() => {
+            reply::apologize(conn, &mut ex, &chains, Kind::Undecided.into(), &mut flow).await
+        }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
             if let Some(mirror) = ex.mirror.take() {

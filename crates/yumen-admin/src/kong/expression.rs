@@ -5,6 +5,7 @@
 mod parse;
 
 use serde_json::{Value, json};
+use yumen_plugin::{Pattern, PatternOptions};
 
 use super::paths::{Path, escape};
 use parse::{Call, Literal, Node};
@@ -114,7 +115,7 @@ fn compare(call: &Call) -> Result<Value, String> {
                 "~" => text.clone(),
                 _ => return Err(unknown()),
             };
-            let is_wrong = regex::bytes::RegexBuilder::new(&regex).unicode(false).build().is_err();
+            let is_wrong = Pattern::new(&regex, PatternOptions::default()).is_err();
             match is_wrong {
                 true => Err(format!("the pattern {regex} cannot be used")),
                 false => Ok(json!([variable, if call.is_lowered { "~*" } else { "~~" }, regex])),

@@ -1,11 +1,10 @@
 //! What each operator asks of a variable's value, following Lua's notions of equality and number.
 
-use regex::bytes::{Regex, RegexBuilder};
 use serde_json::Value;
 use yumen_base::IpSet;
 
 use crate::vars::VarValue;
-use crate::{Exchange, Var};
+use crate::{Exchange, Pattern, PatternOptions, Var};
 
 /// An operator with its right side.
 #[derive(Debug, Clone)]
@@ -14,7 +13,7 @@ pub(super) enum Test {
     NotEqual(Constant),
     /// Compares as numbers; without a number on the right it never holds.
     Compare(Order, Option<f64>),
-    Matches(Regex),
+    Matches(Pattern),
     In(Box<[Constant]>),
     Has(Constant),
     InNetwork(IpSet),
@@ -73,7 +72,7 @@ impl Test {
             }
             Test::Matches(regex) => match var.value(ex) {
                 None | Some(VarValue::List(_)) => false,
-                Some(value) => regex.is_match(&value.into_text()),
+                Some(value) => ex.decided(regex.is_match(&value.into_text())),
             },
             Test::In(constants) => {
                 let value = var.value(ex);
@@ -169,19 +168,19 @@ fn number(text: &[u8]) -> Option<f64> {
 
 /// Bytes are matched as bytes, as PCRE does without its UTF flag; a pattern that only means something
 /// in Unicode, such as `\p{Greek}`, is matched so.
-fn regex(pattern: &Value, ignore_case: bool) -> Result<Regex, String> {
+fn regex(pattern: &Value, ignore_case: bool) -> Result<Pattern, String> {
     let text = match pattern {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return Err("a regular expression has to be a string".to_owned()),
     };
-    let build = |unicode| RegexBuilder::new(&text).case_insensitive(ignore_case).unicode(unicode).build();
-    build(false).or_else(|_| build(true)).map_err(|error| {
-        format!(
-            "invalid or unsupported regular expression '{text}' \
-             (there is no look-around, backreference or possessive quantifier): {error}"
-        )
-    })
+    let build = |is_unicode| {
+        let options = PatternOptions { ignores_case: ignore_case, is_unicode, ..PatternOptions::default() };
+        Pattern::new(&text, options)
+    };
+    build(false)
+        .or_else(|_| build(true))
+        .map_err(|error| format!("invalid or unsupported regular expression '{text}': {error}"))
 }
 
 fn networks(right: &Value) -> Result<IpSet, String> {

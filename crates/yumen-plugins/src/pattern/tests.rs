@@ -1,19 +1,43 @@
 //! What patterns are refused, and what replacements give.
 
-use super::{Replacement, Substitution, compile, with_options};
+use yumen_plugin::GaveUp;
+
+use super::{
+    LinearSubstitution, Replacement, Substitution, any_matches, any_of, compile, linear_with_options,
+    with_options,
+};
 
 #[test]
-fn what_needs_backtracking_is_refused_with_a_reason() {
-    for (pattern, part) in [
-        ("(?=a)b", "look-around"),
-        (r"(a)\1", "backreferences"),
-        ("(", "unclosed group"),
-        ("[z-a]", "invalid character class range"),
-    ] {
+fn what_no_engine_can_run_is_refused_with_a_reason() {
+    for (pattern, part) in [("(", "unclosed group"), ("[z-a]", "invalid character class range")] {
         let error = compile(pattern, "regex_uri").expect_err(pattern);
         assert_eq!(error.path, "regex_uri");
         assert!(error.message.contains(part), "{}", error.message);
     }
+    for pattern in ["(?=a)b", r"(a)\1"] {
+        compile(pattern, "regex_uri").expect(pattern);
+        let error = linear_with_options(pattern, "", "filters").expect_err(pattern);
+        assert!(error.message.ends_with("; rewrite it without: patterns over bodies match in linear time"));
+    }
+}
+
+#[test]
+fn any_of_several_patterns_may_match_and_each_has_its_own_groups() {
+    let texts = [r"^/(a)\1$", "^/x", r"^/(b)\1$", "y$"].map(String::from);
+    let patterns = any_of(&texts, "i", "block_rules").unwrap();
+    assert_eq!(patterns.len(), 3, "those of linear time are one");
+    for (text, expected) in [("/aa", true), ("/BB", true), ("/ba", false), ("/x", true), ("/z/Y", true)] {
+        assert_eq!(any_matches(&patterns, text.as_bytes()), Ok(expected), "{text}");
+    }
+    assert_eq!(any_matches(&any_of(&[], "", "").unwrap(), b"all"), Ok(true));
+    // A match is one, whatever others were given up; no match is none only if none was.
+    let texts = [r"(a|a)*\1b", "^x"].map(String::from);
+    let patterns = any_of(&texts, "", "").unwrap();
+    let long = "a".repeat(64);
+    assert_eq!(any_matches(&patterns, long.as_bytes()), Err(GaveUp));
+    assert_eq!(any_matches(&patterns, format!("x{long}").as_bytes()), Ok(true));
+    let error = any_of(&["a".into(), "(".into()], "", "block_rules").unwrap_err();
+    assert_eq!(error.path, "block_rules.1");
 }
 
 #[test]
@@ -26,10 +50,16 @@ fn an_unknown_option_is_refused() {
 fn a_replacement_takes_groups_by_number() {
     let check = |pattern: &str, template: &str, text: &str, first: Option<&str>, all: Option<&str>| {
         let by = Replacement::parse(template, "").expect(template);
-        let it = Substitution::new(compile(pattern, "").expect(pattern), by);
         let string = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-        assert_eq!(it.first(text.as_bytes()).map(|(out, _)| string(out)).as_deref(), first, "{template}");
-        assert_eq!(it.all(text.as_bytes()).map(string).as_deref(), all, "{template}");
+        for pattern in [pattern.to_owned(), format!("(?!never){pattern}")] {
+            let by = Replacement::parse(template, "").expect(template);
+            let it = Substitution::new(compile(&pattern, "").expect(&pattern), by);
+            let found = it.first(text.as_bytes()).unwrap();
+            assert_eq!(found.map(|(out, _)| string(out)).as_deref(), first, "{pattern} {template}");
+        }
+        let it = LinearSubstitution::new(linear_with_options(pattern, "", "").expect(pattern), by);
+        assert_eq!(it.replaced(text.as_bytes(), 1).map(string).as_deref(), first, "{template}");
+        assert_eq!(it.replaced(text.as_bytes(), usize::MAX).map(string).as_deref(), all, "{template}");
     };
     check("l+", "L", "hello all", Some("heLo all"), Some("heLo aL"));
     check("^/a/(.*)/(.*)$", "/$2/${1}x", "/a/b/c", Some("/c/bx"), Some("/c/bx"));

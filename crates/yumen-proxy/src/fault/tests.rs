@@ -38,6 +38,7 @@ fn every_fault_has_the_status_its_side_calls_for() {
     check(Kind::Deadline, Side::Client, 504);
     check(Kind::Exhausted, Side::Local, 503);
     check(Kind::Unavailable, Side::Local, 503);
+    check(Kind::Undecided, Side::Local, 500);
     check(Kind::ConnectTimeout, Side::Upstream, 504);
     check(Kind::SendTimeout, Side::Upstream, 504);
     check(Kind::ReadTimeout, Side::Upstream, 504);

@@ -28,7 +28,7 @@ pub(super) async fn access(chain: &Chain, ex: &mut Exchange<'_>) -> Result<(), F
             };
         }
     }
-    Ok(())
+    if ex.is_undecided() { Err(Fault::Refused(500)) } else { Ok(()) }
 }
 
 /// Shows plugins the first bytes until each has seen enough.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Gateway, Reply};
+use crate::harness::{Gateway, Reply, Upstream};
 
 /// A route that answers with its own id.
 fn route(id: &str, matching: &Value) -> Value {
@@ -153,4 +153,40 @@ fn ten_thousand_routes_are_all_found() {
     for i in (0..10_000).step_by(397) {
         check(&gateway, &[(&format!("GET /api/v{}/thing{i}/x", i % 7), &format!("r{i}"))]);
     }
+}
+
+#[test]
+fn patterns_with_look_around_match_and_what_takes_too_long_is_refused() {
+    let upstream = Upstream::echo("a");
+    let hard = json!([["arg_q", "~~", "^(a|a)*\\1b$"]]);
+    let rewrite = json!({ "regex_uri": ["^/old/(?!keep)(.*)$", "/new/$1"] });
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/*", "vars": [["uri", "~~", "^/(?!admin)"]],
+          "plugins": { "proxy-rewrite": rewrite, "uri-blocker": { "block_rules": ["(?<!x)secret", "(s)\\1n"] } },
+          "upstream": upstream.alone() },
+        { "id": "2", "uri": "/hard", "vars": hard, "upstream": upstream.alone() },
+        { "id": "3", "uri": "/guarded", "upstream": upstream.alone(),
+          "plugins": { "key-auth": { "_meta": { "filter": hard } } } },
+        { "id": "4", "uri": "/blocked", "upstream": upstream.alone(),
+          "plugins": { "uri-blocker": { "block_rules": ["(a|a)*\\1b"] } } },
+    ] }));
+    let target = |path: &str| gateway.get(path).json()["target"].as_str().map(str::to_owned);
+    assert_eq!(target("/old/a").as_deref(), Some("/new/a"));
+    assert_eq!(target("/old/keep").as_deref(), Some("/old/keep"));
+    assert_eq!(target("/xsecret").as_deref(), Some("/xsecret"));
+    assert_eq!(gateway.get("/admin").status, 404);
+    assert_eq!(gateway.get("/secret").status, 403);
+    assert_eq!(gateway.get("/ssn").status, 403);
+    // Which route is meant, and whether the guard runs, cannot be told in time: nothing is sent on.
+    let seen = upstream.requests();
+    let long = "a".repeat(900);
+    for path in ["/hard", "/guarded"] {
+        let reply = gateway.get(&format!("{path}?q={long}"));
+        assert_eq!(reply.status, 500, "{path}");
+        assert!(reply.text().contains("a pattern took too long to match the request"), "{}", reply.text());
+        assert_ne!(gateway.get(&format!("{path}?q=b")).status, 500);
+    }
+    assert_eq!(gateway.get(&format!("/blocked?{long}")).status, 403);
+    assert_eq!(gateway.metric("yumen_faults_total{fault=\"undecided\",side=\"local\"}"), 2.0);
+    assert!(upstream.requests() <= seen + 2);
 }

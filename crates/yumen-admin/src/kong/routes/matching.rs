@@ -1,6 +1,7 @@
 //! What a route asks of a request: as attributes where ours have them, as conditions for the rest.
 
 use serde_json::{Value, json};
+use yumen_plugin::{Pattern, PatternOptions};
 
 use super::super::entity::Entity;
 use super::super::expression;
@@ -125,13 +126,10 @@ impl Asked {
         for text in entity.texts("paths", report) {
             let path = Path::parse(&text, marks_patterns);
             if let Path::Pattern(_) = &path
-                && let Err(error) = regex::bytes::RegexBuilder::new(&path.regex()).unicode(false).build()
+                && let Err(reason) = Pattern::new(&path.regex(), PatternOptions::default())
             {
-                let message = error.to_string();
-                let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ");
                 let line = dropped(&entity.label, "paths", format!("{text} is left out"));
-                let hint = "write it without look-around and backreferences";
-                report.add(line.why(format!("the pattern cannot be used: {reason}")).hint(hint));
+                report.add(line.why(format!("the pattern cannot be used: {reason}")));
                 continue;
             }
             if !self.paths.contains(&path) {
@@ -161,7 +159,7 @@ impl Asked {
                 report.add(line.why("names of fields in conditions have dashes"));
             }
             let variable = format!("http_{}", name.to_lowercase().replace('-', "_"));
-            if regex::bytes::Regex::new(&pattern).is_err() {
+            if Pattern::new(&pattern, PatternOptions::default()).is_err() {
                 let line = dropped(&entity.label, &format!("headers.{name}"), "no request matches");
                 report.add(line.why(format!("the pattern {pattern} cannot be used")));
                 self.conditions.push(json!([variable, "==", null]));

@@ -135,7 +135,7 @@ fn expressions_that_mean_nothing_here_are_told_why() {
         ("(http.path == \"/a\"", ") is missing before \"\""),
         ("http.path == \"/a\" or http.path == \"/b\"", "\"or http.path == \"/b\"\" is not understood"),
         ("http.path.segments.0 == \"a\"", "there is nothing like http.path.segments.0 here"),
-        ("http.path ~ \"a(?=b)\"", "the pattern a(?=b) cannot be used"),
+        ("http.path ~ \"a(b\"", "the pattern a(b cannot be used"),
         ("net.src.ip > 10.0.0.1", "net.src.ip > means nothing here"),
     ] {
         assert_eq!(expression::translate(text), Err(expected.to_owned()), "{text}");
