@@ -70,8 +70,6 @@ pub enum Kind {
     UpstreamTooLarge,
     /// The endpoint changed protocols without being asked.
     UnexpectedUpgrade,
-    /// The endpoint refused a call with a status after which others are asked.
-    CallRefused,
     /// The route is broken or its upstream is.
     Unavailable,
     /// A pattern that the way of the request depends on took too long to match.
@@ -142,7 +140,6 @@ impl Kind {
             Kind::UnexpectedUpgrade => {
                 (Upstream, 502, "unexpected_upgrade", "the upstream changed protocols unasked")
             }
-            Kind::CallRefused => (Upstream, 503, "call_refused", "the upstream refused the call"),
             Kind::Unavailable => (Local, 503, "unavailable", "the service is not available"),
         }
     }
@@ -183,7 +180,6 @@ impl Kind {
                 | Kind::UpstreamClosed
                 | Kind::SendTimeout
                 | Kind::ReadTimeout
-                | Kind::CallRefused
         )
     }
 }

@@ -3,9 +3,11 @@
 mod admission;
 mod head_wait;
 mod lane;
+mod refused;
 
 use std::future::poll_fn;
 
+use yumen_base::Now;
 use yumen_http::body::Chunked;
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, encode};
@@ -35,6 +37,7 @@ use crate::transfer::Transfer;
 use crate::wait::Wait;
 use admission::Asking;
 use head_wait::HeadWait;
+use refused::Refused;
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
@@ -52,10 +55,12 @@ pub(crate) async fn forward<'u>(
     let body_mark = conn.inbox.mark();
     let started = clock::now();
     flow.upstream_started_us = Some(started.mono_us);
+    let mut elsewhere = None;
     loop {
-        let index = match &upstream.protection {
-            None => upstream.pick(ex, &tried).ok_or(last)?,
-            Some(protection) => {
+        let index = match (elsewhere.take(), &upstream.protection) {
+            (Some(index), _) => index,
+            (None, None) => upstream.pick(ex, &tried).ok_or(last)?,
+            (None, Some(protection)) => {
                 let asking = Asking { conn, ex, upstream, protection, relay, tried: &tried };
                 apart(asking.admit(last)).await?
             }
@@ -74,37 +79,42 @@ pub(crate) async fn forward<'u>(
         if let Some(watch) = chains.explaining() {
             watch.attempted(endpoint.addr, tried_out.err());
         }
-        let fault = match tried_out {
-            Ok(()) => {
-                health::observe_answer(upstream, index, ex, &relay.head);
-                let may_retry = !upstream.grpc_retry_statuses.is_empty() && tried.count() <= upstream.retries;
-                if !may_retry || !is_refused(ex, upstream, relay) || !can_resend(conn, ex, body_mark) {
-                    return Ok(());
-                }
-                Fault { kind: Kind::CallRefused, unsent: true }
+        let Err(fault) = tried_out else {
+            health::observe_answer(upstream, index, ex, &relay.head);
+            if upstream.grpc_retry_statuses.is_empty() {
+                return Ok(());
             }
-            Err(fault) => settled(conn, relay, fault),
+            let refused = Refused { conn, ex, upstream, relay, tried: &tried, started, body_mark };
+            elsewhere = apart(refused.elsewhere()).await;
+            if elsewhere.is_none() {
+                return Ok(());
+            }
+            flow.body = RequestBody::Whole;
+            conn.worker.counters.retries.add(1);
+            continue;
         };
+        let fault = settled(conn, relay, fault);
         // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
         let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
         let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
-        relay.head.clear();
-        let now = clock::now();
-        if let Some(underway) = relay.underway.take() {
-            underway.end(now.mono_us.saturating_sub(started.mono_us), now.mono_us);
-        }
+        relay.end_attempt(started);
         if !was_stale {
             health::observe_fault(upstream, index, fault.kind);
         }
         last = fault;
-        let late =
-            upstream.retry_timeout_ms != 0 && now.mono_ms() - started.mono_ms() >= upstream.retry_timeout_ms;
-        if late || !may_retry(conn, ex, upstream, relay, (fault, tried.count(), body_mark)) {
+        if is_late(upstream, started)
+            || !may_retry(conn, ex, upstream, relay, (fault, tried.count(), body_mark))
+        {
             return Err(last);
         }
         flow.body = RequestBody::Whole;
         conn.worker.counters.retries.add(1);
     }
+}
+
+/// Whether the time in which endpoints are tried is over.
+fn is_late(upstream: &Upstream, started: Now) -> bool {
+    upstream.retry_timeout_ms != 0 && clock::now().mono_ms() - started.mono_ms() >= upstream.retry_timeout_ms
 }
 
 /// What a failed attempt failed by.
@@ -142,14 +152,6 @@ fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64))
         Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == body_mark,
         _ => conn.inbox.mark() == body_mark || conn.inbox.rewind(body_mark),
     }
-}
-
-/// Whether a call was answered with a status after which another endpoint is asked, and nothing else.
-#[cold]
-fn is_refused(ex: &Exchange<'_>, upstream: &Upstream, relay: &Relay<'_>) -> bool {
-    grpc::is_grpc(&ex.request)
-        && grpc::status_of(&relay.head.fields)
-            .is_some_and(|status| upstream.grpc_retry_statuses.contains(&status))
 }
 
 /// One try on one endpoint.

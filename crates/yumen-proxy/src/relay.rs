@@ -1,11 +1,13 @@
 //! An exchange with an endpoint: `forward` fills it in, `reply` drains it.
 
+use yumen_base::Now;
 use yumen_http::{Framing, ResponseHead};
 use yumen_snapshot::Underway;
 use yumen_snapshot::protection::{Permit, Place};
 
 use crate::body::Ending;
 use crate::buffer::Inbox;
+use crate::clock;
 use crate::fault::Kind;
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
@@ -65,6 +67,15 @@ impl Relay<'_> {
             upgrade: false,
             permit: None,
             turn: None,
+        }
+    }
+
+    /// The attempt ended without an answer for the client; `started` is when the first one began.
+    pub(crate) fn end_attempt(&mut self, started: Now) {
+        self.head.clear();
+        if let Some(underway) = self.underway.take() {
+            let now_us = clock::now().mono_us;
+            underway.end(now_us.saturating_sub(started.mono_us), now_us);
         }
     }
 

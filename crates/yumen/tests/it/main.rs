@@ -30,6 +30,7 @@ mod etcd;
 mod explain;
 mod forward_auth;
 mod grpc;
+mod grpc_retries;
 mod grpc_transcode;
 mod grpc_web;
 mod guides;

@@ -1,0 +1,74 @@
+//! Calls that an endpoint answered with a status after which another is asked.
+//!
+//! What the endpoint said is all there is to tell the client, so it is let go only when it is certain that another
+//! one is asked.
+
+use yumen_base::Now;
+use yumen_plugin::Exchange;
+use yumen_snapshot::{Tried, Upstream};
+
+use super::admission::Asking;
+use super::{can_resend, is_late};
+use crate::connection::Connection;
+use crate::deadline;
+use crate::fault::{Fault, Kind};
+use crate::grpc;
+use crate::relay::Relay;
+
+/// An attempt that was answered, at an upstream that names such statuses.
+pub(super) struct Refused<'a, 's, 'u> {
+    pub(super) conn: &'a mut Connection,
+    pub(super) ex: &'a Exchange<'s>,
+    pub(super) upstream: &'a Upstream,
+    pub(super) relay: &'a mut Relay<'u>,
+    pub(super) tried: &'a Tried,
+    /// When the first attempt began.
+    pub(super) started: Now,
+    /// Where the request body begins in the inbox.
+    pub(super) body_mark: (usize, u64),
+}
+
+impl Refused<'_, '_, '_> {
+    /// The endpoint that is asked instead, where the answer is such a status and there is one; the answer is gone
+    /// then.
+    pub(super) async fn elsewhere(mut self) -> Option<usize> {
+        let is_over = self.tried.count() > self.upstream.retries
+            || is_late(self.upstream, self.started)
+            || deadline::check(self.conn).is_err();
+        if !self.is_refused() || is_over {
+            return None;
+        }
+        // It belongs to the connection the answer came on.
+        let permit = self.relay.permit.take();
+        let found = self.admit().await;
+        let granted = found.filter(|_| self.is_in_budget() && can_resend(self.conn, self.ex, self.body_mark));
+        if granted.is_none() {
+            self.relay.permit = permit;
+            return None;
+        }
+        self.relay.link = None;
+        self.relay.end_attempt(self.started);
+        granted
+    }
+
+    fn is_refused(&self) -> bool {
+        grpc::is_grpc(&self.ex.request)
+            && grpc::status_of(&self.relay.head.fields)
+                .is_some_and(|status| self.upstream.grpc_retry_statuses.contains(&status))
+    }
+
+    /// An endpoint that was not tried and has room.
+    async fn admit(&mut self) -> Option<usize> {
+        let Some(protection) = &self.upstream.protection else {
+            return self.upstream.pick(self.ex, self.tried);
+        };
+        let Refused { conn, ex, upstream, relay, tried, .. } = self;
+        let asking = Asking { conn, ex, upstream, protection, relay, tried };
+        asking.admit(Fault::from(Kind::NoEndpoint)).await.ok()
+    }
+
+    fn is_in_budget(&mut self) -> bool {
+        let protection = self.upstream.protection.as_ref();
+        protection.is_none_or(|protection| protection.may_retry(&mut self.relay.turn))
+    }
+}
