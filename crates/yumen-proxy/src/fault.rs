@@ -194,6 +194,7 @@ pub(crate) const COUNTED: [(&str, &str); 26] = [
     ("client", "client_timeout"),
     ("client", "connect_refused"),
     ("client", "deadline"),
+    ("client", "not_http2"),
     ("local", "overloaded"),
     ("local", "no_endpoint"),
     ("local", "upstream_full"),
