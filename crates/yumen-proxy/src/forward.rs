@@ -4,6 +4,7 @@ mod admission;
 mod head_wait;
 mod lane;
 mod refused;
+mod replay;
 
 use std::future::poll_fn;
 
@@ -38,6 +39,7 @@ use crate::wait::Wait;
 use admission::Asking;
 use head_wait::HeadWait;
 use refused::Refused;
+pub(crate) use replay::Replay;
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
@@ -56,6 +58,7 @@ pub(crate) async fn forward<'u>(
     let started = clock::now();
     flow.upstream_started_us = Some(started.mono_us);
     let mut elsewhere = None;
+    relay.replay = Replay::of(ex, upstream);
     loop {
         let index = match (elsewhere.take(), &upstream.protection) {
             (Some(index), _) => index,
@@ -84,12 +87,11 @@ pub(crate) async fn forward<'u>(
             if upstream.grpc_retry_statuses.is_empty() {
                 return Ok(());
             }
-            let refused = Refused { conn, ex, upstream, relay, tried: &tried, started, body_mark };
+            let refused = Refused { conn, ex, upstream, relay, flow, tried: &tried, started, body_mark };
             elsewhere = apart(refused.elsewhere()).await;
             if elsewhere.is_none() {
                 return Ok(());
             }
-            flow.body = RequestBody::Whole;
             conn.worker.counters.retries.add(1);
             continue;
         };
@@ -103,11 +105,10 @@ pub(crate) async fn forward<'u>(
         }
         last = fault;
         if is_late(upstream, started)
-            || !may_retry(conn, ex, upstream, relay, (fault, tried.count(), body_mark))
+            || !may_retry(conn, ex, upstream, relay, flow, (fault, tried.count(), body_mark))
         {
             return Err(last);
         }
-        flow.body = RequestBody::Whole;
         conn.worker.counters.retries.add(1);
     }
 }
@@ -131,6 +132,7 @@ fn may_retry(
     ex: &Exchange<'_>,
     upstream: &Upstream,
     relay: &mut Relay<'_>,
+    flow: &mut Flow,
     (fault, attempts, body_mark): (Fault, u32, (usize, u64)),
 ) -> bool {
     let spent = attempts > upstream.retries;
@@ -140,18 +142,49 @@ fn may_retry(
         && fault.kind.is_worth_retrying()
         && upstream.protection.as_ref().is_none_or(|protection| protection.may_retry(&mut relay.turn))
         // Last: it takes back what was read of the body.
-        && can_resend(conn, ex, body_mark)
+        && resend(conn, ex, relay, body_mark, flow)
 }
 
-/// Whether the request body is still all there: none, buffered, or not read beyond what had arrived
-/// with the head.
-fn can_resend(conn: &mut Connection, ex: &Exchange<'_>, body_mark: (usize, u64)) -> bool {
-    match ex.request.framing {
-        Framing::None => true,
-        // Decoding chunks moves them in place.
-        Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == body_mark,
-        _ => conn.inbox.mark() == body_mark || conn.inbox.rewind(body_mark),
+/// Whether the request body can be sent again, all of it: there is none, it was buffered, it is kept, or nothing was
+/// read beyond what had arrived with the head. Notes where it is to be had then.
+fn resend(
+    conn: &mut Connection,
+    ex: &Exchange<'_>,
+    relay: &mut Relay<'_>,
+    body_mark: (usize, u64),
+    flow: &mut Flow,
+) -> bool {
+    let lies_there = match relay.replay {
+        Replay::Kept(_) => {
+            // What was read of it does not come back to the inbox.
+            flow.body = left_of_body(conn, relay, body_mark);
+            return true;
+        }
+        Replay::TooLong => false,
+        Replay::Off | Replay::Wanted => match ex.request.framing {
+            Framing::None => true,
+            // Decoding chunks moves them in place.
+            Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == body_mark,
+            _ => conn.inbox.mark() == body_mark || conn.inbox.rewind(body_mark),
+        },
+    };
+    if lies_there {
+        flow.body = RequestBody::Whole;
     }
+    lies_there
+}
+
+/// What an attempt left of the request body, `mark` being where it began.
+fn left_of_body(conn: &mut Connection, relay: &mut Relay<'_>, mark: (usize, u64)) -> RequestBody {
+    let upload = &mut relay.upload;
+    if upload.is_read() {
+        // What follows it in the inbox is the next request.
+        upload.discard_frame(&mut conn.inbox);
+        return RequestBody::Read;
+    }
+    // What is kept was begun by some attempt.
+    let is_begun = upload.read_bytes > 0 || matches!(relay.replay, Replay::Kept(_));
+    if !is_begun && conn.inbox.mark() == mark { RequestBody::Whole } else { RequestBody::Torn }
 }
 
 /// One try on one endpoint.
@@ -198,11 +231,9 @@ impl<'a> Attempt<'a, '_, '_> {
                     if was_used
                         && may_repeat
                         && (unsent || self.ex.request.method().is_idempotent())
-                        && can_resend(self.conn, self.ex, mark) =>
+                        && resend(self.conn, self.ex, self.relay, mark, self.flow) =>
                 {
                     may_repeat = false;
-                    // It lies there again, whatever becomes of the next try.
-                    self.flow.body = RequestBody::Whole;
                     self.relay.head.clear();
                 }
                 done => return done,
@@ -265,8 +296,6 @@ impl<'a> Attempt<'a, '_, '_> {
     async fn connect(&mut self, tls: bool) -> Result<Stream, Fault> {
         let failed = |kind| Fault { kind, unsent: true };
         let handshake = if tls { Some(self.handshake().map_err(failed)?) } else { None };
-        // Nobody connects anew unless the body is all there, be it again.
-        self.flow.body = RequestBody::Whole;
         if let Some(protection) = &self.upstream.protection
             && self.relay.permit.is_none()
         {
@@ -329,7 +358,7 @@ impl<'a> Attempt<'a, '_, '_> {
                     Err(fault) => fault,
                 },
             };
-            self.note_body(mark);
+            self.flow.body = left_of_body(self.conn, self.relay, mark);
             self.relay.upload.recycle(&self.conn.worker.buffers);
             return Err(fault);
         }
@@ -345,20 +374,6 @@ impl<'a> Attempt<'a, '_, '_> {
         begun.map_or_else(|error| Err(Kind::UpstreamBody(error).into()), |_| Ok(()))
     }
 
-    /// Notes what a failed attempt left of the request body, `mark` being where it began.
-    fn note_body(&mut self, mark: (usize, u64)) {
-        let upload = &mut self.relay.upload;
-        self.flow.body = if upload.is_read() {
-            // What follows it in the inbox is the next request.
-            upload.discard_frame(&mut self.conn.inbox);
-            RequestBody::Read
-        } else if upload.read_bytes == 0 && self.conn.inbox.mark() == mark {
-            RequestBody::Whole
-        } else {
-            RequestBody::Torn
-        };
-    }
-
     /// What is sent first, and the body behind it.
     fn begin_upload(&mut self, mut text: Vec<u8>) {
         let chunked = self.ex.request.framing == Framing::Chunked;
@@ -372,7 +387,14 @@ impl<'a> Attempt<'a, '_, '_> {
             Some(link) => link.stream.ending(chunked && framing != Framing::None),
             None => Ending::Known,
         };
+        let begun = match &mut self.relay.replay {
+            Replay::Off => None,
+            replay => replay.begin(&mut self.relay.upload),
+        };
         self.relay.upload = Transfer::new(framing, ending, text, bytes_max);
+        if let Some(rest) = begun {
+            self.relay.replay.send_again(&mut self.relay.upload, &mut self.conn.inbox, rest);
+        }
     }
 
     fn write_head(&self, out: &mut Vec<u8>) {
@@ -455,17 +477,19 @@ impl<'a> Attempt<'a, '_, '_> {
 
     /// Moves the request body on and waits for the next head, final or interim.
     async fn await_head(&mut self) -> Result<(), Fault> {
+        let (timeouts, rate) = (self.timeouts(), self.conn.body_rate(self.ex));
+        let method = self.ex.request.method();
+        let (conn, relay) = (&mut *self.conn, &mut *self.relay);
         let mut wait = HeadWait {
-            timeouts: self.timeouts(),
+            replay: &mut relay.replay,
+            timeouts,
             progress: u64::MAX,
             wait: Wait::new(),
             scanned: 0,
             upload_broken: false,
-            rate: self.conn.body_rate(self.ex),
+            rate,
             pace: Pace::default(),
         };
-        let method = self.ex.request.method();
-        let (conn, relay) = (&mut *self.conn, &mut *self.relay);
         let Some(link) = &mut relay.link else { return Err(Kind::Connect.into()) };
         let (upload, head) = (&mut relay.upload, &mut relay.head);
         poll_fn(|cx| wait.poll(cx, conn, link, upload, method, head)).await

@@ -9,6 +9,7 @@ use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::clock;
 use crate::fault::Kind;
+use crate::forward::Replay;
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
@@ -45,6 +46,8 @@ pub(crate) struct Relay<'u> {
     pub(crate) head: Box<ResponseHead>,
     /// The request, whose body may still be on its way when the answer comes.
     pub(crate) upload: Transfer,
+    /// What is kept of its body.
+    pub(crate) replay: Replay,
     /// The attempt that is under way, until its end is known.
     pub(crate) underway: Option<Underway<'u>>,
     /// Whether the client asked for another protocol and the route lets it.
@@ -63,6 +66,7 @@ impl Relay<'_> {
             place: None,
             head: worker.take_response(),
             upload,
+            replay: Replay::Off,
             underway: None,
             upgrade: false,
             permit: None,

@@ -96,6 +96,18 @@ impl Transfer {
         self.ended = false;
     }
 
+    /// How the body goes on behind what was read, for whoever resumes it.
+    pub(crate) fn take_rest(&mut self) -> Rest {
+        std::mem::replace(&mut self.rest, Rest::Done)
+    }
+
+    /// Goes on with a body that another transfer began: `read` is what that one read of it.
+    pub(crate) fn resume(&mut self, inbox: &mut Inbox, read: &[u8], rest: Rest) {
+        self.read_bytes = read.len() as u64;
+        self.rest = rest;
+        self.frame_edited(inbox, read, self.rest.is_done());
+    }
+
     /// The trailers that came behind the body, as field lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         self.rest.trailers()

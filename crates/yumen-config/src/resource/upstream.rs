@@ -63,7 +63,8 @@ pub struct Upstream {
     /// Beyond APISIX.
     pub http_version: Option<HttpVersion>,
     /// Statuses of gRPC calls after which another endpoint is tried, such as 14, where the answer tells
-    /// nothing else. Beyond APISIX.
+    /// nothing else; none where nothing is said. What was sent of a call is kept for that until it is answered, up
+    /// to 64 KiB. Beyond APISIX.
     #[schemars(inner(range(min = 1, max = 16)))]
     pub grpc_retry_statuses: Option<Vec<u8>>,
     /// Which host the endpoints are told.

@@ -8,6 +8,7 @@ use yumen_http::ResponseHead;
 use yumen_http::parse::{self, Parsed};
 use yumen_snapshot::Timeouts;
 
+use super::Replay;
 use crate::connection::Connection;
 use crate::fault::{Fault, Kind};
 use crate::pace::{Pace, Rate};
@@ -21,7 +22,8 @@ use crate::wait::{End, Wait};
 const FIRST_BYTES_MAX: usize = 16 * 1024;
 
 /// Waiting for an answer while the body may still be going out.
-pub(super) struct HeadWait {
+pub(super) struct HeadWait<'a> {
+    pub(super) replay: &'a mut Replay,
     pub(super) timeouts: Timeouts,
     pub(super) progress: u64,
     pub(super) wait: Wait,
@@ -32,7 +34,7 @@ pub(super) struct HeadWait {
     pub(super) pace: Pace,
 }
 
-impl HeadWait {
+impl HeadWait<'_> {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -95,7 +97,12 @@ impl HeadWait {
             return Ok(());
         }
         let source = (&mut conn.stream, &mut conn.inbox);
-        match upload.poll(cx, &conn.worker.buffers, source, &mut link.stream, &mut None) {
+        let (buffers, sink) = (&conn.worker.buffers, &mut link.stream);
+        let pushed = match &mut *self.replay {
+            Replay::Off => upload.poll(cx, buffers, source, sink, &mut None),
+            replay => replay.poll(cx, buffers, source, sink, upload),
+        };
+        match pushed {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(())) => {
                 // The next head is written where this one still lies in the processor's cache.

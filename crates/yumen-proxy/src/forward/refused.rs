@@ -8,10 +8,11 @@ use yumen_plugin::Exchange;
 use yumen_snapshot::{Tried, Upstream};
 
 use super::admission::Asking;
-use super::{can_resend, is_late};
+use super::{Replay, is_late, resend};
 use crate::connection::Connection;
 use crate::deadline;
 use crate::fault::{Fault, Kind};
+use crate::flow::Flow;
 use crate::grpc;
 use crate::relay::Relay;
 
@@ -21,6 +22,7 @@ pub(super) struct Refused<'a, 's, 'u> {
     pub(super) ex: &'a Exchange<'s>,
     pub(super) upstream: &'a Upstream,
     pub(super) relay: &'a mut Relay<'u>,
+    pub(super) flow: &'a mut Flow,
     pub(super) tried: &'a Tried,
     /// When the first attempt began.
     pub(super) started: Now,
@@ -36,19 +38,29 @@ impl Refused<'_, '_, '_> {
             || is_late(self.upstream, self.started)
             || deadline::check(self.conn).is_err();
         if !self.is_refused() || is_over {
-            return None;
+            return self.pass_on();
         }
         // It belongs to the connection the answer came on.
         let permit = self.relay.permit.take();
         let found = self.admit().await;
-        let granted = found.filter(|_| self.is_in_budget() && can_resend(self.conn, self.ex, self.body_mark));
+        let granted = found.filter(|_| self.is_in_budget() && self.resend());
         if granted.is_none() {
             self.relay.permit = permit;
-            return None;
+            return self.pass_on();
         }
         self.relay.link = None;
         self.relay.end_attempt(self.started);
         granted
+    }
+
+    /// Nobody is asked again: what is kept for that is given back.
+    fn pass_on(&mut self) -> Option<usize> {
+        self.relay.replay = Replay::Off;
+        None
+    }
+
+    fn resend(&mut self) -> bool {
+        resend(self.conn, self.ex, self.relay, self.body_mark, self.flow)
     }
 
     fn is_refused(&self) -> bool {

@@ -1,13 +1,14 @@
 //! Calls that are made again where the upstream says after which statuses, and what becomes of the answer where
 //! they are not.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{Request, Response};
 use serde_json::{Value, json};
 
-use crate::harness::Gateway;
 use crate::harness::http2::{self, Answer, Http2Client, Http2Upstream, request};
+use crate::harness::{Client, Gateway};
 
 const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
 
@@ -18,11 +19,20 @@ fn call(path: &str) -> Request<()> {
     call
 }
 
-/// Refuses every call, after a while where the path says so.
+/// Refuses every call: after a while, when all of it has come, or as one that was not looked at, where the path says
+/// so.
 fn busy() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
-        if call.uri().path().starts_with("/slow") {
+        let path = call.uri().path().to_owned();
+        if path.starts_with("/slow") {
             tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        if path.starts_with("/read") {
+            http2::read_body(&mut call.into_body()).await?;
+        }
+        if path.starts_with("/unseen") {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            return Ok(());
         }
         let refusal = Response::builder().header("content-type", "application/grpc");
         let refusal =
@@ -33,6 +43,16 @@ fn busy() -> Http2Upstream {
 
 fn told(answer: &Answer) -> (&str, &str, &str) {
     (answer.field("grpc-status"), answer.field("grpc-message"), answer.field("x-own"))
+}
+
+/// Nodes that are asked in this order.
+fn in_order(nodes: &[SocketAddr]) -> Value {
+    let node = |(at, node): (usize, &SocketAddr)| json!({ "host": "127.0.0.1", "port": node.port(), "weight": 1, "priority": nodes.len() - at });
+    nodes.iter().enumerate().map(node).collect()
+}
+
+fn retrying(nodes: Value) -> Value {
+    json!({ "nodes": nodes, "scheme": "grpc", "retries": 1, "grpc_retry_statuses": [8] })
 }
 
 fn route(id: &str, mut upstream: Value, nodes: &[(&Http2Upstream, u32)]) -> Value {
@@ -66,4 +86,75 @@ fn what_a_service_said_reaches_the_client_where_nobody_else_is_asked() {
             }
         }
     });
+}
+
+/// Everything goes to the one that is busy, and then to the other.
+fn refused_then_served(busy: &Http2Upstream, well: &Http2Upstream) -> Gateway {
+    let upstream = retrying(in_order(&[busy.address, well.address]));
+    Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }))
+}
+
+#[test]
+fn a_call_is_made_again_however_long_its_message_took_to_come() {
+    let (busy, well) = (busy(), Http2Upstream::echo());
+    let gateway = refused_then_served(&busy, &well);
+    let message: Vec<u8> = (0..60_000u32).map(|at| (at / 7) as u8).collect();
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for way in ["/at-once/m", "/read/m", "/unseen/m"] {
+            for length in [1, 20_000, 60_000] {
+                let answer = client.ask(call(way), &message[..length]).await.unwrap();
+                assert_eq!((answer.field("x-version"), &answer.body[..]), ("2", &message[..length]), "{way}");
+            }
+            let (answer, mut sender) = client.begin(call(way)).await;
+            for piece in message[..20_000].chunks(6_000) {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                http2::send(&mut sender, piece, false).await.unwrap();
+            }
+            let mut trailers = http::HeaderMap::new();
+            trailers.insert("x-last", "yes".parse().unwrap());
+            sender.send_trailers(trailers).unwrap();
+            let answer = http2::read(answer.await.unwrap()).await.unwrap();
+            assert_eq!(
+                (&answer.body[..], answer.trailers["x-last"].as_bytes()),
+                (&message[..20_000], &b"yes"[..]),
+                "{way}"
+            );
+        }
+    });
+    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 12.0);
+}
+
+#[test]
+fn a_call_that_is_longer_than_what_is_kept_is_made_once() {
+    let (busy, well) = (busy(), Http2Upstream::echo());
+    let gateway = refused_then_served(&busy, &well);
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let answer = client.ask(call("/read/m"), &[7; 65 * 1024]).await.unwrap();
+        assert_eq!(told(&answer), ("8", "boom", "yes"));
+    });
+    assert_eq!((busy.requests(), well.requests()), (1, 0));
+}
+
+#[test]
+fn what_follows_a_call_that_was_kept_is_the_next_request() {
+    let (busy, well) = (busy(), Http2Upstream::echo());
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let gateway = Gateway::start(&json!({ "routes": [
+        { "id": "1", "uri": "/read/well", "upstream": retrying(in_order(&[busy.address, well.address])) },
+        { "id": "2", "uri": "/read/dead", "upstream": retrying(in_order(&[busy.address, nobody])) },
+    ] }));
+    for (path, status) in [("well", 200), ("dead", 502)] {
+        let mut client = Client::connect(gateway.http);
+        client.send(format!("POST /read/{path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\n"));
+        client.send("Transfer-Encoding: chunked\r\n\r\n");
+        let inner = "GET /read/well HTTP/1.1\r\nHost: a\r\n\r\n";
+        for piece in [format!("{:x}\r\n", inner.len()), format!("{inner}\r\n0\r\n\r\n")] {
+            std::thread::sleep(Duration::from_millis(50));
+            client.send(piece);
+        }
+        client.send("GET /after HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!((client.reply().status, client.reply().status), (status, 404), "{path}");
+    }
 }
