@@ -14,7 +14,7 @@ mod steer;
 
 pub(crate) use duplex::Duplex;
 pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, listen};
-pub(crate) use head::{Incoming, Resolver, resolved};
+pub(crate) use head::{Incoming, Resolver, Unread, resolved};
 pub use link::Pipe;
 pub(crate) use outgoing::{Outgoing, send_all};
 pub(crate) use quic::Quic;

@@ -14,7 +14,7 @@ use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
 use crate::clock;
-use crate::connection::Connection;
+use crate::connection::{Connection, Peer};
 use crate::deadline;
 use crate::debug::{self, DebugKey};
 use crate::desk::After;
@@ -114,7 +114,10 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
         Err(Stop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
     };
-    finish(conn, &mut ex, &chains, &flow);
+    if ex.deadline_ms != 0 {
+        conn.timer.uncap();
+    }
+    finish(&worker, &mut ex, &chains, &flow);
     // Moved out, not taken: what would stand in their place would have to be made.
     recycle(&worker, ex.request, ex.response_fields);
     after
@@ -164,10 +167,22 @@ pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
     let chains = Chains::new(&nothing, None);
     let mut flow = Flow { fault: Some(kind.into()), ..Flow::default() };
     let after = reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await;
-    finish(conn, &mut ex, &chains, &flow);
+    finish(&worker, &mut ex, &chains, &flow);
     // Moved out, not taken: what would stand in their place would have to be made.
     recycle(&worker, ex.request, ex.response_fields);
     after
+}
+
+/// Writes down a head that could not be read and that a library has answered, or has cut off, in our place.
+pub(crate) fn note_refused(worker: &Rc<Worker>, peer: &Peer, version: Version, kind: Kind) {
+    let pinned = worker.pinned();
+    let mut ex =
+        Exchange::new(worker.take_request(), &peer.client, clock::now(), &**worker, &pinned.consumers);
+    ex.request.version = version;
+    let flow = Flow { fault: Some(kind.into()), status: kind.facts().1, ..Flow::default() };
+    let nothing = Chain::default();
+    finish(worker, &mut ex, &Chains::new(&nothing, None), &flow);
+    recycle(worker, ex.request, ex.response_fields);
 }
 
 /// From the head to the upstream that shall answer, or to whoever answers instead.
@@ -382,11 +397,7 @@ async fn settle(mut future: LocalFuture<'_, Step<'_>>) -> Settled {
 }
 
 /// Everything that happens once per exchange when it is over.
-fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Flow) {
-    if ex.deadline_ms != 0 {
-        conn.timer.uncap();
-    }
-    let worker = &conn.worker;
+fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Flow) {
     let now_us = clock::now().mono_us;
     let outcome = Outcome {
         status: flow.status,
@@ -412,7 +423,7 @@ fn finish(conn: &mut Connection, ex: &mut Exchange<'_>, chains: &Chains<'_>, flo
         worker.counters.log_lines_dropped.add(dropped);
     }
     if let Some(watch) = &chains.watch {
-        observe(conn, ex, chains, watch, flow, &outcome);
+        observe(worker, ex, chains, watch, flow, &outcome);
     }
 }
 
@@ -443,14 +454,13 @@ fn recycle(worker: &Worker, request: Box<RequestHead>, edits: Fields) {
 /// Adds a sampled exchange to what is known of the traffic.
 #[cold]
 fn observe(
-    conn: &Connection,
+    worker: &Worker,
     ex: &Exchange<'_>,
     chains: &Chains<'_>,
     watch: &Stopwatch,
     flow: &Flow,
     outcome: &Outcome<'_>,
 ) {
-    let worker = &conn.worker;
     let Some(mut recent) = watch.request.take().filter(|_| watch.weight > 0) else { return };
     recent.finish(ex, outcome.status);
     let is_noted = worker.counters.observed.note(Seen {

@@ -18,12 +18,14 @@ use tokio::sync::Notify;
 use yumen_http::Version;
 use yumen_plugin::Client;
 
-use super::shared::serve;
+use super::shared;
 use super::streams::{Stage, Streams};
 use crate::clock;
 use crate::connection::{Connection, Peer};
+use crate::fault::Kind;
 use crate::http2::heads;
-use crate::http3::{Duplex, Incoming, Outgoing, Quic, Resolver, resolved, send_all};
+use crate::http3::{Duplex, Incoming, Outgoing, Quic, Resolver, Unread, resolved, send_all};
+use crate::serve;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::tls;
@@ -289,14 +291,20 @@ async fn resolve(shared: &Rc<Shared>, resolver: Resolver) {
     let worker = &shared.worker;
     let timer = worker.timers.timer();
     timer.set(worker.settings.head_timeout_ms);
-    match until(&timer, pin!(resolved(resolver))).await {
-        Some(Ok((mut request, stream))) => {
+    let kind = match resolved(resolver, &timer).await {
+        Ok((mut request, stream)) => {
             if shared.admit(&mut request).await {
                 exchange(shared, request, stream, timer).await;
             }
+            return;
         }
-        // The library has said what was wrong.
-        Some(Err(_)) | None => shared.ended(true),
+        Err(Unread::Late) => Some(Kind::ClientTimeout),
+        Err(Unread::Refused(error)) => Some(Kind::Head(error)),
+        Err(Unread::Gone) => None,
+    };
+    shared.ended(true);
+    if let Some(kind) = kind {
+        serve::note_refused(worker, &shared.peer(), Version::Http3, kind);
     }
 }
 
@@ -325,7 +333,7 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
     let read = heads::refuse_connection_fields(request.headers())
         .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head));
     head.version = Version::Http3;
-    let conn = serve(conn, head, read).await;
+    let conn = shared::serve(conn, head, read).await;
     let Stream::Http3(duplex) = &conn.stream else { return };
     shared.ended(outgoing.is_broken() || duplex.is_torn());
 }

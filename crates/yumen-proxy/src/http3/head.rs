@@ -3,25 +3,48 @@
 //! Knows no exchange.
 
 use std::future::poll_fn;
+use std::pin::pin;
 
 use bytes::Bytes;
 use h2::ext::Protocol;
-use h3::error::StreamError;
+use h3::error::{Code, StreamError};
 use h3::proto::frame::Frame;
+use h3::quic::SendStream;
 use h3::server::{RequestResolver, RequestStream};
 use http::Request;
+use yumen_http::HeadError;
 use yumen_http::field_section::{self, take_protocol};
 
 use super::quic::{Framed, Quic};
+use crate::timers::{Timer, until};
 
 /// What reads a head from a stream that has just begun.
 pub(crate) type Resolver = RequestResolver<Quic<h3_quinn::Connection>, Bytes>;
 /// A stream behind its head.
 pub(crate) type Incoming = RequestStream<Framed<h3_quinn::BidiStream<Bytes>>, Bytes>;
 
-/// Reads the head. A protocol stands in the request's extensions as those of HTTP/2 have it, whatever the method.
-pub(crate) async fn resolved(mut resolver: Resolver) -> Result<(Request<()>, Incoming), StreamError> {
-    let mut frame = poll_fn(|cx| resolver.frame_stream.poll_next(cx)).await;
+/// Why a stream did not become a request.
+pub(crate) enum Unread {
+    /// Its head was not whole in time. The client is told that it was not looked at.
+    Late,
+    /// Its head was refused, and the client was told so.
+    Refused(HeadError),
+    /// The client took it back, or its connection ended, whoever ended that.
+    Gone,
+}
+
+/// Reads the head, until the timer's deadline. A protocol stands in the request's extensions as those of HTTP/2 have
+/// it, whatever the method.
+pub(crate) async fn resolved(
+    mut resolver: Resolver,
+    timer: &Timer,
+) -> Result<(Request<()>, Incoming), Unread> {
+    let reading = pin!(poll_fn(|cx| resolver.frame_stream.poll_next(cx)));
+    let Some(mut frame) = until(timer, reading).await else {
+        // Without this, dropping it would end it as an answer does.
+        SendStream::<Bytes>::reset(&mut resolver.frame_stream, Code::H3_REQUEST_REJECTED.value());
+        return Err(Unread::Late);
+    };
     let mut asked = None;
     if let Ok(Some(Frame::Headers(section))) = &mut frame
         && let Some((left, protocol)) = take_protocol(section)
@@ -32,9 +55,26 @@ pub(crate) async fn resolved(mut resolver: Resolver) -> Result<(Request<()>, Inc
             field_section::Protocol::Other => Protocol::from_static("unknown"),
         });
     }
-    let (mut request, stream) = resolver.accept_with_frame(frame)?.resolve().await?;
+    let resolving = resolver.accept_with_frame(frame).map_err(|error| unread(&error))?.resolve();
+    // All that it waits for is room for its own answer to a head that is too large.
+    let resolved = until(timer, pin!(resolving)).await.ok_or(Unread::Refused(HeadError::TooLarge))?;
+    let (mut request, stream) = resolved.map_err(|error| unread(&error))?;
     if let Some(protocol) = asked {
         request.extensions_mut().insert(protocol);
     }
     Ok((request, stream))
+}
+
+/// What the library made of a head.
+fn unread(error: &StreamError) -> Unread {
+    match error {
+        StreamError::HeaderTooBig { .. } => Unread::Refused(HeadError::TooLarge),
+        StreamError::StreamError { code, .. } if *code == Code::H3_MESSAGE_ERROR => {
+            Unread::Refused(HeadError::Malformed("the request head is malformed"))
+        }
+        StreamError::StreamError { code, .. } if *code == Code::H3_REQUEST_INCOMPLETE => {
+            Unread::Refused(HeadError::Malformed("the request has no head"))
+        }
+        _ => Unread::Gone,
+    }
 }

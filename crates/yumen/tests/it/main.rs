@@ -39,6 +39,7 @@ mod http2;
 mod http2_abuse;
 mod http3;
 mod http3_frames;
+mod http3_heads;
 mod import;
 mod killed;
 mod l4;
