@@ -10,13 +10,15 @@ use bytes::Bytes;
 use h2::server::{Connection as Library, SendResponse};
 use h2::{Reason, RecvStream};
 use http::{Method, Request};
-use yumen_http::{HeadError, RequestHead};
+use yumen_http::{HeadError, RequestHead, Version};
 
-use super::shared::serve;
+use super::shared;
 use super::streams::{Entered, Stage, Streams};
 use crate::clock;
 use crate::connection::{Connection, Peer};
+use crate::fault::Kind;
 use crate::http2::{Duplex, PREFACE_BYTES, heads, server_builder};
+use crate::serve;
 use crate::stream::Stream;
 use crate::task;
 use crate::timers::{Timer, until};
@@ -49,8 +51,18 @@ pub(super) async fn run(conn: Connection) {
     };
     let streams = Streams::new(&worker);
     let stage = Stage::Serving;
-    let mut driver =
-        Driver { library, wire, worker, peer, timer, streams, stage, is_flooded: false, stalled_at: None };
+    let mut driver = Driver {
+        library,
+        wire,
+        worker,
+        peer,
+        timer,
+        streams,
+        stage,
+        is_flooded: false,
+        is_late: false,
+        stalled_at: None,
+    };
     poll_fn(|cx| driver.poll(cx)).await;
     driver.linger().await;
 }
@@ -65,6 +77,8 @@ struct Driver {
     stage: Stage,
     /// The patience with the client is over, and it was told so.
     is_flooded: bool,
+    /// A head was not whole in time, and the client was told so.
+    is_late: bool,
     /// Bytes sent so far, when the client last stopped taking more.
     stalled_at: Option<u64>,
 }
@@ -92,7 +106,8 @@ impl Driver {
                 Poll::Pending => break,
             }
         }
-        if self.worker.draining.get() && self.stage == Stage::Serving && !is_over && !self.is_flooded {
+        let is_ending = is_over || self.is_flooded || self.is_late;
+        if self.worker.draining.get() && self.stage == Stage::Serving && !is_ending {
             self.leave();
         }
         let sent = self.wire.poll_send(cx);
@@ -127,6 +142,8 @@ impl Driver {
             self.timer.set(settings.send_timeout_ms);
         }
         if is_stalled {
+            // Whoever does not take what is sent may not be read from.
+            self.wire.inner().patience.wait_anew(now_ms);
             return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
         let left_ms = match self.stage {
@@ -146,11 +163,28 @@ impl Driver {
             self.streams.wait_anew(now_ms);
             cx.waker().wake_by_ref();
         }
+        let left_ms = left_ms.min(self.head_left_ms(cx, now_ms));
         self.timer.set(left_ms.max(1));
         if self.timer.is_over(cx) {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+
+    /// How long the client may take for the rest of a head that it has begun. One who takes longer is sent away.
+    fn head_left_ms(&mut self, cx: &mut Context<'_>, now_ms: u64) -> u64 {
+        let Some(since_ms) = self.wire.inner().patience.unfinished_since_ms().filter(|_| !self.is_late)
+        else {
+            return u64::MAX;
+        };
+        let left_ms = self.worker.settings.head_timeout_ms.saturating_sub(now_ms.saturating_sub(since_ms));
+        if left_ms == 0 {
+            self.is_late = true;
+            serve::note_refused(&self.worker, &self.peer, Version::Http2, Kind::ClientTimeout);
+            self.library.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            cx.waker().wake_by_ref();
+        }
+        left_ms
     }
 
     /// Reads a stream's head and has the rest served beside the connection.
@@ -213,7 +247,7 @@ async fn exchange(
     read: Result<(), HeadError>,
     _entered: Entered,
 ) {
-    let mut conn = serve(conn, head, read).await;
+    let mut conn = shared::serve(conn, head, read).await;
     if let Stream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()
     {

@@ -1,4 +1,5 @@
-//! How much a peer may ask of a connection without moving any data: floods of control frames.
+//! How much a peer may ask of a connection without moving any data: floods of control frames, and heads that it begins
+//! and does not end.
 //!
 //! Reads frame headers off the bytes received, and nothing else of them. Knows no stream and no socket.
 
@@ -17,7 +18,9 @@ const SECOND_GAIN: u64 = 100;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
+const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
 
 /// What is left of the patience with one peer.
 #[derive(Debug)]
@@ -28,6 +31,11 @@ pub(crate) struct Patience {
     header_len: usize,
     /// Payload of the current frame still to come.
     payload_left: usize,
+    /// It is of data: how fast that comes is looked at where bodies are read.
+    is_data: bool,
+    /// A head was begun whose last frame has not come.
+    is_head_open: bool,
+    unfinished_since_ms: Option<u64>,
     /// Payload moved that has not been paid for yet.
     moved_bytes: u64,
     since_ms: u64,
@@ -42,6 +50,10 @@ impl Patience {
             header: [0; HEADER_BYTES],
             header_len: 0,
             payload_left: preface_bytes,
+            // Who waits for the preface waits for all of it.
+            is_data: true,
+            is_head_open: false,
+            unfinished_since_ms: None,
             moved_bytes: 0,
             since_ms: now_ms,
         }
@@ -50,6 +62,16 @@ impl Patience {
     /// Whether it has run out.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0
+    }
+
+    /// Since when the peer owes the rest of a head, or of a frame that is no data.
+    pub(crate) fn unfinished_since_ms(&self) -> Option<u64> {
+        self.unfinished_since_ms
+    }
+
+    /// Nothing was read from the peer up to now, for reasons of ours: what is unfinished counts from here.
+    pub(crate) fn wait_anew(&mut self, now_ms: u64) {
+        self.unfinished_since_ms = self.unfinished_since_ms.map(|_| now_ms);
     }
 
     /// Notes bytes that were sent to the peer.
@@ -65,6 +87,7 @@ impl Patience {
                 let skipped = self.payload_left.min(bytes.len());
                 self.payload_left -= skipped;
                 bytes = &bytes[skipped..];
+                self.settle();
                 continue;
             }
             let taken = (HEADER_BYTES - self.header_len).min(bytes.len());
@@ -74,7 +97,20 @@ impl Patience {
             if self.header_len == HEADER_BYTES {
                 self.header_len = 0;
                 self.frame();
+                self.settle();
             }
+        }
+        let is_unfinished =
+            self.is_head_open || self.header_len > 0 || (self.payload_left > 0 && !self.is_data);
+        if is_unfinished && self.unfinished_since_ms.is_none() {
+            self.unfinished_since_ms = Some(now_ms);
+        }
+    }
+
+    /// What was unfinished is not any more, where a frame has ended or turns out to be of data, and no head goes on.
+    fn settle(&mut self) {
+        if (self.payload_left == 0 || self.is_data) && !self.is_head_open {
+            self.unfinished_since_ms = None;
         }
     }
 
@@ -96,6 +132,10 @@ impl Patience {
         let [high, middle, low, kind, flags, ..] = self.header;
         let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         self.payload_left = length;
+        self.is_data = kind == DATA;
+        if matches!(kind, HEADERS | CONTINUATION) {
+            self.is_head_open = flags & END_HEADERS == 0;
+        }
         let cost = match kind {
             HEADERS => {
                 if self.left > 0 {

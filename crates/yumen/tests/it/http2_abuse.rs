@@ -149,3 +149,37 @@ fn a_client_that_is_silent_or_does_not_read_is_let_go() {
     assert!(ended.is_ok_and(|count| count < 200), "some settings, then the end");
     eventually("all are gone", 20, || gateway.metric("yumen_connections") == 0.0);
 }
+
+#[test]
+fn a_head_that_is_not_whole_in_time_ends_its_connection_and_is_counted() {
+    let upstream = Upstream::text("x");
+    let node = Options { node: "timeouts: { idle_ms: 30000, head_ms: 500 }", ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &node);
+    let begun = frame(HEADERS, 0, 1, GET);
+    let beginnings: [&[u8]; 3] = [&begun, &begun[..7], &begun[..12]];
+    for (at, beginning) in beginnings.into_iter().enumerate() {
+        let started = std::time::Instant::now();
+        let mut client = RawClient::connect(gateway.http);
+        client.send(beginning);
+        let goodbye = client.wait_for(GOAWAY).map(|goaway| reason(&goaway));
+        assert_eq!(goodbye, Some(ENHANCE_YOUR_CALM), "{beginning:02x?}");
+        assert!(started.elapsed().as_secs() < 15, "long before it idles");
+        let count = || gateway.metric("yumen_faults_total{fault=\"client_timeout\",side=\"client\"}");
+        eventually("it is counted", 10, || count() == (at + 1) as f64);
+    }
+    // Whoever goes on, however slowly, is not waited for any longer.
+    let mut dripping = RawClient::connect(gateway.http);
+    dripping.send(&begun);
+    let started = std::time::Instant::now();
+    while dripping.send(&frame(CONTINUATION, 0, 1, b"\x88")) && started.elapsed().as_secs() < 15 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(started.elapsed().as_secs() < 15, "the end of a head came too late");
+    // A body may take its time, and so may whoever asks for nothing.
+    let mut patient = RawClient::connect(gateway.http);
+    patient.send(&frame(HEADERS, END_HEADERS, 1, GET));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    patient.send(&frame(0, END_STREAM, 1, b"x"));
+    assert!(patient.wait_for(HEADERS).is_some());
+    assert_eq!(gateway.metric("yumen_http2_floods_total"), 0.0);
+}

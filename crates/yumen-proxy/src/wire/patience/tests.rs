@@ -76,3 +76,43 @@ fn the_preface_is_no_frame() {
     patience.received(&frame(PING, 0, 8), 0);
     assert!(patience.is_over());
 }
+
+/// Since when something is unfinished when these pieces have come, one each second.
+#[track_caller]
+fn check_unfinished(pieces: &[&[u8]], expected: Option<u64>) {
+    let mut patience = Patience::new(100, 0, 0);
+    (0u64..).zip(pieces).for_each(|(at, piece)| patience.received(piece, at * 1000));
+    assert_eq!(patience.unfinished_since_ms(), expected, "{pieces:02x?}");
+}
+
+#[test]
+fn a_head_is_unfinished_from_its_first_byte_to_its_last() {
+    let whole = frame(HEADERS, END_HEADERS, 30);
+    let (begun, more, last) =
+        (frame(HEADERS, 0, 30), frame(CONTINUATION, 0, 1), frame(CONTINUATION, END_HEADERS, 1));
+    check_unfinished(&[&whole], None);
+    check_unfinished(&[b"", &whole[..3]], Some(1000));
+    check_unfinished(&[b"", &whole[..3], &whole[3..20], &whole[20..38]], Some(1000));
+    check_unfinished(&[b"", &whole[..3], &whole[3..]], None);
+    check_unfinished(&[b"", &begun], Some(1000));
+    check_unfinished(&[b"", &begun, &more, &frame(CONTINUATION, 0, 0), &more], Some(1000));
+    check_unfinished(&[b"", &begun, &more, &last], None);
+    check_unfinished(&[b"", &begun, &last[..9]], Some(1000));
+    // The next one is another.
+    check_unfinished(&[b"", &whole[..3], &[&whole[3..], &begun].concat()], Some(2000));
+    // A frame of another kind owes its rest as well; one of data is a body's.
+    check_unfinished(&[b"", &frame(PING, 0, 8)[..12]], Some(1000));
+    check_unfinished(&[b"", &frame(DATA, 0, 1000)[..700]], None);
+    check_unfinished(&[b"", &frame(DATA, 0, 1000)[..5], &frame(DATA, 0, 1000)[5..700]], None);
+    check_unfinished(&[&frame(DATA, 0, 1000)[..700], &frame(DATA, 0, 1000)[700..]], None);
+}
+
+#[test]
+fn what_was_not_read_for_reasons_of_ours_is_not_held_against_the_peer() {
+    let mut patience = Patience::new(100, 0, 0);
+    patience.wait_anew(500);
+    assert_eq!(patience.unfinished_since_ms(), None);
+    patience.received(&frame(HEADERS, 0, 30), 1000);
+    patience.wait_anew(5000);
+    assert_eq!(patience.unfinished_since_ms(), Some(5000));
+}
