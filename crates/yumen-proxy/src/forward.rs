@@ -478,11 +478,15 @@ impl<'a> Attempt<'a, '_, '_> {
     /// Moves the request body on and waits for the next head, final or interim.
     async fn await_head(&mut self) -> Result<(), Fault> {
         let (timeouts, rate) = (self.timeouts(), self.conn.body_rate(self.ex));
+        // Between two messages of a call nobody owes anything: it is as quiet as its endpoint may be.
+        let has_pauses = self.ex.request.framing != Framing::None && grpc::is_call(self.ex);
+        let body_ms = if has_pauses { timeouts.read_ms } else { self.conn.worker.settings.body_timeout_ms };
         let method = self.ex.request.method();
         let (conn, relay) = (&mut *self.conn, &mut *self.relay);
         let mut wait = HeadWait {
             replay: &mut relay.replay,
             timeouts,
+            body_ms,
             progress: u64::MAX,
             wait: Wait::new(),
             scanned: 0,

@@ -118,7 +118,8 @@ pub struct Timeouts {
     /// For a whole request head, from its first byte.
     #[schemars(range(min = 1))]
     pub head_ms: u64,
-    /// Between two pieces of a request body.
+    /// Between two pieces of a request body. For calls of gRPC, which may pause between messages, the read time-out
+    /// of their route or upstream holds instead.
     #[schemars(range(min = 1))]
     pub body_ms: u64,
     /// Between two requests of one connection.

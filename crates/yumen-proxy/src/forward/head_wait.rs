@@ -25,6 +25,8 @@ const FIRST_BYTES_MAX: usize = 16 * 1024;
 pub(super) struct HeadWait<'a> {
     pub(super) replay: &'a mut Replay,
     pub(super) timeouts: Timeouts,
+    /// How long the client may send nothing of its body.
+    pub(super) body_ms: u64,
     pub(super) progress: u64,
     pub(super) wait: Wait,
     pub(super) scanned: usize,
@@ -133,7 +135,7 @@ impl HeadWait<'_> {
         } else if upload.waits_for_sink() {
             (self.timeouts.send_ms, Kind::SendTimeout)
         } else {
-            (conn.worker.settings.body_timeout_ms, Kind::ClientTimeout)
+            (self.body_ms, Kind::ClientTimeout)
         };
         if self.rate.is_set() {
             match late {

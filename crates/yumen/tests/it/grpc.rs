@@ -7,7 +7,7 @@ use http::{HeaderMap, Request, Response};
 use serde_json::json;
 
 use crate::harness::http2::{self, Answer, Http2Client, Http2Upstream, request};
-use crate::harness::{Gateway, eventually};
+use crate::harness::{Gateway, Options, eventually};
 
 fn call(path: &str) -> Request<()> {
     let mut call = request("POST", path);
@@ -213,5 +213,38 @@ fn an_endpoint_that_refuses_call_after_call_is_left_out() {
             refused += usize::from(status(&answer).0 == "14");
         }
         assert_eq!(refused, 2);
+    });
+}
+
+#[test]
+fn a_call_may_pause_between_its_messages_as_long_as_its_upstream_may_be_silent() {
+    // Answers when all has come.
+    let service = Http2Upstream::start(|call, mut respond| async move {
+        let (body, _) = http2::read_body(&mut call.into_body()).await?;
+        let answer = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+        let mut sender = respond.send_response(answer, false)?;
+        http2::send(&mut sender, &body, true).await
+    });
+    let mut impatient = grpc(&service);
+    impatient["timeout"] = json!({ "connect": 5, "send": 5, "read": 0.5 });
+    let document = json!({ "routes": [
+        { "id": "1", "uri": "/s/*", "upstream": grpc(&service) },
+        { "id": "2", "uri": "/impatient/*", "upstream": impatient },
+    ] });
+    let node = Options { node: "timeouts: { body_ms: 300 }", ..Options::default() };
+    let gateway = Gateway::with(&document, &node);
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut pausing = async |begun: Request<()>| {
+            let (answer, mut stream) = client.begin(begun).await;
+            http2::send(&mut stream, MESSAGE, false).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            // Whoever is not waited for any more cannot send either.
+            let _ = http2::send(&mut stream, MESSAGE, true).await;
+            http2::read(answer.await.unwrap()).await.unwrap()
+        };
+        assert_eq!(pausing(call("/s/m")).await.body, [MESSAGE, MESSAGE].concat());
+        assert_eq!(status(&pausing(call("/impatient/m")).await).1, "the request did not arrive in time");
+        assert_eq!(pausing(request("POST", "/s/m")).await.status, 408, "what is no call may not");
     });
 }
