@@ -20,7 +20,7 @@ use crate::store::{Done, Draft, Follower, Proposal, Store, StoreError};
 /// At most so many proposals become durable together.
 const BATCH_MAX: usize = 512;
 
-/// How long nothing expires after a batch failed, so that a broken medium is not tried without pause.
+/// How long nothing is deleted just because its end has come after a batch failed, so that a broken medium is not tried without pause.
 const EXPIRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The author of revisions that delete what has expired.
@@ -69,6 +69,8 @@ enum Message {
 
 struct Shared {
     state: RwLock<State>,
+    /// Why the newest batch did not become durable.
+    failure: Mutex<Option<StoreError>>,
     followers: Mutex<Vec<Follower>>,
 }
 
@@ -85,7 +87,11 @@ impl<M: Medium> Engine<M> {
     pub fn start(medium: M, state: State) -> Result<Engine<M>, StoreError> {
         let (messages, inbox) = channel();
         let medium = Arc::new(medium);
-        let shared = Arc::new(Shared { state: RwLock::new(state), followers: Mutex::default() });
+        let shared = Arc::new(Shared {
+            state: RwLock::new(state),
+            failure: Mutex::default(),
+            followers: Mutex::default(),
+        });
         let mut writer = Writer::new(medium.clone(), shared.clone());
         let thread = std::thread::Builder::new().name("yumen-store".into());
         let writer = thread.spawn(move || writer.run(&inbox))?;
@@ -142,6 +148,10 @@ impl<M: Medium> Store for Engine<M> {
     fn check(&self) -> Result<(), StoreError> {
         self.medium.check()
     }
+
+    fn failure(&self) -> Option<StoreError> {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 struct Writer<M> {
@@ -149,7 +159,7 @@ struct Writer<M> {
     shared: Arc<Shared>,
     state: State,
     expiring: BTreeSet<(u64, Key)>,
-    /// Nothing expires before, since that has just failed.
+    /// Nothing is deleted for its own sake before, since that has just failed.
     expires_from: Instant,
 }
 
@@ -178,7 +188,10 @@ impl<M: Medium> Writer<M> {
                     Message::End => ends = true,
                 }
             }
-            proposals.extend(self.expiry());
+            // What has ended is gone before anything else is decided: what is written anew must not inherit from it.
+            if !proposals.is_empty() || Instant::now() >= self.expires_from {
+                proposals.splice(0..0, self.expiry());
+            }
             self.commit(proposals);
             if ends {
                 return;
@@ -197,9 +210,6 @@ impl<M: Medium> Writer<M> {
 
     /// Deletes what is due, if anything is.
     fn expiry(&self) -> Option<Proposal> {
-        if Instant::now() < self.expires_from {
-            return None;
-        }
         let now_ms = now_ms();
         let due: Vec<Key> = self
             .expiring
@@ -246,7 +256,7 @@ impl<M: Medium> Writer<M> {
             batch.settings.extend(finished.settings);
             decided.push((done, finished.committed));
         }
-        let durable = if batch.is_empty() { Ok(()) } else { self.medium.persist(&batch) };
+        let durable = if batch.is_empty() { Ok(()) } else { self.persist(&batch) };
         match durable {
             Ok(()) => self.publish(staged, &batch),
             Err(_) => self.expires_from = Instant::now() + EXPIRY_PAUSE,
@@ -254,6 +264,12 @@ impl<M: Medium> Writer<M> {
         for (done, committed) in decided {
             done(durable.clone().map(|()| committed));
         }
+    }
+
+    fn persist(&self, batch: &Batch) -> Result<(), StoreError> {
+        let durable = self.medium.persist(batch);
+        *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = durable.clone().err();
+        durable
     }
 
     fn publish(&mut self, state: State, batch: &Batch) {

@@ -184,6 +184,14 @@ impl Store for Fallback {
             Inner::LastGood { .. } | Inner::Lent { .. } => Ok(()),
         }
     }
+
+    fn failure(&self) -> Option<StoreError> {
+        match &*self.shared.inner() {
+            Inner::Store(opened) => opened.store.failure(),
+            Inner::LastGood { reason, .. } => Some(read_only(reason)),
+            Inner::Lent { .. } => None,
+        }
+    }
 }
 
 enum Inner {

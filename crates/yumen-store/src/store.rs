@@ -116,6 +116,11 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Why the newest write failed; `None` where it did not, or where failures are told otherwise.
+    fn failure(&self) -> Option<StoreError> {
+        None
+    }
+
     /// Lets deletions through that were held back because they were so many. Most stores hold none back.
     fn confirm(&self, _by: Authorship, done: Confirmed) {
         done(Ok(0));

@@ -1,5 +1,7 @@
 //! The control thread: it alone holds the compiler. Changes come in from every door; snapshots go out.
 
+mod lifetimes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +16,12 @@ use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
 use yumen_snapshot::compile::{Change, Compiler, Found, Service};
 use yumen_snapshot::{Publisher, Snapshot};
-use yumen_store::{Changed, Committed, Entry, Key, Revision, State, Version, Versions};
+use yumen_store::{Committed, Entry, Key, Revision, State, Version, Versions};
 
 use crate::discovery::Services;
 use crate::huge_pages::HugePages;
 use crate::reach::Reach;
+use lifetimes::Lifetimes;
 
 /// The families of this module, without values, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
@@ -158,6 +161,7 @@ struct Thread {
     /// Whether another process says what is in force, instead of the store.
     follows_successor: bool,
     early: Vec<Arc<Committed>>,
+    lifetimes: Lifetimes,
     /// The findings of the document itself, beside those of its objects.
     document_problems: Vec<Problem>,
     /// What those who watch over the node find wrong.
@@ -203,6 +207,7 @@ pub(crate) fn start(
         started: false,
         follows_successor: false,
         early: Vec::new(),
+        lifetimes: Lifetimes::default(),
         document_problems: Vec::new(),
         told: BTreeMap::new(),
         own: BTreeMap::new(),
@@ -222,7 +227,8 @@ pub(crate) fn start(
 impl Thread {
     fn run(mut self, inbox: &Receiver<Message>) {
         loop {
-            match inbox.recv_timeout(Duration::from_secs(1)) {
+            let until_due = self.lifetimes.until_due(now_ms()).unwrap_or(Duration::MAX);
+            match inbox.recv_timeout(until_due.min(Duration::from_secs(1))) {
                 Ok(message) => {
                     std::thread::sleep(self.rests_until.saturating_duration_since(Instant::now()));
                     let mut batch = vec![message];
@@ -232,6 +238,7 @@ impl Thread {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.end_lifetimes();
             self.retired.retain(|snapshot| Arc::strong_count(snapshot) > 1);
         }
     }
@@ -269,10 +276,12 @@ impl Thread {
         }
         if let Some(newest) = committed.last() {
             let revision = newest.revision;
-            let changes = committed.iter().flat_map(|one| one.changes.iter().map(change)).collect();
+            let now_ms = now_ms();
+            let changed = committed.iter().flat_map(|one| &one.changes);
+            let changes = changed.map(|changed| self.lifetimes.change(changed, now_ms)).collect();
             self.compile("configuration applied", changes, revision);
             for one in &committed {
-                self.shown.propagation.observe(now_ms().saturating_sub(one.time_ms));
+                self.shown.propagation.observe(self::now_ms().saturating_sub(one.time_ms));
             }
         }
         if !resolved.is_empty() {
@@ -285,7 +294,8 @@ impl Thread {
         self.started = true;
         self.compiler.begin_from(former);
         let own = self.own.values().cloned();
-        let changes = self.compiler.diff(state.resources().into_iter().chain(own).collect());
+        let resources = self.lifetimes.begin(state, now_ms());
+        let changes = self.compiler.diff(resources.into_iter().chain(own).collect());
         self.compile("configuration applied", changes, state.revision);
         // A process that begins is in a hurry.
         self.rests_until = Instant::now();
@@ -299,6 +309,8 @@ impl Thread {
     /// What connections of this process are served by is what the other one serves its own by.
     fn follow_successor(&mut self, news: News, answer: &Sender<u64>) {
         (self.follows_successor, self.started) = (true, true);
+        // When objects end is its business.
+        self.lifetimes = Lifetimes::default();
         let (changes, revision) = match news {
             News::Changes(changes, revision) => (changes, revision),
             News::Whole(state) => {
@@ -309,6 +321,17 @@ impl Thread {
         let number = self.compile("configuration of the process that serves applied", changes, revision);
         // Nobody waits any more where this process is about to end.
         let _ = answer.send(number);
+    }
+
+    /// Takes out what the store should have deleted by now: nobody who was let in for a while stays for longer because
+    /// a disk is full.
+    fn end_lifetimes(&mut self) {
+        let due = self.lifetimes.due(now_ms());
+        if !due.is_empty() {
+            tracing::warn!(objects = due.len(), "the ttl of objects is over that the store could not delete");
+            let revision = self.reach.revision();
+            self.compile("objects taken out whose ttl is over", due, revision);
+        }
     }
 
     /// What comes before the store has spoken waits for it: a node must not serve its own objects alone.
@@ -394,6 +417,7 @@ impl Thread {
     fn show(&self) {
         let mut all = self.document_problems.clone();
         all.extend(self.compiler.problems());
+        all.extend(self.lifetimes.problems());
         all.extend(self.told.values().flatten().cloned());
         *self.shown.problems.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
@@ -411,10 +435,6 @@ fn renew<T: PartialEq>(told: &watch::Sender<Arc<T>>, next: T) {
         *known = Arc::new(next);
         is_new
     });
-}
-
-fn change(changed: &Changed) -> Change {
-    change_to(&changed.key, changed.after.as_ref())
 }
 
 /// That an object is there now, or is gone.

@@ -39,12 +39,12 @@ impl ConfigSource {
         }
     }
 
-    /// Has a store told as a problem whose file is gone while it is open. Others look after themselves.
+    /// Has a store told as a problem that takes no writes, or whose file is gone while it is open. Others look after
+    /// themselves.
     pub(crate) async fn watch_over(self, messages: Sender<Message>) {
         let ConfigSource::Embedded(fallback) = self else { return };
         loop {
-            let found = fallback.check().err();
-            let problems = found.map(|error| Problem::error("store", "", error.to_string()));
+            let problems = refusal(&fallback);
             // The control thread ends with the process.
             let _ = messages.send(Message::Told(Teller::Store, problems.into_iter().collect()));
             tokio::time::sleep(LOOK_EVERY).await;
@@ -76,6 +76,19 @@ impl ConfigSource {
     }
 }
 
+/// Why what is written would not last, or was not taken.
+fn refusal(store: &Fallback) -> Option<Problem> {
+    let gone = store.check().err().map(|error| Problem::error("store", "", error.to_string()));
+    let failed = || {
+        let hint = match store.status() {
+            Origin::Store => "this is told until a write succeeds",
+            Origin::LastGood { .. } => "opening it is tried again and again",
+        };
+        Some(Problem::error("store", "", format!("it takes no writes: {}", store.failure()?)).hint(hint))
+    };
+    gone.or_else(failed)
+}
+
 fn shown(cluster: &EtcdStatus) -> Value {
     json!({
         "kind": "etcd",
@@ -103,10 +116,14 @@ impl Gather for ConfigSource {
             kind: MetricKind::Gauge,
             samples: vec![sample("store", is_store), sample("last_good", !is_store)],
         });
-        if let ConfigSource::Etcd(store) = self {
-            let cluster = store.status();
-            gather_cluster(Some(&cluster), out);
-            out.push(modify_indexes(&store.state(), cluster.cluster_revision));
+        match self {
+            ConfigSource::File => {}
+            ConfigSource::Embedded(store) => gather_writable(Some(store), out),
+            ConfigSource::Etcd(store) => {
+                let cluster = store.status();
+                gather_cluster(Some(&cluster), out);
+                out.push(modify_indexes(&store.state(), cluster.cluster_revision));
+            }
         }
     }
 }
@@ -114,6 +131,7 @@ impl Gather for ConfigSource {
 /// The families of this module, without values of a cluster, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
     ConfigSource::File.gather(out);
+    gather_writable(None, out);
     gather_cluster(None, out);
     out.push(modify_indexes(&State::default(), 0));
 }
@@ -149,6 +167,17 @@ fn modify_indexes(state: &State, cluster_revision: u64) -> Family {
         kind: MetricKind::Gauge,
         samples: indexes.into_iter().map(sample).collect(),
     }
+}
+
+fn gather_writable(store: Option<&Arc<Fallback>>, out: &mut Vec<Family>) {
+    let value = |store: &Arc<Fallback>| metric::Value::Number(f64::from(u8::from(refusal(store).is_none())));
+    let sample = |store| Sample { labels: Vec::new(), value: value(store) };
+    out.push(Family {
+        name: "yumen_store_writable".into(),
+        help: "Whether the node's own store took the last write and is open.".into(),
+        kind: MetricKind::Gauge,
+        samples: store.map(sample).into_iter().collect(),
+    });
 }
 
 fn gather_cluster(cluster: Option<&EtcdStatus>, out: &mut Vec<Family>) {

@@ -1,4 +1,5 @@
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -6,7 +7,9 @@ use yumen_config::Kind;
 
 use super::*;
 use crate::memory::{Memory, MemoryStore};
+use crate::state::Entry;
 use crate::store::commit;
+use crate::test_kit::{until, write};
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -26,6 +29,10 @@ fn put(store: &dyn Store, id: &str, json: &str) -> Revision {
         done: Box::new(move |result| tell.send(result).unwrap()),
     });
     told.recv_timeout(WAIT).unwrap().unwrap().unwrap().revision
+}
+
+fn entry(expires_ms: Option<u64>) -> Entry {
+    Entry { json: "{}".into(), created: Revision(1), modified: Revision(1), expires_ms }
 }
 
 #[test]
@@ -111,13 +118,20 @@ async fn a_proposal_that_panics_fails_alone() {
     assert_eq!(put(&store, "a", "{}"), Revision(1));
 }
 
-/// Fails every batch, and counts them.
-struct Broken(std::sync::atomic::AtomicUsize);
+/// Fails every batch until it is mended, and counts them.
+#[derive(Default)]
+struct Broken {
+    batches: AtomicUsize,
+    is_mended: AtomicBool,
+}
 
 impl Medium for Broken {
     fn persist(&self, _: &Batch) -> Result<(), StoreError> {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Err(StoreError::Full("no room".into()))
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        match self.is_mended.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(StoreError::Full("no room".into())),
+        }
     }
 
     fn history(&self, _: Option<Revision>, _: usize) -> Result<Vec<Arc<Committed>>, StoreError> {
@@ -127,20 +141,39 @@ impl Medium for Broken {
 
 #[test]
 fn what_cannot_expire_is_not_tried_without_pause() {
-    let entry = crate::state::Entry {
-        json: "{}".into(),
-        created: Revision(1),
-        modified: Revision(1),
-        expires_ms: Some(1),
-    };
-    let state = State::new(Revision(1), [(Key::new(Kind::Routes, "a"), entry)], []);
+    let state = State::new(Revision(1), [(Key::new(Kind::Routes, "a"), entry(Some(1)))], []);
     let begin = std::time::Instant::now();
-    let store = Engine::start(Broken(Default::default()), state).unwrap();
-    crate::test_kit::until("two attempts", || {
-        store.medium().0.load(std::sync::atomic::Ordering::Relaxed) >= 2
-    });
+    let store = Engine::start(Broken::default(), state).unwrap();
+    until("two attempts", || store.medium().batches.load(Ordering::Relaxed) >= 2);
     assert!(begin.elapsed() >= Duration::from_millis(900));
     assert_eq!(store.state().len(), 1);
+}
+
+#[test]
+fn a_failed_write_is_told_until_one_succeeds() {
+    let store = Engine::start(Broken::default(), State::default()).unwrap();
+    assert!(store.failure().is_none());
+    crate::test_kit::put(&store, "a", "{}").unwrap_err();
+    assert!(matches!(store.failure(), Some(StoreError::Full(_))));
+    write(&store, |_| ()).unwrap();
+    assert!(store.failure().is_some(), "nothing was to be written, which shows nothing");
+    store.medium().is_mended.store(true, Ordering::Relaxed);
+    put(&store, "a", "{}");
+    assert!(store.failure().is_none());
+}
+
+#[test]
+fn what_is_written_anew_inherits_nothing_of_what_could_not_be_deleted_in_time() {
+    let entries = [
+        (Key::new(Kind::Consumers, "jack"), entry(Some(1))),
+        (Key::new(Kind::Credentials, "jack/credentials/a"), entry(None)),
+    ];
+    let store = Engine::start(Broken::default(), State::new(Revision(1), entries, [])).unwrap();
+    until("an attempt", || store.failure().is_some());
+    store.medium().is_mended.store(true, Ordering::Relaxed);
+    write(&store, |draft| draft.put(Key::new(Kind::Consumers, "jack"), "{}".into(), None)).unwrap();
+    let left: Vec<String> = store.state().entries().map(|(key, _)| key.to_string()).collect();
+    assert_eq!(left, ["consumers/jack"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -162,6 +163,44 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_whole_again() 
 }
 
 #[test]
+fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
+    let data = Scratch::new();
+    let mut gateway = launch(data.path());
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    let guarded = json!({
+        "uri": "/guarded",
+        "plugins": { "key-auth": {}, "mocking": { "response_example": "in", "content_type": "text/plain" } },
+    });
+    assert_eq!(put(&gateway, &key, "guarded", &guarded).status, 201);
+    let consumer = json!({ "username": "guest", "plugins": { "key-auth": { "key": "guests-key" } } });
+    let write = |path: &str, body: &Value| ask(&gateway, &key, "PUT", path, &body.to_string()).status;
+    assert_eq!(write("/apisix/admin/consumers/guest?ttl=6", &consumer), 201);
+    assert_eq!(write("/apisix/admin/routes/short?ttl=6", &mock("/short", "short")), 201);
+    assert_eq!(write("/apisix/admin/routes/long?ttl=12&wait=applied", &mock("/long", "long")), 201);
+    let begin = Instant::now();
+    let enter = |gateway: &Gateway| {
+        let request = "GET /guarded HTTP/1.1\r\nHost: a\r\napikey: guests-key\r\n\r\n";
+        Client::connect(gateway.http).send(request).reply().status
+    };
+    assert_eq!(enter(&gateway), 200);
+    gateway.terminate();
+    gateway.wait(60);
+    std::fs::remove_file(data.file("yumen.redb")).unwrap();
+    std::thread::sleep(Duration::from_secs(6).saturating_sub(begin.elapsed()));
+
+    let gateway = launch(data.path());
+    assert_eq!(gateway.status_json("/status")["config_source"], "last_good");
+    assert_eq!((enter(&gateway), gateway.get("/short").status), (401, 404));
+    assert_eq!(gateway.get("/long").text(), "long");
+    eventually("what ends later ends too", 15, || gateway.get("/long").status == 404);
+    assert!(begin.elapsed() >= Duration::from_secs(12), "too early");
+    let told = || gateway.status_json("/yumen/v1/problems").to_string();
+    eventually("the store is told of", 10, || told().contains("it takes no writes"));
+    assert!(told().contains("routes/long"), "{}", told());
+    assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
+}
+
+#[test]
 fn a_directory_in_use_and_a_lost_keyring_are_told_at_the_start() {
     let data = Scratch::new();
     let mut gateway = launch(data.path());
@@ -226,6 +265,33 @@ fn a_full_disk_refuses_writes_and_traffic_goes_on() {
     for id in &written {
         assert_eq!(gateway.get(&format!("/{id}")).body.len(), large.len(), "{id}");
     }
+}
+
+#[test]
+fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
+    let Some(disk) = SmallDisk::mount() else {
+        let line = "skipped: a tmpfs cannot be mounted here\n";
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        return;
+    };
+    let gateway = launch(disk.0.path());
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    let path = "/apisix/admin/routes/short?ttl=3&wait=applied";
+    assert_eq!(ask(&gateway, &key, "PUT", path, &mock("/short", "short").to_string()).status, 201);
+    let filled = std::fs::write(disk.0.file("fill"), vec![0; 8 << 20]);
+    filled.expect_err("eight megabytes do not hold as much and a store");
+    let refused = put(&gateway, &key, "large", &mock("/large", &"x".repeat(1_000_000)));
+    assert_eq!(refused.status, 507, "{}", refused.text());
+    let told = || gateway.status_json("/yumen/v1/problems").to_string();
+    eventually("it is told of", 10, || told().contains("it takes no writes: the disk is full"));
+    assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
+    eventually("the route ends", 10, || gateway.get("/short").status == 404);
+
+    std::fs::remove_file(disk.0.file("fill")).unwrap();
+    let (path, large) = ("/apisix/admin/routes/large", mock("/large", &"x".repeat(1_000_000)).to_string());
+    eventually("there is room", 10, || ask(&gateway, &key, "PUT", path, &large).status == 201);
+    eventually("nothing is told any more", 10, || told() == "[]");
+    assert_eq!(gateway.metric("yumen_store_writable"), 1.0);
 }
 
 #[test]
