@@ -20,6 +20,7 @@ use crate::api::AdminState;
 use crate::hide::Sight;
 use crate::refusal::Refusal;
 use crate::reply;
+use crate::v1::{NoneOfItsOwn, WriteArguments};
 use crate::whole::Whole;
 
 mod items;
@@ -94,8 +95,10 @@ fn marks(ledger: &Ledger) -> HeaderMap {
     marks
 }
 
+/// Everything is replaced: nothing that would have held it back is passed over.
 async fn replace(
     State(state): State<AdminState>,
+    _: WriteArguments<NoneOfItsOwn>,
     by: Option<Extension<Authorship>>,
     headers: HeaderMap,
     Whole(body): Whole,

@@ -31,6 +31,7 @@ use yumen_store::{Revision, StoreError};
 use crate::api::AdminState;
 
 pub(crate) use applied::{Wrote, wait_for_applied};
+pub(crate) use arguments::{NoneOfItsOwn, WriteArguments};
 pub use cluster::{ClusterView, NodeView};
 
 /// A document of so many bytes holds some hundred thousand objects.

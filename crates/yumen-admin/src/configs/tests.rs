@@ -193,6 +193,29 @@ async fn a_digest_no_longer_holds_once_somebody_else_has_written() {
 }
 
 #[tokio::test]
+async fn a_replacement_refuses_what_it_would_not_heed() {
+    let state = state();
+    put(&state, "d1", &document()).await;
+    let router = contract_router().with_state(state.clone());
+    let empty = async |path: &str, field: (&str, &str)| {
+        call(&router, "PUT", path, &[("x-digest", "d2"), field], "{}").await
+    };
+    for (query, field) in [
+        ("", ("if-match", "\"1\"")),
+        ("", ("if-none-match", "*")),
+        ("?ttl=5", ("accept", "*/*")),
+        ("?expected_revision=1", ("accept", "*/*")),
+    ] {
+        let refused = empty(&format!("{PATH}{query}"), field).await;
+        assert_eq!(refused.status.as_u16(), 400, "{query} {field:?}");
+        assert!(revisions(&state).contains_key("routes/r1"), "{query} {field:?}");
+    }
+    // As tools of APISIX send it.
+    let known = empty(&format!("{PATH}?api_key=x&wait=applied&timeout=1"), ("if-modified-since", "x")).await;
+    assert_eq!(known.status.as_u16(), 202);
+}
+
+#[tokio::test]
 async fn yaml_is_read_and_written_and_head_tells_the_digest() {
     let state = state();
     let router = contract_router().with_state(state.clone());

@@ -12,7 +12,7 @@ use crate::query::Query;
 use crate::refusal::Refusal;
 
 /// Which arguments there are.
-pub(super) trait Named {
+pub(crate) trait Named {
     /// The names of the arguments, but for those that every request takes.
     const NAMES: &'static [&'static str];
 }
@@ -42,7 +42,7 @@ impl<T: DeserializeOwned + Named, S: Send + Sync> FromRequestParts<S> for Argume
 
 /// Of a request that takes no arguments of its own.
 #[derive(Debug, Deserialize)]
-pub(super) struct NoneOfItsOwn {}
+pub(crate) struct NoneOfItsOwn {}
 
 impl Named for NoneOfItsOwn {
     const NAMES: &'static [&'static str] = &[];
@@ -59,7 +59,7 @@ pub(super) enum Format {
 }
 
 /// The arguments of a write of several objects, which is not done where a condition on it was not understood.
-pub(super) struct WriteArguments<T>(pub(super) T);
+pub(crate) struct WriteArguments<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Named, S: Send + Sync> FromRequestParts<S> for WriteArguments<T> {
     type Rejection = Refusal;
