@@ -116,6 +116,23 @@ impl State {
         self.entries.iter().map(resource).collect()
     }
 
+    /// Those that have not ended by then, and are no credentials of a consumer that has: what a store holds longer than it
+    /// should, since it cannot be written, is left out.
+    pub fn resources_at(&self, unix_ms: u64) -> Vec<Resource> {
+        let has_ended = |entry: &Entry| entry.expires_ms.is_some_and(|at_ms| at_ms <= unix_ms);
+        let is_ended = |one: &Resource| match (one.kind, one.id.split_once('/')) {
+            (Kind::Credentials, Some((consumer, _))) => {
+                self.get(Kind::Consumers, consumer).is_some_and(has_ended)
+            }
+            _ => false,
+        };
+        let mut resources = self.resources();
+        if self.entries.values().any(has_ended) {
+            resources.retain(|one| !self.get(one.kind, &one.id).is_none_or(has_ended) && !is_ended(one));
+        }
+        resources
+    }
+
     /// The entries that `newer` has otherwise, ascending by key, as they are here and there.
     ///
     /// Parts both states share are not visited, so of neighbours this costs about what was changed.

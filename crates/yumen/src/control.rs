@@ -70,6 +70,8 @@ pub(crate) enum Teller {
     Cluster,
     /// The one that tells the process before what changes.
     Upgrade,
+    /// The tests in the configuration.
+    Tests,
 }
 
 /// Fewer changes at once are everyday: the history has them, the log need not.

@@ -177,12 +177,25 @@ pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<Exit
         }
         false => client.get("/yumen/v1/export")?.text()?,
     };
+    warn_of_failing_tests(&client);
     match out {
         None => drop(output::print(&text)?),
         // Private keys are in it.
         Some(path) => private_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A gateway that starts with a file whose tests fail puts nothing of it in force.
+fn warn_of_failing_tests(client: &Client) {
+    // The export is whole without this.
+    let problems = client.get("/yumen/v1/problems").and_then(|answer| answer.json()).unwrap_or_default();
+    let is_test = |problem: &&Value| text_of(problem, "object").starts_with("tests/");
+    for problem in list(&problems).iter().filter(is_test) {
+        let (object, message) = (text_of(problem, "object"), text_of(problem, "message"));
+        let line = format!("warning: {object} fails, and a file whose tests fail is not served: {message}\n");
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
 }
 
 /// `yumen import file`.
@@ -193,8 +206,8 @@ pub(crate) fn import(
     confirm: bool,
     reason: Option<&str>,
 ) -> anyhow::Result<ExitCode> {
-    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    if text.windows(3).any(|some| some == b"${{") {
+    let document = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if document.windows(3).any(|some| some == b"${{") {
         let line = format!(
             "warning: {}: ${{{{...}}}} is imported as it is: only a resource file that is served has variables\n",
             file.display()
@@ -204,13 +217,15 @@ pub(crate) fn import(
     let mode = if replace { "replace" } else { "merge" };
     let fields: Vec<(&str, &str)> = reason.map(|reason| ("x-yumen-reason", reason)).into_iter().collect();
     let path = format!("/yumen/v1/import?mode={mode}&confirm={confirm}&wait=applied");
-    let answer = remote.client()?.send(&Method::POST, &path, &fields, Some(text.into()))?;
+    let answer = remote.client()?.send(&Method::POST, &path, &fields, Some(document.into()))?;
     let done = written(answer)?;
     remote.print(&done, |done| {
-        format!(
+        let counted = format!(
             "revision {}: {} written, {} deleted, {} unchanged\n",
             done["revision"], done["put"], done["deleted"], done["unchanged"]
-        )
+        );
+        let ends = list(&done["ends"]).iter().map(|name| format!("{} ends as before\n", text(name)));
+        ends.fold(counted, |lines, line| lines + &line)
     })
 }
 

@@ -33,7 +33,7 @@ use crate::reach::Reach;
 use crate::signals::{Event, Signals};
 use crate::sockets::Sockets;
 use crate::tls::{Keeper, Tls};
-use crate::trial::Trial;
+use crate::trial::{Trial, watch_tests};
 use crate::upgrade::{self, Aftermath, Ask, Handover, Held, Predecessor, Received, Successor};
 use crate::{compiler, discovery, dns, memory, node, process, service};
 
@@ -246,7 +246,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let house = rule.house(&fleet, supervisor.counters(), cluster.clone(), asked.clone());
     runtime.spawn(supervisor.supervise(rule.control.snapshots.clone()));
     let handover = rule.handover(&node, before.sockets, http3_identity, http3);
-    let Rule { carry, tls, acme, control, doors, held, .. } = rule;
+    let Rule { carry, tls, acme, control, doors, held, trial, .. } = rule;
     tls.tend(&runtime, &node, &control);
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
@@ -264,8 +264,8 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
         successor.clone().settled(Aftermath { carry, held, control: control.clone(), follows })?;
     }
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
-    let watch_over = doors.source.clone().watch_over(control.messages.clone());
-    exclusive.push(runtime.spawn(watch_over).abort_handle());
+    exclusive.push(runtime.spawn(doors.source.clone().watch_over(control.messages.clone())).abort_handle());
+    exclusive.push(runtime.spawn(watch_tests(trial, doors.store.clone(), control.clone())).abort_handle());
     let announced = cluster.announce();
     announce(&listeners, &operators, open_files, workers, &node);
     let _doors = doors;

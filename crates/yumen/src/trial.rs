@@ -2,14 +2,23 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::task::spawn_blocking;
 use yumen_base::Problem;
 use yumen_config::{Kind, Resource};
 use yumen_snapshot::compile::Compiler;
 use yumen_snapshot::plan::{Limits, Plan, Workshop, plan};
 use yumen_snapshot::{Lint, Question, Snapshot, lint, policy};
+use yumen_store::Store;
 
+use crate::control::{Control, Message, Teller};
 use crate::lint as facts;
+
+/// Many changes may follow each other.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Tests in force are rested from at least so many times what they took, so that they do not occupy a core.
+const REST_PER_RUN: u32 = 20;
 
 /// Compiles what is not, or not yet, in force.
 pub(crate) struct Trial {
@@ -66,6 +75,35 @@ impl Trial {
         }
         let (snapshot, _) = self.compile(resources.to_vec());
         policy::run(&snapshot, resources, yumen_proxy::clock::exact())
+    }
+}
+
+/// Has failing tests of what is in force told as problems, and holds nothing back: what was not written through this
+/// gateway, or ended by itself, is there already.
+pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, control: Control) {
+    let mut applied = control.applied.clone();
+    loop {
+        applied.borrow_and_update();
+        let (trial, store) = (trial.clone(), store.clone());
+        let started = Instant::now();
+        let run = move || {
+            let now_ms =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            let state = store.state();
+            match state.of_kind(Kind::Tests).next() {
+                Some(_) => trial.failing_tests(&state.resources_at(now_ms)),
+                None => Vec::new(),
+            }
+        };
+        // What panics tells by itself, and the next change is looked at again.
+        let failing = spawn_blocking(run).await.unwrap_or_default();
+        // The control thread ends with the process.
+        let _ = control.messages.send(Message::Told(Teller::Tests, failing));
+        let rest = SETTLE.max(started.elapsed() * REST_PER_RUN);
+        if applied.changed().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(rest).await;
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::certs;
 use crate::harness::gateway::YUMEN;
-use crate::harness::{Gateway, Scratch, Upstream, eventually, run};
+use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually, run};
 
 /// Explains a request to a document; the answer as JSON.
 fn explain(file: &str, args: &[&str]) -> Value {
@@ -111,6 +111,42 @@ fn check_runs_the_tests_of_a_document() {
     ] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }
+}
+
+#[test]
+fn a_test_that_fails_by_no_write_of_anybody_is_told_and_an_export_warns_of_it() {
+    let data = Scratch::new();
+    let data_dir = data.path().display().to_string();
+    let launch = || Gateway::launch(Scratch::new(), &Options::default(), &["--data-dir", &data_dir]);
+    let mut gateway = launch();
+    let key = gateway.admin_key().expect("a first start prints the admin key");
+    let put = |gateway: &Gateway, path: &str, body: &Value| {
+        let body = body.to_string();
+        let mut client = Client::connect(gateway.admin);
+        client.send(format!(
+            "PUT /apisix/admin/{path} HTTP/1.1\r\nHost: a\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        assert_eq!(client.reply().status, 201, "{path}");
+    };
+    let told = |gateway: &Gateway| gateway.status_json("/yumen/v1/problems");
+    let route = json!({ "uri": "/brief", "plugins": { "mocking": { "response_example": "x" } } });
+    put(&gateway, "routes/brief?ttl=3", &route);
+    put(&gateway, "tests/t", &json!({ "request": { "url": "/brief" }, "expect": { "route": "brief" } }));
+    assert_eq!(told(&gateway), json!([]));
+    eventually("the test fails", 20, || told(&gateway)[0]["object"] == "tests/t");
+    assert_eq!(gateway.get("/hello").status, 200, "nothing is held back");
+    let admin = format!("http://{}", gateway.admin);
+    let (code, out, err) = run(YUMEN, &["export", "--admin", &admin, "--key", &key]);
+    assert!(code == 0 && out.contains("brief") && !out.contains("routes/brief"), "{out}");
+    assert!(err.contains("warning: tests/t fails"), "{err}");
+
+    gateway.terminate();
+    gateway.wait(60);
+    let gateway = launch();
+    eventually("it is told after a start", 20, || told(&gateway)[0]["object"] == "tests/t");
+    put(&gateway, "routes/brief", &route);
+    eventually("it holds again", 20, || told(&gateway) == json!([]));
 }
 
 #[test]
