@@ -202,5 +202,7 @@ fn transaction() -> Value {
 
 fn written() -> Value {
     let names = ["revision", "put", "deleted", "unchanged"];
-    object(&names, counts(&names))
+    let mut properties = counts(&names);
+    properties["ends"] = array(json!({ "type": "string" }));
+    object(&names, properties)
 }

@@ -495,7 +495,6 @@ async fn a_consumers_credentials_go_with_it() {
 async fn what_is_declared_stays_though_it_was_about_to_go() {
     for (target, body) in [
         ("/yumen/v1/apply", r#"{"put":{"routes":[{"id":"1","uri":"/a","plugins":{}}]}}"#),
-        ("/yumen/v1/import", "routes: [{ id: \"1\", uri: /a, plugins: {} }]"),
         ("/yumen/v1/revisions/1/rollback", ""),
     ] {
         let fixture = Fixture::new();
@@ -513,6 +512,34 @@ async fn what_is_declared_stays_though_it_was_about_to_go() {
         let (_, answer, _) = fixture.send("POST", target, body).await;
         assert_eq!(answer["revision"], json!(3), "{target}: it is the same now: {answer}");
     }
+}
+
+#[tokio::test]
+async fn an_export_that_is_imported_writes_nothing_and_leaves_what_ends_its_end() {
+    let fixture = Fixture::new();
+    let write = async |id: &'static str, route: Value, lifetime_ms: Option<u64>| {
+        let written = commit(&*fixture.store, Authorship::by("ann"), move |draft| {
+            let at_ms = lifetime_ms.map(|lifetime_ms| draft.now_ms() + lifetime_ms);
+            draft.put(Key::new(Kind::Routes, id), route.to_string().into(), at_ms);
+            Ok::<(), ()>(())
+        });
+        written.await.unwrap().unwrap();
+    };
+    write("5", json!({ "id": 5, "uri": "/5", "plugins": {} }), None).await;
+    write("brief", json!({ "id": "brief", "uri": "/brief", "plugins": {} }), Some(3_600_000)).await;
+    let request = Request::builder().uri("/yumen/v1/export").body(Body::empty()).unwrap();
+    let response = fixture.router.clone().oneshot(request).await.unwrap();
+    let export = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let export = String::from_utf8(export.to_vec()).unwrap();
+    let comment = export.lines().next().unwrap();
+    assert!(comment.starts_with("# routes/brief ends ") && comment.contains(" GMT"), "{export}");
+    let (status, answer, _) = fixture.send("POST", "/yumen/v1/import", &export).await;
+    let expected = json!({ "revision": 2, "put": 0, "deleted": 0, "unchanged": 2, "ends": ["routes/brief"] });
+    assert_eq!((status, &answer), (200, &expected));
+    let changed = export.replace("/brief", "/longer");
+    let (_, answer, _) = fixture.send("POST", "/yumen/v1/import", &changed).await;
+    assert_eq!(answer, json!({ "revision": 3, "put": 1, "deleted": 0, "unchanged": 1 }));
+    assert_eq!(fixture.store.state().get(Kind::Routes, "brief").unwrap().expires_ms, None);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 use yumen_base::{Level, Problem};
 use yumen_config::node::AdminRole;
 use yumen_config::{Kind, Resource, document};
-use yumen_store::{Authorship, Draft, Key, State as StoreState, commit};
+use yumen_store::{Authorship, Draft, Entry, Key, State as StoreState, commit};
 
 use super::applied::{REVISION, Wrote};
 use super::arguments::{Arguments, Named, WriteArguments};
@@ -22,6 +23,9 @@ use crate::keys::Holder;
 use crate::refusal::Refusal;
 use crate::whole::Whole;
 use crate::{reply, validate};
+
+/// The end of the year 9999, beyond which dates have no form.
+const LAST_MS: u64 = 253_402_300_799_000;
 
 /// The times a store writes into objects; they are no difference.
 pub(super) const TIMES: [&str; 2] = ["create_time", "update_time"];
@@ -68,6 +72,7 @@ pub(super) async fn apply(
     let work = Work {
         puts,
         deletes: Deletes::These(deletes),
+        ends: Ends::Lifted,
         expected_revision: transaction.expected_revision,
         confirmed: confirmation.confirm,
     };
@@ -126,9 +131,9 @@ pub(super) async fn import(
         Mode::Merge => Deletes::These(Vec::new()),
         Mode::Replace => Deletes::AllOthers,
     };
-    Work { puts: read_document(text)?, deletes, expected_revision: None, confirmed: import.confirm }
-        .write(state, by)
-        .await
+    let puts = read_document(text)?;
+    let work = Work { puts, deletes, ends: Ends::Kept, expected_revision: None, confirmed: import.confirm };
+    work.write(state, by).await
 }
 
 /// How a configuration is written down.
@@ -169,15 +174,30 @@ pub(super) async fn export(
         let message = format!("nothing is exported: {}: {}", problem.object, problem.message);
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     };
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    // What has ended, and could not be deleted yet, would be begun anew by whoever reads it.
+    let resources = now.resources_at(now_ms);
     let (text, media_type) = match export.format {
-        Written::Yaml => (document::to_yaml(&now.resources()), "application/yaml"),
-        Written::Json => (document::to_json(&now.resources()), "application/json"),
+        Written::Yaml => {
+            (document::to_yaml(&resources).map(|text| ends(&now, now_ms) + &text), "application/yaml")
+        }
+        Written::Json => (document::to_json(&resources), "application/json"),
     };
     let text = text.map_err(unreadable)?;
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response.headers_mut().insert(REVISION, HeaderValue::from(now.revision.0));
     Ok(response)
+}
+
+/// Comments that name the objects which will end: a document has no place for that.
+fn ends(now: &StoreState, now_ms: u64) -> String {
+    let end = |(key, entry): (&Key, &Entry)| {
+        let at_ms = entry.expires_ms.filter(|at_ms| *at_ms > now_ms)?;
+        let at = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS)));
+        Some(format!("# {key} ends {at}; imported where it is not, it stays\n"))
+    };
+    now.entries().filter_map(end).collect()
 }
 
 /// The resources of a document; one that cannot be read as a whole is refused with all that is wrong.
@@ -226,9 +246,19 @@ enum Deletes {
     AllOthers,
 }
 
+/// What becomes of the end of an object that stays as it is otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// What is declared stays.
+    Lifted,
+    /// A document may be an export, which must not make last what was lent for a while.
+    Kept,
+}
+
 struct Work {
     puts: Vec<Resource>,
     deletes: Deletes,
+    ends: Ends,
     expected_revision: Option<u64>,
     confirmed: bool,
 }
@@ -257,7 +287,10 @@ impl Work {
         let (counts, committed) = commit(&*store, by, decide).await??;
         let revision =
             committed.as_ref().map_or_else(|| store.state().revision, |committed| committed.revision);
-        let body = json!({ "revision": revision.0, "put": counts.put, "deleted": counts.deleted, "unchanged": counts.unchanged });
+        let mut body = json!({ "revision": revision.0, "put": counts.put, "deleted": counts.deleted, "unchanged": counts.unchanged });
+        if !counts.ends.is_empty() {
+            body["ends"] = counts.ends.into();
+        }
         let mut response = reply::json(StatusCode::OK, &body);
         response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
         if let Some(committed) = committed {
@@ -308,9 +341,15 @@ impl Work {
         for key in &doomed {
             draft.delete(key.kind, &key.id);
         }
-        let (written, unchanged): (Vec<&Put>, Vec<&Put>) = puts.iter().partition(|put| put.write(draft));
+        let (written, unchanged): (Vec<&Put>, Vec<&Put>) =
+            puts.iter().partition(|put| put.write(draft, self.ends));
         let put = written.len() + unchanged.iter().filter(|put| earlier.contains(&put.key)).count();
-        let counts = Counts { put, deleted, unchanged: puts.len() - put };
+        let ends = |put: &&&Put| {
+            let entry = draft.state().get(put.key.kind, &put.key.id);
+            entry.is_some_and(|entry| entry.expires_ms.is_some())
+        };
+        let ends = unchanged.iter().filter(ends).map(|put| put.key.to_string()).collect();
+        let counts = Counts { put, deleted, unchanged: puts.len() - put, ends };
         let mut errors = Vec::new();
         let registry = &state.admin.registry;
         let known = state.admin.index.catch_up(registry, draft.state());
@@ -382,23 +421,28 @@ struct Counts {
     put: usize,
     deleted: usize,
     unchanged: usize,
+    /// Unchanged, and with an end.
+    ends: Vec<String>,
 }
 
 impl Put {
     /// Writes it where it differs from what is there.
-    fn write(&self, draft: &mut Draft) -> bool {
+    fn write(&self, draft: &mut Draft, ends: Ends) -> bool {
         let before = draft.state().get(self.key.kind, &self.key.id);
         let is_new = before.is_none();
-        // What is declared stays: an object about to expire is not the same.
-        let expires = before.is_some_and(|entry| entry.expires_ms.is_some());
+        let is_to_stay = ends == Ends::Lifted && before.is_some_and(|entry| entry.expires_ms.is_some());
         let before: Map<String, Value> =
             before.and_then(|entry| serde_json::from_str(&entry.json).ok()).unwrap_or_default();
         let mut bare = before.clone();
         for time in TIMES {
             bare.shift_remove(time);
         }
+        // A number is an id as well, and the same one.
+        if let Some(id) = bare.get_mut("id").filter(|id| id.is_number()) {
+            *id = id.to_string().into();
+        }
         // What is held back is gone in the store: as it is served, it is put back.
-        if bare == self.object && !expires && !draft.is_held(&self.key) {
+        if bare == self.object && !is_to_stay && !draft.is_held(&self.key) {
             return false;
         }
         if is_new && self.key.kind == Kind::Consumers {
