@@ -22,6 +22,7 @@ use yumen_config::Resource;
 use crate::Snapshot;
 
 pub use certificates::{CertificateFacts, KeyFacts};
+pub(crate) use objects::collect as collect_names;
 
 /// What is looked at.
 pub struct Lint<'l> {

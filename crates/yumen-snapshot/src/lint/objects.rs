@@ -16,11 +16,13 @@ const NAMES: &[(&str, Kind)] = &[
     ("plugin_config_id", Kind::PluginConfigs),
     ("group_id", Kind::ConsumerGroups),
     ("proto_id", Kind::Protos),
+    ("client_cert_id", Kind::Ssls),
 ];
 
 pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     let mut problems = unused(texts);
     problems.extend(keyless(texts));
+    problems.extend(nobody(texts));
     for (_, upstream) in input.snapshot.upstreams() {
         problems.extend(nowhere(upstream));
         if input.strict && upstream.scheme.is_tls() && !upstream.tls.verify {
@@ -38,15 +40,16 @@ fn unused(texts: &Texts<'_>) -> Vec<Problem> {
         collect(value, &mut named);
     }
     let is_unused = |kind: Kind, id: &str| {
-        let may_be_named = NAMES.iter().any(|(_, known)| *known == kind);
-        may_be_named && !named.contains(&(kind, id.to_owned()))
+        // Most certificates are shown to clients by their names, and nobody refers to them.
+        let is_for_naming = kind != Kind::Ssls && NAMES.iter().any(|(_, known)| *known == kind);
+        is_for_naming && !named.contains(&(kind, id.to_owned()))
     };
     let unused = texts.iter().filter(|(one, _)| is_unused(one.kind, &one.id));
     unused.map(|(one, _)| Problem::warning(one.to_string(), "", "nobody names this object")).collect()
 }
 
 /// Names anywhere in a text: plugins name upstreams too.
-fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
+pub(crate) fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
     match value {
         Value::Object(members) => {
             for (field, member) in members {
@@ -85,6 +88,24 @@ fn keyless(texts: &Texts<'_>) -> Vec<Problem> {
         Problem::warning(name, "plugins", "nothing leads to this consumer: it has neither key nor credential")
     };
     keyless.map(|(one, _)| problem(one.to_string())).collect()
+}
+
+/// Anonymous consumers that are not there.
+fn nobody(texts: &Texts<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (one, value) in texts.iter() {
+        let plugins = value.get("plugins").and_then(Value::as_object).into_iter().flatten();
+        for (plugin, settings) in plugins {
+            let name = settings.get("anonymous_consumer").and_then(Value::as_str);
+            let Some(name) = name.filter(|name| texts.get(&format!("consumers/{name}")).is_none()) else {
+                continue;
+            };
+            let message = format!("there is no consumer {name}: who shows no key is refused");
+            let path = format!("plugins.{plugin}.anonymous_consumer");
+            problems.push(Problem::warning(one.to_string(), path, message));
+        }
+    }
+    problems
 }
 
 fn inside(upstream: &Upstream) -> &'static str {

@@ -1,10 +1,11 @@
 //! Plugins of one route that do not go together, and routes that let everybody in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Problem;
+use yumen_config::Kind;
 use yumen_plugin::Instance;
 
 use super::{Lint, Texts};
@@ -26,12 +27,38 @@ pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     let rules = |route: &Route| input.snapshot.global_rules(Some(route)).all();
     let mut problems: Vec<Problem> =
         routes.values().flat_map(|route| together(route, rules(route), texts)).collect();
+    problems.extend(doubled(texts));
     // Settings that stand in a service are told once, not for each of its routes.
     let mut seen = BTreeSet::new();
     let first = |one: &&Arc<Instance>| seen.insert((one.origin.clone(), one.name));
     problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
     if input.strict || all().any(|instance| asks_who(instance)) {
         problems.extend(routes.values().filter_map(|route| open(route, rules(route))));
+    }
+    problems
+}
+
+/// Plugins in more than one global rule: all run, where the Admin API admits one.
+fn doubled(texts: &Texts<'_>) -> Vec<Problem> {
+    let is_on = |settings: &&Value| settings.pointer("/_meta/disable") != Some(&Value::Bool(true));
+    let mut rules: Vec<(String, &Value)> = texts
+        .iter()
+        .filter(|(one, _)| one.kind == Kind::GlobalRules)
+        .map(|(one, value)| (one.to_string(), value))
+        .collect();
+    rules.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (rule, value) in &rules {
+        let plugins = value.get("plugins").and_then(Value::as_object).into_iter().flatten();
+        for (plugin, _) in plugins.filter(|(_, settings)| is_on(settings)) {
+            let other = *first.entry(plugin).or_insert(rule);
+            if other != rule {
+                let message =
+                    format!("it stands in {other} as well, and both run: the Admin API admits one of them");
+                problems.push(Problem::warning(rule, format!("plugins.{plugin}"), message));
+            }
+        }
     }
     problems
 }

@@ -265,3 +265,30 @@ fn strict_asks_for_verified_upstreams() {
     let expected = ["warning: routes/r at upstream.tls.verify: the endpoints' certificates are not checked"];
     assert_eq!(found(text, true), expected);
 }
+
+#[test]
+fn a_plugin_in_two_global_rules_is_warned_of_as_both_run() {
+    let rules = |second: &str| {
+        format!("global_rules:\n- {{id: a, plugins: {{cors: {{}}}}}}\n- {{id: b, plugins: {{{second}}}}}\n")
+    };
+    check(
+        &rules("cors: {}, ip-restriction: {whitelist: [10.0.0.1]}"),
+        &[
+            "warning: global_rules/b at plugins.cors: it stands in global_rules/a as well, and both run: the Admin API admits one of them",
+        ],
+    );
+    check(&rules("cors: {_meta: {disable: true}}"), &[]);
+}
+
+#[test]
+fn an_anonymous_consumer_that_is_not_there_is_warned_of() {
+    let text = |name: &str| {
+        format!(
+            "routes:\n- {{id: a, uri: /a, plugins: {{key-auth: {{anonymous_consumer: {name}}}}}, upstream: {{nodes: {{\"10.0.0.1:80\": 1}}}}}}\nconsumers:\n- {{username: guest}}\n- {{username: ann, plugins: {{key-auth: {{key: k}}}}}}\n"
+        )
+    };
+    check(&text("guest"), &[]);
+    let found = found(&text("ghost"), false);
+    let expected = "warning: routes/a at plugins.key-auth.anonymous_consumer: there is no consumer ghost: who shows no key is refused";
+    assert!(found.iter().any(|line| line == expected), "{found:?}");
+}
