@@ -37,7 +37,7 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> Certifi
     let mut result = Certificates { index: Index::of(&document.certificates), ..Certificates::default() };
     let names = names(document, &result.index, report);
     let shown_to_upstreams = client_certificates(document, &result.index);
-    let mut ids = Ids::default();
+    let mut ids = Ids::of([]);
     for (at, certificate) in document.certificates.iter_mut().enumerate() {
         let snis: Vec<&String> = names.get(&at).into_iter().flatten().collect();
         let mut pairs = Vec::new();

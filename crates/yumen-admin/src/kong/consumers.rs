@@ -19,16 +19,17 @@ const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
 pub(super) fn translate(document: &mut Document, report: &mut Report) -> People {
     let index = Index::of(&document.consumers);
     let group_index = Index::of(&document.groups);
-    let mut ids = Ids::default();
+    let mut ids = Ids::of(document.groups.iter().map(|group| &*group.name));
     let mut people = People::default();
-    let mut usernames = Ids::default();
+    let called: Vec<Called> = document.consumers.iter_mut().map(|one| Called::of(one, report)).collect();
+    let mut usernames = Ids::of_consumers(called.iter().map(|one| &*one.name));
     for group in &mut document.groups {
         group.take("name");
         super::labels::labels(group, report);
         people.groups.push((ids.give(&group.name), group.name.clone()));
     }
-    for consumer in &mut document.consumers {
-        people.all.push(person(consumer, &group_index, &mut usernames, report));
+    for (consumer, called) in document.consumers.iter_mut().zip(called) {
+        people.all.push(person(consumer, called, &group_index, &mut usernames, report));
     }
     for (at, group) in document.groups.iter_mut().enumerate() {
         for member in group.list("consumers", report) {
@@ -57,14 +58,35 @@ pub(super) fn translate(document: &mut Document, report: &mut Report) -> People 
     people
 }
 
-fn person(consumer: &mut Entity, groups: &Index, usernames: &mut Ids, report: &mut Report) -> Person {
-    let written = consumer.text("username", report);
-    let custom_id = consumer.text("custom_id", report);
-    let name = written.or_else(|| custom_id.clone()).unwrap_or_else(|| consumer.name.clone());
-    let username = usernames.give_username(&name);
+/// What a consumer is called.
+struct Called {
+    name: String,
+    custom_id: Option<String>,
+}
+
+impl Called {
+    fn of(consumer: &mut Entity, report: &mut Report) -> Called {
+        let written = consumer.text("username", report);
+        let custom_id = consumer.text("custom_id", report);
+        let name = written.or_else(|| custom_id.clone()).unwrap_or_else(|| consumer.name.clone());
+        Called { name, custom_id }
+    }
+}
+
+fn person(
+    consumer: &mut Entity,
+    Called { name, custom_id }: Called,
+    groups: &Index,
+    usernames: &mut Ids,
+    report: &mut Report,
+) -> Person {
+    let username = usernames.give(&name);
     if username != name {
         let line = different(&consumer.label, "username", format!("it is called {username}"));
-        report.add(line.why("letters, digits, - and _ are allowed in names of consumers"));
+        report.add(line.why(match usernames.fits(&name) {
+            true => "the name was taken",
+            false => "letters, digits, - and _ are allowed in names of consumers",
+        }));
     }
     let mut labels = match super::labels::labels(consumer, report) {
         Some(Value::Object(labels)) => labels,

@@ -6,30 +6,46 @@ use std::collections::HashSet;
 const LENGTH_MAX: usize = 64;
 
 /// Gives ids of one kind.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ids {
+    allowed: fn(char) -> bool,
+    /// Names that are ids as they are: no other name is turned into one of them.
+    kept: HashSet<String>,
     given: HashSet<String>,
 }
 
 impl Ids {
-    /// The id of what is called `name`; with a number behind it where another has the same.
-    pub(super) fn give(&mut self, name: &str) -> String {
-        self.give_of(name, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    /// For what is called so.
+    pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Ids {
+        Ids::allowing(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'), names)
     }
 
     /// The same for consumers, whose names may not hold a dot.
-    pub(super) fn give_username(&mut self, name: &str) -> String {
-        self.give_of(name, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+    pub(super) fn of_consumers<'n>(names: impl IntoIterator<Item = &'n str>) -> Ids {
+        Ids::allowing(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'), names)
     }
 
-    fn give_of(&mut self, name: &str, allowed: impl Fn(char) -> bool) -> String {
-        let base = slug(name, allowed);
+    fn allowing<'n>(allowed: fn(char) -> bool, names: impl IntoIterator<Item = &'n str>) -> Ids {
+        let fits = |name: &&str| slug(name, allowed) == **name;
+        let kept = names.into_iter().filter(fits).map(str::to_owned).collect();
+        Ids { allowed, kept, given: HashSet::new() }
+    }
+
+    /// Whether a name is an id as it is.
+    pub(super) fn fits(&self, name: &str) -> bool {
+        slug(name, self.allowed) == name
+    }
+
+    /// The id of what is called `name`; with a number behind it where another has the same.
+    pub(super) fn give(&mut self, name: &str) -> String {
+        let base = slug(name, self.allowed);
         let numbered = |number: usize| {
             let tail = format!("-{number}");
             format!("{}{tail}", &base[..base.len().min(LENGTH_MAX - tail.len())])
         };
+        let is_free = |id: &String| !self.given.contains(id) && (*id == *name || !self.kept.contains(id));
         let mut candidates = std::iter::once(base.clone()).chain((2..).map(numbered));
-        let id = candidates.find(|id| !self.given.contains(id)).expect("there is always a higher number");
+        let id = candidates.find(is_free).expect("there is always a higher number");
         self.given.insert(id.clone());
         id
     }

@@ -65,7 +65,7 @@ pub(super) fn translate(
     let places = order::place(&candidates);
     let mut places =
         candidates.iter().zip(places).map(|(candidate, place)| (candidate.route, place)).peekable();
-    let mut ids = Ids::default();
+    let mut ids = Ids::of(document.routes.iter().map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in &routes {
         let mut own = Vec::new();

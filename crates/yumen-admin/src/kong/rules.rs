@@ -13,7 +13,7 @@ pub(super) fn resources(uses: &Uses, translator: &mut Translator<'_>, report: &m
     for one in uses.rules() {
         let plugins = translator.all(&[one], report);
         if !plugins.is_empty() {
-            let id = super::ids::Ids::default().give(&one.name);
+            let id = super::ids::Ids::of([]).give(&one.name);
             resources.push(Resource::new(Kind::GlobalRules, &id, &json!({ "plugins": plugins })));
         }
     }

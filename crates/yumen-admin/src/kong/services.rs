@@ -52,7 +52,7 @@ pub(super) fn translate(
 ) -> Services {
     let index = Index::of(&document.services);
     let preserving = preserving(document, &index);
-    let mut ids = Ids::default();
+    let mut ids = Ids::of(document.services.iter().map(|service| &*service.name));
     let mut all = Vec::new();
     for (at, entity) in document.services.iter_mut().enumerate() {
         spread_url(entity, report);

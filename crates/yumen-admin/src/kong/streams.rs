@@ -30,7 +30,8 @@ pub(super) fn translate(
     translator: &mut Translator<'_>,
     report: &mut Report,
 ) -> Vec<Resource> {
-    let mut ids = Ids::default();
+    let streams = document.routes.iter().filter(|route| is_stream(route));
+    let mut ids = Ids::of(streams.map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in document.routes.iter_mut().enumerate().filter(|(_, route)| is_stream(route)) {
         let Some((service, values)) = read(route, services, report) else {

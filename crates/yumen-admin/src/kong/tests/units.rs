@@ -92,11 +92,18 @@ fn before_3_0_a_path_with_odd_characters_is_a_pattern() {
 
 #[test]
 fn ids_are_readable_allowed_and_unlike() {
-    let mut ids = Ids::default();
+    let mut ids = Ids::of([]);
     let given = ["orders", "orders", "a b/c", "", "-é-"].map(|name| ids.give(name));
     assert_eq!(given, ["orders", "orders-2", "a-b-c", "unnamed", "unnamed-2"]);
     let long = ["x".repeat(100), "x".repeat(100)].map(|name| ids.give(&name));
     assert_eq!(long.map(|id| (id.len(), id.ends_with("-2"))), [(64, false), (64, true)]);
+}
+
+#[test]
+fn a_name_that_fits_goes_to_whoever_has_it() {
+    let mut ids = Ids::of_consumers(["a b", "a-b", "a.b", "a-b"]);
+    let given = ["a b", "a-b", "a.b", "a-b"].map(|name| ids.give(name));
+    assert_eq!(given, ["a-b-2", "a-b", "a-b-3", "a-b-4"]);
 }
 
 #[test]
