@@ -7,7 +7,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use yumen_base::{Level, Now, Problem};
 use yumen_config::{Kind, Resource};
 
 use crate::explain::{Outcome, outcome};
-use crate::lint::{CertificateFacts, Lint, lint};
+use crate::lint::{CertificateFacts, Lint, collect_names, lint};
 use crate::{Compiler, Question, Snapshot, policy};
 
 pub use diff::{ObjectChange, What, diff};
@@ -74,6 +74,8 @@ pub struct Planned {
     pub problem: Problem,
     /// Whether the state before does not have it.
     pub is_new: bool,
+    /// Whether it is about an object that changes, or one that such an object leads to.
+    pub is_near: bool,
 }
 
 /// What becomes of sampled requests.
@@ -154,11 +156,39 @@ pub fn plan(before: &[Resource], after: &[Resource], sample: &[Question], worksh
     let changes = diff(before, after);
     let (old, new) = (State::new(before, workshop), State::new(after, workshop));
     let known: HashSet<String> = old.problems.iter().map(ToString::to_string).collect();
-    let planned = |problem: Problem| Planned { is_new: !known.contains(&problem.to_string()), problem };
+    let near = near(&changes, after);
+    let planned = |problem: Problem| Planned {
+        is_new: !known.contains(&problem.to_string()),
+        is_near: near.contains(object_of(&problem)),
+        problem,
+    };
     let impact = impact(&old.snapshot, &new.snapshot, sample, workshop.now);
     let needs_confirmation = confirmation(&changes, &impact, &workshop.limits);
     let problems = new.problems.into_iter().map(planned).collect();
     Plan { changes, problems, impact, needs_confirmation }
+}
+
+/// The names of objects that change, and of all they lead to.
+fn near(changes: &[ObjectChange], after: &[Resource]) -> BTreeSet<String> {
+    let texts: HashMap<String, &Resource> = after.iter().map(|one| (one.to_string(), one)).collect();
+    let mut near = BTreeSet::new();
+    let mut left: Vec<String> =
+        changes.iter().map(|change| format!("{}/{}", change.kind, change.id)).collect();
+    while let Some(name) = left.pop() {
+        if let Some(value) = texts.get(&name).and_then(|one| serde_json::from_str(&one.json).ok()) {
+            let mut named = BTreeSet::new();
+            collect_names(&value, &mut named);
+            let named = named.into_iter().map(|(kind, id)| format!("{}/{id}", kind.name()));
+            left.extend(named.filter(|named| !near.contains(named)));
+        }
+        near.insert(name);
+    }
+    near
+}
+
+/// The object of a problem; that of an upstream in its plugins' settings is told with its place.
+fn object_of(problem: &Problem) -> &str {
+    problem.object.split_once("/plugins.").map_or(&*problem.object, |(object, _)| object)
 }
 
 fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) -> Impact {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Plan, What};
+use super::{Plan, Planned, What};
 use crate::explain::Outcome;
 
 impl Display for Plan {
@@ -31,14 +31,19 @@ impl Display for Plan {
 
 impl Plan {
     fn fmt_problems(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let known = self.problems.iter().filter(|planned| !planned.is_new).count();
-        if known < self.problems.len() {
-            writeln!(f, "\nNew problems")?;
+        let (new, known): (Vec<&Planned>, Vec<&Planned>) =
+            self.problems.iter().partition(|planned| planned.is_new);
+        let (near, far): (Vec<&Planned>, Vec<&Planned>) =
+            known.into_iter().partition(|planned| planned.is_near);
+        for (title, problems) in [("New problems", new), ("There already, where this leads to", near)] {
+            if !problems.is_empty() {
+                writeln!(f, "\n{title}")?;
+            }
+            for planned in problems {
+                writeln!(f, "{}", planned.problem)?;
+            }
         }
-        for planned in self.problems.iter().filter(|planned| planned.is_new) {
-            writeln!(f, "{}", planned.problem)?;
-        }
-        if known > 0 { writeln!(f, "\n{known} problems are there already") } else { Ok(()) }
+        if far.is_empty() { Ok(()) } else { writeln!(f, "\n{} problems are there already", far.len()) }
     }
 
     fn fmt_impact(&self, f: &mut Formatter<'_>) -> fmt::Result {

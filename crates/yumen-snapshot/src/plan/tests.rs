@@ -140,7 +140,7 @@ fn the_sample_is_asked_before_and_after() {
         "- routes/b\n",
         "\nNew problems\nwarning: routes/a",
         "\nerror: routes/e at uri: ",
-        "\n1 problems are there already\n",
+        "\nThere already, where this leads to\nwarning: upstreams/spare",
         "4 of 6 sampled requests would change\n  2 would become 404\n",
         "  GET /a/1: route a, upstreams/u -> no route, 404\n",
         "  GET /c: route c, upstreams/u -> route c, 401 by key-auth\n",
@@ -160,4 +160,16 @@ fn a_change_that_does_much_needs_somebodys_word() {
     assert_eq!(reason, expected);
     let many = Limits { changed_share_max: 1.0, deleted_routes_max: 3 };
     assert_eq!(planned(BEFORE, "routes: []", &sample, many).needs_confirmation, None);
+}
+
+#[test]
+fn what_is_wrong_already_where_a_change_leads_to_is_told_in_full() {
+    let spare_too = BEFORE.replace("routes:", "routes:\n- {id: s, uri: /s, upstream_id: spare}");
+    let told = "upstreams/spare at nodes: no endpoint is healthy now";
+    let plan = |after: &str| planned(&spare_too, after, &[], Limits::default()).to_string();
+    let near =
+        plan(&spare_too.replace("{id: b, uri: /b, upstream_id: u}", "{id: b, uri: /b, upstream_id: spare}"));
+    assert!(near.contains("There already, where this leads to") && near.contains(told), "{near}");
+    let far = plan(&spare_too.replace("desc: old", "desc: new"));
+    assert!(!far.contains(told) && far.contains("1 problems are there already"), "{far}");
 }
