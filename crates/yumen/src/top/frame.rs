@@ -27,6 +27,8 @@ pub(crate) struct Frame {
     pub(crate) connections: i64,
     /// Of all requests; rates are exact here.
     pub(crate) total: Line,
+    /// Whether any of them was looked at closely.
+    pub(crate) sampled: bool,
     pub(crate) sections: Vec<Section>,
     pub(crate) order: Order,
     /// The time between the looks, in seconds.
@@ -68,6 +70,7 @@ impl Frame {
         let before = if uptime_ms(before) > uptime_ms(now) { &Value::Null } else { before };
         let seconds = (uptime_ms(now) - uptime_ms(before)).max(1) as f64 / 1000.0;
         let mut total = line(&before["total"], &now["total"], seconds);
+        let sampled = total.rate > 0.0;
         let exact = |key: &str| difference(&before["exact"], &now["exact"], key) as f64 / seconds;
         (total.rate, total.error_rate) = (exact("requests"), exact("errors"));
         let section = |title: &'static str| Section {
@@ -80,6 +83,7 @@ impl Frame {
             workers: now["workers"].as_u64().unwrap_or(0),
             connections: now["exact"]["connections"].as_i64().unwrap_or(0),
             total,
+            sampled,
             sections: SECTIONS.into_iter().map(section).collect(),
             order,
             seconds,

@@ -13,7 +13,12 @@ pub(crate) fn render(frame: &Frame, height: usize) -> String {
     header(&mut out, frame);
     let used: Vec<_> = frame.sections.iter().filter(|section| !section.lines.is_empty()).collect();
     if used.is_empty() {
-        out.push_str("\nno requests\n");
+        // Requests nobody has drawn for a sample are counted, and nothing else is known of them.
+        out.push_str(match (frame.total.rate > 0.0, frame.sampled) {
+            (false, _) => "\nno requests\n",
+            (true, true) => "\nno request had a route\n",
+            (true, false) => "\nnone of the requests was sampled\n",
+        });
         return out;
     }
     // A section takes two lines more than it has rows.

@@ -63,3 +63,16 @@ fn a_label_fits_its_column_and_commands_no_terminal() {
     let long = fit(&"門".repeat(100));
     assert_eq!((long.chars().count(), long.ends_with('…')), (34, true));
 }
+
+#[test]
+fn requests_without_a_route_are_not_called_none() {
+    let text = |requests: u64, sampled: u64| {
+        let now = json!({
+            "uptime_ms": 1000, "exact": { "requests": requests }, "total": { "requests": sampled },
+        });
+        render(&Frame::between(&Value::Null, &now, Order::Rate), 40).lines().last().unwrap().to_owned()
+    };
+    assert_eq!(text(0, 0), "no requests");
+    assert_eq!(text(70, 64), "no request had a route");
+    assert_eq!(text(3, 0), "none of the requests was sampled");
+}
