@@ -32,8 +32,17 @@ const NEAREST_MAX: usize = 5;
 /// Finds the text of an object.
 pub type TextOf<'b> = dyn Fn(Kind, &str) -> Option<Arc<str>> + 'b;
 
+/// Ports of a node's first listeners.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Without TLS.
+    pub http: Option<u16>,
+    /// With TLS.
+    pub https: Option<u16>,
+}
+
 /// What may be known beside the snapshot. Nothing of it changes the answer but the time, on which
-/// limits depend.
+/// limits depend, and the ports.
 #[derive(Clone, Copy, Default)]
 pub struct Background<'b> {
     /// When the request comes.
@@ -42,6 +51,8 @@ pub struct Background<'b> {
     pub problems: &'b [Problem],
     /// The text of an object as it was written last.
     pub text: Option<&'b TextOf<'b>>,
+    /// Where a request comes in whose URL has no port.
+    pub listeners: Ports,
 }
 
 /// What becomes of a request, and why.
@@ -262,7 +273,7 @@ pub fn explain(
     question: &Question,
     background: &Background<'_>,
 ) -> Result<Explanation, Invalid> {
-    let asked = Asked::new(question, background.now)?;
+    let asked = Asked::new(question, background.now, background.listeners)?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let (winner, trace) = snapshot.router.explain(&mut ex);
     let request = asking(&ex, asked.sni());
@@ -272,6 +283,12 @@ pub fn explain(
     let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before));
     let mut remarks = thought.remarks;
     remarks.extend(reason::stale(winner, background));
+    let told = said.candidates.iter().chain(&said.why_not);
+    let asks_port = told.into_iter().any(|candidate| candidate.why.contains("server_port"));
+    let assumed = asked.assumed_port().filter(|_| asks_port);
+    remarks.extend(assumed.map(|port| {
+        format!("server_port was taken to be {port}: the URL has no port, and no listener is known")
+    }));
     Ok(Explanation {
         revision: snapshot.revision,
         request,
@@ -401,7 +418,8 @@ impl Followed {
 }
 
 pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Result<Followed, Invalid> {
-    let asked = Asked::new(question, now)?;
+    // What holds everywhere is asked: a test is run where nobody listens as well.
+    let asked = Asked::new(question, now, Ports::default())?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let winner = snapshot.find(&mut ex);
     let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), None);

@@ -21,7 +21,7 @@ pub mod upstream;
 pub use balance::{Balancer, Underway, UpstreamState};
 pub use compile::{Change, Compiled, Compiler, Defaults, Env, Flaw, Judge, PluginFlaw};
 pub use explain::{
-    Arrival, Background, Explained, Explanation, Question, StreamExplanation, explain, explain_any,
+    Arrival, Background, Explained, Explanation, Ports, Question, StreamExplanation, explain, explain_any,
 };
 pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
 pub use protection::Protection;

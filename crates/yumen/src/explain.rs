@@ -117,7 +117,8 @@ fn ask_file(file: &Path, question: &Question) -> anyhow::Result<Explained> {
         found.map(|one| one.json.clone())
     };
     let now = yumen_proxy::clock::exact();
-    let background = Background { now, problems: &loaded.problems, text: Some(&text) };
+    let background =
+        Background { now, problems: &loaded.problems, text: Some(&text), ..Background::default() };
     explain_any(&loaded.snapshot, question, &background).map_err(|invalid| match invalid.path.as_str() {
         "" => anyhow!(invalid.message),
         path => anyhow!("{path}: {}", invalid.message),

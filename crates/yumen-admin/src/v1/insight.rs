@@ -1,5 +1,6 @@
 //! Asking what would become of a request or a stream.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -8,11 +9,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use yumen_base::Problem;
 use yumen_config::Kind;
-use yumen_snapshot::{Background, Question, Snapshot, explain_any};
+use yumen_snapshot::{Background, Ports, Question, Snapshot, explain_any};
 use yumen_store::{Revision, State as StoreState};
 
-use super::V1State;
 use super::arguments::{Arguments, Format, Named};
+use super::{ClusterView, V1State};
 use crate::refusal::Refusal;
 use crate::reply;
 use crate::whole::Whole;
@@ -47,7 +48,12 @@ pub(super) async fn explain_request(
 fn answer(state: &V1State, at: Option<u64>, question: &Question, is_text: bool) -> Result<Response, Refusal> {
     let (snapshot, problems, texts) = configuration(state, at)?;
     let text = |kind: Kind, id: &str| texts.get(kind, id).map(|entry| entry.json.clone());
-    let background = Background { now: state.live.now(), problems: &problems, text: Some(&text) };
+    let background = Background {
+        now: state.live.now(),
+        problems: &problems,
+        text: Some(&text),
+        listeners: listeners(&state.live.cluster()),
+    };
     let explanation = explain_any(&snapshot, question, &background).map_err(|invalid| {
         let at = if invalid.path.is_empty() { String::new() } else { format!("{}: ", invalid.path) };
         Refusal::invalid(format!("{at}{}", invalid.message))
@@ -58,6 +64,16 @@ fn answer(state: &V1State, at: Option<u64>, question: &Question, is_text: bool) 
     }
     let body = serde_json::to_value(&explanation);
     Ok(reply::json(StatusCode::OK, &body.expect("an explanation is plain data")))
+}
+
+/// Where this node listens first.
+fn listeners(cluster: &ClusterView) -> Ports {
+    let own = cluster.nodes.iter().find(|node| node.is_self);
+    let port = |name: &str| {
+        let address: SocketAddr = own?.addresses.get(name)?.first()?.parse().ok()?;
+        Some(address.port())
+    };
+    Ports { http: port("http"), https: port("https") }
 }
 
 /// The snapshot to ask, what is wrong with it, and the texts it was made from.

@@ -12,6 +12,8 @@ use yumen_plugin::exchange::Host;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Client, Consumers, Exchange, Now, TlsInfo};
 
+use super::Ports;
+
 /// The parts of a URL.
 struct Url<'q> {
     is_tls: bool,
@@ -46,11 +48,23 @@ impl<'q> Url<'q> {
         Ok(Url { is_tls, authority: (!url.starts_with('/')).then_some(authority), target })
     }
 
-    fn port(&self) -> u16 {
+    /// The port the request comes in by: that of the URL, else that of the listener.
+    fn port(&self, listeners: Ports) -> Port {
         let written = self.authority.and_then(|authority| authority.rsplit_once(':'));
-        let default = if self.is_tls { 443 } else { 80 };
-        written.and_then(|(_, port)| port.parse().ok()).unwrap_or(default)
+        let (listener, default) = if self.is_tls { (listeners.https, 443) } else { (listeners.http, 80) };
+        match written.and_then(|(_, port)| port.parse().ok()).or(listener) {
+            Some(port) => Port::Known(port),
+            None => Port::Assumed(default),
+        }
     }
+}
+
+/// The port a request comes in by.
+#[derive(Debug, Clone, Copy)]
+enum Port {
+    Known(u16),
+    /// Nobody said one.
+    Assumed(u16),
 }
 
 /// A worker that cannot wait and always draws the same lot.
@@ -80,10 +94,11 @@ pub(super) struct Asked {
     head: RequestHead,
     client: Client,
     host: Still,
+    port: Port,
 }
 
 impl Asked {
-    pub(super) fn new(question: &Question, now: Now) -> Result<Asked, Invalid> {
+    pub(super) fn new(question: &Question, now: Now, listeners: Ports) -> Result<Asked, Invalid> {
         let url = Url::parse(&question.url)?;
         let head = head(question, &url)?;
         let ip = question.client_ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -94,13 +109,23 @@ impl Asked {
             cipher: "TLS_AES_128_GCM_SHA256",
             ..TlsInfo::default()
         });
-        let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), url.port());
+        let port = url.port(listeners);
+        let (Port::Known(number) | Port::Assumed(number)) = port;
+        let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number);
         let client = Client { peer: SocketAddr::new(ip, 0), local, tls, connection: 0 };
-        Ok(Asked { head, client, host: Still(now) })
+        Ok(Asked { head, client, host: Still(now), port })
     }
 
     pub(super) fn exchange<'s>(&'s self, consumers: &'s Consumers) -> Exchange<'s> {
         Exchange::new(self.head.clone(), &self.client, self.host.0, &self.host, consumers)
+    }
+
+    /// The port that was taken since neither the URL nor a listener has one.
+    pub(super) fn assumed_port(&self) -> Option<u16> {
+        match self.port {
+            Port::Known(_) => None,
+            Port::Assumed(port) => Some(port),
+        }
     }
 
     /// The server name of the handshake, where there is TLS.

@@ -8,7 +8,7 @@ use yumen_config::document;
 use yumen_config::resource::Question;
 use yumen_config::{Kind, Resource};
 
-use super::{Background, explain};
+use super::{Background, Ports, explain};
 use crate::Compiler;
 use crate::testing::compiler;
 
@@ -28,6 +28,10 @@ fn node(text: &str) -> Node {
 
 impl Node {
     fn ask(&self, question: Value) -> Value {
+        self.ask_at(Ports::default(), question)
+    }
+
+    fn ask_at(&self, listeners: Ports, question: Value) -> Value {
         let question: Question = serde_json::from_value(question).unwrap();
         let text = |kind: Kind, id: &str| {
             let found = self.resources.iter().find(|one| one.kind == kind && *one.id == *id);
@@ -35,7 +39,7 @@ impl Node {
         };
         let problems = self.compiler.problems();
         let now = Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_000 };
-        let background = Background { now, problems: &problems, text: Some(&text) };
+        let background = Background { now, problems: &problems, text: Some(&text), listeners };
         serde_json::to_value(explain(&self.snapshot, &question, &background).unwrap()).unwrap()
     }
 
@@ -345,4 +349,26 @@ fn the_text_form_reads_from_top_to_bottom() {
             rest.find(part).unwrap_or_else(|| panic!("{part:?} is not, or not in its place, in\n{text}"));
         rest = &rest[at..];
     }
+}
+
+#[test]
+fn a_url_without_a_port_comes_in_by_the_nodes_first_listener() {
+    let node = node(
+        "routes:\n- {id: a, uri: /a, vars: [[server_port, '==', '9080']], plugins: {redirect: {uri: /b}}}\n- {id: s, uri: /s, vars: [[server_port, '==', '9443']], plugins: {redirect: {uri: /b}}}\n",
+    );
+    let ports = Ports { http: Some(9080), https: Some(9443) };
+    for (url, route) in [
+        ("/a", json!("a")),
+        ("http://x/a", json!("a")),
+        ("https://x/s", json!("s")),
+        ("http://x:80/a", Value::Null),
+        ("https://x/a", Value::Null),
+    ] {
+        let told = node.ask_at(ports, json!({ "url": url }));
+        assert_eq!(told["route"]["id"], route, "{url}");
+        assert_eq!(told["remarks"], json!([]), "{url}");
+    }
+    let told = node.ask(json!({ "url": "http://x/a" }));
+    let remark = "server_port was taken to be 80: the URL has no port, and no listener is known";
+    assert_eq!((&told["route"], &told["remarks"]), (&Value::Null, &json!([remark])));
 }

@@ -63,6 +63,27 @@ fn explain_says_what_the_gateway_does() {
 }
 
 #[test]
+fn explain_knows_by_which_port_a_request_comes_in() {
+    let (gateway, key) = Gateway::embedded();
+    let port = gateway.http.port().to_string();
+    let route = json!({ "uri": "/p", "vars": [["server_port", "==", port]], "plugins": { "redirect": { "uri": "/b" } } });
+    let body = route.to_string();
+    let mut client = Client::connect(gateway.admin);
+    client.send(format!(
+        "PUT /apisix/admin/routes/p?wait=applied HTTP/1.1\r\nHost: a\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    assert_eq!(client.reply().status, 201);
+    assert_eq!(gateway.get("/p").status, 302);
+    let admin = format!("http://{}", gateway.admin);
+    for (url, status) in [("/p", 302), ("http://x/p", 302), ("http://x:80/p", 404), ("https://x/p", 404)] {
+        let (_, out, err) = run(YUMEN, &["explain", url, "--json", "--admin", &admin, "--key", &key]);
+        let told: Value = serde_json::from_str(&out).expect(&err);
+        assert_eq!(told["answer"]["status"], json!(status), "{url}: {told}");
+    }
+}
+
+#[test]
 fn explain_reads_well_and_says_why_not() {
     let scratch = Scratch::new();
     let file = scratch.write(
