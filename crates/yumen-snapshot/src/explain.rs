@@ -5,6 +5,7 @@
 mod ask;
 mod reason;
 mod render;
+mod sent;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -244,6 +245,8 @@ pub struct UpstreamChoice {
     pub headers_set: BTreeMap<String, String>,
     /// Fields of the client that plugins took away.
     pub headers_removed: Vec<String>,
+    /// Fields by which the gateway itself tells who asked and how.
+    pub headers_sent: BTreeMap<&'static str, String>,
 }
 
 /// An endpoint.
@@ -412,6 +415,10 @@ pub(crate) struct Followed {
 impl Followed {
     /// The value the upstream gets under `name`; several are joined.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
+        let own = self.upstream.iter().flat_map(|upstream| &upstream.headers_sent);
+        if let Some((_, value)) = own.into_iter().find(|(sent, _)| sent.eq_ignore_ascii_case(name)) {
+            return Some(value.clone());
+        }
         let values: Vec<String> = self.fields.all(name).map(text).collect();
         (!values.is_empty()).then(|| values.join(", "))
     }
@@ -542,6 +549,7 @@ fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Field
         (None, PassHost::Rewrite(host)) => Some(host.to_string()),
     };
     let (headers_set, headers_removed) = edits(before, &ex.request.fields);
+    let headers_sent = sent::fields(ex, host.as_deref());
     let mut view = UpstreamView::of(upstream, next);
     view.scheme = ex.upstream.scheme.unwrap_or(view.scheme);
     UpstreamChoice {
@@ -552,6 +560,7 @@ fn upstream_choice(upstream: &Upstream, ex: &Exchange<'_>, before: Option<&Field
         is_rewritten: ex.request.is_rewritten(),
         headers_set,
         headers_removed,
+        headers_sent,
     }
 }
 

@@ -42,6 +42,8 @@ fn what_is_expected_and_so_finds_nothing() {
         "request: {url: 'http://b.com/orders/1'}, expect: {route: null, status: 404}",
         "request: {url: /own}, expect: {upstream: routes/own, path: /own}",
         "request: {url: /limited}, expect: {upstream: u}",
+        "request: {url: 'https://x/own', client_ip: 10.1.2.3}, expect: {headers: {x-real-ip: 10.1.2.3, X-Forwarded-For: 10.1.2.3, X-Forwarded-Proto: https, X-Forwarded-Host: x, X-Forwarded-Port: '443'}}",
+        "request: {url: 'http://x:81/own', headers: {X-Forwarded-For: 10.9.9.9, X-Forwarded-Proto: https, X-Real-IP: z}, client_ip: '::1'}, expect: {headers: {Host: 'x:81', X-Real-IP: '::1', X-Forwarded-For: '10.9.9.9, ::1', X-Forwarded-Proto: https, X-Forwarded-Port: '81'}}",
     ] {
         check(test, &[]);
         // Nothing is counted, so the same test holds again in the same process.

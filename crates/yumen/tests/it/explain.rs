@@ -84,6 +84,29 @@ fn explain_knows_by_which_port_a_request_comes_in() {
 }
 
 #[test]
+fn explain_names_the_fields_the_gateway_sends_by_itself() {
+    let upstream = Upstream::echo("u");
+    let mut document = resources(&upstream);
+    let rewrite = json!({ "headers": { "set": { "X-Forwarded-Proto": "wss" } } });
+    document["routes"][2]["plugins"] = json!({ "proxy-rewrite": rewrite });
+    let gateway = Gateway::start(&document);
+    let file = gateway.scratch.file("routes.yaml").display().to_string();
+    let (url, hop) = (format!("http://test:{}/api", gateway.http.port()), "X-Forwarded-For: 10.9.9.9");
+    let told = explain(&file, &[&url, "-H", hop, "-H", "X-Real-IP: 10.8.8.8"]);
+    let reply = gateway.send(format!(
+        "GET /api HTTP/1.1\r\nHost: test:{}\r\n{hop}\r\nX-Real-IP: 10.8.8.8\r\nConnection: close\r\n\r\n",
+        gateway.http.port()
+    ));
+    let seen = reply.json();
+    let sent = told["upstream"]["headers_sent"].as_object().unwrap();
+    assert_eq!(sent.len(), 5, "{told}");
+    for (name, value) in sent {
+        assert_eq!(&seen["fields"][name.to_ascii_lowercase()], value, "{name}: {seen}");
+    }
+    assert_eq!(seen["fields"]["x-forwarded-proto"], "wss");
+}
+
+#[test]
 fn explain_reads_well_and_says_why_not() {
     let scratch = Scratch::new();
     let file = scratch.write(
