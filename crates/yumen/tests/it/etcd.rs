@@ -218,6 +218,29 @@ fn gateways_serve_while_etcd_is_down_even_when_they_start_then() {
 }
 
 #[test]
+fn what_is_lent_ends_though_etcd_is_away_and_tests_broken_from_outside_are_told() {
+    let (mut etcd, data) = (Etcd::start(), Scratch::new());
+    let gateway = etcd.gateway(data.path());
+    let key = gateway.admin_key().expect("the first gateway of a cluster makes keys");
+    let problems = || gateway.status_json("/yumen/v1/problems").to_string();
+    etcd.put("/apisix/routes/r", &mock("/r", "r"));
+    let test = json!({ "request": { "url": "/r" }, "expect": { "route": "other" } });
+    etcd.put("/apisix/tests/t", &test);
+    eventually("the test is told", WAIT_S, || problems().contains("expected route other, found route r"));
+    eventually("it holds nothing back", WAIT_S, || gateway.get("/r").status == 200);
+    etcd.ctl(&["del", "/apisix/tests/t"]).unwrap();
+    eventually("it is told no more", WAIT_S, || !problems().contains("tests/t"));
+
+    let path = "/apisix/admin/routes/brief?ttl=5&wait=applied";
+    assert_eq!(ask(&gateway, &key, "PUT", path, &mock("/brief", "brief").to_string()).status, 201);
+    etcd.stop();
+    assert_eq!(gateway.get("/brief").text(), "brief");
+    eventually("it ends", WAIT_S, || gateway.get("/brief").status == 404);
+    assert!(problems().contains("routes/brief"), "{}", problems());
+    assert_eq!(gateway.get("/r").status, 200);
+}
+
+#[test]
 fn a_gateway_that_starts_again_has_the_last_good_version_of_what_is_broken() {
     let (etcd, data) = (Etcd::start(), Scratch::new());
     let mut one = etcd.gateway(&data.path().join("one"));
