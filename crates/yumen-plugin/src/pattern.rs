@@ -3,6 +3,8 @@
 //! Almost all run on an engine whose time is linear in the text. Those that need look-around or back-references run on
 //! one that backtracks, within bounds that keep a match to about a millisecond (decision 43). Knows nothing of who asks.
 
+use std::ops::Range;
+
 use fancy_regex::{BytesMode, RegexBuilder};
 use regex::bytes;
 
@@ -36,8 +38,15 @@ pub struct Pattern(Engine);
 #[derive(Debug, Clone)]
 enum Engine {
     Linear(bytes::Regex),
+    Backtracking(Box<Backtracking>),
+}
+
+#[derive(Debug, Clone)]
+struct Backtracking {
     /// One for each of the bounds.
-    Backtracking(Box<[fancy_regex::Regex; BOUNDS.len()]>),
+    by_length: [fancy_regex::Regex; BOUNDS.len()],
+    /// Whether it matches texts of Unicode only. Over bytes that are none this engine may panic in that mode.
+    is_unicode: bool,
 }
 
 impl Pattern {
@@ -62,7 +71,7 @@ impl Pattern {
     pub fn is_match(&self, text: &[u8]) -> Result<bool, GaveUp> {
         match &self.0 {
             Engine::Linear(regex) => Ok(regex.is_match(text)),
-            Engine::Backtracking(by_length) => bounded(by_length, text)?.is_match(text).map_err(|_| GaveUp),
+            Engine::Backtracking(engine) => engine.is_match(text),
         }
     }
 
@@ -70,22 +79,47 @@ impl Pattern {
     pub fn captures<'t>(&self, text: &'t [u8]) -> Result<Option<Captures<'t>>, GaveUp> {
         match &self.0 {
             Engine::Linear(regex) => Ok(regex.captures(text).map(Captures::Linear)),
-            Engine::Backtracking(by_length) => {
-                let found = bounded(by_length, text)?.captures(text).map_err(|_| GaveUp)?;
-                let span = |found: &fancy_regex::Captures<'t, [u8]>, group| {
-                    found.get(group).map(|part| (part.start(), &text[part.range()]))
-                };
-                let groups = |found: fancy_regex::Captures<'t, [u8]>| {
-                    (0..found.len()).map(|group| span(&found, group)).collect()
-                };
-                Ok(found.map(groups).map(Captures::Backtracking))
-            }
+            Engine::Backtracking(engine) => Ok(engine.captures(text)?.map(Captures::Backtracking)),
         }
     }
 }
 
+impl Backtracking {
+    /// The engine whose bounds a text of this length has.
+    fn bounded(&self, text: &[u8]) -> Result<&fancy_regex::Regex, GaveUp> {
+        let at = BOUNDS.iter().position(|(bytes_max, _)| text.len() <= *bytes_max).ok_or(GaveUp)?;
+        Ok(&self.by_length[at])
+    }
+
+    fn is_match(&self, text: &[u8]) -> Result<bool, GaveUp> {
+        let regex = self.bounded(text)?;
+        let found = if self.is_unicode { regex.is_match(unicode(text)?) } else { regex.is_match(text) };
+        found.map_err(|_| GaveUp)
+    }
+
+    fn captures<'t>(&self, text: &'t [u8]) -> Result<Option<Groups<'t>>, GaveUp> {
+        let regex = self.bounded(text)?;
+        let group = |range: Range<usize>| (range.start, &text[range]);
+        if self.is_unicode {
+            let found = regex.captures(unicode(text)?).map_err(|_| GaveUp)?;
+            return Ok(
+                found.map(|found| (0..found.len()).map(|at| Some(group(found.get(at)?.range()))).collect())
+            );
+        }
+        let found = regex.captures(text).map_err(|_| GaveUp)?;
+        Ok(found.map(|found| (0..found.len()).map(|at| Some(group(found.get(at)?.range()))).collect()))
+    }
+}
+
+/// A text of Unicode: whether another matches nobody can say.
+fn unicode(text: &[u8]) -> Result<&str, GaveUp> {
+    std::str::from_utf8(text).map_err(|_| GaveUp)
+}
+
 /// Where a group begins and what it holds.
 type Group<'t> = (usize, &'t [u8]);
+/// Those of a match, where they took part.
+type Groups<'t> = Box<[Option<Group<'t>>]>;
 
 /// A match and its groups; group 0 is the match itself.
 #[derive(Debug)]
@@ -93,7 +127,7 @@ pub enum Captures<'t> {
     /// As the linear engine tells it.
     Linear(bytes::Captures<'t>),
     /// Each group that took part.
-    Backtracking(Box<[Option<Group<'t>>]>),
+    Backtracking(Groups<'t>),
 }
 
 impl<'t> Captures<'t> {
@@ -136,7 +170,7 @@ pub fn needs_backtracking(reason: &str) -> bool {
 }
 
 fn backtracking(pattern: &str, options: PatternOptions) -> Result<Pattern, String> {
-    let mode = if options.is_unicode { BytesMode::UnicodeBytes } else { BytesMode::Ascii };
+    let mode = if options.is_unicode { BytesMode::Unicode } else { BytesMode::Ascii };
     let build = |(_, steps)| {
         RegexBuilder::new(pattern)
             .bytes_mode(mode)
@@ -149,16 +183,8 @@ fn backtracking(pattern: &str, options: PatternOptions) -> Result<Pattern, Strin
             .map_err(|error| last_line(&error.to_string()))
     };
     let [short, middle, long] = BOUNDS.map(build);
-    Ok(Pattern(Engine::Backtracking(Box::new([short?, middle?, long?]))))
-}
-
-/// The engine whose bounds a text of this length has.
-fn bounded<'r>(
-    by_length: &'r [fancy_regex::Regex; BOUNDS.len()],
-    text: &[u8],
-) -> Result<&'r fancy_regex::Regex, GaveUp> {
-    let at = BOUNDS.iter().position(|(bytes_max, _)| text.len() <= *bytes_max).ok_or(GaveUp)?;
-    Ok(&by_length[at])
+    let engine = Backtracking { by_length: [short?, middle?, long?], is_unicode: options.is_unicode };
+    Ok(Pattern(Engine::Backtracking(Box::new(engine))))
 }
 
 fn last_line(error: &str) -> String {

@@ -35,7 +35,15 @@ fn patterns_match_bytes_with_look_around_and_back_references() {
     let loose = PatternOptions { ignores_case: true, ..PatternOptions::default() };
     assert_eq!(Pattern::new("^/(?!admin)", loose).unwrap().is_match(b"/ADMIN"), Ok(false));
     let unicode = PatternOptions { is_unicode: true, ..PatternOptions::default() };
-    assert_eq!(Pattern::new(r"(?!x)^\p{Greek}$", unicode).unwrap().is_match("\u{3b1}".as_bytes()), Ok(true));
+    let greek = Pattern::new(r"(?!x)^\p{Greek}$", unicode).unwrap();
+    let alpha = "\u{3b1}".as_bytes();
+    assert_eq!(greek.is_match(alpha), Ok(true));
+    assert_eq!(greek.captures(alpha).unwrap().unwrap().get(0), Some((0, alpha)));
+    // Bytes that are no Unicode, over which the engine would panic.
+    let pattern = Pattern::new(r"(?!.*b).+\b++.(?:a|b)+", unicode).unwrap();
+    let bytes = b"a1\xc3a\xe9a\xa9b=\xc311\xc3/11b\xc3a\xc31o1abab1\xfe";
+    assert_eq!(pattern.is_match(bytes), Err(GaveUp));
+    assert_eq!(pattern.captures(bytes).err(), Some(GaveUp));
 }
 
 #[test]
