@@ -185,7 +185,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 26] = [
+pub(crate) const COUNTED: [(&str, &str); 27] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
