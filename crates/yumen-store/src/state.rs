@@ -51,6 +51,13 @@ pub struct Entry {
     pub expires_ms: Option<u64>,
 }
 
+impl Entry {
+    /// What of it is served, and until when.
+    pub fn text_and_end(&self) -> (&Arc<str>, Option<u64>) {
+        (&self.json, self.expires_ms)
+    }
+}
+
 /// Everything a store holds as of one revision.
 #[derive(Debug, Clone, Default)]
 pub struct State {
@@ -167,20 +174,20 @@ impl State {
         self.settings.iter()
     }
 
-    /// The same with these texts put, or taken out where there is none, as of a revision of another store.
+    /// The same with these texts and their ends put, or taken out where there is none, as of a revision of another store.
     pub fn with(
         mut self,
         revision: Revision,
-        texts: impl IntoIterator<Item = (Key, Option<Arc<str>>)>,
+        texts: impl IntoIterator<Item = (Key, Option<(Arc<str>, Option<u64>)>)>,
     ) -> State {
-        for (key, json) in texts {
+        for (key, text) in texts {
             let before = self.entries.get(&key);
-            if before.map(|entry| &entry.json) == json.as_ref() {
+            if before.map(Entry::text_and_end) == text.as_ref().map(|(json, end)| (json, *end)) {
                 continue;
             }
             let created = before.map_or(revision, |entry| entry.created);
-            let entry = |json| Entry { json, created, modified: revision, expires_ms: None };
-            self.replace(&key, json.map(entry));
+            let entry = |(json, expires_ms)| Entry { json, created, modified: revision, expires_ms };
+            self.replace(&key, text.map(entry));
         }
         self.revision = revision;
         self

@@ -7,16 +7,17 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
 use yumen_base::{Histogram, Level, Problem};
 use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
+use yumen_proxy::clock;
 use yumen_snapshot::compile::{Change, Compiler, Found, Service};
 use yumen_snapshot::{Publisher, Snapshot};
-use yumen_store::{Committed, Entry, Key, Revision, State, Version, Versions};
+use yumen_store::{Changed, Committed, Key, Revision, State, Version, Versions};
 
 use crate::discovery::Services;
 use crate::huge_pages::HugePages;
@@ -54,7 +55,7 @@ pub(crate) enum News {
     /// All there is.
     Whole(State),
     /// What differs from what was told before.
-    Changes(Vec<Change>, Revision),
+    Changes(Vec<Changed>, Revision),
 }
 
 /// Who watches over the node and tells what is wrong.
@@ -116,6 +117,13 @@ impl Shown {
             compile_last_us: AtomicU64::new(0),
             unresolved: AtomicU64::new(0),
         }
+    }
+
+    /// The objects with errors.
+    pub(crate) fn broken(&self) -> Vec<String> {
+        let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = problems.iter().filter(|problem| problem.level == Level::Error);
+        errors.map(|problem| problem.object.clone()).collect()
     }
 
     /// The findings in force.
@@ -295,9 +303,7 @@ impl Thread {
     fn start(&mut self, state: &State, former: Vec<Resource>) {
         self.started = true;
         self.compiler.begin_from(former);
-        let own = self.own.values().cloned();
-        let resources = self.lifetimes.begin(state, now_ms());
-        let changes = self.compiler.diff(resources.into_iter().chain(own).collect());
+        let changes = self.whole(state);
         self.compile("configuration applied", changes, state.revision);
         // A process that begins is in a hurry.
         self.rests_until = Instant::now();
@@ -308,17 +314,22 @@ impl Thread {
         }
     }
 
+    /// What leads to all that a state holds, and to the node's own objects.
+    fn whole(&mut self, state: &State) -> Vec<Change> {
+        let resources = self.lifetimes.begin(state, now_ms());
+        let own = self.own.values().cloned();
+        self.compiler.diff(resources.into_iter().chain(own).collect())
+    }
+
     /// What connections of this process are served by is what the other one serves its own by.
     fn follow_successor(&mut self, news: News, answer: &Sender<u64>) {
         (self.follows_successor, self.started) = (true, true);
-        // When objects end is its business.
-        self.lifetimes = Lifetimes::default();
+        let now_ms = now_ms();
         let (changes, revision) = match news {
-            News::Changes(changes, revision) => (changes, revision),
-            News::Whole(state) => {
-                let own = self.own.values().cloned();
-                (self.compiler.diff(state.resources().into_iter().chain(own).collect()), state.revision)
+            News::Changes(changed, revision) => {
+                (changed.iter().map(|one| self.lifetimes.change(one, now_ms)).collect(), revision)
             }
+            News::Whole(state) => (self.whole(&state), state.revision),
         };
         let number = self.compile("configuration of the process that serves applied", changes, revision);
         // Nobody waits any more where this process is about to end.
@@ -439,22 +450,13 @@ fn renew<T: PartialEq>(told: &watch::Sender<Arc<T>>, next: T) {
     });
 }
 
-/// That an object is there now, or is gone.
-pub(crate) fn change_to(key: &Key, after: Option<&Entry>) -> Change {
-    let Key { kind, id } = key;
-    match after {
-        Some(entry) => Change::Put(Resource { kind: *kind, id: id.clone(), json: entry.json.clone() }),
-        None => Change::Delete(*kind, Box::from(&**id)),
-    }
-}
-
 fn version((resource, instead_of): (Resource, &Arc<str>)) -> Version {
     let Resource { kind, id, json } = resource;
     Version { key: Key::new(kind, id), json, instead_of: instead_of.clone() }
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    clock::exact().unix_ms
 }
 
 /// Problems in the log, each with all it says; bounded, since the status listener has them all.

@@ -12,6 +12,9 @@ use yumen_store::Revision;
 pub(crate) struct Reach {
     places: Mutex<Places>,
     moved: Condvar,
+    /// In force here.
+    published: watch::Sender<Revision>,
+    /// In force everywhere.
     applied: watch::Sender<Revision>,
 }
 
@@ -22,14 +25,48 @@ struct Places {
     everywhere: u64,
     /// Whether there is no process before that has to follow.
     is_alone: bool,
+    /// What hinders those that have to.
+    hindrance: Hindrance,
+}
+
+/// What is wrong with the processes before this one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hindrance {
+    /// The number of the process before, while it does not follow.
+    pub(crate) hangs: Option<i32>,
+    /// The number of the one that that process waits for.
+    pub(crate) behind: Option<i32>,
+    /// Objects that are good here and broken there.
+    pub(crate) broken_there: Vec<String>,
+}
+
+impl Hindrance {
+    /// The process that keeps the others waiting.
+    pub(crate) fn waits_for(&self) -> Option<i32> {
+        self.hangs.or(self.behind)
+    }
 }
 
 impl Reach {
     /// Of a process that is alone, or has to wait for the one before.
     pub(crate) fn new(is_alone: bool) -> Reach {
-        let places = Places { here: (0, Revision::default()), everywhere: 0, is_alone };
-        let applied = watch::Sender::new(Revision::default());
-        Reach { places: Mutex::new(places), moved: Condvar::new(), applied }
+        let hindrance = Hindrance::default();
+        let places = Places { here: (0, Revision::default()), everywhere: 0, is_alone, hindrance };
+        let (published, applied) = (watch::Sender::default(), watch::Sender::default());
+        Reach { places: Mutex::new(places), moved: Condvar::new(), published, applied }
+    }
+
+    /// What was in force everywhere when this process took over still is.
+    pub(crate) fn goes_on_from(&self, revision: Revision) {
+        let places = self.places();
+        if !places.is_alone && places.everywhere == 0 {
+            self.applied.send_replace(revision);
+        }
+    }
+
+    /// The newest revision that is in force here.
+    pub(crate) fn published(&self) -> watch::Receiver<Revision> {
+        self.published.subscribe()
     }
 
     /// The newest revision that is in force everywhere.
@@ -47,6 +84,7 @@ impl Reach {
         let mut places = self.places();
         let number = places.here.0 + 1;
         places.here = (number, revision);
+        self.published.send_replace(revision);
         if places.is_alone {
             places.everywhere = number;
             self.applied.send_replace(revision);
@@ -88,6 +126,31 @@ impl Reach {
         let is_missing = |places: &mut Places| places.everywhere < number;
         let waited = self.moved.wait_timeout_while(self.places(), within, is_missing);
         waited.unwrap_or_else(PoisonError::into_inner).0.everywhere >= number
+    }
+
+    /// The number of the newest publication that is in force everywhere.
+    pub(crate) fn everywhere(&self) -> u64 {
+        self.places().everywhere
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.places().is_alone
+    }
+
+    /// Notes what hinders the processes before; `tell` hears of it where it is another than before.
+    pub(crate) fn note_hindrance(&self, note: impl FnOnce(&mut Hindrance), tell: impl FnOnce(&Hindrance)) {
+        let mut places = self.places();
+        let before = places.hindrance.clone();
+        note(&mut places.hindrance);
+        if places.hindrance != before {
+            // Under the lock, so that what is told last is what is so.
+            tell(&places.hindrance);
+        }
+    }
+
+    /// The process before that keeps the others waiting.
+    pub(crate) fn waits_for(&self) -> Option<i32> {
+        self.places().hindrance.waits_for()
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {

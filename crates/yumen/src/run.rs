@@ -141,6 +141,8 @@ impl Rule {
             successor.want_store()?;
         }
         let doors = Doors::open(node, &ground.before.start, &control, trial.clone(), versions)?;
+        // A store that counts anew has not come that far.
+        control.reach.goes_on_from(ground.before.applied.min(doors.store.state().revision));
         let discovered = start_resolving(&ground.runtime, node, &control);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);
@@ -261,7 +263,12 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     exclusive.extend(tell_service(&runtime, &fleet));
     if let Some(successor) = successor {
         let follows = before.follows;
-        successor.clone().settled(Aftermath { carry, held, control: control.clone(), follows })?;
+        let outlived_for = match before.outlives {
+            true => Duration::from_millis(node.timeouts.drain_ms + ENDED_WITHIN_MS),
+            false => Duration::ZERO,
+        };
+        let control = control.clone();
+        successor.clone().settled(Aftermath { carry, held, control, follows, outlived_for })?;
     }
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
     exclusive.push(runtime.spawn(doors.source.clone().watch_over(control.messages.clone())).abort_handle());

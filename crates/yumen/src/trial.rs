@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
 use yumen_base::Problem;
@@ -78,17 +78,16 @@ impl Trial {
     }
 }
 
-/// Has failing tests of what is in force told as problems, and holds nothing back: what was not written through this
+/// Has failing tests of what the store holds told as problems, and holds nothing back: what was not written through this
 /// gateway, or ended by itself, is there already.
 pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, control: Control) {
-    let mut applied = control.applied.clone();
+    let mut published = control.reach.published();
     loop {
-        applied.borrow_and_update();
+        published.borrow_and_update();
         let (trial, store) = (trial.clone(), store.clone());
         let started = Instant::now();
         let run = move || {
-            let now_ms =
-                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            let now_ms = yumen_proxy::clock::exact().unix_ms;
             let state = store.state();
             match state.of_kind(Kind::Tests).next() {
                 Some(_) => trial.failing_tests(&state.resources_at(now_ms)),
@@ -100,7 +99,7 @@ pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, contro
         // The control thread ends with the process.
         let _ = control.messages.send(Message::Told(Teller::Tests, failing));
         let rest = SETTLE.max(started.elapsed() * REST_PER_RUN);
-        if applied.changed().await.is_err() {
+        if published.changed().await.is_err() {
             return;
         }
         tokio::time::sleep(rest).await;

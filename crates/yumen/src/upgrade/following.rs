@@ -2,39 +2,47 @@
 //!
 //! Knows how that is told and who puts it in force, not what it says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use yumen_config::Kind;
-use yumen_store::{Key, Revision, State};
+use yumen_store::{Changed, Key, Revision, State};
 
 use super::held::Held;
-use super::message::{Configured, Text};
-use crate::control::{Control, Message, News, change_to};
+use super::message::{Configured, FromServing, Text};
+use crate::control::{Control, Message, News};
+
+/// The text of an object and its end; none where it is gone.
+type Told = (Key, Option<(Arc<str>, Option<u64>)>);
 
 /// What the process that serves says of its configuration, on its way into force here.
 pub(super) struct Following {
     held: Arc<Held>,
     control: Control,
-    texts: Vec<(Key, Option<Arc<str>>)>,
+    texts: Vec<Told>,
     is_whole: bool,
-    stage: Stage,
-}
-
-/// How far the last of it has come.
-enum Stage {
-    /// It was said that all is in force.
-    Idle,
-    Compiling(Receiver<u64>),
-    /// In force here; the processes before this one follow.
-    Spreading(u64),
+    /// How much was told, to the last part.
+    tellings: u64,
+    /// The last of it, while it is not in force here.
+    compiling: Option<Receiver<u64>>,
+    /// Tellings in force here that the processes before this one have yet to follow, with the numbers of their
+    /// publications.
+    spreading: VecDeque<(u64, u64)>,
 }
 
 impl Following {
     pub(super) fn new(held: Arc<Held>, control: Control) -> Following {
-        Following { held, control, texts: Vec::new(), is_whole: false, stage: Stage::Idle }
+        Following {
+            held,
+            control,
+            texts: Vec::new(),
+            is_whole: false,
+            tellings: 0,
+            compiling: None,
+            spreading: VecDeque::new(),
+        }
     }
 
     /// Takes a part of what is told; with the last one it goes to be put in force, all at once.
@@ -45,7 +53,9 @@ impl Following {
             return;
         }
         let mut texts = std::mem::take(&mut self.texts);
-        let (before, revision) = (self.held.state(), Revision(told.revision));
+        // A process that ends has nothing to be followed any more.
+        let before = self.held.state().unwrap_or_default();
+        let revision = Revision(told.revision);
         let news = match std::mem::take(&mut self.is_whole) {
             true => {
                 let there: BTreeSet<&Key> = texts.iter().map(|(key, _)| key).collect();
@@ -56,14 +66,19 @@ impl Following {
             }
             false => {
                 let now = self.hold(before.clone().with(revision, texts));
-                let differs = before.differences(&now);
-                News::Changes(differs.map(|(key, _, after)| change_to(key, after)).collect(), revision)
+                let changed = |(key, before, after): (&Key, Option<&_>, Option<&_>)| Changed {
+                    key: key.clone(),
+                    before: before.cloned(),
+                    after: after.cloned(),
+                };
+                News::Changes(before.differences(&now).map(changed).collect(), revision)
             }
         };
         let (answer, answered) = channel();
         // The control thread ends with the process.
         let _ = self.control.messages.send(Message::Successor(news, answer));
-        self.stage = Stage::Compiling(answered);
+        self.tellings += 1;
+        self.compiling = Some(answered);
     }
 
     /// Before it is in force: the processes before this one are told what is held when they hear that something is.
@@ -72,31 +87,42 @@ impl Following {
         state
     }
 
-    /// Whether what was told last is on its way.
+    /// Whether something that was told is on its way.
     pub(super) fn is_under_way(&self) -> bool {
-        !matches!(self.stage, Stage::Idle)
+        self.compiling.is_some() || !self.spreading.is_empty()
     }
 
-    /// Waits for so long until what was told last serves every next request here and in all processes before; whether
-    /// it has come to that now.
-    pub(super) fn has_arrived_within(&mut self, within: Duration) -> bool {
-        if let Stage::Compiling(answered) = &self.stage {
+    /// Waits for so long until there is something to say of what is under way.
+    pub(super) fn comes_within(&mut self, within: Duration) -> Option<FromServing> {
+        if let Some(answered) = &self.compiling {
             match answered.recv_timeout(within) {
-                Ok(number) => self.stage = Stage::Spreading(number),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => self.stage = Stage::Idle,
+                Ok(number) => {
+                    self.compiling = None;
+                    self.spreading.push_back((self.tellings, number));
+                    return Some(FromServing::InForce(self.control.shown.broken()));
+                }
+                Err(RecvTimeoutError::Timeout) => return self.has_spread_within(Duration::ZERO),
+                Err(RecvTimeoutError::Disconnected) => self.compiling = None,
             }
         }
-        let Stage::Spreading(number) = self.stage else { return false };
-        let has_arrived = self.control.reach.is_everywhere_within(number, within);
-        if has_arrived {
-            self.stage = Stage::Idle;
+        self.has_spread_within(within)
+    }
+
+    fn has_spread_within(&mut self, within: Duration) -> Option<FromServing> {
+        let (_, oldest) = *self.spreading.front()?;
+        if !self.control.reach.is_everywhere_within(oldest, within) {
+            return None;
         }
-        has_arrived
+        let everywhere = self.control.reach.everywhere();
+        let mut followed = 0;
+        while let Some((telling, _)) = self.spreading.pop_front_if(|(_, number)| *number <= everywhere) {
+            followed = telling;
+        }
+        Some(FromServing::Followed(followed))
     }
 }
 
 /// Nothing for a kind of object of a later version: here it would be in force no more than before.
-fn read(Text(kind, id, json): Text) -> Option<(Key, Option<Arc<str>>)> {
-    Some((Key::new(Kind::from_name(&kind)?, id), json.map(Arc::from)))
+fn read(Text { kind, id, json, expires_ms }: Text) -> Option<Told> {
+    Some((Key::new(Kind::from_name(&kind)?, id), json.map(|json| (json.into(), expires_ms))))
 }

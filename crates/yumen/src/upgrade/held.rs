@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use yumen_config::Kind;
+use yumen_proxy::clock;
 use yumen_store::{FileStore, State, Store};
 
 /// The objects of a store, and the file they come from.
@@ -24,14 +24,12 @@ impl Held {
 
     /// The names of the objects there are now; those whose time has come are as good as gone.
     pub(super) fn objects(&self) -> Vec<String> {
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        names(&self.state(), now_ms)
+        self.state().map(|state| names(&state, clock::exact().unix_ms)).unwrap_or_default()
     }
 
-    /// All that is served now; nothing once the process ends.
-    pub(super) fn state(&self) -> State {
-        let of_store = || self.store.upgrade().map(|store| store.state()).unwrap_or_default();
-        self.instead().clone().unwrap_or_else(of_store)
+    /// All that is held now; `None` once the process ends.
+    pub(super) fn state(&self) -> Option<State> {
+        self.instead().clone().or_else(|| Some(self.store.upgrade()?.state()))
     }
 
     /// From now on this is what is served.

@@ -38,6 +38,12 @@ pub(super) struct Offer {
     /// Whether this process, once it has been taken over from, follows what it is told of the configuration.
     #[serde(default)]
     pub(super) follows: bool,
+    /// Whether there are processes before this one still.
+    #[serde(default)]
+    pub(super) outlives: bool,
+    /// The newest revision that every next request here and there is served by.
+    #[serde(default)]
+    pub(super) applied: u64,
 }
 
 /// What the process that serves says after its offer.
@@ -54,8 +60,15 @@ pub(super) enum FromServing {
     TakenOver,
     /// What was counted on connections of the old process meanwhile.
     Counted(Told),
-    /// What was told last of the configuration serves every next request of the old process, and of those before it.
-    Followed,
+    /// What was told last of the configuration serves every next request of the old process. These objects of it are
+    /// broken there.
+    InForce(Vec<String>),
+    /// And those of the processes before it, as far as so many tellings have come.
+    Followed(u64),
+    /// The number of a process before it that does not follow.
+    WaitsFor(Option<i32>),
+    /// It has ended, and so have all before it.
+    Ended,
 }
 
 /// What the process that takes over says.
@@ -95,9 +108,16 @@ pub(super) struct Configured {
     pub(super) objects: Vec<Text>,
 }
 
-/// The kind of an object, its id, and its text if it is there.
+/// An object: its kind and id, and its text if it is there.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Text(pub(super) String, pub(super) String, pub(super) Option<String>);
+pub(super) struct Text {
+    pub(super) kind: String,
+    pub(super) id: String,
+    pub(super) json: Option<String>,
+    /// When it ends by itself, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_ms: Option<u64>,
+}
 
 /// What the new process made of the configuration.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -316,7 +316,18 @@ impl Predecessor {
         let (secret, generation) = self.handover.http3_identity.told();
         let http3_identity = Some((BASE64.encode(secret), generation));
         let ended_file = self.handover.held.ended_file();
-        channel.send(&Offer { sockets, ticket_keys, http3_identity, ended_file, follows: true })?;
+        let control = &self.handover.control;
+        let (outlives, applied) = (!control.reach.is_alone(), control.applied.borrow().0);
+        let follows = true;
+        channel.send(&Offer {
+            sockets,
+            ticket_keys,
+            http3_identity,
+            ended_file,
+            follows,
+            outlives,
+            applied,
+        })?;
         channel.send_descriptors(&descriptors)
     }
 
@@ -378,10 +389,12 @@ impl Predecessor {
         *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
     }
 
-    /// Returns when this process is over; an error is the end of the other one.
+    /// Returns when this process is over; an error is the end of the other one, which one that does not listen for
+    /// long, or says what cannot be read, is taken for.
     fn talk_on(&self, channel: &Channel, mut told: Told) -> io::Result<()> {
         let Handover { held, control, carry, .. } = &self.handover;
         let mut following = Following::new(held.clone(), control.clone());
+        let mut hinders = None;
         loop {
             let is_over = self.is_over.load(Ordering::Acquire);
             let (since, now) = carry.tell_since(&told);
@@ -390,14 +403,23 @@ impl Predecessor {
                 channel.send(&FromServing::Counted(since))?;
             }
             if is_over {
+                if control.reach.is_alone() {
+                    channel.send(&FromServing::Ended)?;
+                }
                 return Ok(());
             }
+            let waits_for = control.reach.waits_for();
+            if waits_for != hinders {
+                channel.send(&FromServing::WaitsFor(waits_for))?;
+                hinders = waits_for;
+            }
             let wait = match following.is_under_way() {
-                true if following.has_arrived_within(COUNT_EVERY) => {
-                    channel.send(&FromServing::Followed)?;
-                    COUNT_EVERY
+                true => {
+                    if let Some(said) = following.comes_within(COUNT_EVERY) {
+                        channel.send(&said)?;
+                    }
+                    Duration::ZERO
                 }
-                true => Duration::ZERO,
                 false => COUNT_EVERY,
             };
             if channel.is_told(wait) {

@@ -15,16 +15,16 @@ use yumen_base::{Level, Problem};
 use yumen_plugin::Carry;
 use yumen_proxy::tls::TICKET_KEY_BYTES;
 use yumen_proxy::{Http3Identity, clock};
-use yumen_store::State;
+use yumen_store::{Revision, State};
 
 use super::VARIABLE;
 use super::channel::Channel;
 use super::held::{Held, names};
 use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, PROTOCOL_MIN, Ready};
-use super::telling::{Before, Telling};
+use super::telling::{Before, Telling, show};
 use crate::control::Control;
 use crate::doors::Start;
-use crate::reach::Reach;
+use crate::reach::Hindrance;
 use crate::sockets::{Passed, Sockets};
 
 /// Between two looks at whether this process shall end sooner than it would.
@@ -47,6 +47,10 @@ pub(crate) struct Received {
     pub(crate) start: Start,
     /// Whether the process before goes by what it is told of the configuration.
     pub(crate) follows: bool,
+    /// Whether there are others before that one.
+    pub(crate) outlives: bool,
+    /// The newest revision that was in force everywhere.
+    pub(crate) applied: Revision,
 }
 
 /// What the process before is told of, and has a part in, until its last connection has ended.
@@ -56,6 +60,8 @@ pub(crate) struct Aftermath {
     pub(crate) control: Control,
     /// Whether it goes by what it is told of the configuration.
     pub(crate) follows: bool,
+    /// How long those before it may go on where it ends without a word.
+    pub(crate) outlived_for: Duration,
 }
 
 impl Received {
@@ -67,6 +73,8 @@ impl Received {
             http3_identity: None,
             start: Start::First,
             follows: false,
+            outlives: false,
+            applied: Revision::default(),
         }
     }
 }
@@ -116,7 +124,16 @@ impl Successor {
             Some(Http3Identity::following(secret, generation))
         });
         let start = Start::TakesOver { ended_file: offer.ended_file };
-        Ok(Received { sockets, ticket_keys: keys.collect(), http3_identity, start, follows: offer.follows })
+        let (follows, outlives, applied) = (offer.follows, offer.outlives, Revision(offer.applied));
+        Ok(Received {
+            sockets,
+            ticket_keys: keys.collect(),
+            http3_identity,
+            start,
+            follows,
+            outlives,
+            applied,
+        })
     }
 
     /// Tells what comes next.
@@ -173,25 +190,25 @@ impl Successor {
     /// here from now on, and what changes here changes there.
     pub(crate) fn settled(self: Arc<Self>, after: Aftermath) -> anyhow::Result<()> {
         let _ = self.channel.send(&FromSuccessor::Settled);
-        let Aftermath { carry, held, control, follows } = after;
-        let (reach, hears) = (control.reach, self.clone());
-        let hear = move |reach: &Reach| {
-            while let Ok(said) = hears.channel.receive(None) {
-                match said {
-                    FromServing::Counted(told) => carry.take_over(&told, clock::exact()),
-                    FromServing::Followed => hears.before.has_followed(),
-                    _ => {}
-                }
-            }
+        let Aftermath { carry, held, control, follows, outlived_for } = after;
+        let (hears, heard_by) = (self.clone(), control.clone());
+        let hear = move || {
+            let has_said_so = hears.hear_all(&carry, &heard_by);
             carry.go_on_alone();
             hears.before.has_ended();
-            reach.go_on_alone();
+            if !has_said_so {
+                // Those before it hear of that in the same moment, and end what they have begun.
+                std::thread::sleep(outlived_for);
+            }
+            heard_by
+                .reach
+                .note_hindrance(|all| *all = Hindrance::default(), |all| show(&heard_by.messages, all));
+            heard_by.reach.go_on_alone();
             tracing::info!("the process before has ended");
         };
-        let heard_of = reach.clone();
-        std::thread::Builder::new().name("yumen-successor".into()).spawn(move || hear(&heard_of))?;
+        std::thread::Builder::new().name("yumen-successor".into()).spawn(hear)?;
         if follows {
-            let messages = control.messages;
+            let Control { messages, reach, .. } = control;
             let tell = move || {
                 let (channel, before) = (&self.channel, &self.before);
                 Telling { channel, before, held, reach, messages }.run();
@@ -199,6 +216,30 @@ impl Successor {
             std::thread::Builder::new().name("yumen-telling".into()).spawn(tell)?;
         }
         Ok(())
+    }
+
+    /// Hears the process before until its end; whether it said that those before it have ended as well.
+    fn hear_all(&self, carry: &Carry, control: &Control) -> bool {
+        let hinders = |note: &mut dyn FnMut(&mut Hindrance)| {
+            control.reach.note_hindrance(note, |all| show(&control.messages, all));
+        };
+        let mut has_said_so = false;
+        while let Ok(said) = self.channel.receive(None) {
+            match said {
+                FromServing::Counted(told) => carry.take_over(&told, clock::exact()),
+                FromServing::InForce(broken) => {
+                    let here = control.shown.broken();
+                    let broken: Vec<String> = broken.into_iter().filter(|one| !here.contains(one)).collect();
+                    hinders(&mut |all| all.broken_there.clone_from(&broken));
+                    self.before.is_in_force();
+                }
+                FromServing::Followed(tellings) => self.before.has_followed(tellings, &control.reach),
+                FromServing::WaitsFor(pid) => hinders(&mut |all| all.behind = pid),
+                FromServing::Ended => has_said_so = true,
+                _ => {}
+            }
+        }
+        has_said_so
     }
 
     /// Says that the gateway is ending: the process before shall not stay for long either.

@@ -2,18 +2,19 @@
 //!
 //! Knows what differs and who has heard of it, not what it says.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use yumen_base::Problem;
-use yumen_store::{Key, State};
+use yumen_store::{Entry, Key, Revision, State};
 
 use super::channel::Channel;
 use super::held::Held;
 use super::message::{Configured, FromSuccessor, Text};
 use crate::control::{Message, Teller};
-use crate::reach::Reach;
+use crate::reach::{Hindrance, Reach};
 
 /// Texts that travel together, so that what is counted is not kept waiting by a large configuration.
 const TOGETHER_BYTES: usize = 1 << 20;
@@ -29,15 +30,29 @@ pub(super) struct Before {
 
 #[derive(Default)]
 struct Heard {
-    /// How often it said that it has followed.
+    /// How many tellings are in force there.
+    in_force: u64,
+    /// And in all processes before it.
     followed: u64,
+    /// Publications here that are in force everywhere once so many tellings were followed.
+    expected: VecDeque<(u64, (u64, Revision))>,
     has_ended: bool,
 }
 
 impl Before {
-    pub(super) fn has_followed(&self) {
-        self.heard().followed += 1;
+    pub(super) fn is_in_force(&self) {
+        self.heard().in_force += 1;
         self.news.notify_all();
+    }
+
+    pub(super) fn has_followed(&self, tellings: u64, reach: &Reach) {
+        let mut heard = self.heard();
+        heard.followed = heard.followed.max(tellings);
+        let mut last = None;
+        while let Some((_, news)) = heard.expected.pop_front_if(|(needed, _)| *needed <= tellings) {
+            last = Some(news);
+        }
+        last.into_iter().for_each(|news| reach.note_everywhere(news));
     }
 
     pub(super) fn has_ended(&self) {
@@ -51,12 +66,21 @@ impl Before {
         waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
     }
 
-    /// Waits until it has followed so often, or has ended; `None` where neither came in time.
-    fn follows_within(&self, times: u64, within: Duration) -> Option<bool> {
-        let is_open = |heard: &mut Heard| !heard.has_ended && heard.followed < times;
+    /// A publication is in force everywhere as soon as so many tellings were followed.
+    fn expect(&self, tellings: u64, news: (u64, Revision), reach: &Reach) {
+        let mut heard = self.heard();
+        match heard.followed >= tellings {
+            true => reach.note_everywhere(news),
+            false => heard.expected.push_back((tellings, news)),
+        }
+    }
+
+    /// Waits until so many tellings are in force there, or it has ended; `None` where neither came in time.
+    fn serves_within(&self, tellings: u64, within: Duration) -> Option<bool> {
+        let is_open = |heard: &mut Heard| !heard.has_ended && heard.in_force < tellings;
         let waited = self.news.wait_timeout_while(self.heard(), within, is_open);
         let (heard, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match heard.followed >= times {
+        match heard.in_force >= tellings {
             true => Some(true),
             false => heard.has_ended.then_some(false),
         }
@@ -65,6 +89,29 @@ impl Before {
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Says what hinders the processes before, where operators look.
+pub(super) fn show(messages: &Sender<Message>, hindrance: &Hindrance) {
+    let hangs = hindrance.waits_for().map(|pid| {
+        // Zero where the system does not say.
+        let pid = if pid > 0 { format!(" {pid}") } else { String::new() };
+        let message = format!(
+            "the process before{pid}, which finishes what it has begun, does not take over what changes: its \
+             connections may be served by what was in force before"
+        );
+        Problem::warning("node", "", message).hint("end it if that lasts")
+    });
+    let broken = hindrance.broken_there.first().map(|first| {
+        let count = hindrance.broken_there.len();
+        let message = format!(
+            "{count} objects cannot be used by the process before, the first is {first}: its connections are served \
+             by what it had of them"
+        );
+        Problem::warning("node", "", message).hint("end it if that must not be")
+    });
+    // The control thread ends with the process.
+    let _ = messages.send(Message::Told(Teller::Upgrade, hangs.into_iter().chain(broken).collect()));
 }
 
 /// Who is told, of what.
@@ -79,57 +126,50 @@ pub(super) struct Telling<'t> {
 impl Telling<'_> {
     /// Tells of every publication until the process before has ended.
     ///
-    /// One that takes nothing any more may serve all the same: no revision is applied until it has ended.
+    /// One that takes nothing any more may serve all the same: no revision is applied until it has ended. One that
+    /// waits for those before it is told on.
     pub(super) fn run(&self) {
-        let (mut told, mut known, mut times) = (None, 0, 0);
+        let (mut told, mut known, mut tellings) = (None, 0, 0);
         while let Some(news) = self.reach.next_after(known) {
-            let state = self.held.state();
-            if !has_news(told.as_ref(), &state) {
-                // Addresses, say: those it finds by itself.
-                self.reach.note_everywhere(news);
-            } else if self.tell(told.as_ref(), &state).is_ok() {
-                times += 1;
-                if !self.wait(times) {
+            // This process ends: what it would say is not what is served.
+            let Some(state) = self.held.state() else { return };
+            // Addresses, say, are no news: it finds them by itself.
+            if has_news(told.as_ref(), &state) {
+                if self.tell(told.as_ref(), &state).is_err() {
+                    // It hears the end, should it listen again, and ends by itself.
+                    self.channel.say_no_more();
+                    self.wait(u64::MAX);
                     return;
                 }
-                self.reach.note_everywhere(news);
-            } else {
-                // It hears the end, should it listen again, and ends by itself.
-                self.channel.say_no_more();
-                self.wait(u64::MAX);
+                tellings += 1;
+            }
+            self.before.expect(tellings, news, &self.reach);
+            if !self.wait(tellings) {
                 return;
             }
             (told, known) = (Some(state), news.0);
         }
     }
 
-    /// Waits until the process before has followed; `false` where it has ended. One that takes long is told of meanwhile.
-    fn wait(&self, times: u64) -> bool {
-        if let Some(has_followed) = self.before.follows_within(times, FOLLOWED_WITHIN) {
-            return has_followed;
+    /// Waits until so many tellings are in force in the process before; `false` where it has ended. One that takes long
+    /// is told of meanwhile.
+    fn wait(&self, tellings: u64) -> bool {
+        if let Some(serves) = self.before.serves_within(tellings, FOLLOWED_WITHIN) {
+            return serves;
         }
-        let pid = self.channel.peer().map_or_else(String::new, |pid| format!(" {pid}"));
-        let problem = Problem::warning(
-            "node",
-            "",
-            format!(
-                "the process before{pid}, which finishes what it has begun, does not take over what changes: its \
-                 connections may be served by what was in force before"
-            ),
-        );
-        self.show(vec![problem.hint("end it if that lasts")]);
-        let has_followed = loop {
-            if let Some(has_followed) = self.before.follows_within(times, Duration::from_secs(60)) {
-                break has_followed;
+        let pid = self.channel.peer().unwrap_or(0);
+        self.hinders(|hindrance| hindrance.hangs = Some(pid));
+        let serves = loop {
+            if let Some(serves) = self.before.serves_within(tellings, Duration::from_secs(60)) {
+                break serves;
             }
         };
-        self.show(Vec::new());
-        has_followed
+        self.hinders(|hindrance| hindrance.hangs = None);
+        serves
     }
 
-    fn show(&self, problems: Vec<Problem>) {
-        // The control thread ends with the process.
-        let _ = self.messages.send(Message::Told(Teller::Upgrade, problems));
+    fn hinders(&self, note: impl FnOnce(&mut Hindrance)) {
+        self.reach.note_hindrance(note, |hindrance| show(&self.messages, hindrance));
     }
 
     fn tell(&self, told: Option<&State>, state: &State) -> std::io::Result<()> {
@@ -144,10 +184,12 @@ impl Telling<'_> {
                 objects,
             }))
         };
-        for (key, json) in news(told.unwrap_or(&nothing), state) {
+        for (key, after) in news(told.unwrap_or(&nothing), state) {
+            let (json, expires_ms) = after.map(Entry::text_and_end).unzip();
             let json = json.map(|json| json.to_string());
             bytes += json.as_ref().map_or(0, String::len) + key.id.len();
-            objects.push(Text(key.kind.name().to_owned(), key.id.to_string(), json));
+            let (kind, id) = (key.kind.name().to_owned(), key.id.to_string());
+            objects.push(Text { kind, id, json, expires_ms: expires_ms.flatten() });
             if bytes >= TOGETHER_BYTES {
                 bytes = 0;
                 say(std::mem::take(&mut objects), true)?;
@@ -162,11 +204,10 @@ fn has_news(told: Option<&State>, state: &State) -> bool {
     told.is_none_or(|told| news(told, state).next().is_some())
 }
 
-/// The texts that differ; none where an object is gone.
-fn news<'s>(told: &'s State, state: &'s State) -> impl Iterator<Item = (&'s Key, Option<&'s Arc<str>>)> {
+/// What differs in text or end; none where an object is gone.
+fn news<'s>(told: &'s State, state: &'s State) -> impl Iterator<Item = (&'s Key, Option<&'s Entry>)> {
     told.differences(state).filter_map(|(key, before, after)| {
-        let (before, after) = (before.map(|entry| &entry.json), after.map(|entry| &entry.json));
-        (before != after).then_some((key, after))
+        (before.map(Entry::text_and_end) != after.map(Entry::text_and_end)).then_some((key, after))
     })
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Client, Gateway, Options, Reply, Scratch, eventually, run};
+use crate::upgrade::Line;
 
 /// Longer than anything takes on a machine that works at all.
 const WAIT_S: u64 = 60;
@@ -238,6 +239,24 @@ fn what_is_lent_ends_though_etcd_is_away_and_tests_broken_from_outside_are_told(
     eventually("it ends", WAIT_S, || gateway.get("/brief").status == 404);
     assert!(problems().contains("routes/brief"), "{}", problems());
     assert_eq!(gateway.get("/r").status, 200);
+}
+
+#[test]
+fn what_is_lent_ends_on_connections_of_a_process_before_though_etcd_is_away() {
+    let (mut etcd, data) = (Etcd::start(), Scratch::new());
+    let mut line = Line::of(etcd.gateway(data.path()));
+    let key = line.gateway.admin_key().expect("the first gateway of a cluster makes keys");
+    etcd.put("/apisix/routes/r", &mock("/r", "r"));
+    eventually("it is served", WAIT_S, || line.gateway.get("/r").status == 200);
+    let mut old: Vec<Client> = (0..2).map(|_| Client::connect(line.gateway.http)).collect();
+    old.iter_mut().for_each(|client| assert_eq!(client.get("/r").status, 200));
+    line.upgrade();
+    let path = "/apisix/admin/routes/brief?ttl=5&wait=applied";
+    assert_eq!(ask(&line.gateway, &key, "PUT", path, &mock("/brief", "brief").to_string()).status, 201);
+    etcd.stop();
+    assert_eq!(old[0].get("/brief").text(), "brief");
+    eventually("it ends", WAIT_S, || line.gateway.get("/brief").status == 404);
+    assert_eq!(old[1].get("/brief").status, 404);
 }
 
 #[test]

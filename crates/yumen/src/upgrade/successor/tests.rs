@@ -29,9 +29,7 @@ fn what_is_given_arrives() {
     before.send(&hello(PROTOCOL)).unwrap();
     let ticket_keys = keys.iter().map(|key| BASE64.encode(key)).collect();
     let http3_identity = Some((BASE64.encode([7; 32]), 4));
-    before
-        .send(&Offer { sockets: vec![label], ticket_keys, http3_identity, ended_file: None, follows: false })
-        .unwrap();
+    before.send(&Offer { sockets: vec![label], ticket_keys, http3_identity, ..Offer::default() }).unwrap();
     before.send_descriptors(&[OwnedFd::from(listener)]).unwrap();
     let mut given = successor.receive().unwrap();
     assert_eq!(given.ticket_keys, keys);

@@ -44,7 +44,7 @@ impl Pair {
         let key = |id: &str| yumen_store::Key::new(Kind::Routes, id);
         let put = resources.iter().map(|(id, uri)| {
             let json = Resource::new(Kind::Routes, id, &json!({"uri": uri})).json;
-            (key(id), Some(json))
+            (key(id), Some((json, None)))
         });
         self.held.hold_instead(State::default().with(Revision(revision), put));
         self.reach.note_here(Revision(revision));
@@ -56,7 +56,7 @@ impl Pair {
         loop {
             let said = self.other.receive(Some(Instant::now() + Duration::from_secs(20))).unwrap();
             let FromSuccessor::Configured(told) = said else { panic!("{said:?}") };
-            all.extend(told.objects.into_iter().map(|Text(kind, id, json)| {
+            all.extend(told.objects.into_iter().map(|Text { kind, id, json, .. }| {
                 format!("{kind}/{id} {}", json.unwrap_or_else(|| "gone".to_owned()).len())
             }));
             if !told.is_more_to_come {
@@ -88,14 +88,31 @@ fn the_whole_is_told_once_and_then_what_differs() {
     // What comes meanwhile is told together.
     pair.publish(2, &[("1", "/1"), ("2", "/22")]);
     pair.publish(3, &[("1", "/1"), ("3", "/3")]);
-    pair.before.has_followed();
-    assert!(pair.applied_within(1, LONG));
+    pair.before.is_in_force();
     assert_eq!(pair.hear(), (3, false, vec!["routes/2 4".to_owned(), format!("routes/3 {text}")]));
-    pair.before.has_followed();
+    assert!(!pair.applied_within(1, Duration::from_millis(50)), "those before it have yet to follow");
+    pair.before.has_followed(1, &pair.reach);
+    assert!(pair.applied_within(1, LONG));
+    pair.before.is_in_force();
+    pair.before.has_followed(2, &pair.reach);
     assert!(pair.applied_within(3, LONG));
     // Addresses that were found change nothing that is told.
     pair.reach.note_here(Revision(4));
     assert!(pair.applied_within(4, LONG));
+}
+
+#[test]
+fn the_end_of_an_object_is_told_with_it() {
+    let pair = Pair::of(&[("1", "/1")]);
+    pair.hear();
+    pair.before.is_in_force();
+    let text = Resource::new(Kind::Routes, "1", &json!({"uri": "/1"})).json;
+    let ends = (yumen_store::Key::new(Kind::Routes, "1"), Some((text, Some(7))));
+    pair.held.hold_instead(State::default().with(Revision(2), [ends]));
+    pair.reach.note_here(Revision(2));
+    let said = pair.other.receive(Some(Instant::now() + LONG)).unwrap();
+    let FromSuccessor::Configured(told) = said else { panic!("{said:?}") };
+    assert_eq!(told.objects[0].expires_ms, Some(7));
 }
 
 #[test]

@@ -41,6 +41,20 @@ fn mock(plugins: &Value) -> Value {
     all
 }
 
+/// Asks on one old connection after the other, since each is answered once more, until one is answered so.
+fn follows(clients: &mut Vec<Client>, path: &str, status: u16) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while get(&mut clients.pop().expect("a connection that is left"), path) != status {
+        assert!(Instant::now() < until, "{path} is not answered with {status}");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+}
+
+/// The problems an operator sees.
+fn problems(line: &Line) -> String {
+    line.gateway.status_json("/yumen/v1/problems").to_string()
+}
+
 #[test]
 fn access_that_was_revoked_is_refused_on_connections_of_all_processes_before() {
     let (mut line, key) = super::store::embedded("");
@@ -76,10 +90,9 @@ fn a_process_stays_for_as_long_as_one_before_it_has_connections() {
     let first = line.serving();
     let second = line.upgrade();
     line.upgrade();
-    // Longer than it takes to drain nothing.
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(runs(first) && runs(second), "the second one is who tells the first");
+    // The first one hears of this by the second.
     write(&line, &key, "DELETE", "routes/secret", &Value::Null);
+    assert!(runs(first) && runs(second));
     assert_eq!(get(&mut client, "/secret"), 404);
     line.wait_for_end_of(first);
     line.wait_for_end_of(second);
@@ -102,20 +115,14 @@ fn a_process_whose_successor_was_killed_does_not_serve_on() {
 fn a_resource_file_that_is_edited_counts_on_old_connections_too() {
     let open = |path: &str| json!({"routes": [{"id": "1", "uri": path, "plugins": mock(&json!({}))}]});
     let mut line = super::start(&open("/secret"), "");
-    let mut clients = connected(&line, 3);
+    let mut clients = connected(&line, 100);
     let text = std::fs::read_to_string(line.gateway.scratch.file("routes.yaml")).unwrap();
     line.upgrade();
     line.gateway.apply(&open("/next"));
-    eventually("the old process follows the file", 10, || {
-        get(&mut Client::connect(line.gateway.http), "/next") == 200
-    });
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(get(&mut clients[0], "/secret"), 404);
-    assert_eq!(get(&mut clients[1], "/next"), 200);
+    follows(&mut clients, "/secret", 404);
+    follows(&mut clients, "/next", 200);
     std::fs::write(line.gateway.scratch.file("routes.yaml"), text).unwrap();
-    eventually("the file is read", 10, || get(&mut Client::connect(line.gateway.http), "/secret") == 200);
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(get(&mut clients[2], "/secret"), 200);
+    follows(&mut clients, "/secret", 200);
 }
 
 /// Says back what comes through tunnels.
@@ -189,12 +196,38 @@ fn a_process_before_that_hangs_makes_no_write_claim_to_be_applied() {
     assert!(asked.elapsed() < Duration::from_secs(20));
     assert_eq!(get(&mut Client::connect(line.gateway.http), "/secret"), 404);
     eventually("it is told which process hangs", 20, || {
-        let problems = line.gateway.status_json("/yumen/v1/problems").to_string();
-        problems.contains(&format!("the process before {first}"))
+        problems(&line).contains(&format!("the process before {first}"))
     });
     super::service::signal(first, rustix::process::Signal::CONT);
     write(&line, &key, "PUT", "routes/other", &open);
-    eventually("it follows again", 20, || {
-        !line.gateway.status_json("/yumen/v1/problems").to_string().contains("the process before")
+    eventually("it follows again", 20, || !problems(&line).contains("the process before"));
+}
+
+#[test]
+fn one_process_that_hangs_keeps_no_other_from_following() {
+    let (mut line, key) = super::store::embedded("");
+    let open = json!({"uri": "/secret", "plugins": mock(&json!({}))});
+    write(&line, &key, "PUT", "routes/secret", &open);
+    let _client = connected(&line, 1);
+    let first = line.serving();
+    line.upgrade();
+    let mut clients = connected(&line, 100);
+    line.upgrade();
+    write(&line, &key, "PUT", "routes/other", &open);
+    super::service::signal(first, rustix::process::Signal::STOP);
+    // The first of these is on its way for as long as the first process hangs.
+    for uri in ["/a", "/b", "/c"] {
+        let put = json!({"uri": uri, "plugins": mock(&json!({}))}).to_string();
+        let request = format!(
+            "PUT /apisix/admin/routes/secret HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{put}",
+            put.len()
+        );
+        assert_eq!(Client::connect(line.gateway.admin).send(request).reply().status, 200);
+        follows(&mut clients, uri, 200);
+    }
+    eventually("it is told which process hangs", 20, || {
+        problems(&line).contains(&format!("the process before {first}"))
     });
+    super::service::signal(first, rustix::process::Signal::CONT);
+    eventually("it follows again", 20, || !problems(&line).contains("the process before"));
 }

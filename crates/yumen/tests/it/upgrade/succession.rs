@@ -67,8 +67,8 @@ fn what_was_counted_counts_on() {
     assert_eq!(statuses, [200, 200, 200, 429]);
 }
 
-#[test]
-fn requests_under_way_in_the_old_process_count_in_the_new_one() {
+/// An upstream that answers `/held` once its gate is open.
+fn holding() -> (Upstream, Gate) {
     let gate = Gate::default();
     let held = gate.clone();
     let upstream = Upstream::start(move |request, stream| {
@@ -77,16 +77,28 @@ fn requests_under_way_in_the_old_process_count_in_the_new_one() {
         }
         respond(stream, 200, "", b"done")
     });
-    let limit =
-        json!({"conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "rejected_code": 429});
-    let route =
-        json!({"id": "1", "uri": "/*", "plugins": {"limit-conn": limit}, "upstream": upstream.alone()});
-    let mut line = start(&json!({"routes": [route]}), "");
+    (upstream, gate)
+}
+
+/// Clients of two requests that have come to that upstream.
+fn two_held(line: &Line, upstream: &Upstream) -> Vec<Client> {
     let mut waiting: Vec<Client> = (0..2).map(|_| Client::connect(line.gateway.http)).collect();
     for client in &mut waiting {
         client.send("GET /held HTTP/1.1\r\nHost: test\r\n\r\n");
     }
     eventually("both are under way", 10, || upstream.requests() == 2);
+    waiting
+}
+
+#[test]
+fn requests_under_way_in_the_old_process_count_in_the_new_one() {
+    let (upstream, gate) = holding();
+    let limit =
+        json!({"conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "rejected_code": 429});
+    let route =
+        json!({"id": "1", "uri": "/*", "plugins": {"limit-conn": limit}, "upstream": upstream.alone()});
+    let mut line = start(&json!({"routes": [route]}), "");
+    let mut waiting = two_held(&line, &upstream);
     let first = line.serving();
     line.upgrade();
     for _ in 0..8 {
@@ -339,23 +351,12 @@ fn an_endpoint_that_is_out_stays_out() {
 
 #[test]
 fn an_upstream_gets_no_more_than_its_bound_from_both_processes() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let upstream = Upstream::start(move |request, stream| {
-        if request.target == "/held" {
-            held.pass();
-        }
-        respond(stream, 200, "", b"done")
-    });
+    let (upstream, gate) = holding();
     let mut bounded = upstream.alone();
     bounded["limits"] = json!({"max_requests": 2, "max_pending": 1, "pending_timeout": 30,
                                "per_endpoint": {"max_requests": 2}});
     let mut line = start(&json!({"routes": [{"id": "1", "uri": "/*", "upstream": bounded}]}), "");
-    let mut waiting: Vec<Client> = (0..2).map(|_| Client::connect(line.gateway.http)).collect();
-    for client in &mut waiting {
-        client.send("GET /held HTTP/1.1\r\nHost: test\r\n\r\n");
-    }
-    eventually("both are under way", 10, || upstream.requests() == 2);
+    let mut waiting = two_held(&line, &upstream);
     let first = line.serving();
     line.upgrade();
     let mut pending = Client::connect(line.gateway.http);
