@@ -10,6 +10,7 @@ pub mod coding;
 pub mod consumer;
 pub mod exchange;
 pub mod expr;
+pub mod forwarding;
 pub mod kind;
 pub mod objects;
 pub mod outbound;

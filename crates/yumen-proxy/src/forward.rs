@@ -12,7 +12,7 @@ use yumen_base::Now;
 use yumen_http::body::Chunked;
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, encode};
-use yumen_plugin::{Exchange, Phase};
+use yumen_plugin::{Exchange, Phase, forwarding};
 use yumen_snapshot::protection::Full;
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
@@ -440,8 +440,7 @@ impl<'a> Attempt<'a, '_, '_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Tells the endpoint who asked and how. What stands in the fields was said by a trusted peer or set by a plugin,
-    /// and goes on as it is.
+    /// Tells the endpoint who asked and how; where nobody else said anything, in words that were made once.
     fn write_forwarding(&self, out: &mut Vec<u8>) {
         const SAID: [Known; 4] =
             [Known::XForwardedFor, Known::XForwardedProto, Known::XForwardedHost, Known::XForwardedPort];
@@ -455,24 +454,7 @@ impl<'a> Attempt<'a, '_, '_> {
         }
         let own_ip = if is_peer { None } else { Some(ex.remote_ip.to_string().into_bytes()) };
         let ip = own_ip.as_deref().unwrap_or(conn.peer.ip());
-        out.extend_from_slice(b"X-Forwarded-For: ");
-        for hop in fields.all_known(Known::XForwardedFor) {
-            out.extend_from_slice(hop);
-            out.extend_from_slice(b", ");
-        }
-        out.extend_from_slice(ip);
-        out.extend_from_slice(b"\r\n");
-        write_line(out, b"X-Real-IP", ip);
-        let is_said = |known| fields.known(known).is_some();
-        if !is_said(Known::XForwardedProto) {
-            write_line(out, b"X-Forwarded-Proto", ex.client.scheme().as_bytes());
-        }
-        if !is_said(Known::XForwardedHost) {
-            write_line(out, b"X-Forwarded-Host", ex.request.host());
-        }
-        if !is_said(Known::XForwardedPort) {
-            write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
-        }
+        forwarding::write(ex, ip, out);
     }
 
     /// Moves the request body on and waits for the next head, final or interim.

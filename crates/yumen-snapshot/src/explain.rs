@@ -248,7 +248,7 @@ pub struct UpstreamChoice {
     /// Fields of the client that plugins took away.
     pub headers_removed: Vec<String>,
     /// Fields by which the gateway itself tells who asked and how.
-    pub headers_sent: BTreeMap<&'static str, String>,
+    pub headers_sent: BTreeMap<String, String>,
 }
 
 /// An endpoint.

@@ -1,0 +1,30 @@
+//! The fields by which the gateway tells an endpoint who asked and how: one rule for who sends them and who explains.
+
+use yumen_http::Known;
+use yumen_http::fields::write_line;
+
+use crate::Exchange;
+
+/// Writes these fields as lines, for a client at the address of this text. What stands in the fields was said by a
+/// trusted peer or set by a plugin, and goes on as it is.
+pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
+    let fields = &ex.request.fields;
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    for hop in fields.all_known(Known::XForwardedFor) {
+        out.extend_from_slice(hop);
+        out.extend_from_slice(b", ");
+    }
+    out.extend_from_slice(ip);
+    out.extend_from_slice(b"\r\n");
+    write_line(out, b"X-Real-IP", ip);
+    let is_said = |known| fields.known(known).is_some();
+    if !is_said(Known::XForwardedProto) {
+        write_line(out, b"X-Forwarded-Proto", ex.client.scheme().as_bytes());
+    }
+    if !is_said(Known::XForwardedHost) {
+        write_line(out, b"X-Forwarded-Host", ex.request.host());
+    }
+    if !is_said(Known::XForwardedPort) {
+        write_line(out, b"X-Forwarded-Port", ex.client.local.port().to_string().as_bytes());
+    }
+}
