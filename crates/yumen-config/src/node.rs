@@ -146,13 +146,10 @@ impl NodeConfig {
         let mut problems = Vec::new();
         drop_empty_sections(&schema, &mut value);
         take_unknown(&schema, &mut value, "", &mut problems);
-        let faults = schema::faults(&schema, &value);
-        if !faults.is_empty() {
-            problems.extend(faults.into_iter().map(|fault| problem(&fault.path, fault.message)));
-            return Err(problems);
-        }
-        if let Err(invalid) = schema::validate(&schema, &mut value) {
-            problems.push(problem(&invalid.path, invalid.message));
+        let written = value.clone();
+        if schema::validate(&schema, &mut value).is_err() {
+            let faults = schema::faults(&schema, &written).into_iter();
+            problems.extend(faults.map(|fault| problem(&fault.path, fault.message)));
             return Err(problems);
         }
         let config: NodeConfig = match serde_json::from_value(value) {

@@ -37,13 +37,13 @@ pub use checks::{
 pub use common::{Id, Labels, Method, OneOrMany, Plugins, Timeout};
 pub use consumer::{Consumer, Credential};
 pub(crate) use defect::mark;
-pub use defect::{Defect, defects, take_defects};
+pub use defect::{Defect, defects, is_within, take_defects};
 pub use extra::{Proto, StreamProtocol, StreamRoute};
 pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
 pub use kind::Kind;
 pub use nodes::{Node, Nodes};
-pub use place::is_place;
 pub(crate) use place::{id_of_place, is_named_by_place, place_of};
+pub use place::{in_order, is_place};
 pub use protection::{EndpointLimits, OutlierDetection, RetryBudget, SuccessRate, UpstreamLimits};
 pub use route::Route;
 pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};

@@ -13,6 +13,7 @@ mod trie;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use yumen_config::resource::in_order;
 use yumen_plugin::Exchange;
 
 pub use overlap::Overlap;
@@ -78,7 +79,7 @@ impl Bucket {
 /// the same resources give the same answers.
 fn goes_before(a: &Route, b: &Route) -> bool {
     let rank = |route: &Route| (std::cmp::Reverse(route.matching.priority), route.matching.created);
-    (rank(a), &a.info.id) < (rank(b), &b.info.id)
+    (rank(a), in_order(&a.info.id)) < (rank(b), in_order(&b.info.id))
 }
 
 type Paths = Trie<Bucket>;

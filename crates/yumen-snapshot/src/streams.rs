@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use yumen_base::IpSet;
+use yumen_config::resource::in_order;
 use yumen_plugin::{Chain, RouteInfo};
 
 use crate::snapshot::Target;
@@ -110,7 +111,7 @@ impl StreamMatching {
             server_port: Reverse(self.server_port.is_some()),
             server_bits: bits(&self.server_addr),
             remote_bits: bits(&self.remote_addr),
-            id: id.into(),
+            id: in_order(id).into(),
         }
     }
 }

@@ -144,6 +144,8 @@ pub(crate) struct Control {
     pub(crate) applied: watch::Receiver<Revision>,
     /// How that is known.
     pub(crate) reach: Arc<Reach>,
+    /// What is in force in place of broken objects.
+    pub(crate) versions: Arc<Versions>,
 }
 
 impl Control {
@@ -227,11 +229,11 @@ pub(crate) fn start(
         wants: None,
         rests_until: Instant::now(),
         huge_pages: HugePages::default(),
-        versions,
+        versions: versions.clone(),
     };
     std::thread::Builder::new().name("yumen-control".into()).spawn(move || thread.run(&inbox))?;
     let applied = reach.applied();
-    Ok(Control { messages, shown, snapshots, hosts, services, applied, reach })
+    Ok(Control { messages, shown, snapshots, hosts, services, applied, reach, versions })
 }
 
 impl Thread {
@@ -397,7 +399,10 @@ impl Thread {
         let _ = self.snapshots.send(compiled.snapshot);
         self.ask_for_endpoints();
         self.show();
-        self.versions.tell(self.compiler.last_good().map(version).collect());
+        let in_store =
+            |one: &(Resource, &Arc<str>)| !self.own.contains_key(&(one.0.kind, one.0.id.as_ref().into()));
+        let versions = self.compiler.last_good().filter(in_store).map(version).collect();
+        self.versions.tell(revision, versions);
         self.shown.revision.store(revision.0, Ordering::Release);
         let number = self.reach.note_here(revision);
         let (problems, carried) = (self.shown.problems().len(), self.carry.len());

@@ -33,7 +33,13 @@ impl Trial {
 
     /// The snapshot of these resources, and what is wrong with them.
     pub(crate) fn compile(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>) {
+        self.compile_from(Vec::new(), resources)
+    }
+
+    /// The same where objects that are broken have these texts as their last good ones.
+    fn compile_from(&self, former: Vec<Resource>, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>) {
         let mut compiler = self.empty.lock().unwrap_or_else(PoisonError::into_inner).fresh();
+        compiler.begin_from(former);
         let snapshot = compiler.replace_all(resources, 0).snapshot;
         (snapshot, compiler.problems())
     }
@@ -70,10 +76,15 @@ impl Trial {
 
     /// What the tests among these resources find; nothing is compiled where there are none.
     pub(crate) fn failing_tests(&self, resources: &[Resource]) -> Vec<Problem> {
+        self.failing_beside(Vec::new(), resources)
+    }
+
+    /// The same where objects that are broken have these texts as their last good ones.
+    fn failing_beside(&self, former: Vec<Resource>, resources: &[Resource]) -> Vec<Problem> {
         if resources.iter().all(|resource| resource.kind != Kind::Tests) {
             return Vec::new();
         }
-        let (snapshot, _) = self.compile(resources.to_vec());
+        let (snapshot, _) = self.compile_from(former, resources.to_vec());
         policy::run(&snapshot, resources, yumen_proxy::clock::exact())
     }
 }
@@ -82,22 +93,28 @@ impl Trial {
 /// gateway, or ended by itself, is there already.
 pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, control: Control) {
     let mut published = control.reach.published();
+    let mut known = None;
     loop {
         published.borrow_and_update();
-        let (trial, store) = (trial.clone(), store.clone());
+        let (trial, store, versions) = (trial.clone(), store.clone(), control.versions.clone());
         let started = Instant::now();
         let run = move || {
             let now_ms = yumen_proxy::clock::exact().unix_ms;
             let state = store.state();
-            match state.of_kind(Kind::Tests).next() {
-                Some(_) => trial.failing_tests(&state.resources_at(now_ms)),
-                None => Vec::new(),
-            }
+            // Addresses that were found change nothing of it; what has ended does.
+            let resources = state.resources_at(now_ms);
+            let seen = (state.revision, resources.len());
+            let is_known = known == Some(seen);
+            let failing = (!is_known).then(|| trial.failing_beside(versions.resources(), &resources));
+            (seen, failing)
         };
         // What panics tells by itself, and the next change is looked at again.
-        let failing = spawn_blocking(run).await.unwrap_or_default();
-        // The control thread ends with the process.
-        let _ = control.messages.send(Message::Told(Teller::Tests, failing));
+        if let Ok((seen, failing)) = spawn_blocking(run).await {
+            known = Some(seen);
+            // The control thread ends with the process.
+            let tell = |failing| drop(control.messages.send(Message::Told(Teller::Tests, failing)));
+            failing.into_iter().for_each(tell);
+        }
         let rest = SETTLE.max(started.elapsed() * REST_PER_RUN);
         if published.changed().await.is_err() {
             return;

@@ -34,9 +34,13 @@ impl Defect {
 
     /// Whether it lies at `path` or below.
     pub fn is_within(&self, path: &str) -> bool {
-        let below = self.path.strip_prefix(path);
-        below.is_some_and(|below| below.is_empty() || below.starts_with(['.', '[']))
+        is_within(&self.path, path)
     }
+}
+
+/// Whether a dotted path is another one or lies below it.
+pub fn is_within(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|below| below.is_empty() || below.starts_with(['.', '[']))
 }
 
 /// Has a resource be broken; with no defects it is not.

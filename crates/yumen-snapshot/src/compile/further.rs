@@ -5,10 +5,11 @@
 use serde_json::{Map, Value};
 use yumen_base::{Level, Problem};
 use yumen_config::resource as config;
+use yumen_config::resource::is_within;
 use yumen_config::{Invalid, Kind, schema};
 
 use super::settings::Side;
-use super::{Compiler, Name, invalid, route};
+use super::{Compiler, Name, invalid, references, route};
 
 /// At most so many faults of one object are told.
 const FAULTS_MAX: usize = 32;
@@ -52,7 +53,7 @@ impl Compiler {
         faults.retain(|fault| fault.level == Level::Error);
         for (plugin, settings) in plugins {
             let path = format!("plugins.{plugin}");
-            if faults.iter().any(|fault| fault.path.starts_with(&*path)) {
+            if faults.iter().any(|fault| is_within(&fault.path, &path)) {
                 let of_settings = self.faults_of_settings(&plugin, settings, side);
                 faults.extend(of_settings.into_iter().map(|fault| invalid(name, fault.under(&path))));
             }
@@ -69,7 +70,7 @@ impl Compiler {
         members.remove("_meta");
         let mut faults = schema::faults(schema, &settings);
         // What a reference leads to may be in order.
-        let is_read = |fault: &Invalid| settings[outermost(&fault.path)].to_string().contains("://");
+        let is_read = |fault: &Invalid| references::has_one(&settings[outermost(&fault.path)]);
         faults.retain(|fault| !is_read(fault));
         faults
     }
@@ -85,11 +86,7 @@ struct Faults<'f> {
 impl Faults<'_> {
     /// Notes a fault that is neither known nor comes of one that is.
     fn add(&mut self, fault: Problem) {
-        let is_of = |known: &Problem| {
-            let below = known.path.strip_prefix(&*fault.path);
-            fault.path.is_empty()
-                || below.is_some_and(|below| below.is_empty() || below.starts_with(['.', '[']))
-        };
+        let is_of = |known: &Problem| fault.path.is_empty() || is_within(&known.path, &fault.path);
         let is_news = !self.found.iter().chain(&self.more).any(is_of);
         if is_news && self.found.len() + self.more.len() < FAULTS_MAX {
             self.more.push(fault);

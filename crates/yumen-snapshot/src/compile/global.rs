@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use yumen_config::resource::Defect;
+use yumen_config::resource::{Defect, in_order};
 use yumen_plugin::{Chain, Instance, Plugin};
 
 use super::plugins::{Entry, PluginSet};
@@ -18,7 +18,7 @@ impl Compiler {
     /// The plugins of all global rules, rule after rule.
     pub(super) fn link_global(&mut self) {
         let mut rules: Vec<_> = self.global_rules.iter().collect();
-        rules.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        rules.sort_unstable_by(|a, b| in_order(a.0).cmp(&in_order(b.0)));
         let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
         self.global = Arc::new(Chain::concat(all.collect()));
     }

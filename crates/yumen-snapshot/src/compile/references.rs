@@ -26,6 +26,16 @@ impl Followed {
     }
 }
 
+/// Whether a text in it is a reference.
+pub(super) fn has_one(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.starts_with(ENV) || text.starts_with(SECRET),
+        Value::Array(items) => items.iter().any(has_one),
+        Value::Object(members) => members.values().any(has_one),
+        _ => false,
+    }
+}
+
 /// Replaces references in all texts inside `value`. The message tells where, in itself too.
 pub(super) fn resolve(value: &mut Value, variables: &Variables) -> Result<Followed, Invalid> {
     let mut followed = Followed::default();

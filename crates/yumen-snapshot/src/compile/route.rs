@@ -115,7 +115,7 @@ pub(super) fn conditions(written: &config::Route) -> Result<Option<Arc<Filters>>
 }
 
 /// The fields a broken route is still matched by.
-const MATCHING_FIELDS: [&str; 13] = [
+const MATCHING_FIELDS: [&str; 14] = [
     "uri",
     "uris",
     "host",
@@ -129,6 +129,8 @@ const MATCHING_FIELDS: [&str; 13] = [
     "status",
     "name",
     "create_time",
+    // Whose hosts are those of a route that has none.
+    "service_id",
 ];
 
 /// Those among them that say nothing of which requests a route is for.
@@ -144,6 +146,10 @@ pub(super) fn matched_by(
     let mut written: Value = serde_json::from_str(json).ok()?;
     drop(config::take_defects(&mut written));
     let Value::Object(mut written) = written else { return None };
+    // What is wrong with the whole of it may be what it matches.
+    if defects.iter().any(|defect| defect.path.is_empty()) {
+        return None;
+    }
     let is_told = |field: &str| !defects.iter().any(|defect| defect.is_within(field));
     if !matching.iter().filter(|field| !MATCHES_NOTHING.contains(*field)).all(|field| is_told(field)) {
         return None;
@@ -297,6 +303,9 @@ impl Compiler {
         let Ok(matching) = matching(&written) else { return };
         let mut held = self.held_route(name, &written, matching, Box::default(), Goes::Nowhere);
         held.broken = true;
+        for on in held_refs(&held) {
+            self.dependents.add(on, name);
+        }
         self.routes.insert(name.id.clone(), Box::new(held));
     }
 
@@ -363,7 +372,9 @@ impl Compiler {
             self.router.remove(&held.route);
         }
         held.route = Arc::new(route);
-        if held.enabled {
+        // Which hosts a broken route is for, its service says; to refuse all others would take their requests.
+        let has_hosts = held.service.is_none() || service.is_some() || !held.hosts.is_empty();
+        if held.enabled && (has_hosts || !held.broken) {
             self.router.insert(&held.route);
             held.routed = true;
         }

@@ -158,7 +158,7 @@ pub(super) fn route(id: &str, mut value: Value) -> Change {
 }
 
 /// What a request comes to: the route, where it goes, and its plugins with their origins.
-fn answer(snapshot: &Snapshot, request: &str) -> String {
+pub(super) fn answer(snapshot: &Snapshot, request: &str) -> String {
     let bench = Bench::default();
     let mut ex = bench.exchange(request);
     let Some(route) = snapshot.router.find(&mut ex, &mut ()) else { return "-".into() };

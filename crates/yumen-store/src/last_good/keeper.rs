@@ -92,6 +92,9 @@ impl Notice {
     }
 }
 
+/// A revision that is not compiled by then is saved all the same.
+const COMPILED_WITHIN: Duration = Duration::from_secs(1);
+
 /// The nice value of the thread that saves.
 const NICE: i32 = 19;
 
@@ -134,6 +137,7 @@ impl Saver {
         loop {
             // Before the state is taken: what changes from here on is news again.
             notice.set(|news| news.changed = false);
+            self.wait_for_versions(notice);
             let begin = Instant::now();
             self.save();
             let pause = PAUSE_MIN.max(begin.elapsed() * PAUSE_PER_SAVE);
@@ -141,6 +145,17 @@ impl Saver {
                 || notice.wait(LOOK_EVERY, |news| news.ends || news.changed);
             if ends {
                 return self.save();
+            }
+        }
+    }
+
+    /// What is in force in place of a broken text is known once that was compiled, some milliseconds after it was
+    /// written: a process that is killed in between shall not leave the one without the other.
+    fn wait_for_versions(&self, notice: &Notice) {
+        let until = Instant::now() + COMPILED_WITHIN;
+        while !self.versions.is_told_of(self.store.state().revision) && Instant::now() < until {
+            if notice.wait(Duration::from_millis(5), |news| news.ends) {
+                return;
             }
         }
     }

@@ -13,7 +13,7 @@ use super::keeper::Notice;
 use super::{LastGood, is_missing, text};
 use crate::directory::{self, about};
 use crate::seal::{Edge, Seal};
-use crate::state::{Entry, Key, State};
+use crate::state::{Entry, Key, Revision, State};
 use crate::store::StoreError;
 
 /// The file in the directory of the last good state; there only while it would say something.
@@ -40,13 +40,16 @@ pub struct Versions {
 struct Told {
     /// None until the configuration was compiled: what was kept by the process before stands until then.
     now: Option<Arc<[Version]>>,
+    /// The revision they are of.
+    revision: Revision,
     keeper: Weak<Notice>,
 }
 
 impl Versions {
-    /// These are in force, and no others.
-    pub fn tell(&self, versions: Vec<Version>) {
+    /// As of a revision these are in force, and no others.
+    pub fn tell(&self, revision: Revision, versions: Vec<Version>) {
         let mut told = self.lock();
+        told.revision = revision;
         if told.now.as_deref() == Some(&*versions) {
             return;
         }
@@ -59,6 +62,22 @@ impl Versions {
     /// Has a keeper hear of changes; the last one to ask is the one that keeps.
     pub(super) fn followed_by(&self, keeper: &Arc<Notice>) {
         self.lock().keeper = Arc::downgrade(keeper);
+    }
+
+    /// The texts in force.
+    pub fn resources(&self) -> Vec<Resource> {
+        let version = |version: &Version| Resource {
+            kind: version.key.kind,
+            id: version.key.id.clone(),
+            json: version.json.clone(),
+        };
+        self.now().iter().flat_map(|now| now.iter().map(version)).collect()
+    }
+
+    /// Whether a revision was compiled, as far as anybody tells.
+    pub(super) fn is_told_of(&self, revision: Revision) -> bool {
+        let told = self.lock();
+        told.now.is_none() || told.revision >= revision
     }
 
     pub(super) fn now(&self) -> Option<Arc<[Version]>> {
@@ -155,7 +174,6 @@ pub(crate) fn forget(directory: &Path) -> Result<(), StoreError> {
 mod tests {
     use super::*;
     use crate::seal::{KEY_BYTES, Keyring};
-    use crate::state::Revision;
     use crate::test_kit::{TestDir, key};
 
     fn state(entries: &[(&str, &str, u64)]) -> State {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use yumen_config::{Kind, Resource, document};
 
-use super::super::tests::{compiler, get, nodes, put, route};
+use super::super::tests::{answer, compiler, get, nodes, put, route};
 
 #[test]
 fn what_is_disabled_is_off_however_broken_it_is() {
@@ -170,6 +170,44 @@ fn an_item_without_an_id_of_its_own_never_opens() {
         (beside_wide!("- a\n"), "wide 10.0.0.1:80", &[other]),
         (beside_wide!("- {id: a, uri: /a/*, plugins: {}}\n"), "a none", &[]),
     ]);
+}
+
+#[test]
+fn an_item_that_says_nothing_closes_no_stream() {
+    let text = "stream_routes:\n- {id: z, upstream: {nodes: {\"10.0.0.1:80\": 1}}}\n- \n";
+    let (resources, _) = document::parse(text, &|_| None);
+    let mut compiler = compiler();
+    let compiled = compiler.replace_all(resources, 1);
+    assert_eq!(compiled.snapshot.streams.all().map(|route| &*route.info.id).collect::<Vec<_>>(), ["z"]);
+    let hint = compiler.problems()[0].hint.clone().unwrap();
+    assert!(hint.contains("go to other stream routes"), "{hint}");
+}
+
+#[test]
+fn a_broken_route_is_for_the_hosts_of_its_service() {
+    let of = |service: &str| {
+        format!(
+            "services: [{{id: s, hosts: [a.test]}}]\nroutes:\n- {{id: wide, uri: /*, plugins: {{}}}}\n- {{id: a, uri: /a/*, service_id: {service}, desc: \"${{{{UNSET}}}}\"}}\n"
+        )
+    };
+    for (service, expected) in
+        [("s", ["a 503", "wide none"]), ("none", ["wide none"; 2]), ("\"${{UNSET}}\"", ["wide none"; 2])]
+    {
+        let (resources, _) = document::parse(&of(service), &|_| None);
+        let compiled = compiler().replace_all(resources, 1);
+        let found =
+            ["a.test", "b.test"].map(|host| answer(&compiled.snapshot, &format!("GET http://{host}/a/b")));
+        assert_eq!(found, expected, "{service}");
+    }
+}
+
+#[test]
+fn the_tenth_place_comes_behind_the_ninth() {
+    let item =
+        |place: usize| format!("- {{uri: \"{}\", plugins: {{}}}}\n", if place < 9 { "/x" } else { "/a/*" });
+    let text = format!("routes:\n{}", (1..=10).map(item).collect::<String>());
+    let (resources, _) = document::parse(&text, &|_| None);
+    assert_eq!(get(&compiler().replace_all(resources, 1), "/a/b"), "routes#9 none");
 }
 
 #[test]
