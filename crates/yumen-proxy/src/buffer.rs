@@ -209,13 +209,18 @@ impl Inbox {
         (if self.buffer.is_some() { self.start } else { usize::MAX }, self.fills)
     }
 
+    /// Whether it is at a mark, or can go back to it.
+    pub(crate) fn can_rewind(&self, mark: (usize, u64)) -> bool {
+        self.mark() == mark || (mark.1 == self.fills && self.buffer.is_some())
+    }
+
     /// Goes back to a mark; says whether it still could.
     pub(crate) fn rewind(&mut self, mark: (usize, u64)) -> bool {
-        if mark.1 == self.fills && self.buffer.is_some() {
+        let can = self.can_rewind(mark);
+        if can && self.buffer.is_some() {
             self.start = mark.0;
-            return true;
         }
-        false
+        can
     }
 }
 

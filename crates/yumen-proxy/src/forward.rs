@@ -13,7 +13,7 @@ use yumen_http::body::Chunked;
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, encode};
 use yumen_plugin::{Exchange, Phase, forwarding};
-use yumen_snapshot::protection::Full;
+use yumen_snapshot::protection::{Full, Retry};
 use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
 
 use crate::apart::apart;
@@ -137,41 +137,57 @@ fn may_retry(
 ) -> bool {
     let spent = attempts > upstream.retries;
     let repeatable = fault.unsent || ex.request.method().is_idempotent();
-    !spent
-        && repeatable
-        && fault.kind.is_worth_retrying()
-        && upstream.protection.as_ref().is_none_or(|protection| protection.may_retry(&mut relay.turn))
-        // Last: it takes back what was read of the body.
-        && resend(conn, ex, relay, body_mark, flow)
+    if spent || !repeatable || !fault.kind.is_worth_retrying() {
+        return false;
+    }
+    let Some(again) = Again::of(conn, ex, &relay.replay, body_mark) else { return false };
+    let Ok(leave) = leave_to_retry(upstream, relay) else { return false };
+    again.resend(conn, relay, body_mark, flow);
+    relay.note_retry(leave);
+    true
 }
 
-/// Whether the request body can be sent again, all of it: there is none, it was buffered, it is kept, or nothing was
-/// read beyond what had arrived with the head. Notes where it is to be had then.
-fn resend(
-    conn: &mut Connection,
-    ex: &Exchange<'_>,
-    relay: &mut Relay<'_>,
-    body_mark: (usize, u64),
-    flow: &mut Flow,
-) -> bool {
-    let lies_there = match relay.replay {
-        Replay::Kept(_) => {
-            // What was read of it does not come back to the inbox.
-            flow.body = left_of_body(conn, relay, body_mark);
-            return true;
-        }
-        Replay::TooLong => false,
-        Replay::Off | Replay::Wanted => match ex.request.framing {
-            Framing::None => true,
-            // Decoding chunks moves them in place.
-            Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == body_mark,
-            _ => conn.inbox.mark() == body_mark || conn.inbox.rewind(body_mark),
-        },
-    };
-    if lies_there {
-        flow.body = RequestBody::Whole;
+/// Leave for one more attempt, where they are counted.
+fn leave_to_retry(upstream: &Upstream, relay: &Relay<'_>) -> Result<Option<Retry>, Full> {
+    upstream.protection.as_ref().map_or(Ok(None), |protection| protection.retry(relay.turn.as_ref()))
+}
+
+/// Where a request body is to be had again, all of it.
+#[derive(Clone, Copy)]
+enum Again {
+    /// There is none, it was buffered, or nothing was read beyond what had arrived with the head.
+    Inbox,
+    /// It is kept.
+    Kept,
+}
+
+impl Again {
+    /// Changes nothing, so that it can be asked before anything that does. `mark` is where the body began.
+    fn of(conn: &Connection, ex: &Exchange<'_>, replay: &Replay, mark: (usize, u64)) -> Option<Again> {
+        let lies_there = match replay {
+            Replay::Kept(_) => return Some(Again::Kept),
+            Replay::TooLong => false,
+            Replay::Off | Replay::Wanted => match ex.request.framing {
+                Framing::None => true,
+                // Decoding chunks moves them in place.
+                Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == mark,
+                _ => conn.inbox.can_rewind(mark),
+            },
+        };
+        lies_there.then_some(Again::Inbox)
     }
-    lies_there
+
+    /// Goes back to where the body began, and notes what is there.
+    fn resend(self, conn: &mut Connection, relay: &mut Relay<'_>, mark: (usize, u64), flow: &mut Flow) {
+        flow.body = match self {
+            Again::Inbox => {
+                conn.inbox.rewind(mark);
+                RequestBody::Whole
+            }
+            // What was read of it does not come back to the inbox.
+            Again::Kept => left_of_body(conn, relay, mark),
+        };
+    }
 }
 
 /// What an attempt left of the request body, `mark` being where it began.
@@ -226,18 +242,19 @@ impl<'a> Attempt<'a, '_, '_> {
                 false
             };
             // The only place that asks: what is called once costs no call.
-            match self.ask().await {
+            let asked = self.ask().await;
+            let again = match asked {
                 Err(Fault { kind: Kind::UpstreamClosed, unsent })
-                    if was_used
-                        && may_repeat
-                        && (unsent || self.ex.request.method().is_idempotent())
-                        && resend(self.conn, self.ex, self.relay, mark, self.flow) =>
+                    if was_used && may_repeat && (unsent || self.ex.request.method().is_idempotent()) =>
                 {
-                    may_repeat = false;
-                    self.relay.head.clear();
+                    Again::of(self.conn, self.ex, &self.relay.replay, mark)
                 }
-                done => return done,
-            }
+                _ => None,
+            };
+            let Some(again) = again else { return asked };
+            again.resend(self.conn, self.relay, mark, self.flow);
+            may_repeat = false;
+            self.relay.head.clear();
         }
     }
 

@@ -3,7 +3,7 @@
 use yumen_base::Now;
 use yumen_http::{Framing, ResponseHead};
 use yumen_snapshot::Underway;
-use yumen_snapshot::protection::{Permit, Place};
+use yumen_snapshot::protection::{Permit, Place, Retry};
 
 use crate::body::Ending;
 use crate::buffer::Inbox;
@@ -80,6 +80,13 @@ impl Relay<'_> {
         if let Some(underway) = self.underway.take() {
             let now_us = clock::now().mono_us;
             underway.end(now_us.saturating_sub(started.mono_us), now_us);
+        }
+    }
+
+    /// Another attempt is made, with this leave where they are counted.
+    pub(crate) fn note_retry(&mut self, leave: Option<Retry>) {
+        if let Some(turn) = &mut self.turn {
+            turn.note_retry(leave);
         }
     }
 

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use yumen_plugin::Exchange;
 
-pub use gate::{Gate, Permit, Place, Tally, Ticket};
+use gate::AtEndpoint;
+pub use gate::{Gate, Permit, Place, Retry, Tally, Ticket};
 pub use outlier::{Ejection, Failure, News, OutlierRules, OutlierState, SuccessRate};
 
 use crate::upstream::{Tried, Upstream};
@@ -123,7 +124,8 @@ impl Protection {
 pub struct Full;
 
 impl Upstream {
-    /// Picks an endpoint that has room and takes a place there; `Ok(None)` where there is none to pick.
+    /// Picks an endpoint that has room and takes a place there; `Ok(None)` where there is none to pick. A place that
+    /// is at an endpoint already stays there until there is room at another.
     /// `idles` tells whether a connection to an endpoint waits to be used again.
     pub fn admit(
         &self,
@@ -161,16 +163,13 @@ impl Upstream {
                 return Ok(Some(Admission { index, permit: None }));
             };
             passed.push(index);
-            if !place.move_to(&protection.endpoints[index], protection.gate.room.each.requests()) {
-                continue;
-            }
-            if idles(index) {
-                return Ok(Some(Admission { index, permit: None }));
-            }
-            if let Ok(permit) = protection.connect(index) {
+            let most = protection.gate.room.each.requests();
+            let Some(endpoint) = AtEndpoint::get(&protection.endpoints[index], most) else { continue };
+            let permit = if idles(index) { Ok(None) } else { protection.connect(index) };
+            if let Ok(permit) = permit {
+                place.move_to(endpoint);
                 return Ok(Some(Admission { index, permit }));
             }
-            place.leave_endpoint();
         }
         if passed.count() > tried.count() { Err(Full) } else { Ok(None) }
     }
@@ -203,14 +202,15 @@ impl Protection {
         self.endpoints.iter().filter(|tally| tally.ejection.is_ejected()).count()
     }
 
-    /// Whether one more retry is within the budget; it is counted until its place is given back.
-    pub fn may_retry(&self, place: &mut Option<Place>) -> bool {
-        let (Some(budget), Some(place)) = (self.budget, place) else { return true };
+    /// Leave for one more retry, for its place to note once it is made; `Ok(None)` where they are not bounded, or the
+    /// place has it already.
+    pub fn retry(&self, place: Option<&Place>) -> Result<Option<Retry>, Full> {
+        let (Some(budget), Some(place)) = (self.budget, place) else { return Ok(None) };
         let allowed = budget.allowed(self.gate.requests.load(Relaxed));
-        let may = place.retry(allowed);
-        if !may {
+        let leave = place.retry(allowed);
+        if leave.is_err() {
             self.gate.retries_refused.fetch_add(1, Relaxed);
         }
-        may
+        leave
     }
 }

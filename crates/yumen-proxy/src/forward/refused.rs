@@ -8,7 +8,7 @@ use yumen_plugin::Exchange;
 use yumen_snapshot::{Tried, Upstream};
 
 use super::admission::Asking;
-use super::{Replay, is_late, resend};
+use super::{Again, Replay, is_late, leave_to_retry};
 use crate::connection::Connection;
 use crate::deadline;
 use crate::fault::{Fault, Kind};
@@ -32,35 +32,36 @@ pub(super) struct Refused<'a, 's, 'u> {
 
 impl Refused<'_, '_, '_> {
     /// The endpoint that is asked instead, where the answer is such a status and there is one; the answer is gone
-    /// then.
+    /// then. Whatever can be known without taking anything is asked first.
     pub(super) async fn elsewhere(mut self) -> Option<usize> {
-        let is_over = self.tried.count() > self.upstream.retries
-            || is_late(self.upstream, self.started)
-            || deadline::check(self.conn).is_err();
-        if !self.is_refused() || is_over {
-            return self.pass_on();
+        let found = if self.is_refused() && !self.is_over() { self.find().await } else { None };
+        if found.is_none() {
+            // Nobody is asked again: what is kept for that is given back.
+            self.relay.replay = Replay::Off;
         }
+        found
+    }
+
+    async fn find(&mut self) -> Option<usize> {
+        let again = Again::of(self.conn, self.ex, &self.relay.replay, self.body_mark)?;
+        let leave = leave_to_retry(self.upstream, self.relay).ok()?;
         // It belongs to the connection the answer came on.
         let permit = self.relay.permit.take();
-        let found = self.admit().await;
-        let granted = found.filter(|_| self.is_in_budget() && self.resend());
-        if granted.is_none() {
+        let Some(index) = self.admit().await else {
             self.relay.permit = permit;
-            return self.pass_on();
-        }
+            return None;
+        };
+        again.resend(self.conn, self.relay, self.body_mark, self.flow);
+        self.relay.note_retry(leave);
         self.relay.link = None;
         self.relay.end_attempt(self.started);
-        granted
+        Some(index)
     }
 
-    /// Nobody is asked again: what is kept for that is given back.
-    fn pass_on(&mut self) -> Option<usize> {
-        self.relay.replay = Replay::Off;
-        None
-    }
-
-    fn resend(&mut self) -> bool {
-        resend(self.conn, self.ex, self.relay, self.body_mark, self.flow)
+    fn is_over(&self) -> bool {
+        self.tried.count() > self.upstream.retries
+            || is_late(self.upstream, self.started)
+            || deadline::check(self.conn).is_err()
     }
 
     fn is_refused(&self) -> bool {
@@ -69,7 +70,7 @@ impl Refused<'_, '_, '_> {
                 .is_some_and(|status| self.upstream.grpc_retry_statuses.contains(&status))
     }
 
-    /// An endpoint that was not tried and has room.
+    /// An endpoint that was not tried and has room; where there is none, the place stays where the answer came from.
     async fn admit(&mut self) -> Option<usize> {
         let Some(protection) = &self.upstream.protection else {
             return self.upstream.pick(self.ex, self.tried);
@@ -77,10 +78,5 @@ impl Refused<'_, '_, '_> {
         let Refused { conn, ex, upstream, relay, tried, .. } = self;
         let asking = Asking { conn, ex, upstream, protection, relay, tried };
         asking.admit(Fault::from(Kind::NoEndpoint)).await.ok()
-    }
-
-    fn is_in_budget(&mut self) -> bool {
-        let protection = self.upstream.protection.as_ref();
-        protection.is_none_or(|protection| protection.may_retry(&mut self.relay.turn))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 use super::outlier::{Ejection, OutlierState};
-use super::{Bounds, Limits};
+use super::{Bounds, Full, Limits};
 
 /// What is counted of one endpoint of an upstream.
 #[derive(Debug, Default)]
@@ -274,9 +274,41 @@ pub struct Place {
     gate: Arc<Gate>,
     /// Whether nobody is called when it is given back.
     is_quiet: bool,
-    endpoint: Option<Arc<Tally>>,
+    endpoint: Option<AtEndpoint>,
     worker: usize,
-    is_retry: bool,
+    retry: Option<Retry>,
+}
+
+/// A request at an endpoint, counted there until it is dropped.
+#[derive(Debug)]
+pub(super) struct AtEndpoint(Arc<Tally>);
+
+impl AtEndpoint {
+    pub(super) fn get(endpoint: &Arc<Tally>, most: u32) -> Option<AtEndpoint> {
+        enter(&endpoint.requests, most).then(|| AtEndpoint(endpoint.clone()))
+    }
+}
+
+impl Drop for AtEndpoint {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Leave to retry, counted until it is dropped.
+#[derive(Debug)]
+pub struct Retry(Arc<Gate>);
+
+impl Retry {
+    fn get(gate: &Arc<Gate>, most: u32) -> Option<Retry> {
+        enter(&gate.retries, most).then(|| Retry(gate.clone()))
+    }
+}
+
+impl Drop for Retry {
+    fn drop(&mut self) {
+        self.0.retries.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Place {
@@ -286,21 +318,14 @@ impl Place {
             is_quiet: false,
             endpoint: None,
             worker,
-            is_retry: false,
+            retry: None,
         })
     }
 
-    /// Goes to an endpoint with room, which gives up the one before.
-    pub(super) fn move_to(&mut self, endpoint: &Arc<Tally>, most: u32) -> bool {
-        self.leave_endpoint();
-        let has_room = enter(&endpoint.requests, most);
-        self.endpoint = has_room.then(|| endpoint.clone());
-        has_room
-    }
-
-    pub(super) fn leave_endpoint(&mut self) {
-        if let Some(endpoint) = self.endpoint.take() {
-            endpoint.requests.fetch_sub(1, SeqCst);
+    /// Goes to an endpoint that had room, which gives up the one before.
+    pub(super) fn move_to(&mut self, endpoint: AtEndpoint) {
+        if self.endpoint.replace(endpoint).is_some() {
+            self.gate.call(Some(self.worker));
         }
     }
 
@@ -309,18 +334,24 @@ impl Place {
         self.is_quiet = true;
     }
 
-    pub(super) fn retry(&mut self, most: u32) -> bool {
-        self.is_retry = self.is_retry || enter(&self.gate.retries, most);
-        self.is_retry
+    /// Leave to retry; `Ok(None)` for one that has it.
+    pub(super) fn retry(&self, most: u32) -> Result<Option<Retry>, Full> {
+        match self.retry {
+            Some(_) => Ok(None),
+            None => Retry::get(&self.gate, most).map(Some).ok_or(Full),
+        }
+    }
+
+    /// It is a retry from now on, by this leave or by one it has.
+    pub fn note_retry(&mut self, leave: Option<Retry>) {
+        self.retry = leave.or(self.retry.take());
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.leave_endpoint();
-        if self.is_retry {
-            self.gate.retries.fetch_sub(1, Relaxed);
-        }
+        // Whoever is called finds room.
+        self.endpoint = None;
         self.gate.requests.fetch_sub(1, SeqCst);
         if !self.is_quiet {
             self.gate.call(Some(self.worker));

@@ -3,8 +3,11 @@
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
+use serde_json::json;
+use yumen_config::{Kind, Resource};
+
 use super::*;
-use crate::testing::Random;
+use crate::testing::{Bench, Random, compiler};
 
 /// Counts how often it was woken.
 #[derive(Default)]
@@ -35,7 +38,9 @@ fn places_are_bounded_and_given_back() {
     let (busy, idle) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
     let mut first = Place::get(&gate, 3, 0).unwrap();
     let mut second = Place::get(&gate, 3, 0).unwrap();
-    assert!(first.move_to(&busy, 1) && !second.move_to(&busy, 1) && second.move_to(&idle, 1));
+    first.move_to(AtEndpoint::get(&busy, 1).unwrap());
+    assert!(AtEndpoint::get(&busy, 1).is_none());
+    second.move_to(AtEndpoint::get(&idle, 1).unwrap());
     drop((first, second));
     assert_eq!(busy.requests.load(Relaxed) + idle.requests.load(Relaxed), 0);
 }
@@ -238,13 +243,50 @@ fn retries_stay_within_their_budget() {
         endpoints: Box::default(),
     };
     let protection = protection(RetryBudget { share: 0.2, min: 1 });
-    let mut places: Vec<_> = (0..10).map(|_| Place::get(&gate, UNBOUNDED, 0)).collect();
-    let may: Vec<bool> = places.iter_mut().take(4).map(|place| protection.may_retry(place)).collect();
+    let mut places: Vec<_> = (0..10).filter_map(|_| Place::get(&gate, UNBOUNDED, 0)).collect();
+    let may: Vec<bool> = places.iter_mut().take(4).map(|place| retries(&protection, place)).collect();
     assert_eq!(may, [true, true, false, false]);
     // One that retries already may go on.
-    assert!(protection.may_retry(&mut places[0]));
+    assert!(retries(&protection, &mut places[0]));
     assert_eq!((gate.retries.load(Relaxed), gate.retries_refused.load(Relaxed)), (2, 2));
     places.clear();
     assert_eq!(gate.retries.load(Relaxed), 0);
-    assert!(protection.may_retry(&mut Place::get(&gate, UNBOUNDED, 0)));
+    // Leave that is not used is given back.
+    let mut place = Place::get(&gate, UNBOUNDED, 0).unwrap();
+    (0..3).for_each(|_| drop(protection.retry(Some(&place)).unwrap()));
+    assert!(retries(&protection, &mut place));
+}
+
+fn retries(protection: &Protection, place: &mut Place) -> bool {
+    protection.retry(Some(place)).map(|leave| place.note_retry(leave)).is_ok()
+}
+
+#[test]
+fn who_finds_no_room_elsewhere_stays_where_it_was_and_who_moves_calls_the_next() {
+    let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9 });
+    let written = json!({ "nodes": { "10.0.0.1:1": 1, "10.0.0.2:1": 1 }, "limits": limits });
+    let snapshot = compiler().replace_all(vec![Resource::new(Kind::Upstreams, "1", &written)], 1).snapshot;
+    let (_, upstream) = snapshot.upstreams().next().unwrap();
+    let protection = upstream.protection.as_ref().unwrap();
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    let admit = |tried: &Tried, place: &mut Option<Place>| {
+        upstream.admit(protection, &ex, tried, place, |_| false).map(|found| found.map(|found| found.index))
+    };
+    let counts = || protection.endpoints.iter().map(|tally| tally.requests.load(Relaxed)).collect::<Vec<_>>();
+    let (mut first, mut second) = (None, None);
+    let mut tried = Tried::default();
+    let index = admit(&tried, &mut first).unwrap().unwrap();
+    tried.push(index);
+    assert_eq!(admit(&Tried::default(), &mut second), Ok(Some(1 - index)));
+    assert_eq!((admit(&tried, &mut first), counts()), (Err(Full), vec![1, 1]));
+    drop(second);
+    let ticket = protection.gate.wait(9, 0, 1000, 1000).unwrap();
+    let other = protection.gate.wait(9, 0, 1000, 1000).unwrap();
+    let (bell, waker) = bell();
+    assert!(!ticket.is_called(&waker, 1000));
+    assert_eq!(admit(&tried, &mut first), Ok(Some(1 - index)));
+    assert_eq!((counts()[index], rang(&bell)), (0, true));
+    drop((other, ticket, first));
+    assert_eq!(counts(), [0, 0]);
 }

@@ -4,7 +4,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{Request, Response};
+use bytes::Bytes;
+use h2::SendStream;
+use http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 
 use crate::harness::http2::{self, Answer, Http2Client, Http2Upstream, request};
@@ -34,15 +36,39 @@ fn busy() -> Http2Upstream {
             respond.send_reset(h2::Reason::REFUSED_STREAM);
             return Ok(());
         }
-        let refusal = Response::builder().header("content-type", "application/grpc");
-        let refusal =
-            refusal.header("grpc-status", "8").header("grpc-message", "boom").header("x-own", "yes");
-        respond.send_response(refusal.body(()).unwrap(), true).map(drop)
+        respond.send_response(refusal(), true).map(drop)
+    })
+}
+
+fn refusal() -> Response<()> {
+    let refusal = Response::builder().header("content-type", "application/grpc");
+    refusal.header("grpc-status", "8").header("grpc-message", "boom").header("x-own", "yes").body(()).unwrap()
+}
+
+/// Refuses every call when as much of it has come as its path says; the answer ends when the call does.
+fn lingering() -> Http2Upstream {
+    Http2Upstream::start(|call, mut respond| async move {
+        let length: usize = call.uri().path()[1..].parse().unwrap();
+        let mut body = call.into_body();
+        let mut come = 0;
+        while come < length {
+            let data = body.data().await.expect("more of the call")?;
+            body.flow_control().release_capacity(data.len())?;
+            come += data.len();
+        }
+        let mut answer = respond.send_response(refusal(), false)?;
+        http2::read_body(&mut body).await?;
+        answer.send_data(Bytes::new(), true)
     })
 }
 
 fn told(answer: &Answer) -> (&str, &str, &str) {
-    (answer.field("grpc-status"), answer.field("grpc-message"), answer.field("x-own"))
+    told_in(&answer.fields)
+}
+
+fn told_in(fields: &HeaderMap) -> (&str, &str, &str) {
+    let told = |name| fields.get(name).map_or("", |value| value.to_str().unwrap());
+    (told("grpc-status"), told("grpc-message"), told("x-own"))
 }
 
 /// Nodes that are asked in this order.
@@ -74,11 +100,10 @@ fn what_a_service_said_reaches_the_client_where_nobody_else_is_asked() {
         route("no-weight", json!({ "retries": 1 }), &[(&one, 1), (&other, 0)]),
         route("slow", json!({ "retries": 1, "retry_timeout": 0.1 }), &both),
         route("no-budget", json!({ "retries": 1, "retry_budget": { "percent": 0, "min_concurrency": 0 } }), &both),
-        route("no-room", json!({ "retries": 5, "limits": { "max_requests": 9 } }), &both),
     ] }));
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
-        let ways = ["spent", "all-tried", "alone", "no-weight", "slow", "no-budget", "no-room"];
+        let ways = ["spent", "all-tried", "alone", "no-weight", "slow", "no-budget"];
         for way in ways {
             for message in [b"", MESSAGE] {
                 let answer = client.ask(call(&format!("/{way}/m")), message).await.unwrap();
@@ -86,6 +111,54 @@ fn what_a_service_said_reaches_the_client_where_nobody_else_is_asked() {
             }
         }
     });
+}
+
+/// A call that goes on, and the head of the answer it has got by then.
+async fn held(client: &mut Http2Client, length: usize) -> (HeaderMap, SendStream<Bytes>) {
+    let (answer, mut sender) = client.begin(call(&format!("/{length}"))).await;
+    // Whether somebody takes it, the answer tells.
+    let _ = http2::send(&mut sender, &vec![7; length], false).await;
+    let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.expect("an answer");
+    (answer.unwrap().headers().clone(), sender)
+}
+
+/// Calls of so many bytes that all go on are told these statuses, where the first to be asked refuses and the other
+/// does not.
+#[track_caller]
+fn check_held(settings: &Value, calls: [(usize, &str); 3]) -> Gateway {
+    let (lingering, well) = (lingering(), Http2Upstream::echo());
+    let mut upstream = retrying(in_order(&[lingering.address, well.address]));
+    upstream.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
+    let statuses = http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut going_on = Vec::new();
+        for (length, _) in calls {
+            going_on.push(held(&mut client, length).await);
+        }
+        going_on.iter().map(|(fields, _)| told_in(fields).0.to_owned()).collect::<Vec<_>>()
+    });
+    assert_eq!(statuses, calls.map(|(_, status)| status), "{settings}");
+    gateway
+}
+
+const LONG: usize = 66_000;
+
+#[test]
+fn a_refused_call_takes_no_room_elsewhere_and_keeps_its_own() {
+    let limits = json!({ "limits": { "per_endpoint": { "max_requests": 1 } } });
+    // The first stays where it was refused: the second goes to the other at once, and there is no room for the third.
+    check_held(&limits, [(LONG, "8"), (2, ""), (2, "14")]);
+    // The first is made again, and where it is there is no room for the second.
+    check_held(&limits, [(2, ""), (2, "8"), (2, "14")]);
+}
+
+#[test]
+fn a_refused_call_that_cannot_be_made_again_is_no_retry() {
+    let budget = json!({ "retry_budget": { "percent": 0, "min_concurrency": 1 } });
+    let gateway = check_held(&budget, [(LONG, "8"), (2, ""), (2, "8")]);
+    let refused = "yumen_upstream_refused_total{reason=\"retry_budget\",upstream=\"routes/1\"}";
+    assert_eq!(gateway.metric(refused), 1.0);
 }
 
 /// Everything goes to the one that is busy, and then to the other.
