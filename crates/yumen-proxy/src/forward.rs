@@ -39,7 +39,7 @@ use crate::wait::Wait;
 use admission::Asking;
 use head_wait::HeadWait;
 use refused::Refused;
-pub(crate) use replay::Replay;
+pub(crate) use replay::{KeptBytes, Replay};
 
 /// Tries endpoints until one answers, the request may not be repeated, or the attempts are spent.
 /// Every way out of the loop is visible here.
@@ -166,7 +166,7 @@ impl Again {
     fn of(conn: &Connection, ex: &Exchange<'_>, replay: &Replay, mark: (usize, u64)) -> Option<Again> {
         let lies_there = match replay {
             Replay::Kept(_) => return Some(Again::Kept),
-            Replay::TooLong => false,
+            Replay::TooMuch => false,
             Replay::Off | Replay::Wanted => match ex.request.framing {
                 Framing::None => true,
                 // Decoding chunks moves them in place.
@@ -406,7 +406,7 @@ impl<'a> Attempt<'a, '_, '_> {
         };
         let begun = match &mut self.relay.replay {
             Replay::Off => None,
-            replay => replay.begin(&mut self.relay.upload),
+            replay => replay.begin(&mut self.relay.upload, &self.conn.worker.kept_bytes),
         };
         self.relay.upload = Transfer::new(framing, ending, text, bytes_max);
         if let Some(rest) = begun {

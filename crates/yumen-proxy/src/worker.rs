@@ -21,6 +21,7 @@ use crate::date::DateCache;
 use crate::departed::Departures;
 use crate::desk::Desks;
 use crate::duty::Duty;
+use crate::forward::KeptBytes;
 use crate::lanes::Lanes;
 use crate::observe::Sampler;
 use crate::overload::Overload;
@@ -97,6 +98,8 @@ pub(crate) struct Worker {
     pub(crate) keeps_idle: Cell<bool>,
     pub(crate) sampler: Sampler,
     pub(crate) copies: Rc<Copies>,
+    /// What calls keep so that they can be made again.
+    pub(crate) kept_bytes: Rc<KeptBytes>,
     pub(crate) overload: Option<Overload>,
     /// The way out for plugins.
     pub(crate) redis: Rc<yumen_redis::Clients>,
@@ -157,6 +160,7 @@ impl Worker {
             draining: Cell::new(false),
             keeps_idle: Cell::new(false),
             copies: Rc::default(),
+            kept_bytes: Rc::default(),
             sampler: Sampler::new(parts.seed.rotate_left(32), parts.settings.samples_per_second),
             settings: parts.settings,
             pinned: RefCell::new(Rc::new(Pinned { snapshot, version, merged: Rc::default() })),

@@ -2,6 +2,8 @@
 //!
 //! Knows bodies; whether anybody else is asked is decided elsewhere.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use yumen_http::Framing;
@@ -15,7 +17,11 @@ use crate::stream::Stream;
 use crate::transfer::{Broken, Transfer};
 
 /// The longest body that is kept: messages of unary calls are seldom longer, and a stream of them may have no end.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
+const CALL_BYTES_MAX: usize = 64 * 1024;
+
+/// The most that a worker keeps of all its calls: 256 of the longest, or some ten thousand as they usually are. A
+/// service that answers nobody would otherwise have every stream of every connection hold that much.
+const WORKER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Whether a request body is kept until the head of the answer has come, and what was read of it.
 pub(crate) enum Replay {
@@ -25,15 +31,70 @@ pub(crate) enum Replay {
     Wanted,
     /// All that was read of it is here; its transfer knows what is still to come.
     Kept(Box<Kept>),
-    /// It was too long.
-    TooLong,
+    /// It was more than there was room for.
+    TooMuch,
 }
 
-#[derive(Default)]
 pub(crate) struct Kept {
     data: Vec<u8>,
     /// What came behind it, as field lines.
     trailers: Vec<u8>,
+    room: Room,
+}
+
+/// How much the calls of a worker keep, in bytes.
+#[derive(Default)]
+pub(crate) struct KeptBytes(Cell<usize>);
+
+/// What one call may hold of that; given back when it is dropped.
+struct Room {
+    all: Rc<KeptBytes>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Room for so many in all; says whether there was so much.
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        let total = self.all.0.get() - self.bytes + bytes.max(self.bytes);
+        if total > WORKER_BYTES_MAX {
+            return false;
+        }
+        self.all.0.set(total);
+        self.bytes = bytes.max(self.bytes);
+        true
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.all.0.set(self.all.0.get() - self.bytes);
+    }
+}
+
+impl Kept {
+    fn nothing(all: &Rc<KeptBytes>) -> Box<Kept> {
+        let room = Room { all: all.clone(), bytes: 0 };
+        Box::new(Kept { data: Vec::new(), trailers: Vec::new(), room })
+    }
+
+    /// Adds a piece; says whether there was room for it.
+    fn add(&mut self, chunk: &Chunk) -> bool {
+        let (length, before) = (self.data.len() + chunk.data.len(), self.data.capacity());
+        if length > CALL_BYTES_MAX {
+            return false;
+        }
+        // Twice as much each time, as vectors grow by themselves, but never beyond the bound.
+        let capacity = if length > before { (2 * before).clamp(length, CALL_BYTES_MAX) } else { before };
+        if !self.room.grow_to(capacity + chunk.trailers.len()) {
+            return false;
+        }
+        self.data.reserve_exact(capacity - self.data.len());
+        self.data.extend_from_slice(&chunk.data);
+        if chunk.last {
+            self.trailers.clone_from(&chunk.trailers);
+        }
+        true
+    }
 }
 
 impl Replay {
@@ -51,11 +112,11 @@ impl Replay {
 
     /// An attempt begins to send the body: how it goes on behind what is kept, where another attempt had begun.
     #[cold]
-    pub(super) fn begin(&mut self, upload: &mut Transfer) -> Option<Rest> {
+    pub(super) fn begin(&mut self, upload: &mut Transfer, all: &Rc<KeptBytes>) -> Option<Rest> {
         match self {
             Replay::Kept(_) => return Some(upload.take_rest()),
-            Replay::Wanted => *self = Replay::Kept(Box::default()),
-            Replay::Off | Replay::TooLong => {}
+            Replay::Wanted => *self = Replay::Kept(Kept::nothing(all)),
+            Replay::Off | Replay::TooMuch => {}
         }
         None
     }
@@ -90,14 +151,63 @@ impl Replay {
     }
 
     fn keep(&mut self, chunk: &Chunk) {
-        let Replay::Kept(kept) = self else { return };
-        if kept.data.len() + chunk.data.len() > KEPT_BYTES_MAX {
-            *self = Replay::TooLong;
-            return;
+        if let Replay::Kept(kept) = self
+            && !kept.add(chunk)
+        {
+            *self = Replay::TooMuch;
         }
-        kept.data.extend_from_slice(&chunk.data);
-        if chunk.last {
-            kept.trailers.clone_from(&chunk.trailers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(all: &Rc<KeptBytes>, pieces: &[usize], trailers: &[u8]) -> Replay {
+        let mut replay = Replay::Kept(Kept::nothing(all));
+        for (at, length) in pieces.iter().enumerate() {
+            let last = at + 1 == pieces.len();
+            let trailers = if last { trailers.to_vec() } else { Vec::new() };
+            replay.keep(&Chunk { data: vec![at as u8; *length], last, trailers, ..Chunk::default() });
         }
+        replay
+    }
+
+    #[test]
+    fn a_call_is_kept_whole_and_holds_no_more_than_its_bound() {
+        let all = Rc::<KeptBytes>::default();
+        for pieces in [&[CALL_BYTES_MAX][..], &[1, 0, 2], &[40_000, 10_000, 10_000], &[1000; 65], &[0]] {
+            let replay = call(&all, pieces, b"a: b\r\n");
+            let Replay::Kept(kept) = &replay else { panic!("{pieces:?}") };
+            let sent: Vec<u8> =
+                pieces.iter().enumerate().flat_map(|(at, length)| vec![at as u8; *length]).collect();
+            assert_eq!((&kept.data, &kept.trailers[..]), (&sent, &b"a: b\r\n"[..]));
+            assert!(kept.data.capacity() <= CALL_BYTES_MAX, "{pieces:?}: {}", kept.data.capacity());
+            assert_eq!(all.0.get(), kept.data.capacity() + kept.trailers.len(), "{pieces:?}");
+            drop(replay);
+            assert_eq!(all.0.get(), 0);
+        }
+        for pieces in [&[CALL_BYTES_MAX + 1][..], &[CALL_BYTES_MAX, 1, 1], &[40_000, 40_000, 2]] {
+            let replay = call(&all, pieces, b"");
+            assert_eq!((matches!(replay, Replay::TooMuch), all.0.get()), (true, 0), "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn the_calls_of_a_worker_share_a_bound() {
+        let all = Rc::<KeptBytes>::default();
+        let is_kept = |replay: &Replay| matches!(replay, Replay::Kept(_));
+        let longest = || call(&all, &[CALL_BYTES_MAX], b"");
+        let mut calls: Vec<Replay> = (0..256).map(|_| longest()).collect();
+        assert!(calls.iter().all(is_kept));
+        assert_eq!(all.0.get(), WORKER_BYTES_MAX);
+        // What has no room leaves nothing behind.
+        assert!(!is_kept(&call(&all, &[1], b"")) && !is_kept(&call(&all, &[0], b"a: b\r\n")));
+        assert_eq!(all.0.get(), WORKER_BYTES_MAX);
+        calls[7] = Replay::Off;
+        let half = call(&all, &[CALL_BYTES_MAX / 2], b"");
+        assert!(is_kept(&half) && !is_kept(&longest()));
+        drop(half);
+        assert!(is_kept(&longest()));
     }
 }
