@@ -45,10 +45,10 @@ fn refusal() -> Response<()> {
     refusal.header("grpc-status", "8").header("grpc-message", "boom").header("x-own", "yes").body(()).unwrap()
 }
 
-/// Refuses every call when as much of it has come as its path says; the answer ends when the call does.
-fn lingering() -> Http2Upstream {
-    Http2Upstream::start(|call, mut respond| async move {
-        let length: usize = call.uri().path()[1..].parse().unwrap();
+/// Refuses every call when as much of it has come as this part of its path says; the answer ends when the call does.
+fn lingering(part: usize) -> Http2Upstream {
+    Http2Upstream::start(move |call, mut respond| async move {
+        let length: usize = call.uri().path()[1..].split('/').nth(part).unwrap().parse().unwrap();
         let mut body = call.into_body();
         let mut come = 0;
         while come < length {
@@ -126,7 +126,7 @@ async fn held(client: &mut Http2Client, length: usize) -> (HeaderMap, SendStream
 /// does not.
 #[track_caller]
 fn check_held(settings: &Value, calls: [(usize, &str); 3]) -> Gateway {
-    let (lingering, well) = (lingering(), Http2Upstream::echo());
+    let (lingering, well) = (lingering(0), Http2Upstream::echo());
     let mut upstream = retrying(in_order(&[lingering.address, well.address]));
     upstream.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
     let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
@@ -196,6 +196,54 @@ fn a_call_is_made_again_however_long_its_message_took_to_come() {
         }
     });
     assert_eq!(gateway.metric("yumen_upstream_retries_total"), 12.0);
+}
+
+/// Refused by one, with nobody at the next, refused by another, and served by the last, each wherever the call was by
+/// then.
+#[test]
+fn a_call_arrives_whole_and_once_wherever_it_was_refused_before() {
+    let (first, second, well) = (lingering(0), lingering(1), Http2Upstream::echo());
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut upstream = retrying(in_order(&[first.address, nobody, second.address, well.address]));
+    upstream["retries"] = json!(3);
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
+    let message: Vec<u8> = (0..40_000u32).map(|at| (at * at / 7) as u8).collect();
+    let at = [(0, 0), (1, 40_000), (39_999, 1), (40_000, 0), (15_000, 33_000), (33_000, 15_000)];
+    for (size, pause_ms) in [(40_000, 0), (7000, 5), (997, 0)] {
+        for (one, other) in at {
+            let path = format!("/{one}/{other}");
+            let pause = Duration::from_millis(pause_ms);
+            let answer = http2::run(async {
+                let mut client = Http2Client::connect(gateway.http).await;
+                let (answer, mut sender) = client.begin(call(&path)).await;
+                for piece in message.chunks(size) {
+                    http2::send(&mut sender, piece, false).await.unwrap();
+                    tokio::time::sleep(pause).await;
+                }
+                let mut trailers = HeaderMap::new();
+                trailers.insert("x-last", "yes".parse().unwrap());
+                sender.send_trailers(trailers).unwrap();
+                http2::read(answer.await.unwrap()).await.unwrap()
+            });
+            assert_eq!((told(&answer), answer.field("x-version")), (("", "", ""), "2"), "{path} by {size}");
+            assert!(answer.body == message && answer.trailers["x-last"] == "yes", "{path} by {size}");
+            let mut client = Client::connect(gateway.http);
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\n"));
+            client.send("TE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n");
+            for piece in message.chunks(size) {
+                client.send(format!("{:x}\r\n", piece.len()));
+                client.send(piece);
+                client.send("\r\n");
+                std::thread::sleep(pause);
+            }
+            client.send("0\r\nx-last: yes\r\n\r\n");
+            let reply = client.reply();
+            assert_eq!((reply.status, reply.field("x-version")), (200, Some("2")), "{path} by {size}");
+            assert!(reply.body == message, "{path} by {size}");
+        }
+    }
+    let calls = 2 * 3 * at.len();
+    assert_eq!((first.requests(), second.requests(), well.requests()), (calls, calls, calls));
 }
 
 #[test]
