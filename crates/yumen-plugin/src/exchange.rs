@@ -11,8 +11,8 @@ use yumen_http::{Fields, Framing, RequestHead};
 
 use crate::plugin::LocalFuture;
 use crate::{
-    Answer, AskFault, Codings, Consumer, Consumers, GaveUp, Identity, Instance, Question, SharedOutbound,
-    TlsInfo, Translate, UpstreamSlot,
+    Answer, AskFault, Budget, Codings, Consumer, Consumers, GaveUp, Identity, Instance, Question,
+    SharedOutbound, TlsInfo, Translate, UpstreamSlot,
 };
 
 /// What a plugin may ask of the worker that runs it: the one way to wait or to draw lots.
@@ -167,6 +167,8 @@ pub struct Exchange<'s> {
     pub upstream_status: u16,
     /// Whether a pattern was given up that something depended on.
     is_undecided: Cell<bool>,
+    /// What its patterns may still look at where they backtrack.
+    pub budget: Budget,
     /// What `$request_id` is where no field tells it; drawn when first asked for.
     own_id: OnceCell<[u64; 2]>,
     /// The fields of the answer as far as it has come, where somebody looks into them. Boxed, as that is rare.
@@ -224,6 +226,7 @@ impl<'s> Exchange<'s> {
             status: 0,
             upstream_status: 0,
             is_undecided: Cell::new(false),
+            budget: Budget::default(),
             own_id: OnceCell::new(),
             answer: None,
             notes: Vec::new(),

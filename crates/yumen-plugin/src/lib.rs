@@ -37,7 +37,7 @@ pub use kind::{Configure, ConsumerAuth, Kind, Registry, Serves, Setup};
 pub use objects::{Objects, UpstreamSlot};
 pub use outbound::{Outbound, SharedOutbound};
 pub use outcome::{Outcome, Source};
-pub use pattern::{GaveUp, Pattern, PatternOptions};
+pub use pattern::{Budget, GaveUp, Pattern, PatternOptions};
 pub use plugin::{Chunk, Foreseen, Phases, Plugin, Preread, Step};
 pub use response::Response;
 pub use tls::{ClientCertificate, ClientVerdict, TlsInfo};

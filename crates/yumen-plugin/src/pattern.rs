@@ -3,14 +3,51 @@
 //! Almost all run on an engine whose time is linear in the text. Those that need look-around or back-references run on
 //! one that backtracks, within bounds that keep a match to about a millisecond (decision 43). Knows nothing of who asks.
 
+use std::cell::Cell;
 use std::ops::Range;
 
+use cost::Parsed;
 use fancy_regex::{BytesMode, RegexBuilder};
 use regex::bytes;
 
-/// How far a backtracking engine goes: for texts of so many bytes, so many steps back. A step may look at the rest of
-/// the text, so that the product is what bounds the time: two million bytes, looked at in 1.5 ms.
-const BOUNDS: [(usize, usize); 3] = [(1 << 10, 1 << 11), (1 << 13, 1 << 8), (1 << 16, 1 << 5)];
+mod cost;
+
+/// How many steps back a match is tried with, one after another until it ends: what most need is little, and what one
+/// took is known by where it ended.
+const STEPS: [u32; 4] = [4, 32, 256, 2048];
+
+/// A longer text is not matched by an engine that backtracks.
+const TEXT_BYTES_MAX: usize = 1 << 16;
+
+/// How many bytes a match may look at: each of its steps back may look at the whole text, more than once where its
+/// weight says so. An automaton does this in 1.5 ms.
+const MATCH_BYTES_MAX: u32 = 1 << 21;
+
+/// How many bytes all matches of an exchange may look at.
+const EXCHANGE_BYTES_MAX: u32 = MATCH_BYTES_MAX * 4;
+
+/// A short text counts as so long, as to begin with a match takes time as well.
+const TEXT_BYTES_MIN: u32 = 64;
+
+/// What is left of the bytes that backtracking may look at for one exchange, over all patterns and texts.
+#[derive(Debug)]
+pub struct Budget(Cell<u32>);
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget(Cell::new(EXCHANGE_BYTES_MAX))
+    }
+}
+
+impl Budget {
+    /// Takes so many, where there are as many.
+    fn take(&self, bytes: u32) -> Result<(), GaveUp> {
+        let left = self.0.get().checked_sub(bytes);
+        // What was not enough for one is nothing for all others: the exchange is undecided, and its time is up.
+        self.0.set(left.unwrap_or(0));
+        left.map(drop).ok_or(GaveUp)
+    }
+}
 
 /// The match was given up: it would have taken too long. Nobody knows whether the text matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +80,10 @@ enum Engine {
 
 #[derive(Debug, Clone)]
 struct Backtracking {
-    /// One for each of the bounds.
-    by_length: [fancy_regex::Regex; BOUNDS.len()],
+    /// One for each number of steps.
+    by_steps: [fancy_regex::Regex; STEPS.len()],
+    /// How often it may look at the text for each step.
+    weight: u32,
     /// Whether it matches texts of Unicode only. Over bytes that are none this engine may panic in that mode.
     is_unicode: bool,
 }
@@ -57,8 +96,13 @@ impl Pattern {
     pub fn new(pattern: &str, options: PatternOptions) -> Result<Pattern, String> {
         match linear(pattern, options) {
             Ok(regex) => Ok(Pattern(Engine::Linear(regex))),
-            Err(reason) if needs_backtracking(&reason) => backtracking(pattern, options),
-            Err(reason) => Err(reason),
+            Err(reason) => match Parsed::new(pattern, options.is_verbose) {
+                Ok(parsed) if parsed.needs_backtracking() => {
+                    backtracking(pattern, options, parsed.weight().map_err(str::to_owned)?)
+                }
+                Ok(_) => Err(reason),
+                Err(as_pcre) => Err(format!("{reason}; as a pattern of PCRE: {as_pcre}")),
+            },
         }
     }
 
@@ -67,46 +111,66 @@ impl Pattern {
         matches!(self.0, Engine::Linear(_))
     }
 
-    /// Whether it matches somewhere in `text`.
-    pub fn is_match(&self, text: &[u8]) -> Result<bool, GaveUp> {
+    /// Whether it matches somewhere in `text`. Only backtracking takes of the budget.
+    pub fn is_match(&self, text: &[u8], budget: &Budget) -> Result<bool, GaveUp> {
         match &self.0 {
             Engine::Linear(regex) => Ok(regex.is_match(text)),
-            Engine::Backtracking(engine) => engine.is_match(text),
+            Engine::Backtracking(engine) => engine.is_match(text, budget),
         }
     }
 
     /// The first match in `text`.
-    pub fn captures<'t>(&self, text: &'t [u8]) -> Result<Option<Captures<'t>>, GaveUp> {
+    pub fn captures<'t>(&self, text: &'t [u8], budget: &Budget) -> Result<Option<Captures<'t>>, GaveUp> {
         match &self.0 {
             Engine::Linear(regex) => Ok(regex.captures(text).map(Captures::Linear)),
-            Engine::Backtracking(engine) => Ok(engine.captures(text)?.map(Captures::Backtracking)),
+            Engine::Backtracking(engine) => Ok(engine.captures(text, budget)?.map(Captures::Backtracking)),
         }
     }
 }
 
 impl Backtracking {
-    /// The engine whose bounds a text of this length has.
-    fn bounded(&self, text: &[u8]) -> Result<&fancy_regex::Regex, GaveUp> {
-        let at = BOUNDS.iter().position(|(bytes_max, _)| text.len() <= *bytes_max).ok_or(GaveUp)?;
-        Ok(&self.by_length[at])
+    /// Tries with more and more steps, until it ends or neither the bounds nor the budget allow more.
+    fn run<T>(
+        &self,
+        text: &[u8],
+        budget: &Budget,
+        matches: impl Fn(&fancy_regex::Regex) -> fancy_regex::Result<T>,
+    ) -> Result<T, GaveUp> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(GaveUp);
+        }
+        let bytes = u32::try_from(text.len()).map_err(|_| GaveUp)?.max(TEXT_BYTES_MIN);
+        for (regex, steps) in self.by_steps.iter().zip(STEPS) {
+            let cost = bytes.saturating_mul(steps).saturating_mul(self.weight);
+            if cost > MATCH_BYTES_MAX {
+                break;
+            }
+            budget.take(cost)?;
+            if let Ok(found) = matches(regex) {
+                return Ok(found);
+            }
+        }
+        Err(GaveUp)
     }
 
-    fn is_match(&self, text: &[u8]) -> Result<bool, GaveUp> {
-        let regex = self.bounded(text)?;
-        let found = if self.is_unicode { regex.is_match(unicode(text)?) } else { regex.is_match(text) };
-        found.map_err(|_| GaveUp)
+    fn is_match(&self, text: &[u8], budget: &Budget) -> Result<bool, GaveUp> {
+        if self.is_unicode {
+            let text = unicode(text)?;
+            return self.run(text.as_bytes(), budget, |regex| regex.is_match(text));
+        }
+        self.run(text, budget, |regex| regex.is_match(text))
     }
 
-    fn captures<'t>(&self, text: &'t [u8]) -> Result<Option<Groups<'t>>, GaveUp> {
-        let regex = self.bounded(text)?;
+    fn captures<'t>(&self, text: &'t [u8], budget: &Budget) -> Result<Option<Groups<'t>>, GaveUp> {
         let group = |range: Range<usize>| (range.start, &text[range]);
         if self.is_unicode {
-            let found = regex.captures(unicode(text)?).map_err(|_| GaveUp)?;
+            let valid = unicode(text)?;
+            let found = self.run(text, budget, |regex| regex.captures(valid))?;
             return Ok(
                 found.map(|found| (0..found.len()).map(|at| Some(group(found.get(at)?.range()))).collect())
             );
         }
-        let found = regex.captures(text).map_err(|_| GaveUp)?;
+        let found = self.run(text, budget, |regex| regex.captures(text))?;
         Ok(found.map(|found| (0..found.len()).map(|at| Some(group(found.get(at)?.range()))).collect()))
     }
 }
@@ -164,27 +228,31 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
     builder.build().map_err(|error| last_line(&error.to_string()))
 }
 
-/// Whether the linear engine refused for what no such engine can do, by the words of its parser.
-pub fn needs_backtracking(reason: &str) -> bool {
-    reason.contains("look-around") || reason.contains("backreferences")
+/// Whether the pattern needs what only backtracking can do.
+pub fn needs_backtracking(pattern: &str, options: PatternOptions) -> bool {
+    Parsed::new(pattern, options.is_verbose).is_ok_and(|parsed| parsed.needs_backtracking())
 }
 
-fn backtracking(pattern: &str, options: PatternOptions) -> Result<Pattern, String> {
+fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<Pattern, String> {
     let mode = if options.is_unicode { BytesMode::Unicode } else { BytesMode::Ascii };
-    let build = |(_, steps)| {
+    let build = |steps: u32| {
         RegexBuilder::new(pattern)
             .bytes_mode(mode)
             .case_insensitive(options.ignores_case)
             .multi_line(options.is_multi_line)
             .dot_matches_new_line(options.dot_matches_new_line)
             .ignore_whitespace(options.is_verbose)
-            .backtrack_limit(steps)
+            .backtrack_limit(steps as usize)
             .build()
             .map_err(|error| last_line(&error.to_string()))
     };
-    let [short, middle, long] = BOUNDS.map(build);
-    let engine = Backtracking { by_length: [short?, middle?, long?], is_unicode: options.is_unicode };
-    Ok(Pattern(Engine::Backtracking(Box::new(engine))))
+    let [first, second, third, last] = STEPS.map(build);
+    let by_steps = [first?, second?, third?, last?];
+    Ok(Pattern(Engine::Backtracking(Box::new(Backtracking {
+        by_steps,
+        weight,
+        is_unicode: options.is_unicode,
+    }))))
 }
 
 fn last_line(error: &str) -> String {

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
 use yumen_plugin::{
-    Configure, Exchange, Foreseen, Known, Method, Pattern, Phases, Plugin, Response, ResponseHead, Setup,
-    Step,
+    Budget, Configure, Exchange, Foreseen, Known, Method, Pattern, Phases, Plugin, Response, ResponseHead,
+    Setup, Step,
 };
 
 use crate::pattern;
@@ -92,21 +92,21 @@ impl Origins {
     }
 
     /// What to tell a client of this origin, which may still be another origin.
-    fn told<'a>(&'a self, origin: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &Budget) -> Option<&'a [u8]> {
         match self {
             Origins::Asking => Some(origin.unwrap_or(b"*")),
             Origins::One(one) => Some(one),
             Origins::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
             // An origin that cannot be told to be one of them is another.
             Origins::Matching(patterns) => {
-                origin.filter(|asking| pattern::any_matches(patterns, asking) == Ok(true))
+                origin.filter(|asking| pattern::any_matches(patterns, asking, budget) == Ok(true))
             }
         }
     }
 
     /// [`Origins::told`] where that admits the client.
-    fn admits<'a>(&'a self, origin: Option<&'a [u8]>) -> Option<&'a [u8]> {
-        self.told(origin).filter(|told| *told == b"*" || origin == Some(*told))
+    fn admits<'a>(&'a self, origin: Option<&'a [u8]>, budget: &Budget) -> Option<&'a [u8]> {
+        self.told(origin, budget).filter(|told| *told == b"*" || origin == Some(*told))
     }
 }
 
@@ -187,10 +187,10 @@ fn named(names: &[String], setup: &Setup<'_>) -> Result<Vec<Origins>, Invalid> {
 }
 
 impl Cors {
-    fn told<'a>(&'a self, origin: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &Budget) -> Option<&'a [u8]> {
         // A named list admits by telling the client its own origin, even where the list says `*`.
-        let by_name = || self.named.iter().find_map(|list| list.admits(origin)).and(origin);
-        by_name().or_else(|| self.origins.as_ref()?.admits(origin))
+        let by_name = || self.named.iter().find_map(|list| list.admits(origin, budget)).and(origin);
+        by_name().or_else(|| self.origins.as_ref()?.admits(origin, budget))
     }
 
     fn tell(&self, ex: &Exchange<'_>, head: &mut ResponseHead, told: &[u8]) {
@@ -232,10 +232,10 @@ impl Plugin for Cors {
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }
-        if let Some(told) = self.told(origin) {
+        if let Some(told) = self.told(origin, &ex.budget) {
             self.tell(ex, head, told);
         }
-        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin)) {
+        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin, &ex.budget)) {
             head.fields.set("Timing-Allow-Origin", told);
         }
     }

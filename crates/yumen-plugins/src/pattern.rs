@@ -5,7 +5,7 @@
 use regex::bytes::Regex;
 use yumen_config::schema::Invalid;
 use yumen_plugin::pattern::{Captures, linear, needs_backtracking};
-use yumen_plugin::{GaveUp, Pattern, PatternOptions};
+use yumen_plugin::{Budget, GaveUp, Pattern, PatternOptions};
 
 /// Compiles `pattern`; `path` names the setting it stands in.
 ///
@@ -27,7 +27,7 @@ pub(crate) fn linear_with_options(pattern: &str, options: &str, path: &str) -> R
     let (text, read) = read(pattern, options, path)?;
     linear(&text, read).map_err(|reason| {
         let hint = "; rewrite it without: patterns over bodies match in linear time";
-        let hint = if needs_backtracking(&reason) { hint } else { "" };
+        let hint = if needs_backtracking(&text, read) { hint } else { "" };
         refuse(pattern, &format!("{reason}{hint}"), path)
     })
 }
@@ -53,10 +53,10 @@ pub(crate) fn any_of(patterns: &[String], options: &str, path: &str) -> Result<B
 }
 
 /// Whether any of them matches.
-pub(crate) fn any_matches(patterns: &[Pattern], text: &[u8]) -> Result<bool, GaveUp> {
+pub(crate) fn any_matches(patterns: &[Pattern], text: &[u8], budget: &Budget) -> Result<bool, GaveUp> {
     let mut found = Ok(false);
     for pattern in patterns {
-        match pattern.is_match(text) {
+        match pattern.is_match(text, budget) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
             Err(GaveUp) => found = Err(GaveUp),
@@ -175,17 +175,22 @@ impl Substitution {
     }
 
     /// The text with its first match replaced, and the match; `None` where there is none.
-    pub(crate) fn first<'t>(&self, text: &'t [u8]) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
-        self.first_edited(text, |_, _| {})
+    pub(crate) fn first<'t>(
+        &self,
+        text: &'t [u8],
+        budget: &Budget,
+    ) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
+        self.first_edited(text, budget, |_, _| {})
     }
 
     /// The same; `edit` sees where each part that comes from the text begins.
     pub(crate) fn first_edited<'t>(
         &self,
         text: &'t [u8],
+        budget: &Budget,
         edit: impl Fn(&mut Vec<u8>, usize),
     ) -> Result<Option<(Vec<u8>, Captures<'t>)>, GaveUp> {
-        let Some(captures) = self.pattern.captures(text)? else { return Ok(None) };
+        let Some(captures) = self.pattern.captures(text, budget)? else { return Ok(None) };
         let (start, whole) = captures.get(0).expect("group 0 is the match");
         let mut out = Vec::with_capacity(text.len() + 16);
         place(&text[..start], &mut out, &edit);

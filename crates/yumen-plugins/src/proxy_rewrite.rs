@@ -155,7 +155,7 @@ impl ProxyRewrite {
                 // A question mark in the decoded path was `%3F` in the request, and is again below.
                 let begins_query = position(source, b'?').is_none();
                 for one in patterns {
-                    if let Some((out, captures)) = ex.decided(one.first(source)) {
+                    if let Some((out, captures)) = ex.decided(one.first(source, &ex.budget)) {
                         *groups = self.has_fields().then(|| Groups::of(&captures));
                         return (out, begins_query);
                     }

@@ -113,7 +113,7 @@ impl Redirect {
                 }
             }
             Target::Path(path) => {
-                location = ex.decided(path.makes.first_edited(ex.request.path(), edit))?.0;
+                location = ex.decided(path.makes.first_edited(ex.request.path(), &ex.budget, edit))?.0;
                 if !path.names_where {
                     keep_authority(&mut location);
                     keep_scheme(&mut location);

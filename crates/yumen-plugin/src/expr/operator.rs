@@ -72,7 +72,7 @@ impl Test {
             }
             Test::Matches(regex) => match var.value(ex) {
                 None | Some(VarValue::List(_)) => false,
-                Some(value) => ex.decided(regex.is_match(&value.into_text())),
+                Some(value) => ex.decided(regex.is_match(&value.into_text(), &ex.budget)),
             },
             Test::In(constants) => {
                 let value = var.value(ex);

@@ -1,6 +1,6 @@
 //! Which engine a pattern gets, what it matches there, and where that gives up.
 
-use super::{GaveUp, Pattern, PatternOptions};
+use super::{Budget, EXCHANGE_BYTES_MAX, GaveUp, Pattern, PatternOptions};
 
 fn pattern(text: &str) -> Pattern {
     Pattern::new(text, PatternOptions::default()).expect(text)
@@ -11,10 +11,24 @@ fn only_what_the_linear_engine_cannot_do_is_left_to_the_other() {
     for text in ["^/a", "(a|b)*c", r"\bx\b", "[^/]+", "(?i)x", ""] {
         assert!(pattern(text).is_linear(), "{text}");
     }
-    for text in ["^/(?!admin)", "(?<=a)b", "(?<!a)b", "(?=a)b", r"(a)\1"] {
+    for text in [
+        "^/(?!admin)",
+        "(?<=a)b",
+        "(?<!a)b",
+        "(?=a)b",
+        r"(a)\1",
+        r"^/(?<p>a)/\k<p>$",
+        r"(?P<n>a)(?P=n)",
+        "(?>a)(?!b)",
+        "(?!b)(?>a)",
+    ] {
         assert!(!pattern(text).is_linear(), "{text}");
     }
-    for (text, part) in [("(", "unclosed group"), ("[z-a]", "invalid character class range"), ("(?!(", "")] {
+    for (text, part) in [
+        ("(", "unclosed group"),
+        ("[z-a]", "invalid character class range"),
+        ("(?!(", "without closing parenthesis"),
+    ] {
         let reason = Pattern::new(text, PatternOptions::default()).expect_err(text);
         assert!(reason.contains(part) && !reason.contains('\n'), "{reason}");
     }
@@ -23,7 +37,7 @@ fn only_what_the_linear_engine_cannot_do_is_left_to_the_other() {
 #[test]
 fn patterns_match_bytes_with_look_around_and_back_references() {
     let check = |text: &str, found: &[u8], expected: bool| {
-        assert_eq!(pattern(text).is_match(found), Ok(expected), "{text} {found:?}");
+        assert_eq!(pattern(text).is_match(found, &Budget::default()), Ok(expected), "{text} {found:?}");
     };
     check("^/(?!admin)", b"/admin/x", false);
     check("^/(?!admin)", b"/shop", true);
@@ -33,44 +47,142 @@ fn patterns_match_bytes_with_look_around_and_back_references() {
     check(r"^/(\w+)/\1$", b"/a/a", true);
     check(r"^/(\w+)/\1$", b"/a/b", false);
     let loose = PatternOptions { ignores_case: true, ..PatternOptions::default() };
-    assert_eq!(Pattern::new("^/(?!admin)", loose).unwrap().is_match(b"/ADMIN"), Ok(false));
+    assert_eq!(
+        Pattern::new("^/(?!admin)", loose).unwrap().is_match(b"/ADMIN", &Budget::default()),
+        Ok(false)
+    );
     let unicode = PatternOptions { is_unicode: true, ..PatternOptions::default() };
     let greek = Pattern::new(r"(?!x)^\p{Greek}$", unicode).unwrap();
     let alpha = "\u{3b1}".as_bytes();
-    assert_eq!(greek.is_match(alpha), Ok(true));
-    assert_eq!(greek.captures(alpha).unwrap().unwrap().get(0), Some((0, alpha)));
+    assert_eq!(greek.is_match(alpha, &Budget::default()), Ok(true));
+    assert_eq!(greek.captures(alpha, &Budget::default()).unwrap().unwrap().get(0), Some((0, alpha)));
     // Bytes that are no Unicode, over which the engine would panic.
     let pattern = Pattern::new(r"(?!.*b).+\b++.(?:a|b)+", unicode).unwrap();
     let bytes = b"a1\xc3a\xe9a\xa9b=\xc311\xc3/11b\xc3a\xc31o1abab1\xfe";
-    assert_eq!(pattern.is_match(bytes), Err(GaveUp));
-    assert_eq!(pattern.captures(bytes).err(), Some(GaveUp));
+    assert_eq!(pattern.is_match(bytes, &Budget::default()), Err(GaveUp));
+    assert_eq!(pattern.captures(bytes, &Budget::default()).err(), Some(GaveUp));
 }
 
 #[test]
 fn groups_are_told_by_both_engines_alike() {
     for text in [r"/(\w+)/(x)?(\d+)", r"/(\w+)/(x)?(\d+)(?!z)"] {
-        let found = pattern(text).captures(b"a/cat/42").unwrap().unwrap();
+        let found = pattern(text).captures(b"a/cat/42", &Budget::default()).unwrap().unwrap();
         let groups: Vec<_> = (0..found.len()).map(|group| found.get(group)).collect();
         let expected: [Option<(usize, &[u8])>; 4] =
             [Some((1, b"/cat/42")), Some((2, b"cat")), None, Some((6, b"42"))];
         assert_eq!(groups, expected, "{text}");
         assert_eq!(found.get(9), None);
-        assert!(pattern(text).captures(b"none").unwrap().is_none());
+        assert!(pattern(text).captures(b"none", &Budget::default()).unwrap().is_none());
     }
 }
 
 #[test]
 fn a_match_that_would_take_too_long_is_given_up() {
     let long = |bytes: usize| vec![b'a'; bytes];
-    for text in [r"(a|a)*\1b", r"(a*)*(?!b)c", r"(?:a(?=a)|a)*c"] {
-        assert_eq!(pattern(text).is_match(&long(64)), Err(GaveUp), "{text}");
-        assert_eq!(pattern(text).captures(&long(4096)).err(), Some(GaveUp), "{text}");
+    for text in [r"(a|a)*\1b", r"(a*)*(?!b)c", r"(?:a(?!b)|a)*c"] {
+        assert_eq!(pattern(text).is_match(&long(64), &Budget::default()), Err(GaveUp), "{text}");
+        assert_eq!(pattern(text).captures(&long(4096), &Budget::default()).err(), Some(GaveUp), "{text}");
     }
     // What begins at one place only needs few steps however long the text is.
     let anchored = pattern(r"^(?!.*\.\.)a");
     for bytes in [10, 1025, 1 << 16] {
-        assert_eq!(anchored.is_match(&long(bytes)), Ok(true));
+        assert_eq!(anchored.is_match(&long(bytes), &Budget::default()), Ok(true));
     }
-    assert_eq!(anchored.is_match(&long((1 << 16) + 1)), Err(GaveUp));
-    assert_eq!(pattern("b").is_match(&long((1 << 16) + 1)), Ok(false), "the linear engine has no bounds");
+    assert_eq!(anchored.is_match(&long((1 << 16) + 1), &Budget::default()), Err(GaveUp));
+    assert_eq!(
+        pattern("b").is_match(&long((1 << 16) + 1), &Budget::default()),
+        Ok(false),
+        "the linear engine has no bounds"
+    );
+}
+
+#[test]
+fn what_no_step_counts_is_refused_with_what_to_write_instead() {
+    let check = |text: &str, part: &str| {
+        let reason = Pattern::new(text, PatternOptions::default()).expect_err(text);
+        assert!(reason.contains(part), "{text}: {reason}");
+    };
+    for text in [
+        "^(?:(?=.*[0-9]x?)a)*[0-9]",
+        "^(?:(?:(?=.*x)a)+b)*",
+        r"(?:(?<=a)a)+b(?!c)",
+        "(?:(?>.*x|a))*(?!b)",
+        "(?:(?((?=.*x))a|b))*",
+        "(?=(?:(?=.*x)a)*)",
+        "(?!(?:(?=.*x)a)*)",
+    ] {
+        check(text, "put it before the repetition");
+    }
+    check(r"(?:\n\Z)*(?!b)", "put it behind the repetition");
+    check(r"(x?)(?:\1){1000000000}", "let it repeat what is not empty");
+    check(r"(?:(?:|a){1000}a)*(?!b)", "let it repeat what is not empty");
+    for text in [r"(a\g<1>?b)(?!c)", "(?~ab)(?!c)"] {
+        check(text, "write out what they stand for");
+    }
+    for text in [
+        "^(?=.*x)(?!y).*$",
+        "^(?=.*[a-z])(?=.*[A-Z]).{8,}$",
+        "^(?:(?!x).)*$",
+        "^(?:(?<!x)y)*$",
+        r#"^(?!"x)"(?:[^"]++|"")*"$"#,
+        "^(?:(?=a)b)?c",
+        r"^(/[a-z]+){2,3}/(?!x)",
+        r"^(a)\1*$",
+        r"(\d)\1{3}",
+    ] {
+        assert!(!pattern(text).is_linear(), "{text}");
+    }
+}
+
+#[test]
+fn a_match_takes_of_the_budget_what_it_may_have_looked_at() {
+    let took = |text: &str, bytes: usize| {
+        let budget = Budget::default();
+        let found = pattern(text).is_match(&vec![b'a'; bytes], &budget);
+        (found, EXCHANGE_BYTES_MAX - budget.0.get())
+    };
+    assert_eq!(took("b", 1 << 20), (Ok(false), 0), "the linear engine takes nothing");
+    assert_eq!(took("^(?!b)", 0), (Ok(true), 4 * 64));
+    assert_eq!(took("^(?!b)", 1 << 16), (Ok(true), 4 << 16));
+    assert_eq!(took("^(?=.*a)(?!b)", 1 << 10), (Ok(true), (2 * 4) << 10));
+    assert_eq!(took("^(?:(?!b).)*$", 100), (Ok(true), 100 * (4 + 32 + 256)));
+    assert_eq!(took("(?!.*b)c", 1 << 16), (Err(GaveUp), (4 + 32) << 16));
+    assert_eq!(took(r"(a|a)*\1b", (1 << 16) + 1), (Err(GaveUp), 0));
+    let many = "(?=.*a)".repeat(20) + "(?!b)";
+    assert_eq!(took(&many, 1 << 16), (Err(GaveUp), 0), "each of them looks at the whole text");
+    assert_eq!(took(&many, 1 << 10), (Ok(true), (21 * 4) << 10));
+}
+
+#[test]
+fn what_all_matches_of_an_exchange_take_is_bounded() {
+    let slow = pattern("(?!.*b)[ac]c");
+    let budget = Budget::default();
+    let line = vec![b'a'; 1000];
+    let ended = (0..60).filter(|_| slow.is_match(&line, &budget).is_ok()).count();
+    assert_eq!(ended, 3);
+    assert_eq!(pattern("^(?!b)").is_match(b"a", &budget), Err(GaveUp), "the budget is used up");
+    assert_eq!(pattern("^a").is_match(b"a", &budget), Ok(true));
+}
+
+#[test]
+fn no_match_takes_long_whatever_the_text() {
+    for text in [
+        r"^(?=.*a)(?:a(?!x)|a)*y",
+        r"(a)(?>\1*)c",
+        r"(?=(a)\1*c?)d",
+        r"(?!(a)\1*).",
+        r"(?:a++|b)*+\b(?!x)c",
+        r"(a*)(?:\1|b)*c",
+        r"^(a)\1{60}(?!b)",
+        "(?=.*x)(?!y)z|(?=.*v)w",
+        "(?!.*x)foo",
+    ] {
+        let pattern = pattern(text);
+        for bytes in [1 << 7, 1 << 10, 1 << 13, 1 << 16] {
+            let begun = std::time::Instant::now();
+            let _ = pattern.is_match(&vec![b'a'; bytes], &Budget::default());
+            let took = begun.elapsed();
+            assert!(took.as_secs() < 2, "{text} over {bytes} bytes: {took:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What patterns are refused, and what replacements give.
 
-use yumen_plugin::GaveUp;
+use yumen_plugin::{Budget, GaveUp};
 
 use super::{
     LinearSubstitution, Replacement, Substitution, any_matches, any_of, compile, linear_with_options,
@@ -14,7 +14,7 @@ fn what_no_engine_can_run_is_refused_with_a_reason() {
         assert_eq!(error.path, "regex_uri");
         assert!(error.message.contains(part), "{}", error.message);
     }
-    for pattern in ["(?=a)b", r"(a)\1"] {
+    for pattern in ["(?=a)b", r"(a)\1", r"(?P<n>a)(?P=n)", "(?>a)(?!b)"] {
         compile(pattern, "regex_uri").expect(pattern);
         let error = linear_with_options(pattern, "", "filters").expect_err(pattern);
         assert!(error.message.ends_with("; rewrite it without: patterns over bodies match in linear time"));
@@ -27,15 +27,15 @@ fn any_of_several_patterns_may_match_and_each_has_its_own_groups() {
     let patterns = any_of(&texts, "i", "block_rules").unwrap();
     assert_eq!(patterns.len(), 3, "those of linear time are one");
     for (text, expected) in [("/aa", true), ("/BB", true), ("/ba", false), ("/x", true), ("/z/Y", true)] {
-        assert_eq!(any_matches(&patterns, text.as_bytes()), Ok(expected), "{text}");
+        assert_eq!(any_matches(&patterns, text.as_bytes(), &Budget::default()), Ok(expected), "{text}");
     }
-    assert_eq!(any_matches(&any_of(&[], "", "").unwrap(), b"all"), Ok(true));
+    assert_eq!(any_matches(&any_of(&[], "", "").unwrap(), b"all", &Budget::default()), Ok(true));
     // A match is one, whatever others were given up; no match is none only if none was.
     let texts = [r"(a|a)*\1b", "^x"].map(String::from);
     let patterns = any_of(&texts, "", "").unwrap();
     let long = "a".repeat(64);
-    assert_eq!(any_matches(&patterns, long.as_bytes()), Err(GaveUp));
-    assert_eq!(any_matches(&patterns, format!("x{long}").as_bytes()), Ok(true));
+    assert_eq!(any_matches(&patterns, long.as_bytes(), &Budget::default()), Err(GaveUp));
+    assert_eq!(any_matches(&patterns, format!("x{long}").as_bytes(), &Budget::default()), Ok(true));
     let error = any_of(&["a".into(), "(".into()], "", "block_rules").unwrap_err();
     assert_eq!(error.path, "block_rules.1");
 }
@@ -54,7 +54,7 @@ fn a_replacement_takes_groups_by_number() {
         for pattern in [pattern.to_owned(), format!("(?!never){pattern}")] {
             let by = Replacement::parse(template, "").expect(template);
             let it = Substitution::new(compile(&pattern, "").expect(&pattern), by);
-            let found = it.first(text.as_bytes()).unwrap();
+            let found = it.first(text.as_bytes(), &Budget::default()).unwrap();
             assert_eq!(found.map(|(out, _)| string(out)).as_deref(), first, "{pattern} {template}");
         }
         let it = LinearSubstitution::new(linear_with_options(pattern, "", "").expect(pattern), by);

@@ -1,0 +1,135 @@
+//! What a pattern may cost on the engine that backtracks, by its parsed text. That engine counts its steps back and
+//! nothing else: here is told what it does between two of them, and what would have no end there is refused.
+
+use fancy_regex::{Assertion, Expr, LookAround};
+
+/// How often the text is looked at again where look-around or an atomic group cuts off what ran instruction by
+/// instruction, which is slower than an automaton by so much.
+const STEPPED: u32 = 16;
+
+/// A counted repetition of so many turns at most may step by instruction without being weighed.
+const TURNS_FEW: usize = 64;
+
+/// A pattern as the engine that backtracks reads it.
+#[derive(Debug)]
+pub(super) struct Parsed(Expr);
+
+impl Parsed {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What cannot be read, in one line.
+    pub(super) fn new(pattern: &str, is_verbose: bool) -> Result<Parsed, String> {
+        let flags = if is_verbose { "(?x)" } else { "" };
+        let tree = Expr::parse_tree(&format!("{flags}{pattern}"));
+        tree.map(|tree| Parsed(tree.expr)).map_err(|error| super::last_line(&error.to_string()))
+    }
+
+    /// Whether something stands in it that no linear engine can do and the other does within bounds.
+    pub(super) fn needs_backtracking(&self) -> bool {
+        self.0.has_descendant_or_self(is_backtracking)
+    }
+
+    /// How often the text may be looked at for one step back.
+    ///
+    /// # Errors
+    /// What in it would take time that no step counts, and what to write instead.
+    pub(super) fn weight(&self) -> Result<u32, &'static str> {
+        let mut weight = 1;
+        weigh(&self.0, false, &mut weight)?;
+        Ok(weight)
+    }
+}
+
+fn is_backtracking(expr: &Expr) -> bool {
+    use Expr::{AtomicGroup, Backref, Conditional};
+    matches!(expr, Expr::LookAround(..) | Backref { .. } | AtomicGroup(_) | Conditional { .. })
+}
+
+/// Adds what is looked at without a step back; `repeats` tells whether it stands in a repetition.
+fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static str> {
+    match expr {
+        // Whether its body matches or not, the engine goes one step back: the body runs once for each.
+        Expr::LookAround(body, LookAround::LookAheadNeg | LookAround::LookBehindNeg) => {
+            *weight = weight.saturating_add(steps_within(body));
+            return weigh(body, false, weight);
+        }
+        Expr::AtomicGroup(body) if is_run(body) => {}
+        Expr::LookAround(body, _) | Expr::AtomicGroup(body) => {
+            if repeats {
+                return Err(
+                    "look-ahead, look-behind or an atomic group inside a repetition takes time without \
+                            bounds: put it before the repetition, or write a negative one",
+                );
+            }
+            *weight = weight.saturating_add(1 + steps_within(body));
+        }
+        Expr::Assertion(Assertion::EndTextIgnoreTrailingNewlines { .. }) if repeats => {
+            return Err("\\Z inside a repetition takes time without bounds: put it behind the repetition");
+        }
+        Expr::Conditional { condition, .. } => {
+            *weight = weight.saturating_add(1 + steps_within(condition));
+        }
+        Expr::Repeat { child, lo, hi, .. } => {
+            let turns = if *hi == usize::MAX { *lo } else { *hi };
+            if turns > 1 && may_be_empty(child) {
+                // Turns that take nothing of the text are as many as it says, each time.
+                if repeats || turns > TURNS_FEW {
+                    return Err(
+                        "a counted repetition of what may be empty takes time without bounds: let it \
+                                repeat what is not empty, few times and outside other repetitions",
+                    );
+                }
+                *weight = weight.saturating_add(1);
+            }
+            if *lo > TURNS_FEW {
+                *weight = weight.saturating_add(STEPPED);
+            }
+            return weigh(child, repeats || *hi > 1, weight);
+        }
+        Expr::SubroutineCall(_)
+        | Expr::DefineGroup { .. }
+        | Expr::Absent(_)
+        | Expr::BackrefWithRelativeRecursionLevel { .. }
+        | Expr::AstNode(..) => {
+            return Err(
+                "calls of groups and absent operators are not supported: write out what they stand for",
+            );
+        }
+        _ => {}
+    }
+    expr.children_iter().try_for_each(|child| weigh(child, repeats, weight))
+}
+
+/// What a body adds in which a repetition is not left to an automaton: when the body has matched, its places to go
+/// back to are cut off, so that the turns are never counted.
+fn steps_within(body: &Expr) -> u32 {
+    let repeats = |expr: &Expr| matches!(expr, Expr::Repeat { hi, .. } if *hi > 1);
+    let is_stepped = body.has_descendant_or_self(is_backtracking) && body.has_descendant_or_self(repeats);
+    if is_stepped { STEPPED } else { 0 }
+}
+
+/// Whether it is a repetition of one character (`[^/]++`), which looks at what it takes and at no more.
+fn is_run(expr: &Expr) -> bool {
+    let Expr::Repeat { child, .. } = expr else { return false };
+    matches!(**child, Expr::Any { .. } | Expr::Delegate { .. })
+        || matches!(&**child, Expr::Literal { val, .. } if val.chars().count() == 1)
+}
+
+/// Whether it may match no byte at all. What is not known here may.
+fn may_be_empty(expr: &Expr) -> bool {
+    match expr {
+        Expr::Any { .. } | Expr::GeneralNewline { .. } | Expr::Delegate { .. } => false,
+        Expr::Literal { val, .. } => val.is_empty(),
+        Expr::LiteralBytes { bytes } => bytes.is_empty(),
+        Expr::Concat(parts) => parts.iter().all(may_be_empty),
+        Expr::Alt(branches) => branches.iter().any(may_be_empty),
+        Expr::Group(child) => may_be_empty(child),
+        Expr::AtomicGroup(child) => may_be_empty(child),
+        Expr::Repeat { child, lo, .. } => *lo == 0 || may_be_empty(child),
+        Expr::Conditional { true_branch, false_branch, .. } => {
+            may_be_empty(true_branch) || may_be_empty(false_branch)
+        }
+        _ => true,
+    }
+}
