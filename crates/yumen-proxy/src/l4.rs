@@ -118,6 +118,7 @@ async fn pass(
     if !route.chain.preread().is_empty() {
         phases::preread(worker, front, &route.chain, ex).await?;
     }
+    phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
     let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
     let tie = worker.ties.tie_stream(&worker.timers, &upstream, tally.endpoint);

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 
-use yumen_plugin::{Chain, Exchange, Outcome, Preread, Step};
+use yumen_plugin::{Chain, Exchange, Instance, Outcome, Preread, Step};
 
 use super::{Fault, Front};
 use crate::timers::until;
@@ -14,7 +14,7 @@ const PREREAD_BYTES_MAX: usize = 16 * 1024;
 /// Asks the plugins of the access phase, in order, whether the stream may go on.
 pub(super) async fn access(chain: &Chain, ex: &mut Exchange<'_>) -> Result<(), Fault> {
     for instance in chain.access() {
-        if !ex.admits(instance) {
+        if !admits(ex, instance)? {
             continue;
         }
         let mut step = instance.plugin.access(ex);
@@ -28,6 +28,17 @@ pub(super) async fn access(chain: &Chain, ex: &mut Exchange<'_>) -> Result<(), F
             };
         }
     }
+    Ok(())
+}
+
+/// Whether a plugin runs that may still refuse the stream, if that can be told.
+fn admits(ex: &mut Exchange<'_>, instance: &Instance) -> Result<bool, Fault> {
+    let admits = ex.admits(instance);
+    decided(ex).map(|()| admits)
+}
+
+/// Nothing is dialled for a stream of which a pattern left open what its guards would say.
+pub(super) fn decided(ex: &Exchange<'_>) -> Result<(), Fault> {
     if ex.is_undecided() { Err(Fault::Refused(500)) } else { Ok(()) }
 }
 
@@ -53,7 +64,7 @@ pub(super) async fn preread(
 /// Whether all plugins have seen enough of a stream that begins with `bytes`.
 pub(super) fn look(chain: &Chain, ex: &mut Exchange<'_>, bytes: &[u8]) -> Result<bool, Fault> {
     for instance in chain.preread() {
-        if !ex.admits(instance) {
+        if !admits(ex, instance)? {
             continue;
         }
         match instance.plugin.preread(ex, bytes) {

@@ -264,6 +264,7 @@ async fn pass(
     if !phases::look(&route.chain, ex, &first)? {
         return Err(Fault::Protocol);
     }
+    phases::decided(ex)?;
     let mut attempts = Attempts::new(&upstream, tally);
     let (mut underway, back) = connect(ex, &upstream, &mut attempts).await?;
     // That there is room in a new socket, the reactor hears a turn later; until then nothing could be sent.

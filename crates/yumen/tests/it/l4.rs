@@ -482,6 +482,36 @@ fn an_mqtt_client_finds_the_same_broker_again() {
     });
 }
 
+#[test]
+fn a_stream_is_not_dialled_where_a_pattern_left_open_whether_a_guard_runs() {
+    // Only plugins that look at the first bytes: their filters are asked when these have come.
+    let hard = json!([["remote_addr", "~~", "^((?!x).|(?!x).|(?!x).|(?!x).)*$\\1\\1"]]);
+    let plugins = json!({ "mqtt-proxy": { "protocol_level": 4, "_meta": { "filter": hard } } });
+    let dialled = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let noted = dialled.clone();
+    let endpoint = server(move |_| noted.store(true, std::sync::atomic::Ordering::SeqCst));
+    let route = json!({ "id": "s", "upstream": nodes(&[endpoint]), "plugins": plugins });
+    let (gateway, at) = start(TCP, &json!({ "stream_routes": [route] }));
+    let mut client = connect(at[0]);
+    client.write_all(b"no packet of MQTT").unwrap();
+    assert_eq!(rest(&mut client), b"");
+    assert!(!dialled.load(std::sync::atomic::Ordering::SeqCst));
+    eventually("it is counted", 10, || gateway.metric("yumen_stream_faults_total{fault=\"refused\"}") == 1.0);
+
+    let mut upstream = nodes(&[udp_echo("a")]);
+    upstream["scheme"] = json!("udp");
+    let route = json!({ "id": "s", "upstream": upstream, "plugins": plugins });
+    let (gateway, at) =
+        start("[{address: '127.0.0.1:0', protocol: udp}]", &json!({ "stream_routes": [route] }));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.send_to(&mqtt("a"), at[0]).unwrap();
+    eventually("its session is refused", 10, || {
+        gateway.metric("yumen_stream_faults_total{fault=\"refused\"}") == 1.0
+    });
+    client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(client.recv_from(&mut [0; 64]).is_err());
+}
+
 /// Answers each datagram with its name and what came.
 pub(crate) fn udp_echo(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
