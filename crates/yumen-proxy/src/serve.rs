@@ -100,7 +100,7 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     }
     let mut chains = Chains::new(&pinned.global, watch);
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
-        // Whatever was decided rests on something nobody knows.
+        // Whatever was decided rests on something nobody knows, be it what a plugin found last.
         _ if ex.is_undecided() => {
             reply::apologize(conn, &mut ex, &chains, Kind::Undecided.into(), &mut flow).await
         }
@@ -210,11 +210,15 @@ async fn decide<'s>(
     {
         return Err(Stop::Respond(answer));
     }
-    let found = match pinned.find_before_body(ex) {
+    let found = pinned.find_before_body(ex);
+    decided(ex)?;
+    let found = match found {
         Ok(found) => found,
         Err(AwaitsBody) => {
             read_variables(conn, ex).await?;
-            pinned.find(ex)
+            let found = pinned.find(ex);
+            decided(ex)?;
+            found
         }
     };
     note_arrival(pinned, ex, chains);
@@ -255,6 +259,13 @@ async fn decide<'s>(
         Some(upstream) => Ok((route, upstream)),
         None => Err(Kind::Unavailable.into()),
     }
+}
+
+/// Goes on unless a pattern was given up: then nobody knows which route is meant or who guards it, and neither a body
+/// is read nor a plugin asked for an exchange that is refused anyway.
+#[inline]
+fn decided(ex: &Exchange<'_>) -> Result<(), Stop> {
+    if ex.is_undecided() { Err(Kind::Undecided.into()) } else { Ok(()) }
 }
 
 /// Notes how a request came to its route, if it explains itself.
@@ -342,7 +353,9 @@ async fn run_one(
     phase: Phase,
     watch: Option<&Stopwatch>,
 ) -> Result<(), Stop> {
-    if !ex.admits(instance) {
+    let admits = ex.admits(instance);
+    decided(ex)?;
+    if !admits {
         return Ok(());
     }
     loop {
