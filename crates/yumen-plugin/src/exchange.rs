@@ -243,9 +243,17 @@ impl<'s> Exchange<'s> {
     }
 
     /// Whether a pattern was given up, so that nobody knows which route is meant or what a guard would say: such a
-    /// request is refused before anything is sent.
+    /// request is refused before another plugin is asked, or anything is sent.
     pub fn is_undecided(&self) -> bool {
         self.is_undecided.get()
+    }
+
+    /// Asks it something that decides nothing about it: what is given up there does not count.
+    pub fn aside<T>(&mut self, ask: impl FnOnce(&mut Self) -> T) -> T {
+        let (is_undecided, budget) = (self.is_undecided.clone(), self.budget.clone());
+        let told = ask(self);
+        (self.is_undecided, self.budget) = (is_undecided, budget);
+        told
     }
 
     /// The path pattern that matched, empty if none did.

@@ -30,7 +30,7 @@ const EXCHANGE_BYTES_MAX: u32 = MATCH_BYTES_MAX * 4;
 const TEXT_BYTES_MIN: u32 = 64;
 
 /// What is left of the bytes that backtracking may look at for one exchange, over all patterns and texts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Budget(Cell<u32>);
 
 impl Default for Budget {

@@ -280,10 +280,12 @@ pub fn explain(
 ) -> Result<Explanation, Invalid> {
     let asked = Asked::new(question, background.now, background.listeners)?;
     let mut ex = asked.exchange(&snapshot.consumers);
-    let (winner, trace) = snapshot.router.explain(&mut ex);
+    let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
+    let winner = find(snapshot, &mut ex);
     let request = asking(&ex, asked.sni());
     let route = winner.map(|route| route_choice(route, &ex));
-    let said = reason::said(snapshot, &ex, winner, &trace, question.why_not.as_deref(), background);
+    let why_not = question.why_not.as_deref();
+    let said = ex.aside(|ex| reason::said(snapshot, ex, winner, &trace, why_not, background));
     let before = ex.request.fields.clone();
     let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before));
     let mut remarks = thought.remarks;
@@ -385,7 +387,7 @@ pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Resu
     // What holds everywhere is asked: a test is run where nobody listens as well.
     let asked = Asked::new(question, now, Ports::default())?;
     let mut ex = asked.exchange(&snapshot.consumers);
-    let winner = snapshot.find(&mut ex);
+    let winner = find(snapshot, &mut ex);
     let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), None);
     let certificate = asked.sni().and_then(|sni| snapshot.certificate(sni));
     Ok(Followed {
@@ -395,6 +397,11 @@ pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Resu
         certificate: certificate.map(|certificate| certificate.id.clone()),
         fields: std::mem::take(&mut ex.request.fields),
     })
+}
+
+/// The route by which it is served; none where a pattern was given up, since it might be another.
+fn find<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> Option<&'s Route> {
+    snapshot.find(ex).filter(|_| !ex.is_undecided())
 }
 
 /// What comes after the route is known.

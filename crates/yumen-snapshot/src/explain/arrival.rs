@@ -34,7 +34,8 @@ pub struct Beaten {
 /// How a request that is being served came to its route; it is looked for once more, among those of its path only.
 pub fn arrival<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> Arrival {
     let mut trace = Trace::default();
-    snapshot.router.find(ex, &mut trace);
+    // It looks at more routes than serving does.
+    ex.aside(|ex| snapshot.router.find(ex, &mut trace));
     let sni = ex.client.tls.as_ref().map(|tls| tls.sni.as_deref().unwrap_or(""));
     let mut candidates: Vec<Beaten> = Vec::new();
     for Losing { id, lost, .. } in trace.lost {

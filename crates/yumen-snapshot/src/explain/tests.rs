@@ -49,6 +49,32 @@ impl Node {
     }
 }
 
+#[test]
+fn what_a_pattern_left_open_is_refused_as_serving_does() {
+    let node = node(
+        r#"
+routes:
+- {id: hard, uri: /hard, vars: [[arg_q, "~~", "^(a|a)*\\1b$"]], service_id: s}
+- {id: guarded, uri: /guarded, service_id: s, plugins: {key-auth: {_meta: {filter: [[arg_q, "~~", "^(a|a)*\\1b$"]]}}}}
+- {id: any, uri: "/*", service_id: s}
+services:
+- {id: s, upstream: {nodes: {"10.0.0.1:80": 1}}}
+"#,
+    );
+    let long = "a".repeat(64);
+    for (path, route) in [("/hard", Value::Null), ("/guarded", json!("guarded"))] {
+        let url = format!("{path}?q={long}");
+        let told = node.ask(json!({ "url": url }));
+        assert_eq!((&told["answer"]["status"], &told["route"]["id"]), (&json!(500), &route), "{told}");
+        assert_eq!(told["upstream"], Value::Null);
+        let remarks = told["remarks"].to_string();
+        assert_eq!(remarks.matches("a pattern took too long").count(), 1, "{remarks}");
+    }
+    // What serving does not look at decides nothing.
+    let told = node.ask(json!({ "url": format!("/other?q={long}"), "why_not": "hard" }));
+    assert_eq!((&told["route"]["id"], &told["answer"]), (&json!("any"), &Value::Null), "{told}");
+}
+
 const TABLE: &str = r#"
 routes:
 - {id: users, uris: [/users, /users/*], host: a.com, methods: [GET], service_id: s}

@@ -50,6 +50,7 @@ impl<'w, 's> Walk<'w, 's> {
 
     /// Rewrite, consumer, access; what answers where nothing else does.
     pub(super) fn decide(&mut self) {
+        self.refuse_undecided();
         self.run_global(Phases::REWRITE);
         let Some(route) = self.route else {
             self.run_global(Phases::ACCESS);
@@ -137,7 +138,12 @@ impl<'w, 's> Walk<'w, 's> {
         if self.answered.is_some() {
             return self.note(instance, phase, Decision::NotReached, None);
         }
-        if !self.ex.admits(instance) {
+        let admits = self.ex.admits(instance);
+        if self.refuse_undecided() {
+            let says = Some("_meta.filter: its pattern took too long".to_owned());
+            return self.note(instance, phase, Decision::Unknown, says);
+        }
+        if !admits {
             let failing = instance.meta.filter.as_ref().and_then(|filter| filter.failing(self.ex));
             let says = failing.map(|failing| format!("_meta.filter: {failing}"));
             return self.note(instance, phase, Decision::Skipped, says);
@@ -169,6 +175,22 @@ impl<'w, 's> Walk<'w, 's> {
                 self.answered = Some(Answered { plugin: Some(instance.name), origin, response });
             }
         }
+        self.refuse_undecided();
+    }
+
+    /// Answers as serving does where a pattern was given up, and tells whether it did, whatever a plugin answers.
+    fn refuse_undecided(&mut self) -> bool {
+        let is_undecided = self.ex.is_undecided();
+        let is_told = self.answered.as_ref().is_some_and(|answered| answered.plugin.is_none());
+        if is_undecided && !is_told {
+            self.answered = Some(Answered::gateway(500, "a pattern took too long to match the request"));
+            self.remarks.push(
+                "a pattern took too long: which route is meant or what a guard would say is unknown, and so the \
+                 request is refused"
+                    .into(),
+            );
+        }
+        is_undecided
     }
 
     /// Takes the consumer of the question for proved; false where none was given.

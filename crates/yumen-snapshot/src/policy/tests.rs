@@ -52,6 +52,24 @@ fn what_is_expected_and_so_finds_nothing() {
 }
 
 #[test]
+fn a_request_whose_route_no_pattern_could_tell_in_time_is_refused_here_too() {
+    let text = r#"
+routes:
+- {id: hard, uri: /hard, vars: [[arg_q, "!", "~~", "^(a|a)*\\1b$"]], upstream: {nodes: {"10.0.0.1:80": 1}}}
+- {id: any, uri: "/*", upstream: {nodes: {"10.0.0.1:80": 1}}}
+tests:
+- {id: t, request: {url: "/hard?q=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, expect: {route: any}}
+- {id: u, request: {url: "/hard?q=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, expect: {status: 500}}
+"#;
+    let (resources, problems) = document::parse(text, &|_| None);
+    assert!(problems.is_empty(), "{problems:?}");
+    let snapshot = compiler().replace_all(resources.clone(), 1).snapshot;
+    let found = run(&snapshot, &resources, Now::default());
+    let objects: Vec<_> = found.iter().map(|one| &*one.object).collect();
+    assert_eq!(objects, ["tests/t"], "{found:?}");
+}
+
+#[test]
 fn what_is_not_as_expected_says_both_and_why() {
     check(
         "request: {url: 'http://b.com/orders/1'}, expect: {route: orders}",
