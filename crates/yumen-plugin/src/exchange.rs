@@ -165,6 +165,10 @@ pub struct Exchange<'s> {
     pub status: u16,
     /// Status the endpoint gave, once known; 0 before.
     pub upstream_status: u16,
+    /// Bytes sent to the client, once the exchange is over; 0 before.
+    pub sent_bytes: u64,
+    /// Those of them behind the head.
+    pub sent_body_bytes: u64,
     /// Whether a pattern was given up that something depended on.
     is_undecided: Cell<bool>,
     /// What its patterns may still look at where they backtrack.
@@ -225,6 +229,8 @@ impl<'s> Exchange<'s> {
             codings: None,
             status: 0,
             upstream_status: 0,
+            sent_bytes: 0,
+            sent_body_bytes: 0,
             is_undecided: Cell::new(false),
             budget: Budget::default(),
             own_id: OnceCell::new(),

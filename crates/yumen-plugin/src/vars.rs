@@ -380,8 +380,9 @@ impl Fixed {
             }
             Fixed::Connection => number(out, ex.client.connection),
             Fixed::Pid => number(out, Process::told().map_or(0, |process| process.pid).into()),
-            // Whoever looks does so before any of the answer leaves. What left in the end only the log can tell.
-            Fixed::BytesSent | Fixed::BodyBytesSent => number(out, 0),
+            // 0 until the exchange is over, which plugins of the log phase and their filters see.
+            Fixed::BytesSent => number(out, ex.sent_bytes),
+            Fixed::BodyBytesSent => number(out, ex.sent_body_bytes),
             Fixed::Msec => {
                 number(out, ex.now.unix_s());
                 text(out, format_args!(".{:03}", ex.now.unix_ms % 1000));

@@ -159,6 +159,7 @@ fn finish(
     ex.now = now;
     ex.status = outcome.status;
     ex.endpoint = tally.endpoint;
+    (ex.sent_bytes, ex.sent_body_bytes) = (outcome.sent_bytes, outcome.sent_body_bytes());
     if let Some(route) = route {
         phases::log(&route.chain, &mut ex, &outcome);
     }

@@ -430,6 +430,9 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Fl
     if let Some(status) = flow.grpc_status {
         worker.counters.grpc[usize::from(status)].add(1);
     }
+    if !chains.are_empty() {
+        (ex.sent_bytes, ex.sent_body_bytes) = (outcome.sent_bytes, outcome.sent_body_bytes());
+    }
     chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     if let Some(log) = &worker.log {
         let dropped = log.borrow_mut().write(ex, &outcome);

@@ -459,9 +459,14 @@ fn the_process_is_told_to_all_who_ask() {
 }
 
 #[test]
-fn nothing_was_sent_while_conditions_and_templates_look() {
+fn nothing_was_sent_until_the_exchange_is_over() {
     check("bytes_sent", "0");
     check("body_bytes_sent", "0");
+    with_exchange(true, REQUEST, |ex| {
+        (ex.sent_bytes, ex.sent_body_bytes) = (300, 17);
+        assert_eq!(value("bytes_sent", ex).as_deref(), Some("300"));
+        assert_eq!(value("body_bytes_sent", ex).as_deref(), Some("17"));
+    });
 }
 
 #[test]

@@ -110,3 +110,24 @@ fn a_plugin_of_the_log_phase_sees_the_fields_that_were_sent() {
     let (_, metrics) = gateway.status_text("/apisix/prometheus/metrics");
     assert!(metrics.contains("route=\"gold\"") && !metrics.contains("route=\"tin\""), "{metrics}");
 }
+
+#[test]
+fn a_filter_in_the_log_phase_sees_how_much_was_sent() {
+    let upstream = Upstream::text("seventeen letters");
+    let counted = |id: &str, filter: Value| {
+        json!({ "id": id, "uri": format!("/{id}"), "upstream": upstream.alone(),
+            "plugins": { "prometheus": { "_meta": { "filter": [filter] } } } })
+    };
+    let gateway = Gateway::start(&json!({ "routes": [
+        counted("more", json!(["body_bytes_sent", ">", 17])),
+        counted("less", json!(["bytes_sent", "<", 18])),
+        counted("just", json!(["body_bytes_sent", "==", "17"])),
+    ] }));
+    for path in ["/more", "/less", "/just"] {
+        assert_eq!(gateway.get(path).status, 200);
+    }
+    let told = || gateway.status_text("/apisix/prometheus/metrics").1;
+    eventually("it is counted", 10, || told().contains("route=\"just\""));
+    let metrics = told();
+    assert!(!metrics.contains("route=\"more\"") && !metrics.contains("route=\"less\""), "{metrics}");
+}
