@@ -192,24 +192,7 @@ async fn decide<'s>(
     pinned: &'s Pinned,
     chains: &mut Chains<'s>,
 ) -> Result<(&'s Route, &'s Upstream), Stop> {
-    if let Some(overload) = &conn.worker.overload {
-        let running = overload.admit(ex.request.path(), conn.worker.random())?;
-        ex.leave(running);
-    }
-    match ex.request.method() {
-        Method::Connect => return Err(Kind::ConnectRefused.into()),
-        Method::Options | Method::Trace => {
-            if let Some(answer) = max_forwards::step(ex) {
-                return Err(Stop::Respond(answer));
-            }
-        }
-        _ => {}
-    }
-    if pinned.asks_clients()
-        && let Some(answer) = crate::tls::refusal(pinned, ex)
-    {
-        return Err(Stop::Respond(answer));
-    }
+    refuse_at_once(conn, ex, pinned)?;
     let found = pinned.find_before_body(ex);
     decided(ex)?;
     let found = match found {
@@ -259,6 +242,30 @@ async fn decide<'s>(
         Some(upstream) => Ok((route, upstream)),
         None => Err(Kind::Unavailable.into()),
     }
+}
+
+/// What is answered before a route is looked for.
+#[inline]
+fn refuse_at_once<'s>(conn: &Connection, ex: &mut Exchange<'s>, pinned: &'s Pinned) -> Result<(), Stop> {
+    if let Some(overload) = &conn.worker.overload {
+        let running = overload.admit(ex.request.path(), conn.worker.random())?;
+        ex.leave(running);
+    }
+    match ex.request.method() {
+        Method::Connect => return Err(Kind::ConnectRefused.into()),
+        Method::Options | Method::Trace => {
+            if let Some(answer) = max_forwards::step(ex) {
+                return Err(Stop::Respond(answer));
+            }
+        }
+        _ => {}
+    }
+    if pinned.asks_clients()
+        && let Some(answer) = crate::tls::refusal(pinned, ex)
+    {
+        return Err(Stop::Respond(answer));
+    }
+    Ok(())
 }
 
 /// Goes on unless a pattern was given up: then nobody knows which route is meant or who guards it, and neither a body
