@@ -171,6 +171,8 @@ pub struct Exchange<'s> {
     pub sent_body_bytes: u64,
     /// Whether a pattern was given up that something depended on.
     is_undecided: Cell<bool>,
+    /// Whether `$server_port` was read, so that the answer may hang on it.
+    pub(crate) asked_port: Cell<bool>,
     /// What its patterns may still look at where they backtrack.
     pub budget: Budget,
     /// What `$request_id` is where no field tells it; drawn when first asked for.
@@ -232,6 +234,7 @@ impl<'s> Exchange<'s> {
             sent_bytes: 0,
             sent_body_bytes: 0,
             is_undecided: Cell::new(false),
+            asked_port: Cell::new(false),
             budget: Budget::default(),
             own_id: OnceCell::new(),
             answer: None,
@@ -252,6 +255,11 @@ impl<'s> Exchange<'s> {
     /// request is refused before another plugin is asked, or anything is sent.
     pub fn is_undecided(&self) -> bool {
         self.is_undecided.get()
+    }
+
+    /// Whether anyone read `$server_port` so far.
+    pub fn asked_port(&self) -> bool {
+        self.asked_port.get()
     }
 
     /// Asks it something that decides nothing about it: what is given up there does not count.

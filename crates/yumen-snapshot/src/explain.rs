@@ -290,9 +290,7 @@ pub fn explain(
     let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before));
     let mut remarks = thought.remarks;
     remarks.extend(reason::stale(winner, background));
-    let told = said.candidates.iter().chain(&said.why_not);
-    let asks_port = told.into_iter().any(|candidate| candidate.why.contains("server_port"));
-    let assumed = asked.assumed_port().filter(|_| asks_port);
+    let assumed = asked.assumed_port().filter(|_| ex.asked_port());
     remarks.extend(assumed.map(|port| {
         format!("server_port was taken to be {port}: the URL has no port, and no listener is known")
     }));

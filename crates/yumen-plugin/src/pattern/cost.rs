@@ -10,6 +10,10 @@ const STEPPED: u32 = 16;
 /// A counted repetition of so many turns at most may step by instruction without being weighed.
 const TURNS_FEW: usize = 64;
 
+/// A pattern of so many characters, with what its counted repetitions stand for, looks at a text once: an automaton of
+/// more may step through as many places of it at each byte.
+const CHARACTERS_FEW: usize = 16;
+
 /// A pattern as the engine that backtracks reads it.
 #[derive(Debug)]
 pub(super) struct Parsed(Expr);
@@ -37,7 +41,8 @@ impl Parsed {
     pub(super) fn weight(&self) -> Result<u32, &'static str> {
         let mut weight = 1;
         weigh(&self.0, false, &mut weight)?;
-        Ok(weight)
+        let size = u32::try_from(characters(&self.0) / CHARACTERS_FEW).unwrap_or(u32::MAX);
+        Ok(weight.saturating_mul(size.saturating_add(1)))
     }
 }
 
@@ -107,6 +112,18 @@ fn steps_within(body: &Expr) -> u32 {
     let repeats = |expr: &Expr| matches!(expr, Expr::Repeat { hi, .. } if *hi > 1);
     let is_stepped = body.has_descendant_or_self(is_backtracking) && body.has_descendant_or_self(repeats);
     if is_stepped { STEPPED } else { 0 }
+}
+
+/// How many characters it is about when its counted repetitions are written out.
+fn characters(expr: &Expr) -> usize {
+    match expr {
+        Expr::Literal { val, .. } => val.len(),
+        Expr::Repeat { child, lo, hi, .. } => {
+            let turns = if *hi == usize::MAX { *lo } else { *hi };
+            characters(child).saturating_mul(turns.max(1))
+        }
+        _ => expr.children_iter().map(characters).fold(1, usize::saturating_add),
+    }
 }
 
 /// Whether it is a repetition of one character (`[^/]++`), which looks at what it takes and at no more.

@@ -150,7 +150,13 @@ fn a_match_takes_of_the_budget_what_it_may_have_looked_at() {
     assert_eq!(took(r"(a|a)*\1b", (1 << 16) + 1), (Err(GaveUp), 0));
     let many = "(?=.*a)".repeat(20) + "(?!b)";
     assert_eq!(took(&many, 1 << 16), (Err(GaveUp), 0), "each of them looks at the whole text");
-    assert_eq!(took(&many, 1 << 10), (Ok(true), (21 * 4) << 10));
+    assert_eq!(
+        took(&many, 1 << 10),
+        (Ok(true), (6 * 21 * 4) << 10),
+        "and it is six times as long as is looked at once"
+    );
+    let counted = took(r"^(?:\w{2,40}){60}(?!b)", 1 << 10);
+    assert_eq!(counted, (Err(GaveUp), (151 * 4) << 10), "2 400 characters are written so");
 }
 
 #[test]
