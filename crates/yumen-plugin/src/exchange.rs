@@ -172,7 +172,7 @@ pub struct Exchange<'s> {
     /// Whether a pattern was given up that something depended on.
     is_undecided: Cell<bool>,
     /// Whether `$server_port` was read, so that the answer may hang on it.
-    pub(crate) asked_port: Cell<bool>,
+    asked_port: Cell<bool>,
     /// What its patterns may still look at where they backtrack.
     pub budget: Budget,
     /// What `$request_id` is where no field tells it; drawn when first asked for.
@@ -255,6 +255,12 @@ impl<'s> Exchange<'s> {
     /// request is refused before another plugin is asked, or anything is sent.
     pub fn is_undecided(&self) -> bool {
         self.is_undecided.get()
+    }
+
+    /// The port of the listener it came in by.
+    pub(crate) fn server_port(&self) -> u16 {
+        self.asked_port.set(true);
+        self.client.local.port()
     }
 
     /// Whether anyone read `$server_port` so far.

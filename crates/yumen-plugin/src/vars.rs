@@ -358,10 +358,7 @@ impl Fixed {
             },
             Fixed::PeerAddr => text(out, peer.ip().to_canonical()),
             Fixed::ServerAddr => text(out, ex.client.local.ip().to_canonical()),
-            Fixed::ServerPort => {
-                ex.asked_port.set(true);
-                number(out, ex.client.local.port().into());
-            }
+            Fixed::ServerPort => number(out, ex.server_port().into()),
             Fixed::RequestLine => request_line(ex, out),
             Fixed::RequestLength => number(out, request_length(ex)),
             Fixed::RequestTime => {
