@@ -218,6 +218,10 @@ impl<'t> Captures<'t> {
 /// # Errors
 /// Why it cannot run there, in one line.
 pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, String> {
+    if may_be_possessive(pattern) && needs_backtracking(pattern, options) {
+        // The linear engine would read `a++` as `(?:a+)+`, which matches more.
+        return Err("a possessive repetition needs an engine that backtracks".to_owned());
+    }
     let mut builder = bytes::RegexBuilder::new(pattern);
     builder
         .unicode(options.is_unicode)
@@ -226,6 +230,11 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
         .dot_matches_new_line(options.dot_matches_new_line)
         .ignore_whitespace(options.is_verbose);
     builder.build().map_err(|error| last_line(&error.to_string()))
+}
+
+/// Whether a `+` stands where it would make the repetition before it possessive.
+fn may_be_possessive(pattern: &str) -> bool {
+    pattern.as_bytes().windows(2).any(|pair| matches!(pair, [b'*' | b'+' | b'?' | b'}', b'+']))
 }
 
 /// Whether the pattern needs what only backtracking can do.
@@ -256,7 +265,8 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<P
 }
 
 fn last_line(error: &str) -> String {
-    error.lines().last().unwrap_or(error).trim_start_matches("error: ").to_owned()
+    let told = error.lines().rfind(|line| !line.trim().is_empty());
+    told.unwrap_or(error).trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

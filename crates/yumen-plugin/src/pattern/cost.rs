@@ -14,6 +14,9 @@ const TURNS_FEW: usize = 64;
 /// more may step through as many places of it at each byte.
 const CHARACTERS_FEW: usize = 16;
 
+/// A pattern of so many groups finds what each held before without looking for long among those of the others.
+const GROUPS_FEW: usize = 32;
+
 /// A pattern as the engine that backtracks reads it.
 #[derive(Debug)]
 pub(super) struct Parsed(Expr);
@@ -41,8 +44,11 @@ impl Parsed {
     pub(super) fn weight(&self) -> Result<u32, &'static str> {
         let mut weight = 1;
         weigh(&self.0, false, &mut weight)?;
-        let size = u32::try_from(characters(&self.0) / CHARACTERS_FEW).unwrap_or(u32::MAX);
-        Ok(weight.saturating_mul(size.saturating_add(1)))
+        for parts in [characters(&self.0) / CHARACTERS_FEW, groups(&self.0) / GROUPS_FEW] {
+            let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+            weight = weight.saturating_mul(parts.saturating_add(1));
+        }
+        Ok(weight)
     }
 }
 
@@ -124,6 +130,12 @@ fn characters(expr: &Expr) -> usize {
         }
         _ => expr.children_iter().map(characters).fold(1, usize::saturating_add),
     }
+}
+
+/// How many groups keep what they held.
+fn groups(expr: &Expr) -> usize {
+    let own = usize::from(matches!(expr, Expr::Group(_)));
+    expr.children_iter().map(groups).fold(own, usize::saturating_add)
 }
 
 /// Whether it is a repetition of one character (`[^/]++`), which looks at what it takes and at no more.
