@@ -144,7 +144,8 @@ impl<'w, 's> Walk<'w, 's> {
             return self.note(instance, phase, Decision::Unknown, says);
         }
         if !admits {
-            let failing = instance.meta.filter.as_ref().and_then(|filter| filter.failing(self.ex));
+            let failing =
+                instance.meta.filter.as_ref().and_then(|filter| self.ex.aside(|ex| filter.failing(ex)));
             let says = failing.map(|failing| format!("_meta.filter: {failing}"));
             return self.note(instance, phase, Decision::Skipped, says);
         }
