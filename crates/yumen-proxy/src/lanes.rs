@@ -234,8 +234,9 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let is_due = self.lane.is_due(cx) || self.lane.is_closed();
-        if (is_due && self.is_spent()) || self.poll_step(cx).is_ready() {
+        // One that takes no more requests still carries those it has, however long the endpoint takes to read them.
+        let is_left = self.lane.is_closed() && self.lane.is_idle();
+        if is_left || (self.lane.is_due(cx) && self.is_spent()) || self.poll_step(cx).is_ready() {
             self.lane.retire();
             return Poll::Ready(());
         }

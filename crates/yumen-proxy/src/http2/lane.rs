@@ -65,7 +65,7 @@ impl Lane {
 
     /// Whether it takes another request, now or later; `requests_max` is how many one may carry by now.
     pub(crate) fn is_open(&self, requests_max: u64) -> bool {
-        !self.is_closed.get() && self.requests.get() < requests_max
+        !self.is_closed.get() && self.requests.get() < requests_max.min(self.requests_max.get())
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -112,6 +112,49 @@ fn an_endpoint_of_http2_that_has_fallen_silent_is_asked_on_another_connection() 
         assert_eq!(waiting.join().unwrap(), 504);
     });
     assert_eq!((gateway.get("/").status, upstream.connections()), (200, 2), "it answers others");
+    std::thread::scope(|scope| {
+        let never = || scope.spawn(|| gateway.get("/never").status);
+        let first = never();
+        std::thread::sleep(Duration::from_millis(250));
+        let second = never();
+        assert_eq!(first.join().unwrap(), 504);
+        assert_eq!((gateway.get("/").status, upstream.connections()), (200, 3), "another still waits there");
+        assert_eq!(second.join().unwrap(), 504);
+    });
+}
+
+#[test]
+fn what_an_endpoint_that_says_goodbye_still_reads_goes_on() {
+    const LENGTH: usize = 48 << 20;
+    let mut builder = h2::server::Builder::new();
+    builder.initial_window_size(64 << 20).initial_connection_window_size(64 << 20);
+    let upstream = Http2Upstream::of(builder, |request, mut respond| async move {
+        let path = request.uri().path().to_owned();
+        if path == "/stall" {
+            // All of its connections.
+            std::thread::sleep(Duration::from_millis(800));
+        }
+        let (data, _) = http2::read_body(&mut request.into_body()).await?;
+        let answer = Response::builder().header("x-length", data.len()).body(()).unwrap();
+        respond.send_response(answer, true).map(drop)
+    });
+    let options = Options { workers: 1, ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &options);
+    let mut client = Client::connect(gateway.http);
+    client.send(
+        format!("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n") + &"b".repeat(1 << 20),
+    );
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(gateway.get("/goodbye").status, 200);
+    std::thread::sleep(Duration::from_millis(100));
+    std::thread::scope(|scope| {
+        let stalled = scope.spawn(|| gateway.get("/stall").status);
+        std::thread::sleep(Duration::from_millis(100));
+        client.send("b".repeat(LENGTH - (1 << 20)));
+        assert_eq!(client.reply().field("x-length"), Some(LENGTH.to_string().as_str()));
+        assert_eq!(stalled.join().unwrap(), 200);
+    });
+    assert_eq!(upstream.connections(), 2);
 }
 
 #[test]
