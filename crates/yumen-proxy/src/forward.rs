@@ -166,8 +166,8 @@ impl Again {
     fn of(conn: &Connection, ex: &Exchange<'_>, replay: &Replay, mark: (usize, u64)) -> Option<Again> {
         let lies_there = match replay {
             Replay::Kept(_) => return Some(Again::Kept),
-            Replay::TooMuch => false,
-            Replay::Off | Replay::Wanted => match ex.request.framing {
+            // What is not kept may still lie in the inbox.
+            Replay::Off | Replay::Wanted | Replay::TooMuch => match ex.request.framing {
                 Framing::None => true,
                 // Decoding chunks moves them in place.
                 Framing::Chunked if !conn.stream.is_shared() => conn.inbox.mark() == mark,

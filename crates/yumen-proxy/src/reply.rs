@@ -379,6 +379,8 @@ fn keep_link(
     now: Now,
 ) {
     if permit.as_ref().is_some_and(|permit| permit.is_wanted_elsewhere(worker.id)) {
+        // Before its permit, which lets another be made.
+        drop(link);
         return;
     }
     let Link { stream, requests, pool_key, .. } = link;

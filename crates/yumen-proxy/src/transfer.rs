@@ -105,7 +105,11 @@ impl Transfer {
     pub(crate) fn resume(&mut self, inbox: &mut Inbox, read: &[u8], rest: Rest) {
         self.read_bytes = read.len() as u64;
         self.rest = rest;
-        self.frame_edited(inbox, read, self.rest.is_done());
+        // Of a body of nothing the end is still to be told, by the next poll.
+        self.ended = false;
+        if !read.is_empty() {
+            self.frame_edited(inbox, read, self.rest.is_done());
+        }
     }
 
     /// The trailers that came behind the body, as field lines.

@@ -198,6 +198,33 @@ fn a_call_is_made_again_however_long_its_message_took_to_come() {
     assert_eq!(gateway.metric("yumen_upstream_retries_total"), 12.0);
 }
 
+#[test]
+fn a_call_without_a_message_is_made_again_to_its_end() {
+    let (busy, well) = (busy(), Http2Upstream::echo());
+    let gateway = refused_then_served(&busy, &well);
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for way in ["/read/m", "/unseen/m"] {
+            for trailers in [None, Some("yes")] {
+                let (answer, mut sender) = client.begin(call(way)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                if let Some(value) = trailers {
+                    let mut fields = http::HeaderMap::new();
+                    fields.insert("x-last", value.parse().unwrap());
+                    sender.send_trailers(fields).unwrap();
+                } else {
+                    http2::send(&mut sender, b"", true).await.unwrap();
+                }
+                let whole = async { http2::read(answer.await.unwrap()).await.unwrap() };
+                let answer = tokio::time::timeout(Duration::from_secs(10), whole).await.expect("an answer");
+                assert_eq!((answer.field("x-version"), answer.body.len()), ("2", 0), "{way}");
+                let last = answer.trailers.get("x-last").map(|value| value.to_str().unwrap());
+                assert_eq!(last, trailers, "{way}");
+            }
+        }
+    });
+}
+
 /// Refused by one, with nobody at the next, refused by another, and served by the last, each wherever the call was by
 /// then.
 #[test]
