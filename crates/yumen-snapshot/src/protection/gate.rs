@@ -238,15 +238,16 @@ pub struct Ticket {
 
 impl Ticket {
     /// Whether it is one's turn to try; otherwise `waker` is woken when it is. Whoever is alone may always
-    /// try: a place may have come free before there was anybody to call.
+    /// try, and the first in the queue at its first look: a place may have come free before there was anybody to
+    /// call, and who takes it calls the next.
     pub fn is_called(&self, waker: &Waker, now_ms: u64) -> bool {
         let mut queue = self.gate.lock();
         queue.now_ms = queue.now_ms.max(now_ms);
         let is_alone = queue.waiters.len() == 1;
         let Some(at) = queue.find(self.id) else { return true };
         let waiter = &mut queue.waiters[at];
-        waiter.waker = Some(waker.clone());
-        std::mem::take(&mut waiter.is_called) || is_alone
+        let is_first_look = waiter.waker.replace(waker.clone()).is_none();
+        std::mem::take(&mut waiter.is_called) || is_alone || (at == 0 && is_first_look)
     }
 
     /// Notes that the wait was in vain.

@@ -53,7 +53,7 @@ fn the_queue_is_bounded_and_served_in_order() {
     assert_eq!((tickets.len(), gate.waiting(), gate.refused_full.load(Relaxed)), (2, 2, 1));
     let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
     let called = |at: usize| tickets[at].is_called(&wakers[at], 1001);
-    assert_eq!([called(0), called(1)], [false, false]);
+    assert_eq!([called(1), called(0), called(0)], [false, true, false], "the first looks once uncalled");
     drop(place);
     assert_eq!([rang(&bells[0]), rang(&bells[1])], [true, false]);
     assert_eq!([called(1), called(0)], [false, true]);
@@ -65,7 +65,10 @@ fn the_last_come_goes_first_once_the_first_has_waited_half_its_time() {
     let places: Vec<_> = (0..2).map(|_| Place::get(&gate, 2, 0).unwrap()).collect();
     let tickets = [1000, 1100, 1600].map(|now_ms| gate.wait(9, 0, now_ms, 1000).unwrap());
     let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
-    tickets.iter().zip(&wakers).for_each(|(ticket, waker)| assert!(!ticket.is_called(waker, 1600)));
+    let called = || {
+        tickets.iter().zip(&wakers).map(|(ticket, waker)| ticket.is_called(waker, 1600)).collect::<Vec<_>>()
+    };
+    assert_eq!((called(), called()), (vec![true, false, false], vec![false; 3]));
     drop(places);
     assert_eq!(bells.iter().map(|bell| rang(bell)).collect::<Vec<_>>(), [false, true, true]);
 }
@@ -76,12 +79,22 @@ fn one_who_leaves_hands_the_call_on() {
     let place = Place::get(&gate, 1, 0).unwrap();
     let [first, second] = [0, 0].map(|_| gate.wait(9, 0, 1000, 1000).unwrap());
     let (bells, wakers): (Vec<_>, Vec<_>) = [bell(), bell()].into_iter().unzip();
-    assert!(!first.is_called(&wakers[0], 1000) && !second.is_called(&wakers[1], 1000));
+    assert!(first.is_called(&wakers[0], 1000) && !second.is_called(&wakers[1], 1000));
     drop(place);
     assert_eq!([rang(&bells[0]), rang(&bells[1])], [true, false]);
     first.give_up();
     assert!(rang(&bells[1]) && second.is_called(&wakers[1], 1000));
     assert_eq!(gate.refused_late.load(Relaxed), 1);
+}
+
+#[test]
+fn two_who_join_at_once_miss_no_place_that_came_free_before() {
+    let gate = Arc::new(Gate::default());
+    let [first, second] = [0, 0].map(|_| gate.wait(9, 0, 1000, 1000).unwrap());
+    let (bells, wakers): (Vec<_>, Vec<_>) = [bell(), bell()].into_iter().unzip();
+    assert!(!second.is_called(&wakers[1], 1000) && first.is_called(&wakers[0], 1000));
+    drop(first);
+    assert!(rang(&bells[1]) && second.is_called(&wakers[1], 1000));
 }
 
 #[test]
@@ -284,6 +297,7 @@ fn who_finds_no_room_elsewhere_stays_where_it_was_and_who_moves_calls_the_next()
     let ticket = protection.gate.wait(9, 0, 1000, 1000).unwrap();
     let other = protection.gate.wait(9, 0, 1000, 1000).unwrap();
     let (bell, waker) = bell();
+    assert!(ticket.is_called(&waker, 1000), "a place may have come free before it was there");
     assert!(!ticket.is_called(&waker, 1000));
     assert_eq!(admit(&tried, &mut first), Ok(Some(1 - index)));
     assert_eq!((counts()[index], rang(&bell)), (0, true));
