@@ -76,7 +76,7 @@ pub(crate) async fn forward<'u>(
         let endpoint = &upstream.endpoints[index];
         ex.endpoint = Some(endpoint.addr);
         ex.endpoint_host = &endpoint.host;
-        relay.underway = Some(upstream.started(index));
+        relay.underway = Some(upstream.started(index, clock::now().mono_us));
         let mut attempt = Attempt { conn, ex, chains, route, upstream, index, endpoint, relay, flow };
         let tried_out = attempt.run().await;
         if let Some(watch) = chains.explaining() {
@@ -99,7 +99,7 @@ pub(crate) async fn forward<'u>(
         // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
         let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
         let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
-        relay.end_attempt(started);
+        relay.end_attempt();
         if !was_stale {
             health::observe_fault(upstream, index, fault.kind);
         }

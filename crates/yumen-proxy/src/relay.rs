@@ -1,6 +1,5 @@
 //! An exchange with an endpoint: `forward` fills it in, `reply` drains it.
 
-use yumen_base::Now;
 use yumen_http::{Framing, ResponseHead};
 use yumen_snapshot::Underway;
 use yumen_snapshot::protection::{Permit, Place, Retry};
@@ -74,12 +73,11 @@ impl Relay<'_> {
         }
     }
 
-    /// The attempt ended without an answer for the client; `started` is when the first one began.
-    pub(crate) fn end_attempt(&mut self, started: Now) {
+    /// The attempt ended without an answer for the client.
+    pub(crate) fn end_attempt(&mut self) {
         self.head.clear();
         if let Some(underway) = self.underway.take() {
-            let now_us = clock::now().mono_us;
-            underway.end(now_us.saturating_sub(started.mono_us), now_us);
+            underway.end_now(clock::now().mono_us);
         }
     }
 

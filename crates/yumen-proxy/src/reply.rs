@@ -364,9 +364,7 @@ fn end_attempt(underway: Option<Underway<'_>>, flow: &mut Flow) -> Now {
     let now_us = now.mono_us;
     let spent_us = now_us.saturating_sub(flow.upstream_started_us.unwrap_or(now_us));
     flow.upstream_us = Some(spent_us);
-    if let Some(underway) = underway {
-        underway.end(spent_us, now_us);
-    }
+    underway.into_iter().for_each(|underway| underway.end_now(now_us));
     now
 }
 

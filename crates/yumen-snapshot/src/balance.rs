@@ -164,15 +164,15 @@ impl Upstream {
         (0..self.endpoints.len()).map(|index| pool.is_some_and(|pool| pool.has(index))).collect()
     }
 
-    /// Counts an attempt at an endpoint as under way.
+    /// Counts an attempt at an endpoint as under way from `began_us` of the monotonic clock on.
     #[inline]
-    pub fn started(&self, index: usize) -> Underway<'_> {
+    pub fn started(&self, index: usize, began_us: u64) -> Underway<'_> {
         if self.balancer.needs_active()
             && let Some(endpoint) = self.endpoints.get(index)
         {
             endpoint.state.active.fetch_add(1, Relaxed);
         }
-        Underway { upstream: self, index }
+        Underway { upstream: self, index, began_us }
     }
 }
 
@@ -183,12 +183,24 @@ impl Upstream {
 pub struct Underway<'u> {
     upstream: &'u Upstream,
     index: usize,
+    began_us: u64,
 }
 
 impl Underway<'_> {
     /// Which of the upstream's endpoints.
     pub fn index(&self) -> usize {
         self.index
+    }
+
+    /// For how long it is under way at `now_us`.
+    pub fn lasts_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.began_us)
+    }
+
+    /// It ended at `now_us` of the monotonic clock.
+    pub fn end_now(self, now_us: u64) {
+        let lasted_us = self.lasts_us(now_us);
+        self.end(lasted_us, now_us);
     }
 
     /// It ended after `duration_us`, at `now_us` of the monotonic clock. One that is merely dropped tells nothing

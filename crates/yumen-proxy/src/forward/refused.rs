@@ -54,7 +54,7 @@ impl Refused<'_, '_, '_> {
         again.resend(self.conn, self.relay, self.body_mark, self.flow);
         self.relay.note_retry(leave);
         self.relay.link = None;
-        self.relay.end_attempt(self.started);
+        self.relay.end_attempt();
         Some(index)
     }
 

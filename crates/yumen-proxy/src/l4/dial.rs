@@ -21,15 +21,14 @@ use crate::worker::Worker;
 pub(super) struct Timed<'u> {
     underway: Option<Underway<'u>>,
     index: usize,
-    began_us: u64,
     /// How long the endpoint took to be there, once it was.
     took_us: Option<u64>,
 }
 
 impl<'u> Timed<'u> {
     pub(super) fn start(upstream: &'u Upstream, index: usize) -> Timed<'u> {
-        let underway = Some(upstream.started(index));
-        Timed { underway, index, began_us: clock::now().mono_us, took_us: None }
+        let underway = Some(upstream.started(index, clock::now().mono_us));
+        Timed { underway, index, took_us: None }
     }
 
     /// Which of the upstream's endpoints.
@@ -39,15 +38,16 @@ impl<'u> Timed<'u> {
 
     /// The endpoint is there: what averages are made of is this time, not how long a stream lives.
     pub(super) fn answered(&mut self) {
-        self.took_us = Some(clock::now().mono_us.saturating_sub(self.began_us));
+        self.took_us = self.underway.as_ref().map(|underway| underway.lasts_us(clock::now().mono_us));
     }
 }
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
+        let Some(underway) = self.underway.take() else { return };
         let now_us = clock::now().mono_us;
-        let took_us = self.took_us.unwrap_or(now_us.saturating_sub(self.began_us));
-        self.underway.take().into_iter().for_each(|underway| underway.end(took_us, now_us));
+        let took_us = self.took_us.unwrap_or(underway.lasts_us(now_us));
+        underway.end(took_us, now_us);
     }
 }
 

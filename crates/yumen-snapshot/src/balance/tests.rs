@@ -290,7 +290,7 @@ fn least_conn_goes_where_load_over_weight_is_least() {
     let bench = Bench::default();
     let ex = bench.exchange("GET /");
     let pick = || upstream.pick(&ex, &Tried::default()).unwrap();
-    let mut underway: Vec<_> = (0..10).map(|_| upstream.started(pick())).collect();
+    let mut underway: Vec<_> = (0..10).map(|_| upstream.started(pick(), 0)).collect();
     let active = |at: usize| upstream.endpoints[at].state.active.load(super::Relaxed);
     assert_eq!((active(0), active(1)), (2, 8));
     let at = underway.iter().position(|one| one.index() == 0).unwrap();
@@ -303,8 +303,8 @@ fn least_conn_goes_where_load_over_weight_is_least() {
 #[test]
 fn ewma_avoids_the_slow_endpoint_and_forgives_it_in_time() {
     let upstream = upstream(&[(1, 0, true), (1, 0, true)], |_| Balancer::Ewma);
-    upstream.started(0).end(500_000, 1_000_000);
-    upstream.started(1).end(1_000, 1_000_000);
+    upstream.started(0, 0).end(500_000, 1_000_000);
+    upstream.started(1, 0).end(1_000, 1_000_000);
     let bench = Bench::default();
     let mut ex = bench.exchange("GET /");
     ex.now.mono_us = 1_000_000;
@@ -383,7 +383,7 @@ fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small()
         // Equally idle: the old one is preferred until the new one has its whole share.
         assert_eq!(picks(1_000), (false, false));
         // Three under way at the old one: nine tenths of its share later the new one is better.
-        let underway: Vec<_> = (0..3).map(|_| new.started(0)).collect();
+        let underway: Vec<_> = (0..3).map(|_| new.started(0, 0)).collect();
         assert_eq!(picks(1_500), (false, false));
         assert_eq!(picks(10_000), (true, true));
         underway.into_iter().for_each(|one| one.end(0, 0));
