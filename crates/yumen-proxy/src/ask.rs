@@ -18,6 +18,7 @@ use yumen_snapshot::{Slot, Upstream};
 use crate::body::{Ending, Rest};
 use crate::buffer::Inbox;
 use crate::clock;
+use crate::fault::{Fault, Kind};
 use crate::http2::{Duplex, heads};
 use crate::lanes::Way;
 use crate::pool::PoolKey;
@@ -116,6 +117,8 @@ pub(crate) enum Lost {
     Connect,
     /// The connection ended before anything of an answer came.
     Unanswered,
+    /// The endpoint says that it did not look at it.
+    Unseen,
     /// The answer broke off, or could not be read.
     Underway,
 }
@@ -137,8 +140,14 @@ impl Errand {
         mut wanted: Option<&mut Answer>,
     ) -> Result<(), Lost> {
         if self.upstream.http2 {
-            let stream = self.open_on_lane(worker).await?;
-            return self.exchange(worker, (stream, 0, None), &self.body, &mut wanted).await;
+            let (stream, requests) = self.open_on_lane(worker).await?;
+            let done = self.exchange(worker, (stream, requests, None), &self.body, &mut wanted).await;
+            let is_stale = requests > 0 && matches!(done, Err(Lost::Unanswered)) && self.may_repeat;
+            if !is_stale && !matches!(done, Err(Lost::Unseen)) {
+                return done;
+            }
+            let (stream, requests) = self.open_on_lane(worker).await?;
+            return self.exchange(worker, (stream, requests, None), &self.body, &mut wanted).await;
         }
         let text = [&self.head[..], &self.body].concat();
         let kept = worker.pool.borrow_mut().take(self.pool_key(), None, clock::now().mono_ms());
@@ -192,8 +201,8 @@ impl Errand {
         handshake.map_err(|_| Lost::Connect)?.shake(tcp).await.map_err(|_| Lost::Connect)
     }
 
-    /// A stream of HTTP/2 whose head was sent.
-    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<Stream, Lost> {
+    /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.
+    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<(Stream, u64), Lost> {
         let keep = self.upstream.keepalive;
         let occupied = loop {
             match worker.lanes.way(self.pool_key(), &keep) {
@@ -201,7 +210,7 @@ impl Errand {
                 Way::Wait(connected) => connected.notified().await,
                 Way::Connect(connecting) => {
                     let stream = self.connect(worker).await?;
-                    break connecting.establish(worker, stream, keep).await.map_err(|_| Lost::Connect)?;
+                    break connecting.establish(worker, stream, keep).await.ok_or(Lost::Connect)?;
                 }
             }
         };
@@ -210,9 +219,11 @@ impl Errand {
         let mut request = request.ok_or(Lost::Underway)?;
         request.headers_mut().insert(http::header::TE, http::HeaderValue::from_static("trailers"));
         let is_whole = self.body.is_empty();
+        let requests = occupied.requests_before();
         let (answer, outgoing) = occupied.send(request, is_whole).map_err(|_| Lost::Underway)?;
         let limits = &worker.settings.response_head;
-        Ok(Stream::Http2(Box::new(Duplex::asked(answer, outgoing, is_whole, occupied, limits))))
+        let duplex = Duplex::asked(answer, outgoing, is_whole, occupied, limits);
+        Ok((Stream::Http2(Box::new(duplex)), requests))
     }
 
     /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again. One
@@ -303,7 +314,11 @@ impl Errand {
         let asked = self.method;
         if let Stream::Http2(duplex) = stream {
             let read = poll_fn(|cx| duplex.poll_head(cx, (limits, asked, head))).await;
-            return read.map_err(|_| Lost::Underway);
+            return read.map_err(|fault| match fault {
+                Fault { unsent: true, .. } => Lost::Unseen,
+                Fault { kind: Kind::UpstreamClosed, .. } => Lost::Unanswered,
+                _ => Lost::Underway,
+            });
         }
         let mut scanned = 0;
         poll_fn(|cx| {

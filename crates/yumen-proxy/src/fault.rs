@@ -58,6 +58,8 @@ pub enum Kind {
     RequestedName,
     /// The endpoint closed or reset before its response was complete.
     UpstreamClosed,
+    /// The endpoint gave this request up, and its connection goes on.
+    UpstreamReset,
     /// The endpoint took too long to take the request.
     SendTimeout,
     /// The endpoint took too long to answer.
@@ -128,6 +130,7 @@ impl Kind {
                 (Upstream, 502, "upstream_name", "the upstream has no valid certificate for this host")
             }
             Kind::UpstreamClosed => (Upstream, 502, "upstream_closed", "the upstream closed the connection"),
+            Kind::UpstreamReset => (Upstream, 502, "upstream_reset", "the upstream gave the request up"),
             Kind::SendTimeout => {
                 (Upstream, 504, "send_timeout", "the upstream did not take the request in time")
             }
@@ -178,6 +181,7 @@ impl Kind {
                 | Kind::UpstreamTls
                 | Kind::RequestedTls
                 | Kind::UpstreamClosed
+                | Kind::UpstreamReset
                 | Kind::SendTimeout
                 | Kind::ReadTimeout
         )
@@ -185,7 +189,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 27] = [
+pub(crate) const COUNTED: [(&str, &str); 28] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -207,6 +211,7 @@ pub(crate) const COUNTED: [(&str, &str); 27] = [
     ("upstream", "upstream_tls"),
     ("upstream", "upstream_name"),
     ("upstream", "upstream_closed"),
+    ("upstream", "upstream_reset"),
     ("upstream", "send_timeout"),
     ("upstream", "read_timeout"),
     ("upstream", "upstream_head"),

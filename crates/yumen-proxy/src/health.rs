@@ -171,7 +171,9 @@ fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
 /// [`observe`] for an attempt that failed.
 pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind) {
     let seen = match kind {
-        Kind::Connect | Kind::UpstreamTls | Kind::UpstreamClosed => Observation::TcpFailure,
+        Kind::Connect | Kind::UpstreamTls | Kind::UpstreamClosed | Kind::UpstreamReset => {
+            Observation::TcpFailure
+        }
         Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => Observation::Timeout,
         // What a client brings about by the name it asks for says nothing of the endpoint: RequestedName, RequestedTls.
         _ => return,

@@ -77,6 +77,9 @@ impl Lanes {
     pub(crate) fn way(self: &Rc<Self>, key: PoolKey, keep: &Keepalive) -> Way {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let group = find_or_add(by_endpoint.entry(key.endpoint()).or_default(), key);
+        if let Some(occupied) = group.free(keep) {
+            return Way::Lane(occupied);
+        }
         group.lanes.retain(|lane| {
             let is_open = lane.is_open(keep.requests);
             if !is_open {
@@ -85,9 +88,6 @@ impl Lanes {
             }
             is_open
         });
-        if let Some(occupied) = group.free(keep) {
-            return Way::Lane(occupied);
-        }
         if let Some(settling) = group.lanes.iter().find_map(|lane| lane.settling()) {
             return Way::Wait(settling);
         }
@@ -156,8 +156,8 @@ impl Group {
     }
 
     fn free(&self, keep: &Keepalive) -> Option<Occupied> {
-        let lane = self.lanes.iter().find(|lane| lane.is_open(keep.requests) && lane.has_room())?;
-        Some(lane.occupy())
+        let open = self.lanes.iter().filter(|lane| lane.is_open(keep.requests) && lane.has_room());
+        open.filter_map(Lane::occupy).next()
     }
 }
 
@@ -168,20 +168,20 @@ impl Connecting {
         worker: &Rc<Worker>,
         stream: Stream,
         keep: Keepalive,
-    ) -> Result<Occupied, h2::Error> {
+    ) -> Option<Occupied> {
         let settings = &worker.settings.http2;
         let stall_ms = worker.settings.send_timeout_ms;
         // Requests that time out one by one would not tell that the host has vanished.
         stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
         let patience = Patience::new(settings.patience, 0, clock::now().mono_ms());
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
-        let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await?;
+        let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
         let lane = Lane::new(sender, keep.requests, worker.timers.timer());
-        let occupied = lane.occupy();
+        let occupied = lane.occupy()?;
         self.lanes.add(self.key, lane.clone(), keep.size);
         let driver = Driver { lane, connection, wire, keep, stall_ms, stalled_at: None };
         task::spawn(driver);
-        Ok(occupied)
+        Some(occupied)
     }
 }
 

@@ -120,6 +120,8 @@ impl Pool {
         now_ms: u64,
     ) {
         if requests >= keep.requests || keep.size == 0 {
+            // Whoever is called by the permit must find the connection gone.
+            drop(stream);
             return;
         }
         let idle = match self.by_endpoint.get_mut(&key.endpoint) {

@@ -26,6 +26,7 @@ fn expected(kind: Kind) -> (Side, u16) {
         | Kind::RequestedTls
         | Kind::RequestedName
         | Kind::UpstreamClosed
+        | Kind::UpstreamReset
         | Kind::UpstreamHead(_)
         | Kind::UpstreamBody(_)
         | Kind::UpstreamTooLarge
@@ -34,7 +35,7 @@ fn expected(kind: Kind) -> (Side, u16) {
     }
 }
 
-const ALL: [Kind; 33] = [
+const ALL: [Kind; 34] = [
     Kind::ClientGone,
     Kind::ClientStalled,
     Kind::Head(HeadError::Malformed("x")),
@@ -60,6 +61,7 @@ const ALL: [Kind; 33] = [
     Kind::RequestedTls,
     Kind::RequestedName,
     Kind::UpstreamClosed,
+    Kind::UpstreamReset,
     Kind::SendTimeout,
     Kind::ReadTimeout,
     Kind::UpstreamHead(HeadError::TooLarge),

@@ -58,7 +58,7 @@ impl Attempt<'_, '_, '_> {
                 Way::Connect(connecting) => {
                     let stream = self.connect_watched(tls).await?;
                     let established = connecting.establish(&worker, stream, keep).await;
-                    break established.map_err(|_| Fault { kind: Kind::Connect, unsent: true })?;
+                    break established.ok_or(Fault { kind: Kind::Connect, unsent: true })?;
                 }
             }
         };

@@ -298,9 +298,12 @@ fn read_head<T>(
 }
 
 /// What a request came to that was not answered. A stream that was refused, or is beyond what the
-/// endpoint will still look at, was not acted on (RFC 9113 §8.7).
+/// endpoint will still look at, was not acted on (RFC 9113 §8.7). One that was reset for another reason was: that is
+/// about this request, and not about how old the connection is.
 fn fault(error: &h2::Error) -> Fault {
-    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    let is_reset = error.is_reset() && error.is_remote();
+    let is_refused = is_reset && error.reason() == Some(Reason::REFUSED_STREAM);
     let is_beyond = error.is_go_away() && error.is_remote();
-    Fault { kind: Kind::UpstreamClosed, unsent: is_refused || is_beyond }
+    let kind = if is_reset && !is_refused { Kind::UpstreamReset } else { Kind::UpstreamClosed };
+    Fault { kind, unsent: is_refused || is_beyond }
 }

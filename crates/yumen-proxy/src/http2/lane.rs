@@ -46,6 +46,8 @@ pub(crate) struct Occupied {
     lane: Rc<Lane>,
     /// What had been heard of the endpoint when it was taken.
     heard_bytes: u64,
+    /// Whether the endpoint allows fewer streams than it did.
+    is_short: bool,
 }
 
 impl Lane {
@@ -141,33 +143,32 @@ impl Lane {
         }
     }
 
-    /// Takes a place.
-    pub(crate) fn occupy(self: &Rc<Self>) -> Occupied {
-        self.streams.set(self.streams.get() + 1);
-        self.requests.set(self.requests.get() + 1);
-        Occupied { lane: self.clone(), heard_bytes: self.heard_bytes.get() }
-    }
-
-    fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
-        let mut sender = self.sender.borrow_mut();
-        match sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(())) => sender.send_request(request, is_whole),
-            Poll::Ready(Err(error)) => {
+    /// Takes a place, unless it turns out that nothing more can be sent here.
+    pub(crate) fn occupy(self: &Rc<Self>) -> Option<Occupied> {
+        let is_short = match self.sender.borrow_mut().poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Err(_)) => {
                 // Said goodbye to, broken, or out of numbers for streams: it will carry no other either.
                 self.retire();
-                Err(error)
+                return None;
             }
-            // The endpoint allows fewer than it did. The library sends it when one of them has ended, but takes
-            // no more than one from each sender.
-            Poll::Pending => sender.clone().send_request(request, is_whole),
-        }
+            Poll::Pending => true,
+        };
+        self.streams.set(self.streams.get() + 1);
+        self.requests.set(self.requests.get() + 1);
+        Some(Occupied { lane: self.clone(), heard_bytes: self.heard_bytes.get(), is_short })
     }
 }
 
 impl Occupied {
-    /// Sends a request; `is_whole` says that its head is all there is of it.
+    /// Sends a request, at once after the place was taken; `is_whole` says that its head is all there is of it.
     pub(crate) fn send(&self, request: Request<()>, is_whole: bool) -> Result<Asked, h2::Error> {
-        self.lane.send(request, is_whole)
+        let mut sender = self.lane.sender.borrow_mut();
+        if self.is_short {
+            // The library sends it when one of them has ended, but takes no more than one from each sender.
+            return sender.clone().send_request(request, is_whole);
+        }
+        sender.send_request(request, is_whole)
     }
 
     /// Requests the connection carried before this one.

@@ -158,6 +158,37 @@ fn what_an_endpoint_that_says_goodbye_still_reads_goes_on() {
 }
 
 #[test]
+fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
+    let mut builder = h2::server::Builder::new();
+    builder.max_concurrent_streams(2);
+    let upstream = Http2Upstream::of(builder, |request, mut respond| async move {
+        let lasts_ms = request.uri().path()[1..].parse().unwrap_or(0);
+        tokio::time::sleep(Duration::from_millis(lasts_ms)).await;
+        respond.send_response(Response::new(()), true).map(drop)
+    });
+    let options = Options { workers: 1, ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &options);
+    assert_eq!(gateway.get("/0").status, 200);
+    std::thread::scope(|scope| {
+        let ask = |path: &'static str| {
+            let asked = scope.spawn(|| gateway.get(path).status);
+            std::thread::sleep(Duration::from_millis(100));
+            asked
+        };
+        // Two on the first connection, one on the second, which is the first with room.
+        let running = [ask("/1000"), ask("/4000"), ask("/4000")];
+        assert_eq!(ask("/goodbye").join().unwrap(), 200);
+        std::thread::sleep(Duration::from_millis(900));
+        assert_eq!(ask("/goodbye").join().unwrap(), 200);
+        assert_eq!(upstream.connections(), 2);
+        let mut client = Client::connect(gateway.http);
+        client.send("POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!((client.reply().status, upstream.connections()), (200, 3));
+        assert!(running.into_iter().all(|asked| asked.join().unwrap() == 200));
+    });
+}
+
+#[test]
 fn a_message_of_http2_whose_trailers_are_too_large_breaks_off() {
     let details = |size: usize| {
         let mut trailers = http::HeaderMap::new();

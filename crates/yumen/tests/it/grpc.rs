@@ -7,7 +7,7 @@ use http::{HeaderMap, Request, Response};
 use serde_json::json;
 
 use crate::harness::http2::{self, Answer, Http2Client, Http2Upstream, request};
-use crate::harness::{Gateway, Options, eventually};
+use crate::harness::{Client, Gateway, Options, eventually};
 
 fn call(path: &str) -> Request<()> {
     let mut call = request("POST", path);
@@ -86,7 +86,7 @@ fn what_the_gateway_says_is_said_as_grpc_says_it() {
             ("/none/m", "12", "404 Route Not Found"),
             ("/key/m", "16", "Missing API key in request"),
             ("/dead/m", "14", "the upstream could not be reached"),
-            ("/s/half", "14", "the upstream closed the connection"),
+            ("/s/half", "14", "the upstream gave the request up"),
         ];
         for (path, code, message) in table {
             let answer = client.ask(call(path), MESSAGE).await.unwrap();
@@ -214,6 +214,33 @@ fn an_endpoint_that_refuses_call_after_call_is_left_out() {
         }
         assert_eq!(refused, 2);
     });
+}
+
+#[test]
+fn an_endpoint_that_resets_request_after_request_is_left_out() {
+    let broken = Http2Upstream::start(|_, mut respond| async move {
+        respond.send_reset(h2::Reason::INTERNAL_ERROR);
+        Ok(())
+    });
+    let well = Http2Upstream::start(|_, mut respond| async move {
+        respond.send_response(Response::new(()), true).map(drop)
+    });
+    let mut upstream = grpc(&well);
+    upstream["nodes"][broken.address.to_string()] = json!(1);
+    upstream["outlier_detection"] = json!({ "consecutive_gateway_failures": 2, "base_ejection_time": 600 });
+    let document = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] });
+    let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
+    let mut client = Client::connect(gateway.http);
+    // On connections that were kept, where an end of the connection would say nothing.
+    let mut status = || {
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+        client.reply().status
+    };
+    let failed = (0..20).filter(|_| status() == 502).count();
+    assert_eq!(
+        (failed, gateway.metric("yumen_faults_total{fault=\"upstream_reset\",side=\"upstream\"}")),
+        (2, 2.0)
+    );
 }
 
 #[test]
