@@ -1,5 +1,6 @@
 //! Traffic that is split between upstreams, and copied to others.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::{HeaderMap, Response};
@@ -139,4 +140,28 @@ fn calls_of_grpc_are_mirrored_as_such() {
     });
     eventually("the copy is answered", 30, || mirrored(&gateway, "answered") == 1.0);
     assert_eq!(*seen.lock().unwrap(), ["/s.S/M call"]);
+}
+
+#[test]
+fn a_copy_that_was_not_looked_at_is_sent_again() {
+    let turn = Arc::new(AtomicUsize::new(0));
+    let copies = Http2Upstream::start(move |_, mut respond| {
+        let is_looked_at = turn.fetch_add(1, Ordering::AcqRel) % 2 == 1;
+        async move {
+            if !is_looked_at {
+                respond.send_reset(h2::Reason::REFUSED_STREAM);
+                return Ok(());
+            }
+            respond.send_response(Response::new(()), true).map(drop)
+        }
+    });
+    let main = Upstream::text("main");
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*",
+        "plugins": { "proxy-mirror": { "host": format!("grpc://{}", copies.address) } },
+        "upstream": main.alone() }] }));
+    for sent in 1..=3 {
+        assert_eq!(gateway.get("/").text(), "main");
+        eventually("the copy is answered", 30, || mirrored(&gateway, "answered") == f64::from(sent));
+    }
+    assert_eq!(copies.requests(), 6);
 }
