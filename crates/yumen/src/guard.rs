@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_store::store::{Confirmed, Decide, Done, Follower};
-use yumen_store::{Authorship, Committed, Proposal, Revision, State, Store, StoreError};
+use yumen_store::{Authorship, Committed, Proposal, Revision, State, Store, StoreError, Versions};
 
 use crate::trial::Trial;
 
@@ -17,11 +17,13 @@ use crate::trial::Trial;
 pub(crate) struct Guarded {
     inner: Arc<dyn Store>,
     trial: Arc<Trial>,
+    /// What is in force in place of broken objects, which tests are run against as traffic is.
+    versions: Arc<Versions>,
 }
 
 impl Guarded {
-    pub(crate) fn new(inner: Arc<dyn Store>, trial: Arc<Trial>) -> Guarded {
-        Guarded { inner, trial }
+    pub(crate) fn new(inner: Arc<dyn Store>, trial: Arc<Trial>, versions: Arc<Versions>) -> Guarded {
+        Guarded { inner, trial, versions }
     }
 }
 
@@ -33,14 +35,15 @@ impl Store for Guarded {
     /// A table is compiled for itself once per write while it holds tests, and not at all while it does not.
     fn propose(&self, proposal: Proposal) {
         let Proposal { by, mut decide, done } = proposal;
-        let (trial, refusal) = (self.trial.clone(), Arc::new(Mutex::new(None)));
+        let (trial, versions) = (self.trial.clone(), self.versions.clone());
+        let refusal = Arc::new(Mutex::new(None));
         let told = refusal.clone();
         let decide: Decide = Box::new(move |draft| {
             let before = draft.state().clone();
             if !decide(draft) {
                 return false;
             }
-            let failed = broken(&trial, &before, draft.state());
+            let failed = broken(&trial, &versions, &before, draft.state());
             let is_good = failed.is_empty();
             *told.lock().unwrap_or_else(PoisonError::into_inner) = failed.into_iter().next();
             is_good
@@ -76,15 +79,16 @@ impl Store for Guarded {
 
 /// The tests that hold no longer with what was written. Those that failed before already, since something expired
 /// say, hold nobody back who leaves them as they are: whoever mends the rest first could write nothing.
-fn broken(trial: &Trial, before: &State, after: &State) -> Vec<Problem> {
+fn broken(trial: &Trial, versions: &Versions, before: &State, after: &State) -> Vec<Problem> {
     if after.of_kind(Kind::Tests).next().is_none() {
         return Vec::new();
     }
-    let mut failed = trial.failing_tests(&after.resources());
+    let failing = |state: &State| trial.failing_beside(versions.resources(), &state.resources());
+    let mut failed = failing(after);
     if failed.is_empty() {
         return failed;
     }
-    let failed_before = trial.failing_tests(&before.resources());
+    let failed_before = failing(before);
     let failed_before: BTreeSet<&str> = failed_before.iter().map(|problem| &*problem.object).collect();
     failed.retain(|problem| !failed_before.contains(&*problem.object) || is_other(before, after, problem));
     failed

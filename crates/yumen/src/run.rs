@@ -210,7 +210,11 @@ impl Rule {
             carry: self.carry.clone(),
             fleet: fleet.view(),
             probes,
-            store: Arc::new(Guarded::new(self.doors.store.clone(), self.trial.clone())),
+            store: Arc::new(Guarded::new(
+                self.doors.store.clone(),
+                self.trial.clone(),
+                self.control.versions.clone(),
+            )),
             source: self.doors.source.clone(),
             discovered: self.discovered.clone(),
             publisher: self.publisher.clone(),

@@ -80,7 +80,7 @@ impl Trial {
     }
 
     /// The same where objects that are broken have these texts as their last good ones.
-    fn failing_beside(&self, former: Vec<Resource>, resources: &[Resource]) -> Vec<Problem> {
+    pub(crate) fn failing_beside(&self, former: Vec<Resource>, resources: &[Resource]) -> Vec<Problem> {
         if resources.iter().all(|resource| resource.kind != Kind::Tests) {
             return Vec::new();
         }
@@ -97,7 +97,7 @@ pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, contro
     loop {
         published.borrow_and_update();
         let (trial, store, versions) = (trial.clone(), store.clone(), control.versions.clone());
-        let started = Instant::now();
+        let (compiled, started) = (published.clone(), Instant::now());
         let run = move || {
             let now_ms = yumen_proxy::clock::exact().unix_ms;
             let state = store.state();
@@ -106,11 +106,13 @@ pub(crate) async fn watch_tests(trial: Arc<Trial>, store: Arc<dyn Store>, contro
             let seen = (state.revision, resources.len());
             let is_known = known == Some(seen);
             let failing = (!is_known).then(|| trial.failing_beside(versions.resources(), &resources));
-            (seen, failing)
+            // What is in force in place of broken objects is told when that is published.
+            let is_final = *compiled.borrow() >= state.revision;
+            (is_final.then_some(seen), failing)
         };
         // What panics tells by itself, and the next change is looked at again.
         if let Ok((seen, failing)) = spawn_blocking(run).await {
-            known = Some(seen);
+            known = seen;
             // The control thread ends with the process.
             let tell = |failing| drop(control.messages.send(Message::Told(Teller::Tests, failing)));
             failing.into_iter().for_each(tell);

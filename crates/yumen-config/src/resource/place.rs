@@ -37,8 +37,11 @@ pub(crate) fn place_of(kind: Kind, id: &str) -> Option<&str> {
 /// What ids are ordered by where nothing else decides: as texts, but the tenth place comes behind the ninth.
 pub fn in_order(id: &str) -> Cow<'_, str> {
     match id.split_once('#') {
-        Some((list, place)) => Cow::Owned(format!("{list}#{place:0>20}")),
-        None => Cow::Borrowed(id),
+        // Others have such names at will (etcd), and two of them shall not be the same.
+        Some((list, place)) if !place.starts_with('0') && place.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Cow::Owned(format!("{list}#{place:0>20}"))
+        }
+        _ => Cow::Borrowed(id),
     }
 }
 

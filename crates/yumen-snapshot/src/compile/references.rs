@@ -29,7 +29,7 @@ impl Followed {
 /// Whether a text in it is a reference.
 pub(super) fn has_one(value: &Value) -> bool {
     match value {
-        Value::String(text) => text.starts_with(ENV) || text.starts_with(SECRET),
+        Value::String(text) => begins(text, ENV).is_some() || begins(text, SECRET).is_some(),
         Value::Array(items) => items.iter().any(has_one),
         Value::Object(members) => members.values().any(has_one),
         _ => false,

@@ -150,6 +150,11 @@ pub(super) fn matched_by(
     if defects.iter().any(|defect| defect.path.is_empty()) {
         return None;
     }
+    // What is for hosts of its own is for them whatever its service is.
+    let is_said = |value: &Value| value.as_array().is_none_or(|items| !items.is_empty());
+    let has_hosts = ["host", "hosts"].iter().any(|field| written.get(*field).is_some_and(is_said));
+    let fields = matching.iter().copied().filter(|field| !has_hosts || *field != "service_id");
+    let matching: &[&str] = &fields.collect::<Vec<_>>();
     let is_told = |field: &str| !defects.iter().any(|defect| defect.is_within(field));
     if !matching.iter().filter(|field| !MATCHES_NOTHING.contains(*field)).all(|field| is_told(field)) {
         return None;
@@ -372,9 +377,7 @@ impl Compiler {
             self.router.remove(&held.route);
         }
         held.route = Arc::new(route);
-        // Which hosts a broken route is for, its service says; to refuse all others would take their requests.
-        let has_hosts = held.service.is_none() || service.is_some() || !held.hosts.is_empty();
-        if held.enabled && (has_hosts || !held.broken) {
+        if held.enabled {
             self.router.insert(&held.route);
             held.routed = true;
         }

@@ -94,6 +94,8 @@ impl Notice {
 
 /// A revision that is not compiled by then is saved all the same.
 const COMPILED_WITHIN: Duration = Duration::from_secs(1);
+/// The first one is compiled as a whole, when other things begin as well.
+const COMPILED_FIRST_WITHIN: Duration = Duration::from_secs(30);
 
 /// The nice value of the thread that saves.
 const NICE: i32 = 19;
@@ -134,10 +136,12 @@ impl Saver {
         let state = self.store.state();
         let saved = LastGood::load(&self.directory, &self.edge).ok();
         self.saved = saved.filter(|saved| saved.entries().eq(state.entries())).map(Saved::Found);
+        let mut compiled_within = COMPILED_FIRST_WITHIN;
         loop {
             // Before the state is taken: what changes from here on is news again.
             notice.set(|news| news.changed = false);
-            self.wait_for_versions(notice);
+            self.wait_for_versions(notice, compiled_within);
+            compiled_within = COMPILED_WITHIN;
             let begin = Instant::now();
             self.save();
             let pause = PAUSE_MIN.max(begin.elapsed() * PAUSE_PER_SAVE);
@@ -151,8 +155,8 @@ impl Saver {
 
     /// What is in force in place of a broken text is known once that was compiled, some milliseconds after it was
     /// written: a process that is killed in between shall not leave the one without the other.
-    fn wait_for_versions(&self, notice: &Notice) {
-        let until = Instant::now() + COMPILED_WITHIN;
+    fn wait_for_versions(&self, notice: &Notice, at_most: Duration) {
+        let until = Instant::now() + at_most;
         while !self.versions.is_told_of(self.store.state().revision) && Instant::now() < until {
             if notice.wait(Duration::from_millis(5), |news| news.ends) {
                 return;

@@ -1,5 +1,6 @@
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use yumen_config::Kind;
 
@@ -72,13 +73,39 @@ fn two_damaged_files_give_both_reasons_and_none_gives_no_state() {
     assert!(message.contains("first line") && message.contains("format 9"), "{message}");
 }
 
+/// Of a compiler that has seen all that will come, and found nothing broken.
+fn compiled() -> Arc<Versions> {
+    let versions = Arc::new(Versions::default());
+    versions.tell(Revision(u64::MAX), Vec::new());
+    versions
+}
+
+#[test]
+fn a_state_is_not_saved_before_it_is_known_what_is_in_force_in_place_of_it() {
+    let dir = TestDir::new();
+    let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
+    put(&*store, "x", "good").unwrap();
+    LastGood::save(dir.path(), &store.state(), &Edge::default()).unwrap();
+    let saved = || contents(&LastGood::load(dir.path(), &Edge::default()).unwrap());
+    let good = saved();
+    put(&*store, "x", "broken").unwrap();
+    let versions = Arc::new(Versions::default());
+    let _keeper = Keeper::start(dir.path(), store.clone(), None, versions.clone()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(saved(), good, "a process that is killed now has compiled nothing");
+    let version = Version { key: key("x"), json: "good".into(), instead_of: "broken".into() };
+    versions.tell(store.state().revision, vec![version]);
+    until("both are saved", || saved() == contents(&store.state()));
+    assert!(dir.join(versions::FILE).exists());
+}
+
 #[test]
 fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
     let dir = TestDir::new();
     let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
     let saved = || LastGood::load(dir.path(), &Edge::default()).map(|state| contents(&state)).ok();
     put(&*store, "before", "{}").unwrap();
-    let keeper = Keeper::start(dir.path(), store.clone(), None, Arc::default()).unwrap();
+    let keeper = Keeper::start(dir.path(), store.clone(), None, compiled()).unwrap();
     until("the first save", || saved() == Some(contents(&store.state())));
     put(&*store, "after", "{}").unwrap();
     until("the second save", || saved() == Some(contents(&store.state())));
@@ -189,7 +216,7 @@ fn the_keeper_appends_until_a_new_file_is_worth_it_and_notices_one_that_is_not_i
     let dir = TestDir::new();
     let store: Arc<dyn Store> = Arc::new(Memory::store(10).unwrap());
     put(&*store, "before", "{}").unwrap();
-    let _keeper = Keeper::start(dir.path(), store.clone(), None, Arc::default()).unwrap();
+    let _keeper = Keeper::start(dir.path(), store.clone(), None, compiled()).unwrap();
     let saved = || LastGood::load(dir.path(), &Edge::default()).map(|state| contents(&state)).ok();
     let until_saved = |what: &str| until(what, || saved() == Some(contents(&store.state())));
     let file = || fs::metadata(dir.join(FILE)).unwrap();

@@ -74,10 +74,10 @@ impl Versions {
         self.now().iter().flat_map(|now| now.iter().map(version)).collect()
     }
 
-    /// Whether a revision was compiled, as far as anybody tells.
+    /// Whether a revision was compiled.
     pub(super) fn is_told_of(&self, revision: Revision) -> bool {
         let told = self.lock();
-        told.now.is_none() || told.revision >= revision
+        told.now.is_some() && told.revision >= revision
     }
 
     pub(super) fn now(&self) -> Option<Arc<[Version]>> {

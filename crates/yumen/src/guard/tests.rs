@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use yumen_store::{Draft, Key, Memory, commit};
+use yumen_store::{Draft, Key, Memory, Version, commit};
 
 use super::*;
 use crate::offline;
@@ -32,7 +32,7 @@ fn put(store: &Guarded, kind: Kind, id: &'static str, json: &str) -> Result<(), 
 #[test]
 fn only_tests_that_a_write_breaks_hold_it_back() {
     let store = Memory::store(100).unwrap();
-    let store = Guarded::new(Arc::new(store), Arc::new(Trial::new(&offline::compiler())));
+    let store = Guarded::new(Arc::new(store), Arc::new(Trial::new(&offline::compiler())), Arc::default());
     put(&store, Kind::Routes, "o", OTHER).unwrap();
     put(&store, Kind::Tests, "o", &test("/o", "o")).unwrap();
     let both = |draft: &mut Draft| {
@@ -56,4 +56,21 @@ fn only_tests_that_a_write_breaks_hold_it_back() {
     refused(put(&store, Kind::Tests, "p", &test("/p", "none")), "tests/p");
     refused(put(&store, Kind::Tests, "v1", &test("/a", "v2")), "tests/v1");
     put(&store, Kind::Tests, "v1", &test("/p", "p")).unwrap();
+}
+
+#[test]
+fn tests_hold_while_what_they_ask_for_is_in_force_by_its_last_good_version() {
+    let broken: Arc<str> = V1.replace("\"1\"", "[]").into();
+    let versions = Arc::new(Versions::default());
+    let memory: Arc<dyn Store> = Arc::new(Memory::store(100).unwrap());
+    let store = Guarded::new(memory, Arc::new(Trial::new(&offline::compiler())), versions.clone());
+    // As somebody else may write it.
+    put(&store, Kind::Routes, "v1", &broken).unwrap();
+    assert!(put(&store, Kind::Tests, "t", &test("/a", "v1")).is_err(), "nothing is in force in its place");
+    let version = Version { key: Key::new(Kind::Routes, "v1"), json: V1.into(), instead_of: broken };
+    versions.tell(store.state().revision, vec![version]);
+    put(&store, Kind::Tests, "t", &test("/a", "v1")).unwrap();
+    let before = OTHER.replace("/o", "/a").replace("{\"id\"", "{\"priority\":9,\"id\"");
+    let refused = put(&store, Kind::Routes, "o", &before).unwrap_err().to_string();
+    assert!(refused.contains("tests/t"), "{refused}");
 }

@@ -69,10 +69,12 @@ impl Before {
     /// A publication is in force everywhere as soon as so many tellings were followed.
     fn expect(&self, tellings: u64, news: (u64, Revision), reach: &Reach) {
         let mut heard = self.heard();
-        match heard.followed >= tellings {
-            true => reach.note_everywhere(news),
-            false => heard.expected.push_back((tellings, news)),
+        if heard.followed >= tellings {
+            return reach.note_everywhere(news);
         }
+        // Publications without news wait for the same telling: addresses that were found, say.
+        heard.expected.pop_back_if(|(needed, _)| *needed == tellings);
+        heard.expected.push_back((tellings, news));
     }
 
     /// Waits until so many tellings are in force there, or it has ended; `None` where neither came in time.

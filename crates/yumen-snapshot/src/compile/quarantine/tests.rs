@@ -187,12 +187,20 @@ fn an_item_that_says_nothing_closes_no_stream() {
 fn a_broken_route_is_for_the_hosts_of_its_service() {
     let of = |service: &str| {
         format!(
-            "services: [{{id: s, hosts: [a.test]}}]\nroutes:\n- {{id: wide, uri: /*, plugins: {{}}}}\n- {{id: a, uri: /a/*, service_id: {service}, desc: \"${{{{UNSET}}}}\"}}\n"
+            "services:\n- {{id: s, hosts: [a.test]}}\n- {{id: broken, desc: \"${{{{UNSET}}}}\"}}\nroutes:\n- {{id: wide, uri: /*, plugins: {{}}}}\n- {{id: a, uri: /a/*, desc: \"${{{{UNSET}}}}\", {service}}}\n"
         )
     };
-    for (service, expected) in
-        [("s", ["a 503", "wide none"]), ("none", ["wide none"; 2]), ("\"${{UNSET}}\"", ["wide none"; 2])]
-    {
+    for (service, expected) in [
+        ("service_id: s", ["a 503", "wide none"]),
+        // As one that is not broken: nobody knows which hosts it is for, and it may guard something.
+        ("service_id: none", ["a 503"; 2]),
+        ("service_id: broken", ["a 503"; 2]),
+        ("service_id: \"${{UNSET}}\"", ["wide none"; 2]),
+        ("host: a.test, service_id: none", ["a 503", "wide none"]),
+        ("host: a.test, service_id: \"${{UNSET}}\"", ["a 503", "wide none"]),
+        ("hosts: [a.test], service_id: x y", ["a 503", "wide none"]),
+        ("host: a.test, servce_id: s", ["a 503", "wide none"]),
+    ] {
         let (resources, _) = document::parse(&of(service), &|_| None);
         let compiled = compiler().replace_all(resources, 1);
         let found =
