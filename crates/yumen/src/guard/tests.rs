@@ -64,12 +64,13 @@ fn tests_hold_while_what_they_ask_for_is_in_force_by_its_last_good_version() {
     let versions = Arc::new(Versions::default());
     let memory: Arc<dyn Store> = Arc::new(Memory::store(100).unwrap());
     let store = Guarded::new(memory, Arc::new(Trial::new(&offline::compiler())), versions.clone());
+    let served = test("/a", "v1").replace("\"route\"", "\"status\":200,\"route\"");
     // As somebody else may write it.
     put(&store, Kind::Routes, "v1", &broken).unwrap();
-    assert!(put(&store, Kind::Tests, "t", &test("/a", "v1")).is_err(), "nothing is in force in its place");
+    assert!(put(&store, Kind::Tests, "t", &served).is_err(), "nothing is in force in its place");
     let version = Version { key: Key::new(Kind::Routes, "v1"), json: V1.into(), instead_of: broken };
     versions.tell(store.state().revision, vec![version]);
-    put(&store, Kind::Tests, "t", &test("/a", "v1")).unwrap();
+    put(&store, Kind::Tests, "t", &served).unwrap();
     let before = OTHER.replace("/o", "/a").replace("{\"id\"", "{\"priority\":9,\"id\"");
     let refused = put(&store, Kind::Routes, "o", &before).unwrap_err().to_string();
     assert!(refused.contains("tests/t"), "{refused}");
