@@ -5,11 +5,12 @@ pub(crate) mod http3;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -88,7 +89,14 @@ pub fn settle(socket: &Socket, settings: &ListenerSettings) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     // Listening once more only sets the length of the queue.
     socket.listen(settings.backlog)?;
-    crate::sys::defer_accept(socket.as_fd(), if settings.defer_accept { DEFER_SECONDS } else { 0 })
+    defer(socket.as_fd(), settings.defer_accept)
+}
+
+/// Has connections reported once their request is there, which its answer then acknowledges: accepted
+/// sockets inherit that they wait for one (docs/decisions/0045-accepting.md).
+fn defer(socket: BorrowedFd<'_>, is_deferred: bool) -> io::Result<()> {
+    crate::sys::defer_accept(socket, if is_deferred { DEFER_SECONDS } else { 0 })?;
+    Ok(rustix::net::sockopt::set_tcp_quickack(socket, !is_deferred)?)
 }
 
 fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpListener> {
@@ -101,7 +109,7 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
     socket.bind(&address.into())?;
     socket.listen(settings.backlog)?;
     if settings.defer_accept {
-        crate::sys::defer_accept(socket.as_fd(), DEFER_SECONDS)?;
+        defer(socket.as_fd(), true)?;
     }
     Ok(socket.into())
 }
@@ -156,18 +164,31 @@ fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
 }
 
 /// Accepts every connection that is queued.
+///
+/// Whether there is another is asked first: the kernel makes a socket and its file before it finds out
+/// that there is none, which costs ten times the question.
 fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, door: &Rc<Door>) -> Result<(), Errno> {
     loop {
         match rustix::net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((fd, peer)) => {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                 spawn(worker, fd, peer.unwrap_or(door.local), door);
+                if !is_somebody_queued(socket) {
+                    return Ok(());
+                }
             }
             Err(Errno::AGAIN) => return Ok(()),
             Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
             Err(errno) => return Err(errno),
         }
     }
+}
+
+fn is_somebody_queued(socket: &TcpListener) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut looked_at = [PollFd::new(socket, PollFlags::IN)];
+    // Where it cannot be asked, accepting tells.
+    rustix::event::poll(&mut looked_at, Some(&at_once)).map_or(true, |count| count > 0)
 }
 
 fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
@@ -199,3 +220,6 @@ async fn open(worker: Rc<Worker>, mut tcp: Tcp, mut client: Client, door: Rc<Doo
         None => conversation::run(worker, tcp, client, door.tls.clone(), admitted).await,
     }
 }
+
+#[cfg(test)]
+mod tests;

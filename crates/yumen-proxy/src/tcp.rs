@@ -46,6 +46,9 @@ impl Tcp {
             let Tcp::Fresh(stream) = std::mem::replace(self, Tcp::Moving) else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
+            // Who is waited for may be waiting to hear that what it sent is here, before it sends the rest
+            // (RFC 9293 section 3.7.4). Where it cannot be told at once, it is told later.
+            let _ = rustix::net::sockopt::set_tcp_quickack(&stream, true);
             *self = Tcp::Registered(TcpStream::from_std(stream)?);
         }
         match self {

@@ -1,0 +1,62 @@
+//! What listening sockets hand to the connections that come in by them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use rustix::net::sockopt::tcp_quickack;
+
+use super::*;
+
+/// A client that has said something, and its connection as a worker accepts it.
+fn connect(listening: &TcpListener) -> (TcpStream, TcpStream) {
+    let mut client = TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+    client.write_all(b"GET / ").unwrap();
+    let mut queued = [PollFd::new(listening, PollFlags::IN)];
+    let long = Timespec { tv_sec: 10, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut queued, Some(&long)).unwrap(), 1);
+    (client, listening.accept().unwrap().0)
+}
+
+fn listening(defer_accept: bool) -> TcpListener {
+    let settings =
+        ListenerSettings { defer_accept, ..ListenerSettings::plain("127.0.0.1:0".parse().unwrap()) };
+    bind(&settings, 1).unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn an_answer_acknowledges_its_request_unless_more_of_it_is_waited_for() {
+    let listening = listening(true);
+    let (_client, mut accepted) = connect(&listening);
+    assert!(!tcp_quickack(&accepted).unwrap(), "the answer will acknowledge");
+    let mut room = [0; 16];
+    assert_eq!(accepted.read(&mut room).unwrap(), 6);
+    accepted.set_nonblocking(true).unwrap();
+    let mut tcp = Tcp::Fresh(accepted);
+    tcp.register().unwrap();
+    assert!(tcp_quickack(tcp.fd().unwrap()).unwrap(), "the client may hold back the rest until it hears");
+}
+
+#[test]
+fn a_socket_that_is_taken_over_follows_its_new_settings() {
+    let listening = listening(true);
+    let settings = ListenerSettings::plain(listening.local_addr().unwrap());
+    settle(&Socket::from(listening.try_clone().unwrap()), &settings).unwrap();
+    let (_client, accepted) = connect(&listening);
+    assert!(tcp_quickack(&accepted).unwrap());
+}
+
+#[test]
+fn whether_somebody_is_queued_is_known() {
+    let listening = listening(true);
+    assert!(!is_somebody_queued(&listening));
+    let both = [connect(&listening), connect(&listening)];
+    assert!(!is_somebody_queued(&listening));
+    drop(both);
+    let mut client = TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+    client.write_all(b"G").unwrap();
+    while !is_somebody_queued(&listening) {
+        std::thread::yield_now();
+    }
+    drop(listening.accept().unwrap());
+    assert!(!is_somebody_queued(&listening));
+}
