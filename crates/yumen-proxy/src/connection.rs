@@ -24,6 +24,7 @@ use crate::http2::heads::LastFields;
 use crate::pace::{Pace, Rate};
 use crate::settings::Settings;
 use crate::stream::Stream;
+use crate::tcp::Tcp;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
 use crate::worker::Worker;
@@ -148,12 +149,16 @@ impl Connection {
         let mut body = Vec::new();
         self.timer.set(self.worker.settings.body_timeout_ms);
         let (rate, mut pace) = (self.body_rate(ex), Pace::default());
+        let mut is_awaited = false;
         let read = poll_fn(|cx| {
             if rate.is_set() {
                 // The end of a window is not yet the end of patience.
                 self.timer.set(0);
             }
             let polled = self.poll_body(cx, &mut rest, &mut body, bytes_max);
+            if polled.is_pending() && !std::mem::replace(&mut is_awaited, true) {
+                self.stream.tcp().into_iter().for_each(Tcp::acknowledge);
+            }
             if !rate.is_set() || polled.is_ready() {
                 return polled;
             }

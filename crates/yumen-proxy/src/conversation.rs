@@ -176,6 +176,7 @@ impl Connection {
                             head = Some(read);
                             if scanned == 0 {
                                 self.timer.set(self.worker.settings.head_timeout_ms);
+                                self.stream.tcp().into_iter().for_each(Tcp::acknowledge);
                             }
                             scanned = self.inbox.len();
                         }

@@ -490,6 +490,7 @@ impl<'a> Attempt<'a, '_, '_> {
             wait: Wait::new(),
             scanned: 0,
             upload_broken: false,
+            awaits_client: false,
             rate,
             pace: Pace::default(),
         };

@@ -200,12 +200,12 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, door: &Rc<Door>) {
     let client = Client { peer, local, tls: None, connection };
     let worker = worker.clone();
     if door.streams.is_some() || door.proxy_from.contains(peer.ip()) {
-        tokio::task::spawn_local(open(worker, Tcp::Fresh(stream), client, door.clone(), admitted));
+        tokio::task::spawn_local(open(worker, Tcp::fresh(stream), client, door.clone(), admitted));
         return;
     }
     let tls = door.tls.clone();
     // Boxed: on its way to its place the runtime would move the whole of it half a dozen times.
-    tokio::task::spawn_local(Box::pin(conversation::run(worker, Tcp::Fresh(stream), client, tls, admitted)));
+    tokio::task::spawn_local(Box::pin(conversation::run(worker, Tcp::fresh(stream), client, tls, admitted)));
 }
 
 /// A connection that is a stream, or that a proxy in front has something to say of first.

@@ -18,7 +18,7 @@ use crate::buffer::{Buffers, Inbox};
 /// already there, and a connection answered without waiting never costs the reactor anything.
 pub(crate) enum Tcp {
     /// Not known to the reactor.
-    Fresh(std::net::TcpStream),
+    Fresh(Fresh),
     /// Known to the reactor.
     Registered(TcpStream),
     /// Being handed from one to the other; never seen outside.
@@ -28,7 +28,19 @@ pub(crate) enum Tcp {
     Memory(crate::simulation::net::End),
 }
 
+/// A connection that has not been waited for.
+pub(crate) struct Fresh {
+    stream: std::net::TcpStream,
+    /// Whether something was written to it, which told the peer that what it sent is here.
+    has_answered: bool,
+}
+
 impl Tcp {
+    /// A connection that was just accepted, and does not block.
+    pub(crate) fn fresh(stream: std::net::TcpStream) -> Tcp {
+        Tcp::Fresh(Fresh { stream, has_answered: false })
+    }
+
     /// Connects to an endpoint.
     pub(crate) async fn connect(address: SocketAddr) -> io::Result<Tcp> {
         #[cfg(test)]
@@ -43,12 +55,12 @@ impl Tcp {
 
     pub(crate) fn register(&mut self) -> io::Result<&mut TcpStream> {
         if let Tcp::Fresh(_) = self {
-            let Tcp::Fresh(stream) = std::mem::replace(self, Tcp::Moving) else {
+            let Tcp::Fresh(Fresh { stream, has_answered }) = std::mem::replace(self, Tcp::Moving) else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
-            // Who is waited for may be waiting to hear that what it sent is here, before it sends the rest
-            // (RFC 9293 section 3.7.4). Where it cannot be told at once, it is told later.
-            let _ = rustix::net::sockopt::set_tcp_quickack(&stream, true);
+            if !has_answered {
+                acknowledge(stream.as_fd());
+            }
             *self = Tcp::Registered(TcpStream::from_std(stream)?);
         }
         match self {
@@ -59,7 +71,7 @@ impl Tcp {
 
     pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         match self {
-            Tcp::Fresh(stream) => Ok(stream.as_fd()),
+            Tcp::Fresh(fresh) => Ok(fresh.stream.as_fd()),
             Tcp::Registered(stream) => Ok(stream.as_fd()),
             Tcp::Moving => Err(io::ErrorKind::NotConnected.into()),
             #[cfg(test)]
@@ -74,7 +86,7 @@ impl Tcp {
             Tcp::Moving => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             #[cfg(test)]
             Tcp::Memory(end) => return end.poll_read(cx, room),
-            Tcp::Fresh(stream) => match stream.read(room) {
+            Tcp::Fresh(fresh) => match fresh.stream.read(room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.register()?,
                 done => return Poll::Ready(done),
             },
@@ -146,7 +158,12 @@ impl Tcp {
         // Nearly always there is room: asking the reactor first would cost more than the rare EAGAIN.
         match send(self.fd()?, slices, SendFlags::empty()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            done => return Poll::Ready(done),
+            done => {
+                if let Tcp::Fresh(fresh) = self {
+                    fresh.has_answered = true;
+                }
+                return Poll::Ready(done);
+            }
         }
         let stream = Pin::new(self.register()?);
         match slices {
@@ -160,6 +177,11 @@ impl Tcp {
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
         matches!(self, Tcp::Registered(stream) if has_nothing_to_read(stream))
+    }
+
+    /// Tells the peer at once that what it sent is here, and goes on to until something is sent to it.
+    pub(crate) fn acknowledge(&self) {
+        self.fd().into_iter().for_each(acknowledge);
     }
 
     /// Whether nothing has arrived while it idled, not even an end. Costs no system call, since the reactor has heard
@@ -209,6 +231,13 @@ impl Tcp {
         }
         send(self.fd()?, slices, SendFlags::MORE)
     }
+}
+
+/// Who is waited for may wait itself to hear that what it sent is here, before it sends the rest (RFC 9293 §3.7.4).
+#[cold]
+fn acknowledge(fd: BorrowedFd<'_>) {
+    // Where it cannot be told at once, it is told some 40 ms later.
+    let _ = rustix::net::sockopt::set_tcp_quickack(fd, true);
 }
 
 /// Whether the reactor has heard of nothing to read. Cheaper than to poll it, which also leaves a waker.
@@ -282,7 +311,7 @@ mod tests {
     #[test]
     fn a_connection_breaks_after_so_much_silence() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let tcp = Tcp::Fresh(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let tcp = Tcp::fresh(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let told = |tcp: &Tcp| rustix::net::sockopt::tcp_user_timeout(tcp.fd().unwrap()).unwrap();
         tcp.break_after(60_000);
         assert_eq!(told(&tcp), 60_000);

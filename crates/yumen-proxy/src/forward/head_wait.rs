@@ -14,6 +14,7 @@ use crate::fault::{Fault, Kind};
 use crate::pace::{Pace, Rate};
 use crate::relay::Link;
 use crate::stream::Stream;
+use crate::tcp::Tcp;
 use crate::transfer::{Broken, Transfer};
 use crate::wait::{End, Wait};
 
@@ -31,6 +32,8 @@ pub(super) struct HeadWait<'a> {
     pub(super) wait: Wait,
     pub(super) scanned: usize,
     pub(super) upload_broken: bool,
+    /// Whether the client has been waited for.
+    pub(super) awaits_client: bool,
     /// The slowest the client may send.
     pub(super) rate: Rate,
     pub(super) pace: Pace,
@@ -135,6 +138,10 @@ impl HeadWait<'_> {
         } else if upload.waits_for_sink() {
             (self.timeouts.send_ms, Kind::SendTimeout)
         } else {
+            if !self.awaits_client {
+                self.awaits_client = true;
+                conn.stream.tcp().into_iter().for_each(Tcp::acknowledge);
+            }
             (self.body_ms, Kind::ClientTimeout)
         };
         if self.rate.is_set() {

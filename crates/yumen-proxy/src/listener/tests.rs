@@ -1,7 +1,8 @@
 //! What listening sockets hand to the connections that come in by them.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::task::{Context, Waker};
 
 use rustix::net::sockopt::tcp_quickack;
 
@@ -31,9 +32,23 @@ async fn an_answer_acknowledges_its_request_unless_more_of_it_is_waited_for() {
     let mut room = [0; 16];
     assert_eq!(accepted.read(&mut room).unwrap(), 6);
     accepted.set_nonblocking(true).unwrap();
-    let mut tcp = Tcp::Fresh(accepted);
+    let mut tcp = Tcp::fresh(accepted);
     tcp.register().unwrap();
     assert!(tcp_quickack(tcp.fd().unwrap()).unwrap(), "the client may hold back the rest until it hears");
+}
+
+#[tokio::test]
+async fn a_connection_that_was_answered_waits_as_it_is() {
+    let listening = listening(true);
+    let (_client, accepted) = connect(&listening);
+    accepted.set_nonblocking(true).unwrap();
+    let mut tcp = Tcp::fresh(accepted);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(tcp.write(&mut cx, &[IoSlice::new(b"100")]).is_ready());
+    tcp.register().unwrap();
+    assert!(!tcp_quickack(tcp.fd().unwrap()).unwrap(), "the client has heard");
+    tcp.acknowledge();
+    assert!(tcp_quickack(tcp.fd().unwrap()).unwrap(), "more of a later request is waited for");
 }
 
 #[test]
