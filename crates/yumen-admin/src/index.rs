@@ -67,6 +67,17 @@ impl Known {
         self.said_by.get(fact).into_iter().flatten()
     }
 
+    /// The values by which a plugin finds consumers that are references to something else, and who says so.
+    pub(crate) fn found_by_references(&self, plugin: &str) -> impl Iterator<Item = (&str, &BTreeSet<Key>)> {
+        let found_by = |value: &str| Fact::FoundBy { plugin: plugin.to_owned(), value: value.to_owned() };
+        // All of them begin with `$`; `%` is what follows it.
+        let facts = self.said_by.range(found_by("$")..found_by("%"));
+        facts.filter_map(|(fact, keys)| match fact {
+            Fact::FoundBy { value, .. } => Some((&**value, keys)),
+            _ => None,
+        })
+    }
+
     /// The first of a kind who says so.
     pub(crate) fn first_who_says(&self, fact: &Fact, kind: Kind) -> Option<&Key> {
         let first = self.said_by.get(fact)?.range(Key::new(kind, "")..).next();

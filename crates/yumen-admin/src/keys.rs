@@ -89,7 +89,12 @@ impl std::fmt::Debug for NewKeys {
 }
 
 /// Makes a key for `admin` and one for `viewer` where the store holds no keys yet.
+///
+/// A store that has keys is not asked to write: one whose disk is full could not, and serves all the same.
 pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
+    if store.state().setting(SETTING).is_some() {
+        return Ok(None);
+    }
     let random = || random_key().map_err(StoreError::from);
     let keys = NewKeys { admin: random()?, viewer: random()? };
     let kept = [

@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::Invalid;
-use yumen_http::Framing;
 use yumen_plugin::{Configure, Exchange, Expr, Foreseen, Phases, Plugin, Response, Setup, Step};
 
 use crate::text::{HeaderMap, Text, answerable, header_map_schema};
@@ -171,7 +170,7 @@ impl Plugin for FaultInjection {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if ex.body.is_none() && self.needs_body() {
+        if ex.lacks_body(BODY_BYTES_MAX) && self.needs_body() {
             return Step::NeedBody { bytes_max: BODY_BYTES_MAX };
         }
         let may_abort = self.abort.as_ref().is_some_and(|answer| answer.aim.holds(ex));
@@ -185,7 +184,7 @@ impl Plugin for FaultInjection {
     }
 
     fn foresee(&self, _phase: Phases, ex: &mut Exchange<'_>) -> Foreseen {
-        if ex.body.is_none() && ex.request.framing != Framing::None && self.needs_body() {
+        if ex.lacks_body(BODY_BYTES_MAX) && self.needs_body() {
             return Foreseen::Unknown;
         }
         let mut says = Vec::new();

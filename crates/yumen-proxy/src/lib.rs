@@ -28,7 +28,6 @@ mod http2;
 mod http3;
 mod l4;
 mod lanes;
-mod max_forwards;
 mod mirror;
 mod observe;
 mod overload;

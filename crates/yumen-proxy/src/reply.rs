@@ -176,6 +176,10 @@ pub(crate) async fn pass_on(
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
     }
+    if upload.waits_for_sink() && upload.is_read() {
+        // An endpoint that answered early took no more of it; what follows in the inbox is the next request.
+        upload.discard_frame(&mut conn.inbox);
+    }
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
@@ -184,7 +188,7 @@ pub(crate) async fn pass_on(
         flow.fault = Some(deadline::end(conn, kind.into()));
         return break_off(kind, outgoing);
     }
-    go_on(conn, ex, upload, keeps && is_whole)
+    go_on(conn, ex, upload, keeps)
 }
 
 /// How a connection ends whose answer is not whole. Answers before it may still be on their way, which closing with

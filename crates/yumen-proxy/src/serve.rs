@@ -22,7 +22,6 @@ use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
 use crate::forwarded;
-use crate::max_forwards;
 use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
@@ -254,7 +253,7 @@ fn refuse_at_once<'s>(conn: &Connection, ex: &mut Exchange<'s>, pinned: &'s Pinn
     match ex.request.method() {
         Method::Connect => return Err(Kind::ConnectRefused.into()),
         Method::Options | Method::Trace => {
-            if let Some(answer) = max_forwards::step(ex) {
+            if let Some(answer) = yumen_snapshot::max_forwards(ex) {
                 return Err(Stop::Respond(answer));
             }
         }

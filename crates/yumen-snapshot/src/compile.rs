@@ -52,6 +52,7 @@ use names::{Dependents, Name, Ranked};
 use objects::Bindings;
 use plugins::PluginSet;
 use quarantine::Fate;
+use resolved::Wanted;
 use route::{RouteHeld, ServiceHeld};
 use stream::StreamHeld;
 use upstream::Links;
@@ -59,7 +60,7 @@ use upstream::Links;
 pub use certificate::{ClientRules, HandshakeRules, LoadTls, Loaded, PairFlaw};
 pub use discovered::{Found, Service};
 pub use judge::{Flaw, Judge};
-pub use references::Variables;
+pub use references::{Variables, meaning};
 pub use settings::{PluginFlaw, meta_schema};
 
 /// Loads certificates, for the door that speaks TLS.
@@ -166,7 +167,9 @@ pub struct Compiler {
     slots: HashMap<Name, u32, RandomState>,
     free_slots: Vec<u32>,
     upstream_links: HashMap<Name, Links, RandomState>,
-    hosts: BTreeMap<Box<str>, SetOfNames>,
+    hosts: BTreeMap<Box<str>, Wanted>,
+    /// Host names that somebody has ceased to want since the last change ended.
+    released: Vec<Box<str>>,
     resolved: HashMap<Box<str>, Box<[IpAddr]>, RandomState>,
     unresolved: BTreeSet<Box<str>>,
     discovered: Discovered,
@@ -240,6 +243,7 @@ impl Compiler {
             free_slots: Vec::new(),
             upstream_links: HashMap::default(),
             hosts: BTreeMap::new(),
+            released: Vec::new(),
             resolved: HashMap::default(),
             unresolved: BTreeSet::new(),
             discovered: Discovered::default(),
@@ -320,6 +324,7 @@ impl Compiler {
             is_more |= !is_endpoints(&ranked);
             self.link(ranked.name, &mut link);
         }
+        self.let_go();
         self.chains += u64::from(is_more);
         self.sweep(amount);
         let touched = std::mem::take(&mut self.touched);
@@ -351,13 +356,14 @@ impl Compiler {
         changes
     }
 
-    /// The host names whose addresses are wanted.
-    pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.hosts.keys().map(|host| &**host)
+    /// The host names whose addresses are wanted, each with the number of that want: one that was let go and is
+    /// wanted again has another number, and nothing is known of it here any more.
+    pub fn hosts(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.hosts.iter().map(|(host, wanted)| (&**host, wanted.number))
     }
 
-    /// The services whose nodes are wanted.
-    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+    /// The services whose nodes are wanted, numbered likewise.
+    pub fn services(&self) -> impl Iterator<Item = (&Arc<Service>, u64)> {
         self.discovered.wanted()
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use yumen_base::Problem;
 use yumen_config::{Invalid, Kind};
-use yumen_plugin::{Exchange, Fields, Now};
+use yumen_plugin::{Exchange, Fields, Method, Now};
 
 pub use arrival::{Arrival, Beaten, arrival};
 pub use stream::{StreamAsking, StreamCandidate, StreamChoice, StreamExplanation};
@@ -281,13 +281,17 @@ pub fn explain(
     let asked = Asked::new(question, background.now, background.listeners)?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
-    let winner = find(snapshot, &mut ex);
+    let at_once = at_once(&mut ex);
+    let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
     let request = asking(&ex, asked.sni());
     let route = winner.map(|route| route_choice(route, &ex));
     let why_not = question.why_not.as_deref();
     let said = ex.aside(|ex| reason::said(snapshot, ex, winner, &trace, why_not, background));
     let before = ex.request.fields.clone();
-    let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before));
+    let thought = match at_once {
+        Some(answered) => Thought::at_once(answered),
+        None => think(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before)),
+    };
     let mut remarks = thought.remarks;
     remarks.extend(reason::stale(winner, background));
     let assumed = asked.assumed_port().filter(|_| ex.asked_port());
@@ -385,8 +389,12 @@ pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Resu
     // What holds everywhere is asked: a test is run where nobody listens as well.
     let asked = Asked::new(question, now, Ports::default())?;
     let mut ex = asked.exchange(&snapshot.consumers);
-    let winner = find(snapshot, &mut ex);
-    let thought = think(snapshot, &mut ex, winner, question.consumer.as_deref(), None);
+    let at_once = at_once(&mut ex);
+    let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
+    let thought = match at_once {
+        Some(answered) => Thought::at_once(answered),
+        None => think(snapshot, &mut ex, winner, question.consumer.as_deref(), None),
+    };
     let certificate = asked.sni().and_then(|sni| snapshot.certificate(sni));
     Ok(Followed {
         route: winner.map(|route| route.info.id.clone()),
@@ -395,6 +403,18 @@ pub(crate) fn follow(snapshot: &Snapshot, question: &Question, now: Now) -> Resu
         certificate: certificate.map(|certificate| certificate.id.clone()),
         fields: std::mem::take(&mut ex.request.fields),
     })
+}
+
+/// What is answered before a route is looked for, as serving does.
+fn at_once(ex: &mut Exchange<'_>) -> Option<Answered> {
+    match ex.request.method() {
+        Method::Connect => Some(Answered::gateway(405, "CONNECT is not supported")),
+        Method::Options | Method::Trace => {
+            let response = crate::max_forwards(ex)?;
+            Some(Answered { plugin: None, origin: None, response })
+        }
+        _ => None,
+    }
 }
 
 /// The route by which it is served; none where a pattern was given up, since it might be another.
@@ -408,6 +428,13 @@ struct Thought {
     answer: Option<Answer>,
     upstream: Option<UpstreamChoice>,
     remarks: Vec<String>,
+}
+
+impl Thought {
+    fn at_once(answered: Answered) -> Thought {
+        let remarks = vec!["this is answered before a route is looked for".to_owned()];
+        Thought { steps: Vec::new(), answer: Some(answer(answered)), upstream: None, remarks }
+    }
 }
 
 fn think<'s>(

@@ -7,6 +7,7 @@ pub mod compile;
 pub mod explain;
 mod handover;
 pub mod lint;
+mod max_forwards;
 pub mod plan;
 pub mod policy;
 pub mod protection;
@@ -24,6 +25,7 @@ pub use explain::{
     Arrival, Background, Explained, Explanation, Ports, Question, StreamExplanation, explain, explain_any,
 };
 pub use lint::{CertificateFacts, KeyFacts, Lint, lint};
+pub use max_forwards::max_forwards;
 pub use protection::Protection;
 pub use publish::Publisher;
 pub use router::{AwaitsBody, Losing, Lost, Router, Trace, Witness};

@@ -174,6 +174,8 @@ impl Router {
     #[inline]
     pub fn find<'s, W: Witness>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
         let mut winner = None;
+        // Of a search before, which conditions must not see.
+        ex.path_params.clear();
         if !self.hosts.is_empty() {
             let mut levels = self.hosts.search();
             while let Some(table) = levels.next(Reversed(ex.request.host())) {

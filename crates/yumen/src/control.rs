@@ -92,8 +92,9 @@ static COMPILE_BOUNDS_US: &[u64] =
 /// Upper bounds of the time from a commit to its being in force, in milliseconds.
 static PROPAGATION_BOUNDS_MS: &[u64] = &[1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000];
 
-/// Host names whose addresses are wanted.
-pub(crate) type Hosts = Arc<BTreeSet<Box<str>>>;
+/// Host names whose addresses are wanted, each with the number of that want: where it is another one, nothing is
+/// known of the name any more.
+pub(crate) type Hosts = Arc<BTreeMap<Box<str>, u64>>;
 
 /// What the control thread shows to everyone else.
 pub(crate) struct Shown {
@@ -273,13 +274,13 @@ impl Thread {
                 Message::Own(changes, done) => self.take_own(changes, done),
                 Message::Told(teller, problems) => self.take_told(teller, problems),
                 Message::Resolved(host, addrs) => {
-                    if self.hosts.borrow().contains(&host) {
+                    if self.hosts.borrow().contains_key(&host) {
                         self.looked_up.insert(host.clone());
                     }
                     resolved.push(Change::Resolved { host, addrs });
                 }
                 Message::Discovered(service, found) => {
-                    if self.services.borrow().contains(&service) {
+                    if self.services.borrow().contains_key(&service) {
                         self.asked_for.insert(service.clone());
                     }
                     resolved.push(Change::Discovered(service, found));
@@ -420,10 +421,11 @@ impl Thread {
     fn ask_for_endpoints(&mut self) {
         if self.wants != Some(self.compiler.wants()) {
             self.wants = Some(self.compiler.wants());
-            let hosts: BTreeSet<Box<str>> = self.compiler.hosts().map(Box::from).collect();
-            let services: BTreeSet<Arc<Service>> = self.compiler.services().cloned().collect();
-            self.looked_up.retain(|host| hosts.contains(host));
-            self.asked_for.retain(|service| services.contains(service));
+            let hosts = self.compiler.hosts().map(|(host, number)| (Box::from(host), number)).collect();
+            let services =
+                self.compiler.services().map(|(service, number)| (service.clone(), number)).collect();
+            self.looked_up.retain(|host| is_same(&hosts, &self.hosts.borrow(), host));
+            self.asked_for.retain(|service| is_same(&services, &self.services.borrow(), service));
             renew(&self.hosts, hosts);
             renew(&self.services, services);
         }
@@ -444,6 +446,11 @@ impl Thread {
 /// How long what comes next is gathered, after a publication that took so long.
 fn pause_after(work: Duration) -> Duration {
     (work * PAUSE_PER_WORK).clamp(PAUSE_MIN, PAUSE_MAX)
+}
+
+/// Whether something is wanted still, and was all the time.
+fn is_same<K: Ord>(next: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>, what: &K) -> bool {
+    next.get(what).is_some_and(|number| before.get(what) == Some(number))
 }
 
 /// Tells those who follow only where something differs.

@@ -12,7 +12,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -34,8 +34,9 @@ use kept::Kept;
 pub(crate) use ledger::Ledger;
 use standing::Standing;
 
-/// Services whose endpoints are wanted.
-pub(crate) type Services = Arc<BTreeSet<Arc<Service>>>;
+/// Services whose endpoints are wanted, each with the number of that want: where it is another one, nothing is known
+/// of the service any more.
+pub(crate) type Services = Arc<BTreeMap<Arc<Service>, u64>>;
 
 /// Services asked for at once.
 const QUESTIONS_MAX: usize = 32;
@@ -176,20 +177,21 @@ pub(crate) async fn keep_discovered(
     });
     let mut tasks = JoinSet::new();
     tasks.spawn(keeper.clone().save());
-    let mut running: HashMap<Arc<Service>, AbortHandle> = HashMap::new();
+    let mut running: HashMap<Arc<Service>, (u64, AbortHandle)> = HashMap::new();
     loop {
         let wanted = services.borrow_and_update().clone();
-        running.retain(|service, task| {
-            let stays = wanted.contains(service);
+        running.retain(|service, (number, task)| {
+            let stays = wanted.get(service) == Some(number);
             if !stays {
                 task.abort();
                 keeper.ledger.forget(service);
             }
             stays
         });
-        for service in wanted.iter() {
+        for (service, number) in wanted.iter() {
             if !running.contains_key(service) {
-                running.insert(service.clone(), tasks.spawn(keeper.clone().keep(service.clone())));
+                let task = tasks.spawn(keeper.clone().keep(service.clone()));
+                running.insert(service.clone(), (*number, task));
             }
         }
         while tasks.try_join_next().is_some() {}

@@ -53,8 +53,8 @@ const HOSTS_FILE: &str = "/etc/hosts";
 /// Resolves the names wanted and keeps them so, until the sender of `hosts` is gone. Settings that
 /// cannot be used are an error at once.
 ///
-/// A name is resolved when it appears and again when its time to live runs out, and forgotten when
-/// it disappears. `report` is called with the first outcome, which is no address at all where that
+/// A name is resolved when it appears, also where it did so again unseen, and again when its time to live runs out,
+/// and forgotten when it disappears. `report` is called with the first outcome, which is no address at all where that
 /// is a failure, and then with addresses that differ from those before: IPv4 first, each family in
 /// ascending order. While a name cannot be resolved its last addresses stay in force. `/etc/hosts`
 /// goes before name servers.
@@ -67,19 +67,19 @@ pub(crate) async fn keep_resolved(
         .inspect_err(|error| tracing::error!(error, "host names cannot be resolved"))?;
     let keeper = Arc::new(keeper);
     let mut tasks = JoinSet::new();
-    let mut kept: HashMap<Box<str>, AbortHandle> = HashMap::new();
+    let mut kept: HashMap<Box<str>, (u64, AbortHandle)> = HashMap::new();
     loop {
         let wanted = hosts.borrow_and_update().clone();
-        kept.retain(|name, task| {
-            let stays = wanted.contains(name);
+        kept.retain(|name, (number, task)| {
+            let stays = wanted.get(name) == Some(number);
             if !stays {
                 task.abort();
             }
             stays
         });
-        for name in wanted.iter() {
+        for (name, number) in wanted.iter() {
             if !kept.contains_key(name) {
-                kept.insert(name.clone(), tasks.spawn(keeper.clone().keep(name.clone())));
+                kept.insert(name.clone(), (*number, tasks.spawn(keeper.clone().keep(name.clone()))));
             }
         }
         while tasks.try_join_next().is_some() {}

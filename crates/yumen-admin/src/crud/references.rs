@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use yumen_config::Kind;
 use yumen_config::resource::upstreams_in;
 use yumen_plugin::Registry;
+use yumen_snapshot::compile::{Variables, meaning};
 use yumen_store::{Key, State};
 
 use super::target::word;
@@ -78,12 +79,14 @@ fn check_superior(state: &State, key: &Key, object: &Map<String, Value>) -> Resu
 /// Refuses an object that claims what another one has already.
 pub(crate) fn check_unique(
     registry: &Registry,
+    variables: &Variables,
     known: &Known,
     key: &Key,
     object: &Map<String, Value>,
 ) -> Result<(), Refusal> {
     for fact in facts::of(registry, key.kind, object) {
         let other = known.who_says(&fact).find(|other| !is_own(key, other));
+        let other = other.or_else(|| means_the_same(variables, known, key, &fact));
         let Some(other) = other else { continue };
         let message = match &fact {
             Fact::FoundBy { plugin, .. } => {
@@ -98,6 +101,17 @@ pub(crate) fn check_unique(
         return Err(Refusal::invalid(message));
     }
     Ok(())
+}
+
+/// Who else is found by a value that is written otherwise and comes to the same.
+fn means_the_same<'k>(variables: &Variables, known: &'k Known, key: &Key, fact: &Fact) -> Option<&'k Key> {
+    let Fact::FoundBy { plugin, value } = fact else { return None };
+    let meant = meaning(value, variables)?;
+    let literal = Fact::FoundBy { plugin: plugin.clone(), value: meant.clone().into_owned() };
+    let means_it = |written: &str| meaning(written, variables).is_some_and(|other| other == meant);
+    let references = known.found_by_references(plugin).filter(|(written, _)| means_it(written));
+    let mut all = known.who_says(&literal).chain(references.flat_map(|(_, keys)| keys));
+    all.find(|other| !is_own(key, other))
 }
 
 /// A consumer and its own credentials may be found by the same value; a credential is only itself.

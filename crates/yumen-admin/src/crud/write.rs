@@ -52,6 +52,7 @@ async fn store(
     ttl_ms: Option<u64>,
 ) -> Result<Response, Refusal> {
     let (registry, index) = (state.registry.clone(), state.index.clone());
+    let variables = state.variables.clone();
     let action = if written.key.is_some() { Action::Set } else { Action::Create };
     let condition = asked.condition;
     let decide = move |draft: &mut Draft| -> Result<(Key, StatusCode), Refusal> {
@@ -61,7 +62,7 @@ async fn store(
         check(&condition, &key, before)?;
         references::check(draft.state(), &key, &object)?;
         let known = index.catch_up(&registry, draft.state());
-        references::check_unique(&registry, &known, &key, &object)?;
+        references::check_unique(&registry, &variables, &known, &key, &object)?;
         references::check_usable(&known, &key, &object)?;
         drop(known);
         let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
@@ -168,7 +169,7 @@ impl Change {
         let Change { mut object, keeps_update_time, .. } = self;
         let known = state.index.catch_up(&state.registry, draft.state());
         references::check(draft.state(), key, &object)?;
-        references::check_unique(&state.registry, &known, key, &object)?;
+        references::check_unique(&state.registry, &state.variables, &known, key, &object)?;
         references::check_usable(&known, key, &object)?;
         let now_s = draft.now_ms() / 1000;
         let updated = object.get("update_time").cloned().filter(|_| keeps_update_time);

@@ -351,7 +351,7 @@ impl Work {
         let ends = unchanged.iter().filter(ends).map(|put| put.key.to_string()).collect();
         let counts = Counts { put, deleted, unchanged: puts.len() - put, ends };
         let mut errors = Vec::new();
-        let registry = &state.admin.registry;
+        let (registry, variables) = (&state.admin.registry, &state.admin.variables);
         let known = state.admin.index.catch_up(registry, draft.state());
         let mut note = |key: &Key, checked: Result<(), Refusal>| {
             errors.extend(
@@ -362,7 +362,7 @@ impl Work {
         };
         for put in written {
             note(&put.key, references::check(draft.state(), &put.key, &put.object));
-            note(&put.key, references::check_unique(registry, &known, &put.key, &put.object));
+            note(&put.key, references::check_unique(registry, variables, &known, &put.key, &put.object));
             note(&put.key, references::check_usable(&known, &put.key, &put.object));
         }
         // What was there already may lack what it needs already.

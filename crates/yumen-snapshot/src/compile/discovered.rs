@@ -48,6 +48,8 @@ impl Service {
 #[derive(Debug, Default)]
 struct Held {
     owners: SetOfNames,
+    /// The number of the want: it is another one where the service was let go in between.
+    number: u64,
     found: Found,
 }
 
@@ -55,11 +57,14 @@ struct Held {
 #[derive(Debug, Default)]
 pub(super) struct Discovered {
     held: BTreeMap<Arc<Service>, Held>,
+    /// Those that somebody has ceased to want since the last change ended.
+    released: Vec<Service>,
 }
 
 impl Discovered {
-    pub(super) fn wanted(&self) -> impl Iterator<Item = &Arc<Service>> {
-        self.held.keys()
+    /// Every service with the number of its want.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = (&Arc<Service>, u64)> {
+        self.held.iter().map(|(service, held)| (service, held.number))
     }
 
     /// How many services are wanted.
@@ -77,16 +82,29 @@ impl Discovered {
         (!is_known).then(|| format!("the service {} ({})", service.name, service.source).into())
     }
 
-    pub(super) fn want(&mut self, service: Service, owner: &Name) {
-        self.held.entry(Arc::new(service)).or_default().owners.insert(owner.clone());
+    pub(super) fn want(&mut self, service: Service, owner: &Name, number: u64) {
+        let new = || Held { number, ..Held::default() };
+        self.held.entry(Arc::new(service)).or_insert_with(new).owners.insert(owner.clone());
     }
 
     pub(super) fn release(&mut self, service: &Service, owner: &Name) {
         let Some(held) = self.held.get_mut(service) else { return };
         held.owners.remove(owner);
         if held.owners.is_empty() {
-            self.held.remove(service);
+            self.released.push(service.clone());
         }
+    }
+
+    /// Forgets those that nobody wants; whether there were any.
+    pub(super) fn let_go(&mut self) -> bool {
+        let mut has_gone = false;
+        for service in std::mem::take(&mut self.released) {
+            if self.held.get(&service).is_some_and(|held| held.owners.is_empty()) {
+                self.held.remove(&service);
+                has_gone = true;
+            }
+        }
+        has_gone
     }
 
     /// Takes an answer in. Objects whose findings change are `touched`, those whose nodes change are to

@@ -17,7 +17,9 @@ impl Compiler {
         names.extend(self.duplicates.keys().map(|(name, _)| name.clone()));
         let rivals = self.contested_snis.iter().filter_map(|sni| self.sni_claims.get(sni)).flatten();
         names.extend(rivals.map(|id| Name::new(Kind::Ssls, id.clone())));
-        names.extend(self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flatten().cloned());
+        names.extend(
+            self.unresolved.iter().filter_map(|host| self.hosts.get(host)).flat_map(|of| &of.owners).cloned(),
+        );
         names.extend(self.discovered.troubled().cloned());
         names.extend(self.discordant());
         names.iter().flat_map(|name| self.problems_of(name)).collect()

@@ -75,6 +75,11 @@ fn resolve_at(
     Ok(())
 }
 
+/// What a text stands for, itself unless it is a reference; `None` where nobody can follow that.
+pub fn meaning<'t>(text: &'t str, variables: &Variables) -> Option<Cow<'t, str>> {
+    resolve_text(text, variables).ok()
+}
+
 /// What a text stands for: itself, unless it is a reference.
 pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<Cow<'t, str>, String> {
     if begins(text, SECRET).is_some() {

@@ -6,10 +6,34 @@ use std::net::IpAddr;
 
 use super::{Compiler, SetOfNames};
 
+/// Who wants the addresses of a host.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) owners: SetOfNames,
+    /// The number of the want: it is another one where the name was let go in between.
+    pub(super) number: u64,
+}
+
 impl Compiler {
+    /// Forgets names and services that nobody wants by the end of a change. Not before: an object that takes the
+    /// place of another one wants what that wanted, and finds what is known of it.
+    pub(super) fn let_go(&mut self) {
+        let mut has_gone = false;
+        for host in std::mem::take(&mut self.released) {
+            if self.hosts.get(&host).is_some_and(|wanted| wanted.owners.is_empty()) {
+                self.hosts.remove(&host);
+                self.resolved.remove(&host);
+                self.unresolved.remove(&host);
+                has_gone = true;
+            }
+        }
+        has_gone |= self.discovered.let_go();
+        self.wants += u64::from(has_gone);
+    }
+
     /// Takes the addresses of a host, none where it cannot be resolved; notes who must be compiled again.
     pub(super) fn resolve(&mut self, host: Box<str>, mut addrs: Vec<IpAddr>, rebuild: &mut SetOfNames) {
-        let Some(owners) = self.hosts.get(&host) else { return };
+        let Some(Wanted { owners, .. }) = self.hosts.get(&host) else { return };
         if addrs.is_empty() {
             self.touched.extend(owners.iter().cloned());
             self.unresolved.insert(host);

@@ -82,6 +82,17 @@ fn matching(written: &config::Route) -> Result<Matching, (String, String)> {
     })
 }
 
+/// A star inside a path stands for itself here, while APISIX's router lets it stand for anything: the route would be
+/// passed over without a word.
+fn literal_star(name: &Name, uri: &str) -> Option<Problem> {
+    let (parents, last) = uri.rsplit_once('/').unwrap_or(("", uri));
+    let is_named_rest = last.starts_with('*');
+    let inside = if is_named_rest { parents } else { uri.strip_suffix('*').unwrap_or(uri) };
+    let message = format!("the * inside {uri} stands for itself: only one at the end stands for anything");
+    let hint = "name the segment, as in /a/:any/b, or end the path before it and ask for the rest in vars";
+    inside.contains('*').then(|| Problem::warning(name.to_string(), "uri", message).hint(hint))
+}
+
 /// All that is wrong with what a route asks for, of what is left of it.
 pub(super) fn faults_of_conditions(left: &Map<String, Value>) -> Vec<Invalid> {
     let asked = ["vars", "remote_addr", "remote_addrs", "filter_func"];
@@ -230,8 +241,10 @@ impl Compiler {
             self.dependents.add(on, name);
         }
         self.add_uses(name, held.own.iter());
+        let mut problems = built.problems;
+        problems.extend(held.route.matching.uris.iter().filter_map(|uri| literal_star(name, uri)));
         self.routes.insert(name.id.clone(), Box::new(held));
-        Ok(built.problems)
+        Ok(problems)
     }
 
     fn held_route(

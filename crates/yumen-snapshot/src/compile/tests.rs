@@ -368,7 +368,7 @@ fn names_are_resolved_by_whoever_asks_and_stale_addresses_beat_none() {
     let mut compiler = compiler();
     let compiled = compiler.apply(vec![route("a", nodes_in("x.local:81"))], 1);
     assert_eq!(get(&compiled, "/a"), "a empty");
-    assert_eq!(compiler.hosts().collect::<Vec<_>>(), ["x.local"]);
+    assert_eq!(compiler.hosts().map(|(host, _)| host).collect::<Vec<_>>(), ["x.local"]);
     let resolved = |addrs: &[&str]| Change::Resolved {
         host: "x.local".into(),
         addrs: addrs.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect(),
@@ -381,6 +381,50 @@ fn names_are_resolved_by_whoever_asks_and_stale_addresses_beat_none() {
     assert_eq!(get(&renamed, "/a"), "a 10.0.0.7:82", "what is known of a name outlives a change of its user");
     compiler.apply(vec![Change::Delete(Kind::Routes, "a".into())], 5);
     assert_eq!((compiler.hosts().count(), compiler.problems().len()), (0, 0));
+}
+
+#[test]
+fn what_is_known_of_a_name_goes_to_who_takes_the_place_of_its_user() {
+    let mut compiler = compiler();
+    let asks = |id: &str| json!({ "upstream_id": id });
+    let upstream = |id: &str| put(Kind::Upstreams, id, nodes("x.local:81"));
+    let number = |compiler: &Compiler| compiler.hosts().map(|(_, number)| number).next();
+    compiler.apply(vec![upstream("u"), route("a", asks("u"))], 1);
+    let addrs = vec!["10.0.0.7".parse().unwrap()];
+    compiler.apply(vec![Change::Resolved { host: "x.local".into(), addrs }], 2);
+    let (first, wants) = (number(&compiler), compiler.wants());
+    let renamed = compiler
+        .apply(vec![Change::Delete(Kind::Upstreams, "u".into()), upstream("v"), route("a", asks("v"))], 3);
+    assert_eq!(get(&renamed, "/a"), "a 10.0.0.7:81");
+    let inline = compiler.apply(
+        vec![
+            Change::Delete(Kind::Upstreams, "v".into()),
+            route("a", json!({ "upstream": nodes("x.local:81") })),
+        ],
+        4,
+    );
+    assert_eq!(get(&inline, "/a"), "a 10.0.0.7:81");
+    assert_eq!((number(&compiler), compiler.wants()), (first, wants), "nobody is asked anew");
+    // Whoever follows may see no more of this than the end, where the name is wanted as before.
+    compiler.apply(vec![Change::Delete(Kind::Routes, "a".into())], 5);
+    let again = compiler.apply(vec![route("b", json!({ "upstream": nodes("x.local:81") }))], 6);
+    assert_eq!(get(&again, "/b"), "b empty");
+    assert!(number(&compiler) > first, "nothing is known of it any more");
+}
+
+#[test]
+fn a_star_inside_a_path_is_told_since_it_stands_for_itself() {
+    let warned = |uri: &str| {
+        let compiled =
+            compiler().apply(vec![put(Kind::Routes, "a", json!({ "uri": uri, "plugins": {} }))], 1);
+        found(&compiled.problems).join(" ") == "warning routes/a at uri"
+    };
+    for uri in ["/admin/*/delete", "/c*d", "/*/x/*", "*/a"] {
+        assert!(warned(uri), "{uri}");
+    }
+    for uri in ["/*", "*", "/a/*", "/a*", "/a/*rest", "/:id/*rest", "/a/:b*"] {
+        assert!(!warned(uri), "{uri}");
+    }
 }
 
 #[test]
@@ -602,7 +646,7 @@ fn view(compiler: &Compiler, snapshot: &Snapshot) -> Vec<String> {
         view.push(format!("{:?} {plugins:?}", identity.map(|one| &*one.consumer.username)));
     }
     view.extend(compiler.problems().iter().map(ToString::to_string));
-    view.push(compiler.hosts().collect::<Vec<_>>().join(" "));
+    view.push(compiler.hosts().map(|(host, _)| host).collect::<Vec<_>>().join(" "));
     view.push(snapshot.upstreams().count().to_string());
     view
 }

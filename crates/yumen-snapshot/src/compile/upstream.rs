@@ -11,7 +11,8 @@ use yumen_config::{Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_plugin::{Template, Var};
 
-use super::{Compiler, LoadCertificate, Name, Service, certificate};
+use super::resolved::Wanted;
+use super::{Compiler, LoadCertificate, Name, Service, SetOfNames, certificate};
 use crate::balance::{Balancer, HashKey, RoundRobin, Since, SlowStart, UpstreamState};
 use crate::snapshot::{OnChange, Slot};
 use crate::upstream::{
@@ -210,30 +211,27 @@ impl Compiler {
     /// of it.
     fn link_upstream(&mut self, owner: &Name, links: Links) {
         let wanted_before = (self.hosts.len(), self.discovered.len());
+        let number = self.wants + 1;
         for host in &links.hosts {
-            self.hosts.entry(host.clone()).or_default().insert(owner.clone());
+            let new = || Wanted { owners: SetOfNames::new(), number };
+            self.hosts.entry(host.clone()).or_insert_with(new).owners.insert(owner.clone());
         }
         if let Some(service) = &links.service {
-            self.discovered.want(service.clone(), owner);
+            self.discovered.want(service.clone(), owner, number);
         }
-        let mut is_news = wanted_before != (self.hosts.len(), self.discovered.len());
-        let wanted_between = (self.hosts.len(), self.discovered.len());
+        self.wants += u64::from(wanted_before != (self.hosts.len(), self.discovered.len()));
         let before = self.upstream_links.remove(owner).unwrap_or_default();
         for host in before.hosts.into_iter().filter(|host| !links.hosts.contains(host)) {
-            if let Some(owners) = self.hosts.get_mut(&host) {
-                owners.remove(owner);
-                if owners.is_empty() {
-                    self.hosts.remove(&host);
-                    self.resolved.remove(&host);
-                    self.unresolved.remove(&host);
+            if let Some(wanted) = self.hosts.get_mut(&host) {
+                wanted.owners.remove(owner);
+                if wanted.owners.is_empty() {
+                    self.released.push(host);
                 }
             }
         }
         if let Some(service) = before.service.filter(|service| links.service.as_ref() != Some(service)) {
             self.discovered.release(&service, owner);
         }
-        is_news |= wanted_between != (self.hosts.len(), self.discovered.len());
-        self.wants += u64::from(is_news);
         if let Some(id) = before.certificate {
             self.dependents.remove(Name::new(Kind::Ssls, id), owner);
         }

@@ -283,6 +283,44 @@ fn answers_of_plugins_end_the_way() {
 }
 
 #[test]
+fn what_is_answered_before_a_route_is_looked_for_has_none() {
+    let node = node(
+        r#"
+routes:
+- {id: any, uri: "/*", upstream: {nodes: {"10.0.0.1:80": 1}}}
+"#,
+    );
+    for (method, hops, expected) in [
+        ("OPTIONS", "0", json!(200)),
+        ("TRACE", "0", json!(405)),
+        ("CONNECT", "9", json!(405)),
+        ("OPTIONS", "1", Value::Null),
+        ("GET", "0", Value::Null),
+    ] {
+        let told = node.ask(json!({
+            "method": method, "url": "http://a.test/x", "headers": { "Max-Forwards": hops }
+        }));
+        assert_eq!(told["answer"]["status"], expected, "{method} {hops}");
+        let route = if expected.is_null() { json!("any") } else { Value::Null };
+        assert_eq!(told["route"]["id"], route, "{method} {hops}");
+    }
+}
+
+#[test]
+fn what_one_search_captured_decides_nothing_in_the_next() {
+    let node = node(
+        r#"
+routes:
+- {id: x, uri: "/a*", vars: [[uri_param_id, "==", a]], upstream: {nodes: {"10.0.0.1:80": 1}}}
+- {id: y, uri: "/:id/*rest", upstream: {nodes: {"10.0.0.1:80": 1}}}
+"#,
+    );
+    let told = node.ask(json!({ "url": "http://a.test/a/" }));
+    assert_eq!(told["route"]["id"], "y");
+    assert_eq!(node.why_not("http://a.test/a/", "x"), told["candidates"][0]["why"].as_str().unwrap());
+}
+
+#[test]
 fn no_endpoint_is_an_answer_but_an_unresolved_name_is_not() {
     for (url, status, remark) in [
         ("/named", Value::Null, "addresses of nowhere.internal are not known here"),

@@ -100,7 +100,7 @@ struct Bench {
 }
 
 fn names(wanted: &[&str]) -> Hosts {
-    Arc::new(wanted.iter().map(|name| Box::from(*name)).collect())
+    Arc::new(wanted.iter().map(|name| (Box::from(*name), 1)).collect())
 }
 
 impl Bench {
@@ -211,6 +211,9 @@ async fn names_that_disappear_are_not_asked_for_and_are_new_when_they_return() {
     assert_eq!(server.asked(), asked);
     bench.names.send_replace(names(&["a.test", "b.test"]));
     bench.expect(&["a.test: 10.0.0.1", "b.test: 10.0.0.2", "a.test: 10.0.0.1"]).await;
+    // It was let go and is wanted again, and nobody looked in between.
+    bench.names.send_replace(Arc::new(BTreeMap::from([("a.test".into(), 1), ("b.test".into(), 2)])));
+    bench.expect(&["a.test: 10.0.0.1", "b.test: 10.0.0.2", "a.test: 10.0.0.1", "b.test: 10.0.0.2"]).await;
 }
 
 #[tokio::test]

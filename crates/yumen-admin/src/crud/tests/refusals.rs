@@ -1,5 +1,7 @@
 //! What is refused, and in which words.
 
+use std::sync::Arc;
+
 use super::{Api, Case, error};
 
 const ROUTE: &str = r#"{"uri":"/a","upstream":{"type":"roundrobin","nodes":{"127.0.0.1:80":1}}}"#;
@@ -485,6 +487,36 @@ async fn consumers_are_told_apart_by_their_keys() {
         ("PUT /consumers", r#"{"username":"eve","plugins":{"key-auth":{"key":"ka"}}}"#, 201, ""),
     ];
     Api::new().run(CASES).await;
+}
+
+#[tokio::test]
+async fn a_key_is_not_taken_by_a_reference_that_means_it() {
+    const CASES: &[Case] = &[
+        ("PUT /consumers", r#"{"username":"zz","plugins":{"key-auth":{"key":"open"}}}"#, 201, ""),
+        (
+            "PUT /consumers",
+            r#"{"username":"aa","plugins":{"key-auth":{"key":"$env://KEY"}}}"#,
+            400,
+            r#"={"error_msg":"duplicate key of plugin key-auth found with consumer: zz"}"#,
+        ),
+        ("PUT /consumers", r#"{"username":"bb","plugins":{"key-auth":{"key":"$env://OTHER"}}}"#, 201, ""),
+        ("PUT /consumers", r#"{"username":"bb","plugins":{"key-auth":{"key":"$env://OTHER"}}}"#, 200, ""),
+        (
+            "PUT /consumers",
+            r#"{"username":"cc","plugins":{"key-auth":{"key":"shut"}}}"#,
+            400,
+            r#"={"error_msg":"duplicate key of plugin key-auth found with consumer: bb"}"#,
+        ),
+        ("PUT /consumers", r#"{"username":"dd","plugins":{"key-auth":{"key":"$ENV://OTHER"}}}"#, 400, ""),
+        ("PUT /consumers", r#"{"username":"ee","plugins":{"key-auth":{"key":"$env://NONE"}}}"#, 400, ""),
+        ("PUT /consumers", r#"{"username":"ff","plugins":{"key-auth":{"key":"free"}}}"#, 201, ""),
+    ];
+    let environment = |name: &str| match name {
+        "KEY" => Some("open".to_owned()),
+        "OTHER" => Some("shut".to_owned()),
+        _ => None,
+    };
+    Api::with(&super::admin(), |state| state.variables = Arc::new(environment)).run(CASES).await;
 }
 
 #[tokio::test]

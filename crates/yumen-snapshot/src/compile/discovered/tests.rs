@@ -58,7 +58,7 @@ fn services_are_wanted_as_long_as_somebody_names_them() {
     with_args["upstream"]["discovery_args"] = json!({ "tag": "blue" });
     compiler.apply(vec![route("1", asks("a")), route("2", asks("a")), route("3", with_args)], 1);
     let wanted = |compiler: &crate::Compiler| {
-        compiler.services().map(|one| format!("{} {}", one.name, one.args)).collect::<Vec<_>>()
+        compiler.services().map(|(one, _)| format!("{} {}", one.name, one.args)).collect::<Vec<_>>()
     };
     assert_eq!(wanted(&compiler), ["a ", "a {\"tag\":\"blue\"}"]);
     compiler.apply(vec![route("1", asks("b")), Change::Delete(Kind::Routes, "3".into())], 2);
@@ -89,7 +89,7 @@ fn nodes_of_a_service_go_where_it_is_named_and_nowhere_else() {
     assert_eq!(endpoints(&compiled, "/1"), known);
     assert_eq!(unresolved(&compiled), ["x.local"]);
     // Names among them are resolved like any other.
-    assert_eq!(compiler.hosts().collect::<Vec<_>>(), ["x.local"]);
+    assert_eq!(compiler.hosts().map(|(host, _)| host).collect::<Vec<_>>(), ["x.local"]);
     let pointer =
         |compiled: &Compiled| behind(compiled, "/2", |upstream, _| std::ptr::from_ref(upstream) as usize);
     assert_eq!(pointer(&before), pointer(&compiled), "what names no service is left alone");

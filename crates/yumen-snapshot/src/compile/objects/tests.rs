@@ -118,7 +118,7 @@ fn names_in_such_an_upstream_are_resolved() {
     let rules = json!([{ "weighted_upstreams": [{ "upstream": to("svc.test:80") }] }]);
     let (snapshot, problems) = apply(&mut compiler, vec![put(Kind::Routes, "1", split(rules))]);
     assert_eq!((goes(&snapshot).as_str(), problems.len()), ("no endpoint", 0));
-    assert_eq!(compiler.hosts().collect::<Vec<_>>(), ["svc.test"]);
+    assert_eq!(compiler.hosts().map(|(host, _)| host).collect::<Vec<_>>(), ["svc.test"]);
     let addrs = vec!["10.0.0.1".parse().unwrap()];
     let (snapshot, _) = apply(&mut compiler, vec![Change::Resolved { host: "svc.test".into(), addrs }]);
     assert_eq!(goes(&snapshot), "10.0.0.1:80");

@@ -6,9 +6,9 @@ const FIELD: &str = "Max-Forwards";
 /// What a gateway takes; TRACE is not among it, since it would show what endpoints are told.
 const ALLOWED: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 
-/// One hop less; the answer where there is none left.
+/// One hop less for OPTIONS and TRACE; the answer where there is none left.
 #[cold]
-pub(crate) fn step(ex: &mut Exchange<'_>) -> Option<Response> {
+pub fn max_forwards(ex: &mut Exchange<'_>) -> Option<Response> {
     let told = ex.request.fields.get(FIELD)?;
     let hops: u32 = std::str::from_utf8(told).ok()?.parse().ok()?;
     if let Some(left) = hops.checked_sub(1) {
