@@ -184,7 +184,7 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ),
     (
         "yumen_http3_floods_total",
-        "HTTP/3 connections closed for requests taken back.",
+        "HTTP/3 connections closed for requests taken back or a frame that is too long.",
         MetricKind::Counter,
         |c| c.http3_floods.get() as f64,
     ),

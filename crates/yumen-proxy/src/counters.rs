@@ -68,7 +68,7 @@ pub struct Counters {
     pub http3_connections: Counter,
     /// Of those, the ones closed because the client broke its rules.
     pub http3_faults: Counter,
-    /// Of those, the ones closed because the client took back too many requests.
+    /// Of those, the ones closed because the client took back too many requests or sent a frame that is too long.
     pub http3_floods: Counter,
     /// Calls of gRPC answered, by status; the last one is none of the protocol's.
     pub grpc: [Counter; 18],

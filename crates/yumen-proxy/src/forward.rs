@@ -2,6 +2,7 @@
 
 mod admission;
 mod head_wait;
+mod interim;
 mod lane;
 mod refused;
 mod replay;
@@ -38,6 +39,7 @@ use crate::transfer::Transfer;
 use crate::wait::Wait;
 use admission::Asking;
 use head_wait::HeadWait;
+pub(crate) use interim::Interim;
 use refused::Refused;
 pub(crate) use replay::{KeptBytes, Replay};
 
@@ -362,11 +364,13 @@ impl<'a> Attempt<'a, '_, '_> {
                     return Ok(());
                 }
                 (Ok(()), 101) => Kind::UnexpectedUpgrade.into(),
-                (Ok(()), 100..=199) => {
-                    self.pass_interim().await?;
-                    self.relay.head.clear();
-                    continue;
-                }
+                (Ok(()), 100..=199) => match self.pass_interim().await {
+                    Ok(()) => {
+                        self.relay.head.clear();
+                        continue;
+                    }
+                    Err(fault) => fault,
+                },
                 (Ok(()), _) => match self.look_at_body() {
                     Ok(()) => {
                         self.relay.upgrade = false;
@@ -499,17 +503,19 @@ impl<'a> Attempt<'a, '_, '_> {
         poll_fn(|cx| wait.poll(cx, conn, link, upload, method, head)).await
     }
 
-    /// Passes an interim answer on; clients of HTTP/1.0 know none (RFC 9110 §15.2).
+    /// Passes an interim answer on, unless there were too many; clients of HTTP/1.0 know none (RFC 9110 §15.2).
     async fn pass_interim(&mut self) -> Result<(), Fault> {
         let head = &self.relay.head;
-        if self.ex.request.version == yumen_http::Version::Http10 {
-            return Ok(());
-        }
         let mut text = Vec::new();
         encode::status_line(&mut text, head.status, head.reason());
         // It has no body, whose length this could be (RFC 9110 §8.6).
         encode::response_fields(&mut text, head, |field| field.known() == Known::ContentLength);
         text.extend_from_slice(b"\r\n");
+        let bytes_max = self.conn.worker.settings.response_head.head_bytes_max;
+        self.relay.interim.count(text.len(), bytes_max)?;
+        if self.ex.request.version == yumen_http::Version::Http10 {
+            return Ok(());
+        }
         self.conn.send_interim(text).await
     }
 }

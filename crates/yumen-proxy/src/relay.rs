@@ -8,7 +8,7 @@ use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::clock;
 use crate::fault::Kind;
-use crate::forward::Replay;
+use crate::forward::{Interim, Replay};
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
@@ -43,6 +43,8 @@ pub(crate) struct Relay<'u> {
     pub(crate) place: Option<Occupied>,
     /// The answer's head.
     pub(crate) head: Box<ResponseHead>,
+    /// What was said before it.
+    pub(crate) interim: Interim,
     /// The request, whose body may still be on its way when the answer comes.
     pub(crate) upload: Transfer,
     /// What is kept of its body.
@@ -64,6 +66,7 @@ impl Relay<'_> {
             link: None,
             place: None,
             head: worker.take_response(),
+            interim: Interim::default(),
             upload,
             replay: Replay::Off,
             underway: None,

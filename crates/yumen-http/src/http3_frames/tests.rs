@@ -2,37 +2,62 @@ use super::*;
 
 const HEAD: &[u8] = b"\x01\x03abc";
 
+/// The longest head or trailers here.
+const SECTION_BYTES_MAX: u64 = 2000;
+
 /// What is handed on of the pieces, and how the stream ended.
-fn passed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Ended) {
-    let mut frames = Frames::default();
+fn passed<'a>(
+    mut frames: Frames,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<u8>, Result<Ended, TooLong>) {
     let mut out = Vec::new();
     for piece in pieces {
         let mut came = Bytes::copy_from_slice(piece);
         while !came.is_empty() {
-            out.extend_from_slice(&frames.pass(&mut came));
+            match frames.pass(&mut came) {
+                Ok(handed_on) => out.extend_from_slice(&handed_on),
+                Err(why) => {
+                    assert_eq!(frames.pass(&mut Bytes::from_static(b"x")), Err(why), "it stays so");
+                    return (out, Err(why));
+                }
+            }
         }
     }
     let ended = frames.end();
     let again = if ended == Ended::Cut { Ended::Cut } else { told() };
     assert_eq!(frames.end(), again);
-    (out, ended)
+    (out, Ok(ended))
 }
 
 /// Whole, byte by byte and at every split.
 #[track_caller]
-fn check(came: &[&[u8]], handed_on: &[&[u8]], ended: &Ended) {
+fn check_with(frames: fn() -> Frames, came: &[&[u8]], handed_on: &[&[u8]], ended: &Result<Ended, TooLong>) {
     let (came, handed_on) = (came.concat(), handed_on.concat());
     let check = |pieces: Vec<&[u8]>| {
-        let (out, end) = passed(pieces.iter().copied());
-        let told = if let Ended::Told(rest) = &end { &rest[..] } else { b"" };
+        let (out, end) = passed(frames(), pieces.iter().copied());
+        let told = if let Ok(Ended::Told(rest)) = &end { &rest[..] } else { b"" };
         assert_eq!([&out[..], told].concat(), handed_on, "{pieces:02x?}");
-        assert_eq!(matches!(end, Ended::Cut), matches!(ended, Ended::Cut), "{pieces:02x?}");
+        assert_eq!(end.as_ref().err(), ended.as_ref().err(), "{pieces:02x?}");
+        assert_eq!(matches!(end, Ok(Ended::Cut)), matches!(ended, Ok(Ended::Cut)), "{pieces:02x?}");
     };
     check(vec![&came]);
     check(came.chunks(1).collect());
     for at in 0..=came.len() {
         check(vec![&came[..at], &came[at..]]);
     }
+}
+
+#[track_caller]
+fn check(came: &[&[u8]], handed_on: &[&[u8]], ended: &Ended) {
+    let ended = match ended {
+        Ended::Told(rest) => Ended::Told(rest.clone()),
+        Ended::Cut => Ended::Cut,
+    };
+    check_with(of_request, came, handed_on, &Ok(ended));
+}
+
+fn of_request() -> Frames {
+    Frames::of_request(SECTION_BYTES_MAX)
 }
 
 fn told() -> Ended {
@@ -43,7 +68,7 @@ fn told() -> Ended {
 fn frames_are_handed_on_as_they_came() {
     check(&[], &[], &told());
     let all: &[&[u8]] =
-        &[HEAD, b"\x00\x05hello", b"\x40\x00\x40\x02ab", b"\x21\x01g", b"\x21\x00", b"\x01\x01t"];
+        &[HEAD, b"\x00\x05hello", b"\x40\x00\x40\x02ab", b"\x04\x01s", b"\x0d\x00", b"\x01\x01t"];
     check(all, all, &told());
     let long: &[&[u8]] = &[HEAD, b"\xc0\0\0\0\0\0\0\0\xc0\0\0\0\0\0\0\x01x"];
     check(long, long, &told());
@@ -76,4 +101,91 @@ fn an_end_within_another_frame_or_a_header_is_for_the_library_to_refuse() {
     check(&[b"\x01\x03ab"], &[b"\x01\x03ab"], &told());
     check(&[HEAD, b"\x00"], &[HEAD, b"\x00"], &told());
     check(&[HEAD, b"\x00\x80\0"], &[HEAD, b"\x00\x80\0"], &told());
+    check(&[HEAD, b"\x21\x03ab"], &[HEAD, b"\x21\x03"], &told());
+}
+
+#[test]
+fn frames_of_unknown_types_are_left_out_however_long_they_are() {
+    let grease: &[u8] = b"\x21\x03abc";
+    let priority: &[u8] = b"\x80\x0f\x07\0\x04\0u=1";
+    let web_transport: &[u8] = b"\x40\x41\0";
+    let data: &[u8] = b"\x00\x01a";
+    check(&[grease, HEAD, b"\x21\0", data, priority, data, web_transport], &[HEAD, data, data], &told());
+    let mut frames = of_request();
+    let mut came = Bytes::from_static(b"\x01\x01h\x21\xc0\0\x01\0\0\0\0\0");
+    assert_eq!(frames.pass(&mut came).unwrap(), &b"\x01\x01h"[..]);
+    for _ in 0..1000 {
+        assert_eq!(frames.pass(&mut came).unwrap(), Bytes::new());
+        assert_eq!(came, Bytes::new());
+        came = Bytes::from(vec![0; 10_000]);
+    }
+}
+
+#[test]
+fn a_head_or_trailers_that_are_too_long_are_refused_before_they_come() {
+    // Of 2000 and of 2001 bytes.
+    let (longest, longer): (&[u8], &[u8]) = (b"\x01\x47\xd0", b"\x01\x47\xd1");
+    let payload = [b'x'; SECTION_BYTES_MAX as usize];
+    check(&[longest, &payload, HEAD], &[longest, &payload, HEAD], &told());
+    for (before, handed_on) in [(b"".as_slice(), b"".as_slice()), (HEAD, HEAD), (b"\x21\x01x", b"")] {
+        for tail in [b"".as_slice(), b"x"] {
+            let refused = Err(TooLong::Section);
+            // What is longer may be said with more bytes than is needed.
+            for longer in [longer, b"\x40\x01\xc0\0\x01\0\0\0\0\0"] {
+                check_with(of_request, &[before, longer, tail], &[handed_on], &refused);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_frames_are_short() {
+    let (longest, longer): (&[u8], &[u8]) = (b"\x44\x00", b"\x44\x01");
+    for kind in [b"\x02", b"\x03", b"\x04", b"\x05", b"\x06", b"\x07", b"\x08", b"\x09", b"\x0d"] {
+        let whole = [&kind[..], longest, &[0; 1024]].concat();
+        for (frames, before) in [(of_request as fn() -> Frames, HEAD), (Frames::one_way, b"\x00")] {
+            assert_eq!(passed(frames(), [before, &whole]), ([before, &whole].concat(), Ok(told())));
+            check_with(frames, &[before, kind, longer], &[before], &Err(TooLong::Frame));
+        }
+    }
+    // Where none may come, the library has to see that one has.
+    check_with(Frames::one_way, &[b"\x00", HEAD], &[b"\x00", HEAD], &Ok(told()));
+    check_with(Frames::one_way, &[b"\x00\x01", longer], &[b"\x00"], &Err(TooLong::Frame));
+}
+
+#[test]
+fn of_the_streams_that_go_one_way_the_control_stream_has_frames() {
+    let (settings, grease): (&[u8], &[u8]) = (b"\x04\x02\x06\x00", b"\x21\x02gg");
+    for control in [b"\x00".as_slice(), b"\x40\x00", b"\xc0\0\0\0\0\0\0\0"] {
+        check_with(
+            Frames::one_way,
+            &[control, grease, settings, grease, b"\x07\x01\0"],
+            &[control, settings, b"\x07\x01\0"],
+            &Ok(told()),
+        );
+    }
+    let bytes = [&b"\x04\xff\xff\xff\xff\xff\xff\xff\xff"[..], &[7; 2000]].concat();
+    for other in [b"\x02".as_slice(), b"\x03", b"\x01", b"\x40\x54", b"\x21"] {
+        let all: &[&[u8]] = &[other, &bytes];
+        check_with(Frames::one_way, all, all, &Ok(told()));
+    }
+    check_with(Frames::one_way, &[b"\x40"], &[b"\x40"], &Ok(told()));
+}
+
+#[test]
+fn a_frame_that_is_held_back_comes_whole() {
+    let mut frames = of_request();
+    let mut handed_on = |bytes: &'static [u8]| {
+        let mut came = Bytes::from_static(bytes);
+        let mut out = Vec::new();
+        while !came.is_empty() {
+            let passed = frames.pass(&mut came).unwrap();
+            out.extend((!passed.is_empty()).then_some(passed));
+        }
+        out
+    };
+    assert_eq!(handed_on(b"\x01\x05ab"), Vec::<Bytes>::new());
+    assert_eq!(handed_on(b"c"), Vec::<Bytes>::new());
+    assert_eq!(handed_on(b"de\x00\x01b\x01\x02t"), [&b"\x01\x05abcde"[..], b"\x00\x01b"]);
+    assert_eq!(handed_on(b"t"), [&b"\x01\x02tt"[..]]);
 }

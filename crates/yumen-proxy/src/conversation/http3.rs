@@ -24,7 +24,7 @@ use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::fault::Kind;
 use crate::http2::heads;
-use crate::http3::{Duplex, Incoming, Outgoing, Quic, Resolver, Unread, resolved, send_all};
+use crate::http3::{Duplex, Incoming, Outgoing, Quic, Resolver, Unread, is_too_long, resolved, send_all};
 use crate::serve;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
@@ -100,7 +100,7 @@ async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken>
         .max_field_section_size(head_bytes_max)
         .send_grease(false)
         .enable_extended_connect(true)
-        .build(Quic::new(quic.clone()))
+        .build(Quic::new(quic.clone(), head_bytes_max))
         .await
         .ok()?;
     Some((quic, library, over))
@@ -166,6 +166,12 @@ impl Shared {
         true
     }
 
+    /// Ends the connection of a client that asks for too much.
+    fn refuse_flood(&self, why: &[u8]) {
+        self.worker.counters.http3_floods.add(1);
+        self.quic.close(EXCESSIVE_LOAD, why);
+    }
+
     fn ended(&self, is_abandoned: bool) {
         let abandoned = self.abandoned.get();
         self.abandoned.set(if is_abandoned { abandoned + 1 } else { abandoned.saturating_sub(1) });
@@ -196,14 +202,16 @@ impl Driver {
             match self.next().await {
                 Event::Stream(resolver) => self.serve(*resolver),
                 Event::Over(error) => {
+                    if error.as_ref().is_some_and(is_too_long) {
+                        return self.shared.refuse_flood(b"a frame is too long");
+                    }
                     return error.iter().for_each(|error| note(&worker, error));
                 }
                 Event::Look if self.look().await => return,
                 Event::Look => {}
             }
             if self.shared.abandoned.get() > worker.settings.http2.patience {
-                worker.counters.http3_floods.add(1);
-                return self.shared.quic.close(EXCESSIVE_LOAD, b"too many requests taken back");
+                return self.shared.refuse_flood(b"too many requests taken back");
             }
         }
     }
@@ -291,7 +299,8 @@ async fn resolve(shared: &Rc<Shared>, resolver: Resolver) {
     let worker = &shared.worker;
     let timer = worker.timers.timer();
     timer.set(worker.settings.head_timeout_ms);
-    let kind = match resolved(resolver, &timer).await {
+    let size_max = worker.settings.request_head.head_bytes_max as u64;
+    let kind = match resolved(resolver, &timer, size_max).await {
         Ok((mut request, stream)) => {
             if shared.admit(&mut request).await {
                 exchange(shared, request, stream, timer).await;

@@ -8,12 +8,14 @@ use std::pin::pin;
 use bytes::Bytes;
 use h2::ext::Protocol;
 use h3::error::{Code, StreamError};
+use h3::frame::FrameStreamError;
 use h3::proto::frame::Frame;
-use h3::quic::SendStream;
+use h3::quic::{SendStream, StreamErrorIncoming};
 use h3::server::{RequestResolver, RequestStream};
 use http::Request;
 use yumen_http::HeadError;
 use yumen_http::field_section::{self, take_protocol};
+use yumen_http::http3_frames::TooLong;
 
 use super::quic::{Framed, Quic};
 use crate::timers::{Timer, until};
@@ -33,11 +35,12 @@ pub(crate) enum Unread {
     Gone,
 }
 
-/// Reads the head, until the timer's deadline. A protocol stands in the request's extensions as those of HTTP/2 have
-/// it, whatever the method.
+/// Reads the head, of this size at most, until the timer's deadline. A protocol stands in the request's extensions as
+/// those of HTTP/2 have it, whatever the method.
 pub(crate) async fn resolved(
     mut resolver: Resolver,
     timer: &Timer,
+    size_max: u64,
 ) -> Result<(Request<()>, Incoming), Unread> {
     let reading = pin!(poll_fn(|cx| resolver.frame_stream.poll_next(cx)));
     let Some(mut frame) = until(timer, reading).await else {
@@ -45,6 +48,11 @@ pub(crate) async fn resolved(
         SendStream::<Bytes>::reset(&mut resolver.frame_stream, Code::H3_REQUEST_REJECTED.value());
         return Err(Unread::Late);
     };
+    if let Err(FrameStreamError::Quic(StreamErrorIncoming::Unknown(cause))) = &frame
+        && cause.is::<TooLong>()
+    {
+        frame = Ok(Some(Frame::Headers(larger_than(size_max))));
+    }
     let mut asked = None;
     if let Ok(Some(Frame::Headers(section))) = &mut frame
         && let Some((left, protocol)) = take_protocol(section)
@@ -63,6 +71,14 @@ pub(crate) async fn resolved(
         request.extensions_mut().insert(protocol);
     }
     Ok((request, stream))
+}
+
+/// Stands in for a head that was not taken because of its length: a section that the library refuses for its size,
+/// with the answer that it has for that.
+fn larger_than(size_max: u64) -> Bytes {
+    // `:method: GET` by the static table, which counts as 42 bytes (RFC 9204 §3.2.1).
+    let lines = usize::try_from(size_max / 42 + 1).unwrap_or(usize::MAX);
+    [vec![0; 2], vec![0xd1; lines]].concat().into()
 }
 
 /// What the library made of a head.

@@ -1,26 +1,43 @@
-//! What the library reads a client's request streams from. It must not meet frames that it takes amiss: it takes
-//! one of no data for the end of the body, and panics where a stream ended within one.
+//! What the library reads a client's streams from. It must not meet frames that it takes amiss: it takes one of no
+//! data for the end of the body, panics where a stream ended within one, and keeps any other frame as it comes until
+//! all of it has, however long it says it is.
 //!
 //! All else goes through as it is.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h3::error::Code;
+use h3::error::{Code, ConnectionError};
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 
-use yumen_http::http3_frames::{Ended, Frames};
+use yumen_http::http3_frames::{Ended, Frames, TooLong};
+
+/// What the encoding may add to a field section, whose size counts 32 bytes for each field (RFC 9114 §4.2.2).
+const ENCODING_BYTES: u64 = 1024;
 
 /// A connection, or what opens streams of it.
-pub(crate) struct Quic<T>(T);
+pub(crate) struct Quic<T> {
+    inner: T,
+    /// The longest head or trailers, as they are encoded.
+    section_bytes_max: u64,
+}
 
 impl Quic<h3_quinn::Connection> {
-    pub(crate) fn new(connection: quinn::Connection) -> Self {
-        Quic(h3_quinn::Connection::new(connection))
+    /// Heads and trailers may be so large before they are encoded.
+    pub(crate) fn new(connection: quinn::Connection, field_section_size_max: u64) -> Self {
+        let section_bytes_max = field_section_size_max.saturating_add(ENCODING_BYTES);
+        Quic { inner: h3_quinn::Connection::new(connection), section_bytes_max }
     }
 }
 
-/// A request stream, or the half of one that receives.
+/// Whether a connection failed by a frame that is too long.
+pub(crate) fn is_too_long(error: &ConnectionError) -> bool {
+    let ConnectionError::Remote(ConnectionErrorIncoming::Undefined(cause)) = error else { return false };
+    cause.is::<TooLong>()
+}
+
+/// A request stream, the half of one that receives, or a stream that only the client sends on.
 pub(crate) struct Framed<S> {
     stream: S,
     id: StreamId,
@@ -40,9 +57,21 @@ type Both = h3_quinn::BidiStream<Bytes>;
 type Sending = h3_quinn::SendStream<Bytes>;
 
 impl<S: quic::RecvStream<Buf = Bytes>> Framed<S> {
-    fn new(stream: S) -> Self {
+    fn new(stream: S, frames: Frames) -> Self {
         let id = stream.recv_id();
-        Framed { stream, id, frames: Frames::default(), came: Bytes::new(), is_reading: false }
+        Framed { stream, id, frames, came: Bytes::new(), is_reading: false }
+    }
+}
+
+/// A head that is too long is its stream's fault, any other frame the connection's: the library hands on the error
+/// of either as it is.
+#[cold]
+fn refused(why: TooLong) -> StreamErrorIncoming {
+    match why {
+        TooLong::Section => StreamErrorIncoming::Unknown(Box::new(why)),
+        TooLong::Frame => StreamErrorIncoming::ConnectionErrorIncoming {
+            connection_error: ConnectionErrorIncoming::Undefined(Arc::new(why)),
+        },
     }
 }
 
@@ -54,38 +83,45 @@ where
     type SendStream = Sending;
 
     fn poll_open_bidi(&mut self, cx: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
-        self.0.poll_open_bidi(cx).map_ok(Framed::new)
+        let Quic { inner, section_bytes_max } = self;
+        inner.poll_open_bidi(cx).map_ok(|stream| Framed::new(stream, Frames::of_request(*section_bytes_max)))
     }
 
     fn poll_open_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<Sending, StreamErrorIncoming>> {
-        self.0.poll_open_send(cx)
+        self.inner.poll_open_send(cx)
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
-        self.0.close(code, reason);
+        self.inner.close(code, reason);
     }
 }
 
 impl quic::Connection<Bytes> for Quic<h3_quinn::Connection> {
-    type RecvStream = h3_quinn::RecvStream;
+    type RecvStream = Framed<h3_quinn::RecvStream>;
     type OpenStreams = Quic<h3_quinn::OpenStreams>;
 
     fn poll_accept_recv(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<h3_quinn::RecvStream, ConnectionErrorIncoming>> {
-        quic::Connection::<Bytes>::poll_accept_recv(&mut self.0, cx)
+    ) -> Poll<Result<Framed<h3_quinn::RecvStream>, ConnectionErrorIncoming>> {
+        let accepted = quic::Connection::<Bytes>::poll_accept_recv(&mut self.inner, cx);
+        accepted.map_ok(|stream| Framed::new(stream, Frames::one_way()))
     }
 
     fn poll_accept_bidi(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Framed<Both>, ConnectionErrorIncoming>> {
-        self.0.poll_accept_bidi(cx).map_ok(Framed::new)
+        let Quic { inner, section_bytes_max } = self;
+        inner
+            .poll_accept_bidi(cx)
+            .map_ok(|stream| Framed::new(stream, Frames::of_request(*section_bytes_max)))
     }
 
     fn opener(&self) -> Quic<h3_quinn::OpenStreams> {
-        Quic(quic::Connection::<Bytes>::opener(&self.0))
+        let Quic { inner, section_bytes_max } = self;
+        let inner = quic::Connection::<Bytes>::opener(inner);
+        Quic { inner, section_bytes_max: *section_bytes_max }
     }
 }
 
@@ -95,7 +131,7 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for Framed<S> {
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
         loop {
             while !self.came.is_empty() {
-                let passed = self.frames.pass(&mut self.came);
+                let passed = self.frames.pass(&mut self.came).map_err(refused)?;
                 if !passed.is_empty() {
                     return Poll::Ready(Ok(Some(passed)));
                 }

@@ -1,10 +1,12 @@
 //! Clients of HTTP/2 that mean no good: each flood ends its own connection, is counted, and costs nobody else.
 
+use std::io::Write;
+
 use crate::harness::http2::{
     self, CONTINUATION, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, Http2Client, Http2Upstream, PING,
     RST_STREAM, RawClient, SETTINGS, frame, request,
 };
-use crate::harness::upstream::Gate;
+use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Gateway, Options, Upstream, eventually};
 
 /// The reason a GOAWAY tells.
@@ -182,4 +184,24 @@ fn a_head_that_is_not_whole_in_time_ends_its_connection_and_is_counted() {
     patient.send(&frame(0, END_STREAM, 1, b"x"));
     assert!(patient.wait_for(HEADERS).is_some());
     assert_eq!(gateway.metric("yumen_http2_floods_total"), 0.0);
+}
+
+#[test]
+fn interim_answers_without_end_do_not_queue_for_a_client_that_does_not_read() {
+    let upstream = Upstream::start(|request, stream| {
+        if request.target == "/warm" {
+            return respond(stream, 200, "", b"");
+        }
+        let hints = format!("HTTP/1.1 103 Early Hints\r\nLink: <{}>\r\n\r\n", "x".repeat(8000));
+        (0..20_000).all(|_| stream.write_all(hints.as_bytes()).is_ok())
+    });
+    let gateway = Gateway::start(&upstream.everything());
+    assert_eq!(gateway.get("/warm").status, 200);
+    let before = gateway.resident_kib();
+    let mut client = RawClient::connect(gateway.http);
+    client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
+    let faults = || gateway.metric("yumen_faults_total{fault=\"upstream_head\",side=\"upstream\"}");
+    eventually("the endpoint is given up", 10, || faults() == 1.0);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < 16 * 1024, "{grown} KiB");
 }

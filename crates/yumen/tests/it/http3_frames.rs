@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::harness::certs::{self, Authority};
 use crate::harness::http2;
-use crate::harness::http3::Http3Client;
+use crate::harness::http3::{self, Http3Client};
 use crate::harness::upstream::respond;
-use crate::harness::{Gateway, Options, Upstream};
+use crate::harness::{Gateway, Options, Upstream, eventually};
 
 struct World {
     gateway: Gateway,
@@ -126,4 +126,134 @@ fn a_frame_of_data_that_was_cut_ends_its_connection_and_leaves_nothing_behind() 
     });
     assert_eq!(world.gateway.metric("yumen_connection_panics_total"), 0.0);
     assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 4.0);
+}
+
+/// The header of a frame of so many bytes as nobody has.
+fn endless(kind: u8) -> Vec<u8> {
+    [&[kind][..], b"\xc0\0\x01\0\0\0\0\0"].concat()
+}
+
+const RESERVED: u8 = 0x21;
+const CONTROL: &[u8] = b"\x00\x04\x00";
+
+/// A client that writes all of its frames.
+struct RawClient {
+    quic: quinn::Connection,
+    control: quinn::SendStream,
+    _endpoint: quinn::Endpoint,
+}
+
+impl RawClient {
+    /// Begins the control stream with these bytes.
+    async fn connect(world: &World, begin: &[u8]) -> RawClient {
+        let connected = http3::connect(world.gateway.https, "a.test", &world.authority.cert, None).await;
+        let (endpoint, quic) = connected.unwrap();
+        let mut control = quic.open_uni().await.unwrap();
+        control.write_all(begin).await.unwrap();
+        RawClient { quic, control, _endpoint: endpoint }
+    }
+
+    async fn is_served(&self) -> bool {
+        let (mut sender, mut receiver) = self.quic.open_bi().await.unwrap();
+        sender.write_all(&[head(b""), data(b"x")].concat()).await.unwrap();
+        sender.finish().unwrap();
+        is_answer(&receiver.read_to_end(1000).await.unwrap(), b"x")
+    }
+
+    /// With which code the gateway ended the connection.
+    async fn close_code(&self) -> u64 {
+        let quinn::ConnectionError::ApplicationClosed(close) = self.quic.closed().await else { return 0 };
+        close.error_code.into_inner()
+    }
+}
+
+const FLOOD_BYTES: usize = 32 << 20;
+const GROWTH_KIB_MAX: u64 = 12 << 10;
+
+/// Sends for as long as it is taken; says how much that was.
+async fn pour(sender: &mut quinn::SendStream) -> usize {
+    let piece = vec![0; 1 << 16];
+    let mut sent = 0;
+    while sent < FLOOD_BYTES && sender.write_all(&piece).await.is_ok() {
+        sent += piece.len();
+    }
+    sent
+}
+
+#[test]
+fn frames_of_unknown_types_pass_by_however_long_they_are() {
+    let world = World::start();
+    http2::run(async {
+        let mut client = RawClient::connect(&world, CONTROL).await;
+        assert!(client.is_served().await, "the gateway is warm");
+        let before = world.gateway.resident_kib();
+        client.control.write_all(&endless(RESERVED)).await.unwrap();
+        assert_eq!(pour(&mut client.control).await, FLOOD_BYTES);
+        let (mut sender, _receiver) = client.quic.open_bi().await.unwrap();
+        sender.write_all(&endless(RESERVED)).await.unwrap();
+        assert_eq!(pour(&mut sender).await, FLOOD_BYTES);
+        let grown = world.gateway.resident_kib().saturating_sub(before);
+        assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+        assert!(client.is_served().await);
+        let short = frame(RESERVED, b"grease");
+        let pieces = [short.clone(), head(b""), short.clone(), data(b"a"), short.clone(), data(b"b"), short];
+        let (mut sender, mut receiver) = client.quic.open_bi().await.unwrap();
+        sender.write_all(&pieces.concat()).await.unwrap();
+        sender.finish().unwrap();
+        assert!(is_answer(&receiver.read_to_end(1000).await.unwrap(), b"ab"));
+    });
+    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 0.0);
+    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+}
+
+#[test]
+fn other_frames_that_are_long_end_their_connection_and_are_counted() {
+    let world = World::start();
+    http2::run(async {
+        // H3_EXCESSIVE_LOAD.
+        const EXCESSIVE_LOAD: u64 = 0x107;
+        let (settings, goaway) = (endless(4), endless(7));
+        for begin in [[b"\x00".as_slice(), &settings].concat(), [CONTROL, &goaway].concat()] {
+            let mut client = RawClient::connect(&world, &begin).await;
+            assert!(pour(&mut client.control).await < FLOOD_BYTES);
+            assert_eq!(client.close_code().await, EXCESSIVE_LOAD, "{begin:02x?}");
+        }
+        for before in [vec![], head(b""), [head(b""), data(b"a")].concat()] {
+            let client = RawClient::connect(&world, CONTROL).await;
+            let (mut sender, _receiver) = client.quic.open_bi().await.unwrap();
+            sender.write_all(&[before.clone(), settings.clone()].concat()).await.unwrap();
+            assert_eq!(client.close_code().await, EXCESSIVE_LOAD, "{before:02x?}");
+        }
+        assert!(RawClient::connect(&world, CONTROL).await.is_served().await);
+    });
+    eventually("all are counted", 10, || world.gateway.metric("yumen_http3_floods_total") == 5.0);
+    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+}
+
+#[test]
+fn a_head_without_end_is_answered_431_and_trailers_without_end_break_off() {
+    let world = World::start();
+    http2::run(async {
+        let client = RawClient::connect(&world, CONTROL).await;
+        assert!(client.is_served().await, "the gateway is warm");
+        let before = world.gateway.resident_kib();
+        for begin in [endless(1), [frame(RESERVED, b"x"), endless(1)].concat()] {
+            let (mut sender, mut receiver) = client.quic.open_bi().await.unwrap();
+            sender.write_all(&begin).await.unwrap();
+            assert!(pour(&mut sender).await < FLOOD_BYTES);
+            let answer = receiver.read_to_end(1000).await.unwrap();
+            // `:status: 431`, its name by the static table and its value in plain text or compressed.
+            assert_eq!(answer.first(), Some(&1), "a head: {answer:02x?}");
+        }
+        let (mut sender, mut receiver) = client.quic.open_bi().await.unwrap();
+        sender.write_all(&[head(b""), data(b"a"), endless(1)].concat()).await.unwrap();
+        assert!(pour(&mut sender).await < FLOOD_BYTES);
+        assert!(receiver.read_to_end(1000).await.is_err());
+        let grown = world.gateway.resident_kib().saturating_sub(before);
+        assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+        assert!(client.is_served().await);
+    });
+    let counted = || world.gateway.metric("yumen_faults_total{fault=\"client_head\",side=\"client\"}");
+    eventually("both heads are counted", 10, || counted() == 2.0);
+    assert_eq!(world.gateway.metric("yumen_http3_floods_total"), 0.0);
 }

@@ -33,27 +33,7 @@ impl Http3Client {
         authority: &str,
         who: Option<&Pair>,
     ) -> Result<Http3Client, quinn::ConnectionError> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots);
-        let mut tls = match who {
-            None => builder.with_no_client_auth(),
-            Some(pair) => {
-                let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).map(Result::unwrap);
-                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-                builder.with_client_auth_cert(chain.collect(), key).unwrap()
-            }
-        };
-        tls.enable_early_data = true;
-        tls.alpn_protocols = vec![b"h3".to_vec()];
-        let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
-        let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-        endpoint.set_default_client_config(config);
-        let quic = endpoint.connect(address, name).unwrap().await?;
+        let (endpoint, quic) = connect(address, name, authority, who).await?;
         let client = Http3Client::try_over(endpoint, quic.clone()).await;
         client.ok_or_else(|| quic.close_reason().unwrap_or(quinn::ConnectionError::LocallyClosed))
     }
@@ -108,6 +88,37 @@ impl Http3Client {
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask(request("GET", path), b"").await
     }
+}
+
+/// A connection on which nothing of HTTP/3 was said; it ends with its endpoint.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    name: &str,
+    authority: &str,
+    who: Option<&Pair>,
+) -> Result<(quinn::Endpoint, quinn::Connection), quinn::ConnectionError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut tls = match who {
+        None => builder.with_no_client_auth(),
+        Some(pair) => {
+            let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).map(Result::unwrap);
+            let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain.collect(), key).unwrap()
+        }
+    };
+    tls.enable_early_data = true;
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    endpoint.set_default_client_config(config);
+    let quic = endpoint.connect(address, name).unwrap().await?;
+    Ok((endpoint, quic))
 }
 
 /// Sends a body and trailers, if there are any, while the answer is read.
