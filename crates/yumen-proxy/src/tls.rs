@@ -27,6 +27,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use yumen_plugin::TlsInfo;
 use yumen_snapshot::Publisher;
 
+use crate::clock;
 use crate::tcp::Tcp;
 use loader::Rules;
 use tickets::BoundTickets;
@@ -203,6 +204,7 @@ impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.publisher.load();
         let certificate = snapshot.certificate(hello.server_name().unwrap_or_default());
+        let now_unix_s = (clock::now().unix_ms / 1000) as i64;
         let pairs = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
         let mut keys = pairs
             .iter()
@@ -212,7 +214,7 @@ impl ResolvesServerCert for Resolver {
                     let id = certificate.map(|certificate| &*certificate.id).unwrap_or_default();
                     tracing::error!(object = format!("ssls/{id}"), error, "certificate cannot be shown");
                 };
-                pair.ready().inspect_err(told).ok()
+                pair.ready(now_unix_s).inspect_err(told).ok()
             })
             .peekable();
         let first = keys.peek().cloned();

@@ -37,6 +37,9 @@ const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
 const LINGER_MS: u64 = 1000;
 /// How often a connection that ends looks whether it has, in milliseconds.
 const LOOK_MS: u64 = 50;
+/// How long a client may ask from elsewhere than where its handshake has shown it to be, in milliseconds. An
+/// address that does not answer is given up by the library before, after three seconds where round trips are usual.
+const AWAY_MS: u64 = 4000;
 /// For the library to send what closes a connection, in milliseconds.
 const GOODBYE_MS: u64 = 20;
 
@@ -50,6 +53,9 @@ pub(crate) async fn open(
 ) {
     let timer = worker.timers.timer();
     timer.set(worker.settings.handshake_timeout_ms);
+    // The library takes a handshake from one address only. Asked later, it would tell where the newest datagram
+    // says that it comes from.
+    let address = incoming.remote_address();
     let Some((quic, library, over)) = until(&timer, pin!(handshake(&worker, incoming))).await.flatten()
     else {
         return worker.counters.handshake_failures.add(1);
@@ -57,7 +63,7 @@ pub(crate) async fn open(
     worker.counters.handshakes.add(1);
     worker.counters.http3_connections.add(1);
     let client = Client {
-        peer: quic.remote_address(),
+        peer: address,
         local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
         tls: Some(tls::quic_info(&quic)),
         connection: worker.counters.accepted.get(),
@@ -83,7 +89,8 @@ pub(crate) async fn open(
     } else {
         drop(shaking);
     }
-    Driver { library, timer, shared, stage: Stage::Serving, has_accepted: false }.run().await;
+    let stage = Stage::Serving;
+    Driver { library, timer, shared, stage, has_accepted: false, away_since_ms: None }.run().await;
     // What closes it is sent by a task of the library's, which the worker must not end before.
     worker.timers.clone().sleep(GOODBYE_MS).await;
     drop(admitted);
@@ -139,15 +146,21 @@ struct Shared {
 }
 
 impl Shared {
-    /// Who asks, at the address asked from: a connection outlives the address it was made from.
+    /// Who asks, at the IP address that the handshake has proven and the port that was used there last. Where
+    /// else a datagram says that it comes from, anybody can write (RFC 9000 §9.3.1).
     fn peer(&self) -> Rc<Peer> {
         let mut peer = self.peer.borrow_mut();
         let address = self.quic.remote_address();
-        if peer.client.peer != address {
+        if peer.client.peer != address && peer.client.peer.ip() == address.ip() {
             let client = Client { peer: address, ..peer.client.clone() };
             *peer = Rc::new(Peer::new(&self.worker, client));
         }
         peer.clone()
+    }
+
+    /// Whether the client asks, or somebody pretends that it does, from another IP address than the proven one.
+    fn is_away(&self) -> bool {
+        self.quic.remote_address().ip() != self.peer.borrow().client.peer.ip()
     }
 
     /// Lets a request pass that may be a copy, if it changes nothing, and holds others until it is none
@@ -185,6 +198,9 @@ struct Driver {
     stage: Stage,
     /// The client has asked something.
     has_accepted: bool,
+    /// When a request first came from elsewhere. Not forgotten when the client comes back: who goes to and fro
+    /// would be judged for ever by where he once was.
+    away_since_ms: Option<u64>,
 }
 
 enum Event {
@@ -233,14 +249,27 @@ impl Driver {
         .await
     }
 
-    /// Whether the connection is over: nobody asks, or the worker drains.
+    /// How long the connection goes on if nothing happens, in milliseconds. Nobody may ask for long, nor stay
+    /// elsewhere: a client that does comes back with a handshake, and is judged by where it is now.
+    fn left_ms(&self, now_ms: u64) -> u64 {
+        let idle_ms = self.shared.streams.idle_ms(now_ms);
+        let left_ms = self.shared.worker.settings.idle_timeout_ms.saturating_sub(idle_ms);
+        match self.away_since_ms {
+            Some(since_ms) if self.shared.is_away() => {
+                left_ms.min((since_ms + AWAY_MS).saturating_sub(now_ms))
+            }
+            _ => left_ms,
+        }
+    }
+
+    /// Whether the connection is over: nobody asks, the client has moved, or the worker drains.
     async fn look(&mut self) -> bool {
         let worker = self.shared.worker.clone();
         let now_ms = clock::now().mono_ms();
         let idle_ms = self.shared.streams.idle_ms(now_ms);
         match self.stage {
             Stage::Serving => {
-                let left_ms = worker.settings.idle_timeout_ms.saturating_sub(idle_ms);
+                let left_ms = self.left_ms(now_ms);
                 if left_ms > 0 && !worker.draining.get() {
                     self.timer.set(left_ms);
                     return false;
@@ -283,6 +312,11 @@ impl Driver {
             resolve(&shared, resolver).await;
             drop(entered);
         });
+        if self.stage == Stage::Serving && self.shared.is_away() {
+            let now_ms = clock::now().mono_ms();
+            self.away_since_ms.get_or_insert(now_ms);
+            self.timer.set(self.left_ms(now_ms).max(1));
+        }
     }
 }
 

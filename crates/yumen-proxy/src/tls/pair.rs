@@ -27,10 +27,17 @@ pub struct Pair {
     not_before_unix_s: i64,
     not_after_unix_s: i64,
     staple: StapleWish,
-    ready: ArcSwapOption<CertifiedKey>,
+    ready: ArcSwapOption<Ready>,
     /// Whom to tell that its status is wanted.
     wanted: Option<UnboundedSender<Weak<Pair>>>,
     me: Weak<Pair>,
+}
+
+/// What handshakes show.
+struct Ready {
+    key: Arc<CertifiedKey>,
+    /// When the staple in it ends; for ever where there is none.
+    until_unix_s: i64,
 }
 
 /// Whether the certificate names somebody who tells its status.
@@ -76,22 +83,35 @@ impl Pair {
         self.ready.load().is_some()
     }
 
-    /// Shows this OCSP response with it from now on.
-    pub fn staple(&self, response: Option<Vec<u8>>) {
-        if let Ok(ready) = self.ready() {
-            self.ready.store(Some(Arc::new(CertifiedKey { ocsp: response, ..(*ready).clone() })));
+    /// Shows this OCSP response with it from now on, until it ends or another is given.
+    pub fn staple(&self, response: Vec<u8>, until_unix_s: i64) {
+        if let Ok(ready) = self.made_ready() {
+            self.ready.store(Some(ready.with(Some(response), until_unix_s)));
         }
     }
 
-    /// It, ready to sign.
-    pub(super) fn ready(&self) -> Result<Arc<CertifiedKey>, String> {
+    /// It, ready to sign. A staple that has ended is taken off here: whoever fetches them may be late with the
+    /// next, but no handshake shows one past its end (RFC 6960 §4.2.2.1).
+    pub(super) fn ready(&self, now_unix_s: i64) -> Result<Arc<CertifiedKey>, String> {
+        let ready = self.made_ready()?;
+        if ready.until_unix_s > now_unix_s {
+            return Ok(ready.key.clone());
+        }
+        let bare = ready.with(None, i64::MAX);
+        // A new one that has come meanwhile stays.
+        self.ready.compare_and_swap(&ready, Some(bare.clone()));
+        Ok(bare.key.clone())
+    }
+
+    fn made_ready(&self) -> Result<Arc<Ready>, String> {
         if let Some(ready) = self.ready.load_full() {
             return Ok(ready);
         }
         let above = self.above.iter().map(|issuer| issuer.to_vec());
         let chain = std::iter::once(self.leaf.to_vec()).chain(above).map(CertificateDer::from).collect();
         let key = signing_key(&self.key).map_err(|flaw| flaw.to_string())?;
-        let ready = Arc::new(CertifiedKey::new(chain, key));
+        let key = Arc::new(CertifiedKey::new(chain, key));
+        let ready = Arc::new(Ready { key, until_unix_s: i64::MAX });
         // Two workers may both have come first: either's will do.
         self.ready.store(Some(ready.clone()));
         if self.staple == StapleWish::Able {
@@ -141,6 +161,13 @@ impl Pair {
             pair.want_staple();
         }
         Ok(pair)
+    }
+}
+
+impl Ready {
+    fn with(&self, staple: Option<Vec<u8>>, until_unix_s: i64) -> Arc<Ready> {
+        let key = Arc::new(CertifiedKey { ocsp: staple, ..(*self.key).clone() });
+        Arc::new(Ready { key, until_unix_s })
     }
 }
 

@@ -1,8 +1,10 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
-use rustls::{ClientConfig, ClientConnection, ServerConnection};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, ServerConnection, SignatureScheme};
 use serde_json::json;
 use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
@@ -65,12 +67,21 @@ struct Flights {
 }
 
 fn shake_hands(acceptor: &Acceptor, name: &str, groups: &[&'static dyn SupportedKxGroup]) -> Flights {
+    shake_hands_with(acceptor, name, groups, upstream::unverified())
+}
+
+fn shake_hands_with(
+    acceptor: &Acceptor,
+    name: &str,
+    groups: &[&'static dyn SupportedKxGroup],
+    verifier: Arc<dyn ServerCertVerifier>,
+) -> Flights {
     let offered = CryptoProvider { kx_groups: groups.to_vec(), ..aws_lc_rs::default_provider() };
     let config = ClientConfig::builder_with_provider(Arc::new(offered))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(upstream::unverified())
+        .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     let mut client = ClientConnection::new(Arc::new(config), name.to_owned().try_into().unwrap()).unwrap();
     let variant = Variant { streams: false, clients_order: false };
@@ -120,6 +131,71 @@ fn a_certificate_is_made_ready_by_its_first_handshake_and_no_other() {
     assert_eq!(ready(), [false, true, false]);
 }
 
+/// Takes any certificate, and keeps the staple that is shown with it.
+#[derive(Debug)]
+struct Reader {
+    any: Arc<dyn ServerCertVerifier>,
+    staple: Mutex<Vec<u8>>,
+}
+
+impl ServerCertVerifier for Reader {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        *self.staple.lock().unwrap() = ocsp_response.to_vec();
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.any.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.any.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.any.supported_verify_schemes()
+    }
+}
+
+#[test]
+fn a_staple_is_shown_until_it_ends_and_not_longer() {
+    let acceptor = acceptor_for(&["a.test"]);
+    let snapshot = acceptor.shared.settings.publisher.load();
+    let pair = snapshot.certificate("a.test").unwrap().keys[0].downcast_ref::<Pair>().unwrap();
+    let shown_after = |seconds: u64| {
+        crate::clock::simulate(seconds * 1_000_000);
+        let reader = Arc::new(Reader { any: upstream::unverified(), staple: Mutex::default() });
+        shake_hands_with(&acceptor, "a.test", &[aws_lc_rs::kx_group::X25519], reader.clone());
+        let shown = reader.staple.lock().unwrap().clone();
+        String::from_utf8(shown).unwrap()
+    };
+    assert_eq!(shown_after(0), "");
+    let began_unix_s = (crate::clock::now().unix_ms / 1000) as i64;
+    pair.staple(b"first".to_vec(), began_unix_s + 60);
+    assert_eq!((shown_after(0), shown_after(59)), ("first".to_owned(), "first".to_owned()));
+    // nobody fetches another, as when the responder has been gone for long
+    assert_eq!((shown_after(60), shown_after(61)), (String::new(), String::new()));
+    pair.staple(b"second".to_vec(), began_unix_s + 120);
+    assert_eq!((shown_after(119), shown_after(3600)), ("second".to_owned(), String::new()));
+}
+
 #[test]
 fn certificates_are_read_whatever_the_kind_of_their_key() {
     let loader = Loader::default();
@@ -129,7 +205,7 @@ fn certificates_are_read_whatever_the_kind_of_their_key() {
         let read = loader.pair(&cert, &key).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
         let read = read.downcast::<Pair>().unwrap();
         assert!(!read.is_ready());
-        read.ready().unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        read.ready(0).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     }
 }
 

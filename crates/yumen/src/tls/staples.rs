@@ -1,6 +1,7 @@
 //! OCSP staples: fetched beside the traffic, shown with their certificates, fetched anew before they end.
 //!
-//! A responder that fails costs nothing but its staple: the last good one is shown until it ends.
+//! A responder that fails costs nothing but its staple: the last good one is shown until it ends. That it is
+//! not shown longer, handshakes see to themselves (`Pair::ready`), whenever the next is fetched.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +77,7 @@ pub(super) async fn tend(mut wanted: UnboundedReceiver<Weak<Pair>>, staples: Arc
         let Some(held) = pair.upgrade() else { continue };
         let after = match kept.get(held.leaf()).filter(|kept| after.is_zero() && kept.is_fresh()) {
             Some(known) => {
-                held.staple(Some(known.answer.clone()));
+                held.staple(known.answer.clone(), known.until_unix_s);
                 known.refresh()
             }
             None => after,
@@ -138,7 +139,7 @@ fn settle(
         Ok((answer, good)) => {
             staples.fetched.fetch_add(1, Ordering::Relaxed);
             let until_unix_s = good.next_update_unix_s.unwrap_or_else(|| now_unix_s() + 60);
-            held.staple(Some(answer.clone()));
+            held.staple(answer.clone(), until_unix_s);
             let shown = Kept { answer, until_unix_s };
             let after = shown.refresh();
             kept.insert(held.leaf().into(), shown);
@@ -150,9 +151,6 @@ fn settle(
             match held.staple_wish() {
                 StapleWish::Must => tracing::error!(error, "no staple for a certificate that needs one"),
                 _ => tracing::warn!(error, "no new staple for a certificate"),
-            }
-            if !kept.contains_key(held.leaf()) && held.is_ready() {
-                held.staple(None);
             }
             let after = RETRY.saturating_mul(1 << failures.min(16)).min(RETRY_MAX);
             (pair, failures + 1, after)

@@ -40,6 +40,7 @@ mod http2_abuse;
 mod http3;
 mod http3_frames;
 mod http3_heads;
+mod http3_moves;
 mod import;
 mod killed;
 mod l4;

@@ -1,14 +1,20 @@
 //! A client of HTTP/3 for tests, by the same libraries the gateway uses.
 
+use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Request};
 use quinn::crypto::rustls::QuicClientConfig;
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::UdpSocket;
 
 use super::certs::Pair;
 use super::http2::Answer;
@@ -61,11 +67,32 @@ impl Http3Client {
         stream.finish().await.is_ok() && stream.recv_response().await.is_ok()
     }
 
-    /// Asks from another port from now on, as a client does whose network changes.
+    /// Makes another connection from where it is now.
+    pub(crate) async fn come_back(&self, address: SocketAddr, name: &str) -> Http3Client {
+        let quic = self.endpoint.connect(address, name).unwrap().await.expect("a handshake");
+        Http3Client::over(self.endpoint.clone(), quic).await
+    }
+
+    /// Asks from another port from now on, as a client does behind a router that forgets it.
     pub(crate) fn move_away(&self) -> SocketAddr {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        self.move_to("127.0.0.1")
+    }
+
+    /// Asks from this address from now on, as a client does whose network changes.
+    pub(crate) fn move_to(&self, ip: &str) -> SocketAddr {
+        let socket = std::net::UdpSocket::bind((ip, 0)).unwrap();
         self.endpoint.rebind(socket).unwrap();
         self.endpoint.local_addr().unwrap()
+    }
+
+    /// Lets it write other addresses into its datagrams than its own.
+    pub(crate) fn forger(&self) -> Forger {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = quinn::TokioRuntime.wrap_udp_socket(socket).unwrap();
+        let elsewhere = Arc::<Mutex<Option<Arc<UdpSocket>>>>::default();
+        let socket = Forging { own, elsewhere: elsewhere.clone() };
+        self.endpoint.rebind_abstract(Arc::new(socket)).unwrap();
+        Forger { elsewhere }
     }
 
     pub(crate) async fn begin(&self, request: Request<()>) -> Stream {
@@ -90,6 +117,7 @@ impl Http3Client {
     }
 }
 
+<<<<<<< HEAD
 /// A connection on which nothing of HTTP/3 was said; it ends with its endpoint.
 pub(crate) async fn connect(
     address: SocketAddr,
@@ -119,6 +147,61 @@ pub(crate) async fn connect(
     endpoint.set_default_client_config(config);
     let quic = endpoint.connect(address, name).unwrap().await?;
     Ok((endpoint, quic))
+=======
+/// Has a client's datagrams seem to come from elsewhere.
+pub(crate) struct Forger {
+    elsewhere: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+}
+
+impl Forger {
+    /// From now on they seem to come from this socket, of which the client reads nothing.
+    pub(crate) fn pretend(&self, elsewhere: Option<UdpSocket>) {
+        *self.elsewhere.lock().unwrap() = elsewhere.map(Arc::new);
+    }
+
+    /// Waits for a datagram that the client does not get; its length.
+    pub(crate) async fn lost(&self) -> usize {
+        let elsewhere = self.elsewhere.lock().unwrap().clone().expect("it pretends");
+        elsewhere.recv(&mut [0; 2048]).await.unwrap()
+    }
+}
+
+/// The client's own socket, past which what it sends may go.
+#[derive(Debug)]
+struct Forging {
+    own: Arc<dyn AsyncUdpSocket>,
+    elsewhere: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+}
+
+impl AsyncUdpSocket for Forging {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        self.own.clone().create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        match &*self.elsewhere.lock().unwrap() {
+            Some(elsewhere) => elsewhere.try_send_to(transmit.contents, transmit.destination).map(drop),
+            None => self.own.try_send(transmit),
+        }
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.own.poll_recv(cx, bufs, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.own.local_addr()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.own.max_receive_segments()
+    }
+>>>>>>> fix2
 }
 
 /// Sends a body and trailers, if there are any, while the answer is read.
