@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
+use yumen_http::ResponseHead;
 use yumen_plugin::{Configure, Exchange, Foreseen, Outcome, Phases, Plugin, Response, Setup, Step};
 
 mod limiter;
@@ -131,13 +132,24 @@ impl Configure for AdaptiveConcurrency {
     }
 }
 
+impl AdaptiveConcurrency {
+    /// What this limiter counts of an exchange; a global rule's may have let it in as well.
+    fn guard<'e>(&self, ex: &'e Exchange<'_>) -> Option<&'e Guard> {
+        ex.notes::<Guard>().find(|guard| guard.is_of(&self.limiter))
+    }
+
+    fn learn(&self, ex: &Exchange<'_>, guard: &Guard, sample: Sample, now_us: u64) {
+        self.limiter.learn(guard, sample, now_us, ex.host.random());
+    }
+}
+
 impl Plugin for AdaptiveConcurrency {
     fn phases(&self) -> Phases {
-        Phases::ACCESS | Phases::LOG
+        Phases::ACCESS | Phases::UPSTREAM_REQUEST | Phases::RESPONSE_HEAD | Phases::LOG
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        match Guard::enter(&self.limiter) {
+        match Guard::enter(&self.limiter, ex.now.mono_us) {
             Some(guard) => {
                 ex.leave(guard);
                 Step::Continue
@@ -146,22 +158,41 @@ impl Plugin for AdaptiveConcurrency {
         }
     }
 
-    fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
-        // A global rule's limiter may have let it in as well.
-        let Some(guard) = ex.notes::<Guard>().find(|guard| guard.is_of(&self.limiter)) else { return };
-        let is_overload =
-            outcome.upstream_failure.is_some() || matches!(outcome.upstream_status, Some(503 | 504));
-        let sample = match outcome.upstream_us {
-            _ if is_overload => Sample::Overload,
-            Some(upstream_us) if outcome.fault.is_empty() => Sample::Took(upstream_us),
-            // Nobody was asked, or the client did not wait for what was: that tells of the client.
-            _ => return,
-        };
-        self.limiter.finished(guard, sample, ex.host.clock().mono_us, ex.host.random());
+    fn upstream_request(&self, ex: &mut Exchange<'_>) {
+        if let Some(guard) = self.guard(ex) {
+            guard.asks(ex.host.clock().mono_us);
+        }
     }
 
-    fn foresee(&self, _phase: Phases, _ex: &mut Exchange<'_>) -> Foreseen {
-        let (running, limit) = (self.limiter.running(), self.limiter.limit());
+    /// Measures and counts up to here: how long clients take to read, or a tunnel stays, is not the upstream's
+    /// doing, and would let a few of them keep out all others.
+    fn response_head(&self, ex: &mut Exchange<'_>, _head: &mut ResponseHead) {
+        let ex = &*ex;
+        let Some(guard) = self.guard(ex) else { return };
+        let now_us = ex.host.clock().mono_us;
+        match (ex.upstream_status, guard.took_us(now_us)) {
+            // The answer is not the upstream's.
+            (0, _) | (_, None) => {}
+            (503 | 504, _) => self.learn(ex, guard, Sample::Overload, now_us),
+            (_, Some(took_us)) => self.learn(ex, guard, Sample::Took(took_us), now_us),
+        }
+        guard.release();
+    }
+
+    /// What failed before or after its answer began. Clients that do not wait tell nothing of the upstream.
+    fn log(&self, ex: &Exchange<'_>, outcome: &Outcome<'_>) {
+        if outcome.upstream_failure.is_some()
+            && let Some(guard) = self.guard(ex)
+        {
+            self.learn(ex, guard, Sample::Overload, ex.host.clock().mono_us);
+        }
+    }
+
+    fn foresee(&self, phase: Phases, _ex: &mut Exchange<'_>) -> Foreseen {
+        if phase != Phases::ACCESS {
+            return Foreseen::Continue;
+        }
+        let (running, limit) = (self.limiter.limited(), self.limiter.limit());
         if running >= limit {
             return Foreseen::Respond(self.rejected.clone());
         }

@@ -34,8 +34,12 @@ impl OverloadSettings {
 
 /// How often the wait of events is measured, in milliseconds.
 const SAMPLE_MS: u64 = 20;
-/// So many measurements make a verdict: one slow turn is no overload.
-const SAMPLES: u32 = 5;
+/// A step of the share shed is for so long, however seldom an overloaded worker comes to look.
+const STEP_US: u64 = 100_000;
+/// More steps at once change nothing any more.
+const STEPS_MAX: u64 = 100;
+/// After so many steps in which nothing waits each gives back half of the share.
+const CALM_STEPS_MAX: u32 = 32;
 /// The share shed, in 1024ths: at most so much, so that what is served can tell that it is over.
 const SHED_MAX: u32 = 972;
 
@@ -84,14 +88,15 @@ impl Overload {
         if self.settings.lag_ms == 0 {
             return;
         }
+        self.lag.set(Lag::since(clock::exact().mono_us));
         loop {
             timers.clone().sleep(SAMPLE_MS).await;
             let before_us = clock::exact().mono_us;
             // Behind all that is ready, and behind what the next look at the sockets makes ready.
             tokio::task::yield_now().await;
-            let waited_us = clock::exact().mono_us.saturating_sub(before_us);
+            let now_us = clock::exact().mono_us;
             let mut lag = self.lag.get();
-            lag.note(waited_us, self.settings.lag_ms * 1000);
+            lag.note(now_us, now_us.saturating_sub(before_us), self.settings.lag_ms * 1000);
             self.lag.set(lag);
         }
     }
@@ -105,26 +110,48 @@ impl Overload {
 /// How long events waited lately, and what share of requests is shed for it, in 1024ths.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lag {
+    /// The shortest wait since the last verdict, and the one before that.
     shortest_us: u64,
-    samples: u32,
+    /// Up to when there were verdicts.
+    judged_us: u64,
+    /// For how many steps next to nothing has waited.
+    calm_steps: u32,
     shed: u32,
 }
 
 impl Lag {
-    /// Notes one wait. The shortest of several counts: a queue that does not go away is an overload, one
-    /// that comes and goes is none.
-    fn note(&mut self, waited_us: u64, target_us: u64) {
-        self.shortest_us = if self.samples == 0 { waited_us } else { self.shortest_us.min(waited_us) };
-        self.samples += 1;
-        if self.samples < SAMPLES {
+    fn since(now_us: u64) -> Lag {
+        Lag { judged_us: now_us, ..Lag::default() }
+    }
+
+    /// Notes one wait. The shortest of at least two counts: a queue that does not go away is an overload, one that
+    /// comes and goes is none. The time that passed counts, not the looks: the worse the overload, the fewer there are.
+    fn note(&mut self, now_us: u64, waited_us: u64, target_us: u64) {
+        self.shortest_us = self.shortest_us.min(waited_us);
+        let steps = now_us.saturating_sub(self.judged_us) / STEP_US;
+        if steps == 0 {
             return;
         }
-        self.shed = match self.shortest_us > target_us {
+        for _ in 0..steps.min(STEPS_MAX) {
+            self.step(target_us);
+        }
+        self.judged_us += steps * STEP_US;
+        self.shortest_us = waited_us;
+    }
+
+    fn step(&mut self, target_us: u64) {
+        if self.shortest_us > target_us {
             // A tenth of what is still served, so that it ends where it is enough.
-            true => (self.shed + (1024 - self.shed) / 10 + 1).min(SHED_MAX),
-            false => self.shed - self.shed.div_ceil(8),
-        };
-        self.samples = 0;
+            self.shed = (self.shed + (1024 - self.shed) / 10 + 1).min(SHED_MAX);
+            self.calm_steps = 0;
+        } else if self.shortest_us > target_us / 4 {
+            self.shed -= self.shed.div_ceil(8);
+            self.calm_steps = 0;
+        } else {
+            // Nothing waits, be it because just enough is shed: the longer that lasts, the more is let in again.
+            self.calm_steps = (self.calm_steps + 1).min(CALM_STEPS_MAX);
+            self.shed -= (self.shed * self.calm_steps).div_ceil(2 * CALM_STEPS_MAX);
+        }
     }
 
     fn sheds(self, lot: u64) -> bool {

@@ -156,7 +156,7 @@ impl Upstream {
         place: &mut Option<Place>,
         idles: impl Fn(usize) -> bool,
     ) -> Result<Option<Admission>, Full> {
-        let mut passed = *tried;
+        let mut passed = tried.clone();
         for _ in 0..self.endpoints.len() {
             let Some(index) = self.pick(ex, &passed) else { break };
             let (Some(_), Some(place)) = (protection.limits, place.as_mut()) else {

@@ -11,6 +11,10 @@ use crate::balance::{Balancer, SlowStart};
 use crate::protection::{Protection, Tally};
 use crate::snapshot::{OnChange, Slot};
 
+mod tried;
+
+pub use tried::Tried;
+
 /// The protocol spoken to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
@@ -214,33 +218,6 @@ pub struct Endpoint {
     pub health: Option<Arc<Health>>,
     /// What is counted of it, where the upstream leaves out those that fail.
     pub outlier: Option<Arc<Tally>>,
-}
-
-/// Endpoints already tried for an exchange, by index.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Tried {
-    low: u128,
-    count: u32,
-}
-
-impl Tried {
-    /// Notes an endpoint. Those past the 128th are counted but not remembered.
-    pub fn push(&mut self, index: usize) {
-        if index < 128 {
-            self.low |= 1 << index;
-        }
-        self.count += 1;
-    }
-
-    /// Whether an endpoint was tried.
-    pub fn has(&self, index: usize) -> bool {
-        index < 128 && self.low & (1 << index) != 0
-    }
-
-    /// How many attempts there were.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
 }
 
 /// How active checks ask an endpoint.

@@ -4,6 +4,7 @@
 //! All workers share it. The counts are atomics; what decides is under a lock that is only tried, since a
 //! sample more or less does not matter.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -21,11 +22,15 @@ pub(super) struct Rules {
 }
 
 /// Fewer samples tell nothing; the window goes on until there are so many.
-const SAMPLES_MIN: u32 = 10;
+pub(super) const SAMPLES_MIN: u32 = 10;
 /// The most the limit changes at once.
 const GRADIENT: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// What is left of the limit after an overload.
 const BACKOFF: f64 = 0.9;
+
+/// For how long requests are refused, at least and at most, because the upstream's own latency is measured: a
+/// tenth of the time between two measurements, which may get no samples at all.
+const PATIENCE_US: (u64, u64) = (1_000_000, 10_000_000);
 
 /// What one exchange tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +50,32 @@ pub(crate) struct Limiter {
     refused: AtomicU64,
     /// The upstream's own latency in microseconds; 0 before it was measured.
     baseline_us: AtomicU64,
-    /// Odd while that is measured; exchanges that began in another epoch do not count then.
-    epoch: AtomicU32,
+    epoch: AtomicU64,
     state: Mutex<State>,
+}
+
+/// The number of an epoch, and how many exchanges that began in it run, where it measures: both in one word,
+/// so that none is counted into another's.
+#[derive(Debug, Clone, Copy)]
+struct Epoch(u64);
+
+impl Epoch {
+    fn number(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn running(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Odd ones measure; exchanges that began in another epoch do not count then.
+    fn is_measuring(self) -> bool {
+        self.number() % 2 == 1
+    }
+
+    fn next(self) -> Epoch {
+        Epoch(u64::from(self.number().wrapping_add(1)) << 32)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +86,10 @@ struct State {
     has_overload: bool,
     /// The most that ran at once in the window.
     peak: u32,
+    /// So many samples wait behind what ran before measuring began, and tell of that.
+    skip: u32,
+    /// Since when requests are refused while the upstream's own latency is measured.
+    refusing_since_us: Option<u64>,
     /// When the upstream's own latency is measured again.
     measure_at_us: u64,
     /// The limit before measuring.
@@ -66,34 +98,52 @@ struct State {
     limit: f64,
 }
 
-/// An exchange under way, counted until it is dropped.
+/// An exchange under way, counted until its answer has begun or it is dropped.
 pub(super) struct Guard {
     limiter: Arc<Limiter>,
     epoch: u32,
+    /// When an endpoint was first asked, in microseconds.
+    asked_us: Cell<Option<u64>>,
+    is_counted: Cell<bool>,
 }
 
 impl Guard {
     /// Counts one more, unless there are as many as may be.
-    pub(super) fn enter(limiter: &Arc<Limiter>) -> Option<Guard> {
-        let limit = limiter.limit();
-        let more = |running: u32| (running < limit).then_some(running + 1);
-        match limiter.running.fetch_update(Relaxed, Relaxed, more) {
-            Ok(_) => Some(Guard { limiter: limiter.clone(), epoch: limiter.epoch.load(Relaxed) }),
-            Err(_) => {
-                limiter.refused.fetch_add(1, Relaxed);
-                None
-            }
-        }
+    pub(super) fn enter(limiter: &Arc<Limiter>, now_us: u64) -> Option<Guard> {
+        let again = || if limiter.gives_up_measuring(now_us) { limiter.count_in() } else { None };
+        let Some(epoch) = limiter.count_in().or_else(again) else {
+            limiter.refused.fetch_add(1, Relaxed);
+            return None;
+        };
+        let limiter = limiter.clone();
+        Some(Guard { limiter, epoch, asked_us: Cell::default(), is_counted: Cell::new(true) })
     }
 
     pub(super) fn is_of(&self, limiter: &Arc<Limiter>) -> bool {
         Arc::ptr_eq(&self.limiter, limiter)
     }
+
+    /// Notes when an endpoint is asked; of several attempts the first counts.
+    pub(super) fn asks(&self, now_us: u64) {
+        self.asked_us.set(self.asked_us.get().or(Some(now_us)));
+    }
+
+    /// How long the upstream has had, where it was asked.
+    pub(super) fn took_us(&self, now_us: u64) -> Option<u64> {
+        Some(now_us.saturating_sub(self.asked_us.get()?))
+    }
+
+    /// Counts it no more, whatever becomes of it.
+    pub(super) fn release(&self) {
+        if self.is_counted.replace(false) {
+            self.limiter.count_out(self.epoch);
+        }
+    }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.limiter.running.fetch_sub(1, Relaxed);
+        self.release();
     }
 }
 
@@ -105,7 +155,7 @@ impl Limiter {
             running: AtomicU32::new(0),
             refused: AtomicU64::new(0),
             baseline_us: AtomicU64::new(0),
-            epoch: AtomicU32::new(1),
+            epoch: AtomicU64::new(Epoch(0).next().0),
             state: Mutex::new(State {
                 limit: f64::from(rules.min),
                 limit_before: f64::from(rules.first),
@@ -113,6 +163,35 @@ impl Limiter {
             }),
             rules,
         }
+    }
+
+    /// Counts one more and tells its epoch, where there is room.
+    fn count_in(&self) -> Option<u32> {
+        let epoch = self.epoch();
+        if !epoch.is_measuring() {
+            let limit = self.limit();
+            let more = |running: u32| (running < limit).then_some(running + 1);
+            return self.running.fetch_update(Relaxed, Relaxed, more).ok().map(|_| epoch.number());
+        }
+        // What began before is not held against those that measure: it may last for ever.
+        let more = |word: u64| (Epoch(word).running() < self.rules.min).then_some(word + 1);
+        let counted = self.epoch.fetch_update(Relaxed, Relaxed, more).ok()?;
+        self.running.fetch_add(1, Relaxed);
+        Some(Epoch(counted).number())
+    }
+
+    fn count_out(&self, epoch: u32) {
+        self.running.fetch_sub(1, Relaxed);
+        let less = |word: u64| {
+            let now = Epoch(word);
+            (now.number() == epoch && now.running() > 0).then_some(word - 1)
+        };
+        // An epoch that is over counts nothing any more.
+        let _ = self.epoch.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Relaxed))
     }
 
     /// How many may run.
@@ -125,6 +204,12 @@ impl Limiter {
         self.running.load(Relaxed)
     }
 
+    /// How many of those the limit holds for now.
+    pub(super) fn limited(&self) -> u32 {
+        let epoch = self.epoch();
+        if epoch.is_measuring() { epoch.running() } else { self.running() }
+    }
+
     /// How many were refused.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
@@ -135,15 +220,15 @@ impl Limiter {
         self.baseline_us.load(Relaxed)
     }
 
-    /// Learns from an exchange that is over. `lot` is a random number.
-    pub(super) fn finished(&self, guard: &Guard, sample: Sample, now_us: u64, lot: u64) {
+    /// Learns from an exchange that was answered or failed. `lot` is a random number.
+    pub(super) fn learn(&self, guard: &Guard, sample: Sample, now_us: u64, lot: u64) {
         let Ok(mut state) = self.state.try_lock() else { return };
-        let epoch = self.epoch.load(Relaxed);
-        let is_measuring = epoch % 2 == 1;
-        if is_measuring && guard.epoch != epoch {
+        let epoch = self.epoch();
+        if epoch.is_measuring() && guard.epoch != epoch.number() {
             return;
         }
         match sample {
+            Sample::Took(_) if state.skip > 0 => state.skip -= 1,
             Sample::Took(took_us) => {
                 state.sum_us += took_us;
                 state.count += 1;
@@ -151,26 +236,33 @@ impl Limiter {
             Sample::Overload => state.has_overload = true,
         }
         state.peak = state.peak.max(self.running());
-        if is_measuring {
-            self.measure(&mut state, now_us, lot);
+        if epoch.is_measuring() {
+            if state.count >= self.rules.measure_requests {
+                self.end_measuring(&mut state, now_us, lot);
+            }
         } else if now_us >= state.measure_at_us {
-            state.limit_before = state.limit;
-            self.set_limit(&mut state, f64::from(self.rules.min));
-            self.epoch.store(epoch.wrapping_add(1), Relaxed);
-            state.clear();
+            self.begin_measuring(&mut state);
         } else if now_us >= state.window_ends_us && (state.count >= SAMPLES_MIN || state.has_overload) {
             self.adapt(&mut state);
             state.window_ends_us = now_us + self.rules.window_us;
         }
     }
 
-    /// Ends measuring when there are enough samples.
-    fn measure(&self, state: &mut State, now_us: u64, lot: u64) {
-        if state.count < self.rules.measure_requests {
-            return;
+    fn begin_measuring(&self, state: &mut State) {
+        state.limit_before = state.limit;
+        self.set_limit(state, f64::from(self.rules.min));
+        self.epoch.store(self.epoch().next().0, Relaxed);
+        state.clear();
+        state.skip = self.rules.min;
+        state.refusing_since_us = None;
+    }
+
+    /// Ends measuring with what samples there are; where they are too few, what was known before stays.
+    fn end_measuring(&self, state: &mut State, now_us: u64, lot: u64) {
+        if state.count >= SAMPLES_MIN.min(self.rules.measure_requests) {
+            self.baseline_us.store(state.average_us(), Relaxed);
         }
-        self.baseline_us.store((state.sum_us / u64::from(state.count)).max(1), Relaxed);
-        self.epoch.fetch_add(1, Relaxed);
+        self.epoch.store(self.epoch().next().0, Relaxed);
         let interval_us = self.rules.measure_interval_us;
         let spread_us = interval_us / 5;
         state.measure_at_us = now_us + interval_us - spread_us / 2 + lot % spread_us.max(1);
@@ -180,11 +272,31 @@ impl Limiter {
         state.clear();
     }
 
+    /// Whether measuring was ended now, since requests have been refused for it for too long.
+    fn gives_up_measuring(&self, now_us: u64) -> bool {
+        if !self.epoch().is_measuring() {
+            return false;
+        }
+        let Ok(mut state) = self.state.try_lock() else { return false };
+        let since_us = *state.refusing_since_us.get_or_insert(now_us);
+        let patience_us = (self.rules.measure_interval_us / 10).clamp(PATIENCE_US.0, PATIENCE_US.1);
+        if now_us.saturating_sub(since_us) < patience_us || !self.epoch().is_measuring() {
+            return false;
+        }
+        // As far off as any lot would put it: half way between the earliest and the latest.
+        self.end_measuring(&mut state, now_us, self.rules.measure_interval_us / 10);
+        true
+    }
+
     fn adapt(&self, state: &mut State) {
+        if self.baseline_us() == 0 && state.count > 0 {
+            // It could not be measured: what is seen has to do until it can.
+            self.baseline_us.store(state.average_us(), Relaxed);
+        }
         let limit = match state.has_overload {
             true => state.limit * BACKOFF,
             false => {
-                let average_us = (state.sum_us as f64 / f64::from(state.count)).max(1.0);
+                let average_us = state.average_us() as f64;
                 let fine_us = self.baseline_us() as f64 * self.rules.tolerance;
                 let gradient = (fine_us / average_us).clamp(*GRADIENT.start(), *GRADIENT.end()).min(1.0);
                 // Room for a queue that is short for what it serves.
@@ -205,7 +317,11 @@ impl Limiter {
 }
 
 impl State {
+    fn average_us(&self) -> u64 {
+        (self.sum_us / u64::from(self.count.max(1))).max(1)
+    }
+
     fn clear(&mut self) {
-        (self.sum_us, self.count, self.peak, self.has_overload) = (0, 0, 0, false);
+        (self.sum_us, self.count, self.peak, self.has_overload, self.skip) = (0, 0, 0, false, 0);
     }
 }

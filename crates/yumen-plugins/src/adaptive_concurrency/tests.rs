@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use serde_json::json;
 
+use super::limiter::SAMPLES_MIN;
 use super::*;
 use crate::testing::Bench;
 
@@ -63,14 +65,14 @@ fn offer(limiter: &Arc<Limiter>, slots: usize, service_us: u64, every_us: u64, s
             }
             let (guard, since_us) = running[request].take().unwrap();
             lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            limiter.finished(&guard, Sample::Took(now_us - since_us), now_us, lot >> 33);
+            limiter.learn(&guard, Sample::Took(now_us - since_us), now_us, lot >> 33);
             if now_us > (start_us + end_us) / 2 {
                 served += 1;
                 spent_us += now_us - since_us;
                 limit = limiter.limit().max(limit);
             }
         }
-        if let Some(guard) = Guard::enter(limiter) {
+        if let Some(guard) = Guard::enter(limiter, arrival_us) {
             running.push(Some((guard, arrival_us)));
             server.begin(running.len() - 1, arrival_us);
         }
@@ -105,7 +107,8 @@ fn an_upstream_that_gets_faster_or_slower_is_measured_again() {
     let limiter = Arc::new(Limiter::new(RULES));
     offer(&limiter, 10, 10_000, 333, 30);
     assert!((10_000..12_000).contains(&limiter.baseline_us()), "{limiter:?}");
-    let slower = offer(&limiter, 10, 40_000, 333, 60);
+    // Long enough that it is measured before the half that is looked at: the clock begins anew.
+    let slower = offer(&limiter, 10, 40_000, 333, 90);
     assert!((40_000..50_000).contains(&limiter.baseline_us()), "{limiter:?}");
     // Ten at a time, 40 ms each, are 250 a second.
     assert!(slower.served_per_s > 220.0 && slower.latency_us < 100_000.0, "{slower:?}");
@@ -118,7 +121,7 @@ fn an_overload_that_is_told_makes_the_limit_smaller_and_never_too_small() {
     let mut now_us = 1_000_000;
     let mut finish = |sample| {
         now_us += rules.window_us;
-        limiter.finished(&Guard::enter(&limiter).unwrap(), sample, now_us, 0);
+        limiter.learn(&Guard::enter(&limiter, now_us).unwrap(), sample, now_us, 0);
         limiter.limit()
     };
     assert_eq!(finish(Sample::Took(1000)), 20);
@@ -146,29 +149,58 @@ fn exchanges_above_the_limit_are_refused_until_others_end() {
     assert!(start().1.is_none());
 }
 
+/// An exchange that was let in, and the upstream was asked.
+fn asked<'b>(bench: &'b Bench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b> {
+    let mut ex = bench.exchange("GET / HTTP/1.1");
+    for plugin in plugins {
+        assert!(matches!(plugin.access(&mut ex), Step::Continue));
+    }
+    plugins.iter().for_each(|plugin| plugin.upstream_request(&mut ex));
+    ex
+}
+
+/// The head of the upstream's answer, after a millisecond.
+fn answered(bench: &Bench, plugins: &[Arc<dyn Plugin>], ex: &mut Exchange<'_>, status: u16) {
+    bench.host.advance(Duration::from_millis(1));
+    ex.upstream_status = status;
+    plugins.iter().for_each(|plugin| plugin.response_head(ex, &mut ResponseHead::default()));
+}
+
+/// A whole exchange a second later.
+fn exchange(bench: &Bench, plugins: &[Arc<dyn Plugin>], status: Option<u16>, outcome: &Outcome<'_>) {
+    bench.host.advance(Duration::from_secs(1));
+    let mut ex = asked(bench, plugins);
+    status.into_iter().for_each(|status| answered(bench, plugins, &mut ex, status));
+    plugins.iter().for_each(|plugin| plugin.log(&ex, outcome));
+}
+
+fn told(bench: &Bench, plugin: &Arc<dyn Plugin>) -> String {
+    match plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1")) {
+        Foreseen::Says(told) => told.into_owned(),
+        other => panic!("it is let in, not {other:?}"),
+    }
+}
+
 #[test]
 fn clients_that_do_not_wait_tell_nothing_of_the_upstream() {
-    // (the endpoint's failure, its status, the limit then)
-    let cases = [(None, None, 20), (Some(502), None, 18), (None, Some(503), 18)];
-    for (upstream_failure, upstream_status, expected) in cases {
+    // (the upstream's status, the endpoint's failure, the limit then)
+    let cases = [
+        (None, None, 20),
+        (Some(200), None, 20),
+        (None, Some(502), 18),
+        (Some(200), Some(502), 18),
+        (Some(503), None, 18),
+        (Some(504), None, 18),
+    ];
+    for (status, upstream_failure, expected) in cases {
         let bench = Bench::new();
-        let plugin = bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}));
-        let served = Outcome { attempts: 1, upstream_us: Some(1000), ..Outcome::default() };
-        let failed = Outcome { fault: "x", upstream_failure, upstream_status, ..served };
-        let rounds = [served, failed].map(|outcome| {
-            bench.host.advance(std::time::Duration::from_secs(1));
-            let mut ex = bench.exchange("GET / HTTP/1.1");
-            assert!(matches!(plugin.access(&mut ex), Step::Continue));
-            plugin.log(&ex, &outcome);
-            drop(ex);
-            let Foreseen::Says(told) = plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1"))
-            else {
-                panic!("it is let in")
-            };
-            told.into_owned()
-        });
-        let of = |limit: u32| format!("0 of {limit} exchanges under way");
-        assert_eq!(rounds, [of(20), of(expected)], "{failed:?}");
+        let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}))];
+        exchange(&bench, &plugins, Some(200), &Outcome::default());
+        assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way");
+        let failed = Outcome { fault: "x", upstream_failure, ..Outcome::default() };
+        exchange(&bench, &plugins, status, &failed);
+        let limit = format!("0 of {expected} exchanges under way");
+        assert_eq!(told(&bench, &plugins[0]), limit, "{status:?} {upstream_failure:?}");
     }
 }
 
@@ -183,39 +215,98 @@ fn a_global_rule_and_a_route_each_learn_of_an_exchange_that_both_let_in() {
         )
     };
     let plugins = [plugin("global_rules/1", 3), plugin("routes/1", 4)];
-    let limits = || {
-        plugins.each_ref().map(|plugin| {
-            match plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1")) {
-                Foreseen::Says(told) => told.into_owned(),
-                _ => panic!("it is let in"),
-            }
-        })
-    };
-    let served = Outcome { attempts: 1, upstream_us: Some(1000), ..Outcome::default() };
-    for outcome in [served, Outcome { fault: "x", upstream_failure: Some(502), ..served }] {
-        bench.host.advance(std::time::Duration::from_secs(1));
-        let mut ex = bench.exchange("GET / HTTP/1.1");
-        for plugin in &plugins {
-            assert!(matches!(plugin.access(&mut ex), Step::Continue));
-        }
-        plugins.iter().for_each(|plugin| plugin.log(&ex, &outcome));
+    exchange(&bench, &plugins, Some(200), &Outcome::default());
+    let failed = Outcome { fault: "x", upstream_failure: Some(502), ..Outcome::default() };
+    exchange(&bench, &plugins, None, &failed);
+    assert_eq!(plugins.each_ref().map(|plugin| told(&bench, plugin)), ["0 of 18 exchanges under way"; 2]);
+}
+
+#[test]
+fn an_exchange_counts_until_its_answer_begins() {
+    let bench = Bench::new();
+    let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 10}))];
+    // Tunnels, and answers that are read slowly or never to their end.
+    let mut open = Vec::new();
+    for number in 0..30 {
+        let mut ex = asked(&bench, &plugins);
+        assert!(told(&bench, &plugins[0]).starts_with("1 of "));
+        answered(&bench, &plugins, &mut ex, if number % 2 == 0 { 101 } else { 200 });
+        open.push(ex);
     }
-    assert_eq!(limits(), ["0 of 18 exchanges under way"; 2]);
+    assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way");
+    bench.host.advance(Duration::from_secs(600));
+    for ex in open.drain(..) {
+        plugins[0].log(&ex, &Outcome { upstream_us: Some(600_000_000), ..Outcome::default() });
+    }
+    assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way", "and its end is not counted again");
+}
+
+#[test]
+fn an_answer_of_the_gateways_own_tells_nothing_and_ends_the_counting() {
+    let bench = Bench::new();
+    let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}))];
+    let mut ex = bench.exchange("GET / HTTP/1.1");
+    assert!(matches!(plugins[0].access(&mut ex), Step::Continue));
+    plugins[0].response_head(&mut ex, &mut ResponseHead::default());
+    assert_eq!(told(&bench, &plugins[0]), "0 of 3 exchanges under way");
+}
+
+#[test]
+fn what_began_before_measuring_does_not_keep_others_from_being_measured() {
+    let limiter = Arc::new(Limiter::new(RULES));
+    let mut now_us = 1_000_000;
+    let mut serve = |limiter: &Arc<Limiter>| {
+        now_us += 100_000;
+        let Some(guard) = Guard::enter(limiter, now_us) else { return false };
+        limiter.learn(&guard, Sample::Took(1000), now_us, 0);
+        true
+    };
+    assert!((0..50).all(|_| serve(&limiter)));
+    // More than run at once while it is measured, and they stay for good.
+    let _open: Vec<_> = (0..5).map(|_| Guard::enter(&limiter, 1).unwrap()).collect();
+    assert!((0..1000).all(|_| serve(&limiter)), "{limiter:?}");
+}
+
+#[test]
+fn a_measurement_that_gets_no_samples_is_given_up() {
+    let rules = Rules { measure_interval_us: 60_000_000, ..RULES };
+    let limiter = Arc::new(Limiter::new(rules));
+    let enter = |now_us| Guard::enter(&limiter, now_us);
+    let open: Vec<_> = (0..3).map(|_| enter(1).unwrap()).collect();
+    // Refused from now on, for a tenth of the interval.
+    assert!(enter(50_000_000).is_none() && enter(55_900_000).is_none());
+    let _more: Vec<_> = (0..17).map(|_| enter(56_000_000).expect("it is let in")).collect();
+    assert!(enter(56_000_000).is_none(), "the limit holds: {limiter:?}");
+    assert_eq!((limiter.limit(), limiter.baseline_us()), (20, 0));
+    drop(open);
+    // What comes then has to do until it can be measured.
+    for _ in 0..SAMPLES_MIN {
+        limiter.learn(&enter(57_000_000).unwrap(), Sample::Took(7000), 57_000_000, 0);
+    }
+    assert!(limiter.baseline_us() == 7000 && limiter.limit() >= 20, "{limiter:?}");
+}
+
+#[test]
+fn a_measurement_given_up_makes_do_with_some_samples() {
+    let limiter = Arc::new(Limiter::new(RULES));
+    for _ in 0..SAMPLES_MIN {
+        limiter.learn(&Guard::enter(&limiter, 1).unwrap(), Sample::Took(4000), 1, 0);
+    }
+    let _open: Vec<_> = (0..3).map(|_| Guard::enter(&limiter, 1).unwrap()).collect();
+    assert!(Guard::enter(&limiter, 1).is_none());
+    assert!(Guard::enter(&limiter, 1_000_001).is_some());
+    assert_eq!((limiter.limit(), limiter.baseline_us()), (20, 4000));
 }
 
 #[test]
 fn times_beyond_all_clocks_are_long_ones() {
     let bench = Bench::new();
     let settings = json!({"measure_requests": 1, "window": 1e300, "measure_interval": 1e300});
-    let plugin = bench.plugin("adaptive-concurrency", settings);
+    let plugins = [bench.plugin("adaptive-concurrency", settings)];
     for _ in 0..12 {
-        bench.host.advance(std::time::Duration::from_secs(1));
-        let mut ex = bench.exchange("GET / HTTP/1.1");
-        assert!(matches!(plugin.access(&mut ex), Step::Continue));
-        plugin.log(&ex, &Outcome { attempts: 1, upstream_us: Some(1000), ..Outcome::default() });
+        exchange(&bench, &plugins, Some(200), &Outcome::default());
     }
-    let told = plugin.foresee(Phases::ACCESS, &mut bench.exchange("GET / HTTP/1.1"));
-    assert!(matches!(told, Foreseen::Says(told) if told == "0 of 20 exchanges under way"), "measured once");
+    assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way", "measured once");
 }
 
 #[test]

@@ -117,6 +117,23 @@ fn every_balancer_tries_each_endpoint_once_and_then_gives_up() {
 }
 
 #[test]
+fn each_of_many_endpoints_is_tried_once() {
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    for make in ALL {
+        let upstream = upstream(&[(1, 0, true); 300], make);
+        let mut tried = Tried::default();
+        let mut order = Vec::new();
+        while let Some(index) = upstream.pick(&ex, &tried).filter(|_| order.len() <= 300) {
+            tried.push(index);
+            order.push(index);
+        }
+        order.sort_unstable();
+        assert!(order.iter().copied().eq(0..300), "{order:?}");
+    }
+}
+
+#[test]
 fn no_endpoint_or_only_weightless_ones_give_none() {
     let bench = Bench::default();
     let ex = bench.exchange("GET /");

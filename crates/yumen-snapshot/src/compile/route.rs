@@ -1,6 +1,5 @@
 //! Routes, services, plugin configs and global rules: staged from text, then linked to each other.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -36,8 +35,6 @@ pub(super) struct RouteHeld {
     plugin_config: Option<Arc<str>>,
     goes: Goes,
     enable_websocket: Option<bool>,
-    /// What the route itself says, where its tunnels depend on that.
-    essence: Option<u64>,
     enabled: bool,
     /// Whether the router has `route`.
     routed: bool,
@@ -208,21 +205,21 @@ fn mend_what_matches_nothing(kept: &mut Map<String, Value>) {
     kept.remove("status");
 }
 
-/// A number for what a route says, but for its upstream and what is only for people.
-fn essence(json: &str) -> Option<u64> {
-    let Ok(Value::Object(mut written)) = serde_json::from_str(json) else { return None };
-    for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
-        written.remove(field);
-    }
-    let mut hasher = DefaultHasher::new();
-    Value::Object(written).to_string().hash(&mut hasher);
-    Some(hasher.finish())
+/// Whether two texts say the same of a route, but for what its upstream says and what is only for people.
+fn say_the_same(before: &str, now: &str) -> bool {
+    let essence = |json: &str| {
+        let mut written: Map<String, Value> = serde_json::from_str(json).ok()?;
+        for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
+            written.remove(field);
+        }
+        Some(written)
+    };
+    before == now || essence(before).is_some_and(|before| Some(before) == essence(now))
 }
 
 impl Compiler {
     pub(super) fn stage_route(&mut self, name: &Name, json: &str) -> Staged {
         let mut written: config::Route = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let essence = written.on_change.and_then(|_| essence(json));
         let matching = matching(&written)
             .map_err(|(path, message)| vec![Problem::error(name.to_string(), path, message)])?;
         if written.script.is_some() || written.script_id.is_some() {
@@ -235,8 +232,7 @@ impl Compiler {
         let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute(name);
         let mut held = self.held_route(name, &written, matching, built.entries.into(), goes);
-        held.essence = essence;
-        self.go_on_living(name, &mut held);
+        self.go_on_living(name, json, &mut held);
         for on in held_refs(&held) {
             self.dependents.add(on, name);
         }
@@ -281,7 +277,6 @@ impl Compiler {
             plugin_config: written.plugin_config_id.as_ref().map(|id| id.0.clone()),
             goes,
             enable_websocket: written.enable_websocket,
-            essence: None,
             enabled: written.status != 0,
             routed: false,
             broken: false,
@@ -339,10 +334,13 @@ impl Compiler {
         }
     }
 
-    /// A route that says the same as before is the same to its tunnels, wherever its upstream goes now.
-    fn go_on_living(&mut self, name: &Name, held: &mut RouteHeld) {
+    /// A route that says the same as before is the same to its tunnels, wherever its upstream goes now. Asked of
+    /// every route that is written anew: which of its upstreams, also those of plugins, ties tunnels to it is not
+    /// known here.
+    fn go_on_living(&self, name: &Name, json: &str, held: &mut RouteHeld) {
         let Some(before) = self.routes.get(&name.id) else { return };
-        match (before.essence == held.essence, Arc::get_mut(&mut held.route)) {
+        let is_same = self.good_text(name).is_some_and(|text| say_the_same(&text, json));
+        match (is_same, Arc::get_mut(&mut held.route)) {
             (true, Some(route)) => route.life = before.route.life.clone(),
             _ => before.route.life.end(),
         }

@@ -304,3 +304,21 @@ fn who_finds_no_room_elsewhere_stays_where_it_was_and_who_moves_calls_the_next()
     drop((other, ticket, first));
     assert_eq!(counts(), [0, 0]);
 }
+
+#[test]
+fn every_one_of_many_endpoints_is_found_while_it_has_room() {
+    let nodes: Vec<_> =
+        (0..200).map(|at| json!({ "host": format!("10.0.0.{at}"), "port": 1, "weight": 1 })).collect();
+    let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9 });
+    let written = json!({ "type": "chash", "key": "remote_addr", "nodes": nodes, "limits": limits });
+    let snapshot = compiler().replace_all(vec![Resource::new(Kind::Upstreams, "1", &written)], 1).snapshot;
+    let (_, upstream) = snapshot.upstreams().next().unwrap();
+    let protection = upstream.protection.as_ref().unwrap();
+    let bench = Bench::default();
+    let ex = bench.exchange("GET /");
+    let mut places: Vec<Option<Place>> = (0..200).map(|_| None).collect();
+    for place in &mut places {
+        let admitted = upstream.admit(protection, &ex, &Tried::default(), place, |_| false);
+        assert!(matches!(admitted, Ok(Some(_))), "{admitted:?}");
+    }
+}

@@ -307,6 +307,8 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
         document["routes"][0]["upstream"]["on_change"] = on_change;
         document
     };
+    let mut off = by_upstream(json!("close"));
+    off["routes"][0]["status"] = json!(0);
     let nothing = json!({ "routes": [] });
     // What is in force, what comes after it, and whether a tunnel lives on.
     let cases = [
@@ -316,6 +318,7 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
         (route(json!("close"), &upstream), route(json!("close"), &other), false),
         (route(json!({ "drain": 0.2 }), &upstream), nothing.clone(), false),
         (by_upstream(json!("close")), route(Value::Null, &other), false),
+        (by_upstream(json!("close")), off, false),
     ];
     let gateway = Gateway::with(&nothing, &Options { workers: 1, ..Options::default() });
     for (at, (before, after, lives)) in cases.iter().enumerate() {

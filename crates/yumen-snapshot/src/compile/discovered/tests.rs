@@ -152,6 +152,7 @@ fn a_route_lives_on_while_it_says_the_same() {
         for (name, member) in change.as_object().unwrap() {
             value[name.as_str()] = member.clone();
         }
+        value.as_object_mut().unwrap().retain(|_, member| !member.is_null());
         value
     };
     let cases = [
@@ -160,24 +161,77 @@ fn a_route_lives_on_while_it_says_the_same() {
         (json!({ "enable_websocket": true }), true),
         (json!({ "plugins": { "cors": {} } }), true),
         (json!({ "status": 0 }), true),
+        (json!({ "methods": ["GET"] }), true),
+        (json!({ "upstream": null, "upstream_id": "u" }), true),
+        (json!({ "upstream": null, "service_id": "s" }), true),
     ];
     for (change, ends) in cases {
         let mut compiler = compiler();
-        let first = compiler.apply(vec![route("1", drains.clone())], 1);
+        let nodes = json!({ "nodes": { "10.0.0.1:80": 1 } });
+        let others = [
+            put(Kind::Upstreams, "u", nodes.clone()),
+            put(Kind::Services, "s", json!({ "upstream": nodes })),
+        ];
+        let first = compiler.apply([route("1", drains.clone())].into_iter().chain(others).collect(), 1);
         let life = behind(&first, "/1", |_, life| life.clone());
-        compiler.apply(vec![route("1", with(change.clone()))], 2);
+        let after = compiler.apply(vec![route("1", with(change.clone()))], 2);
+        assert_eq!(after.problems, [], "{change}");
         assert_eq!(life.is_over(), ends, "{change}");
         compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 3);
         assert!(life.is_over());
     }
-    // A route that says nothing of changes is only ended by its end.
+}
+
+#[test]
+fn a_route_whose_upstream_alone_ties_tunnels_ends_with_what_it_says() {
+    let nodes = || json!({ "nodes": { "10.0.0.1:80": 1 } });
+    let closes = || json!({ "nodes": { "10.0.0.1:80": 1 }, "on_change": "close" });
+    let split = json!({ "traffic-split": { "rules": [{ "weighted_upstreams": [{ "upstream_id": "u" }] }] } });
+    for way in [
+        json!({ "upstream": closes() }),
+        json!({ "upstream_id": "u" }),
+        json!({ "service_id": "s" }),
+        json!({ "service_id": "named" }),
+        json!({ "upstream": nodes(), "plugins": split }),
+    ] {
+        for (change, ends) in [
+            (json!({ "name": "x", "labels": { "a": "b" }, "update_time": 7 }), false),
+            (json!({ "status": 0 }), true),
+            (json!({ "methods": ["GET"] }), true),
+            (json!({ "enable_websocket": true }), true),
+            (json!({ "plugins": { "cors": {} } }), true),
+        ] {
+            let mut compiler = compiler();
+            let others = vec![
+                put(Kind::Upstreams, "u", closes()),
+                put(Kind::Services, "s", json!({ "upstream": closes() })),
+                put(Kind::Services, "named", json!({ "upstream_id": "u" })),
+            ];
+            compiler.apply(others, 1);
+            let life =
+                behind(&compiler.apply(vec![route("1", way.clone())], 2), "/1", |_, life| life.clone());
+            let mut after = way.clone();
+            after.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            let after = compiler.apply(vec![route("1", after)], 3);
+            assert_eq!(after.problems, [], "{way} {change}");
+            assert_eq!(life.is_over(), ends, "{way} {change}");
+            compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 4);
+            assert!(life.is_over());
+        }
+    }
+}
+
+#[test]
+fn a_broken_text_and_one_written_in_another_order_end_no_route() {
     let mut compiler = compiler();
-    let plain = json!({ "upstream": { "nodes": { "10.0.0.1:80": 1 } } });
-    let life = behind(&compiler.apply(vec![route("1", plain)], 1), "/1", |_, life| life.clone());
-    compiler
-        .apply(vec![route("1", json!({ "upstream": { "nodes": { "10.0.0.1:80": 1 } }, "desc": "x" }))], 2);
+    let text = |json: &str| Change::Put(Resource { kind: Kind::Routes, id: "1".into(), json: json.into() });
+    let first = text(r#"{"uri": "/1", "status": 1, "upstream": {"nodes": {"10.0.0.1:80": 1}}}"#);
+    let life = behind(&compiler.apply(vec![first], 1), "/1", |_, life| life.clone());
+    compiler.apply(vec![text(r#"{"uri": 5}"#)], 2);
+    assert!(!life.is_over(), "the last good version stays");
+    compiler.apply(vec![text(r#"{"status":1,"uri":"/1","upstream":{"nodes":{"10.0.0.2:80":1}}}"#)], 3);
     assert!(!life.is_over());
-    compiler.apply(vec![Change::Delete(Kind::Routes, "1".into())], 3);
+    compiler.apply(vec![text(r#"{"status":1,"uri":"/2","upstream":{"nodes":{"10.0.0.2:80":1}}}"#)], 4);
     assert!(life.is_over());
 }
 

@@ -1,0 +1,73 @@
+//! Which endpoints an exchange has tried.
+
+/// Endpoints already tried for an exchange, by index.
+#[derive(Debug, Clone, Default)]
+pub struct Tried {
+    low: u128,
+    count: u32,
+    /// The first one past the low ones, plus one: an attempt that needs no other allocates nothing.
+    first_high: u32,
+    high: Option<Box<Bits>>,
+}
+
+/// How many have a bit in the exchange itself.
+const LOW: usize = u128::BITS as usize;
+
+impl Tried {
+    /// Notes an endpoint.
+    pub fn push(&mut self, index: usize) {
+        match index {
+            ..LOW => self.low |= 1 << index,
+            _ => self.push_high(index),
+        }
+        self.count += 1;
+    }
+
+    #[cold]
+    fn push_high(&mut self, index: usize) {
+        match u32::try_from(index + 1) {
+            Ok(first) if self.first_high == 0 => self.first_high = first,
+            _ => self.high.get_or_insert_default().set(index - LOW),
+        }
+    }
+
+    /// Whether an endpoint was tried.
+    pub fn has(&self, index: usize) -> bool {
+        match index {
+            ..LOW => self.low & (1 << index) != 0,
+            _ => self.first_high as usize == index + 1 || self.has_among_others(index),
+        }
+    }
+
+    fn has_among_others(&self, index: usize) -> bool {
+        self.high.as_ref().is_some_and(|high| high.has(index - LOW))
+    }
+
+    /// How many attempts there were.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+/// A set of numbers, as long as the largest needs.
+#[derive(Debug, Clone, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    const WORD: usize = u64::BITS as usize;
+
+    fn set(&mut self, number: usize) {
+        let at = number / Self::WORD;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] |= 1 << (number % Self::WORD);
+    }
+
+    fn has(&self, number: usize) -> bool {
+        self.0.get(number / Self::WORD).is_some_and(|word| word & (1 << (number % Self::WORD)) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;
