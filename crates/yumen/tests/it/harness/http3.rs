@@ -117,7 +117,6 @@ impl Http3Client {
     }
 }
 
-<<<<<<< HEAD
 /// A connection on which nothing of HTTP/3 was said; it ends with its endpoint.
 pub(crate) async fn connect(
     address: SocketAddr,
@@ -147,7 +146,8 @@ pub(crate) async fn connect(
     endpoint.set_default_client_config(config);
     let quic = endpoint.connect(address, name).unwrap().await?;
     Ok((endpoint, quic))
-=======
+}
+
 /// Has a client's datagrams seem to come from elsewhere.
 pub(crate) struct Forger {
     elsewhere: Arc<Mutex<Option<Arc<UdpSocket>>>>,
@@ -201,7 +201,6 @@ impl AsyncUdpSocket for Forging {
     fn max_receive_segments(&self) -> usize {
         self.own.max_receive_segments()
     }
->>>>>>> fix2
 }
 
 /// Sends a body and trailers, if there are any, while the answer is read.
