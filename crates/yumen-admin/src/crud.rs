@@ -28,6 +28,7 @@ use crate::query::Query;
 use crate::refusal::Refusal;
 use condition::Condition;
 use target::Target;
+pub(crate) use target::is_id;
 
 /// The routes of all resources, below what others serve under more definite paths.
 pub(crate) fn router() -> Router<AdminState> {
