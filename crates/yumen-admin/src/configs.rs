@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
+use yumen_config::doubled::{self, Read};
 use yumen_store::{Authorship, Draft, Key, commit};
 
 use crate::api::AdminState;
@@ -204,11 +205,12 @@ fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Map<String, Value>, Ref
     }
     let is_yaml =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/yaml"));
-    let document = match is_yaml {
-        true => serde_yaml_ng::from_slice(body).map_err(|error| error.to_string()),
-        false => serde_json::from_slice(body).map_err(|error| error.to_string()),
+    let read = match is_yaml {
+        true => doubled::from_yaml(body).map_err(|error| error.to_string()),
+        false => doubled::from_json(body).map_err(|error| error.to_string()),
     };
-    match document.map_err(refuse)? {
+    // Of two lists of one kind one would be lost.
+    match read.and_then(Read::into_distinct).map_err(refuse)? {
         Value::Object(document) => Ok(document),
         _ => Err(refuse("it is no object of lists of resources".into())),
     }

@@ -4,6 +4,7 @@
 
 mod answer;
 mod body;
+mod condition;
 mod list;
 mod merge;
 pub(crate) mod object;
@@ -15,7 +16,7 @@ mod write;
 
 use axum::Router;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use yumen_config::Kind;
@@ -25,7 +26,9 @@ use crate::api::AdminState;
 use crate::hide::Sight;
 use crate::query::Query;
 use crate::refusal::Refusal;
+use condition::Condition;
 use target::Target;
+pub(crate) use target::is_id;
 
 /// The routes of all resources, below what others serve under more definite paths.
 pub(crate) fn router() -> Router<AdminState> {
@@ -37,28 +40,6 @@ struct Asked {
     by: Authorship,
     query: Query,
     condition: Condition,
-}
-
-/// What must hold of the object before it is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Condition {
-    Anything,
-    IsAbsent,
-    IsThere,
-    /// One of these entity tags: its `modifiedIndex`, in quotes.
-    IsAt(String),
-}
-
-impl Condition {
-    fn of(headers: &HeaderMap) -> Condition {
-        let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
-        match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
-            (Some("*"), _) => Condition::IsThere,
-            (Some(tags), _) => Condition::IsAt(tags.to_owned()),
-            (None, Some("*")) => Condition::IsAbsent,
-            _ => Condition::Anything,
-        }
-    }
 }
 
 async fn dispatch(
@@ -80,12 +61,12 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
         // Only a PATCH reaches into objects; the rest would do to the whole what was asked of a part.
         return Err(Refusal::new(StatusCode::NOT_FOUND, "not found"));
     }
-    let asked = Asked { by, query: Query::of(&head.uri), condition: Condition::of(&head.headers) };
+    let query = Query::of(&head.uri);
     if verb == Verb::Get {
-        let known = head.headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
         let sight = Sight::of(&head.extensions);
-        return list::get(state, target, asked.query, known.map(str::to_owned), sight).await;
+        return list::get(state, target, query, condition::is_known(&head.headers), sight).await;
     }
+    let asked = Asked { by, query, condition: Condition::of(&head.headers)? };
     if verb == Verb::Delete {
         return write::delete(state, target, asked).await;
     }

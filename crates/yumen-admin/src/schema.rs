@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
+use yumen_config::doubled::{self, Read};
 use yumen_config::{Kind, resource};
 
 use crate::api::AdminState;
@@ -103,7 +104,9 @@ async fn validate_one(
             Refusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
         })
         .and_then(|kind| {
-            let value: Value = serde_json::from_slice(&body)
+            let read = doubled::from_json(&body).map_err(|error| error.to_string());
+            let value = read
+                .and_then(Read::into_distinct)
                 .map_err(|error| Refusal::invalid(format!("invalid request body: {error}")))?;
             validate::object(&state, kind, &value).map_err(Refusal::invalid)
         });

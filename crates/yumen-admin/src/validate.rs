@@ -30,6 +30,14 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
     judge.judge(kind, value).map_err(|flaw| told(kind, value, flaw))
 }
 
+/// Refuses the metadata of a plugin that nobody knows.
+pub(crate) fn plugin_name(state: &AdminState, name: &str) -> Result<(), String> {
+    match state.registry.get(name).is_some() || state.known_inactive_plugins.contains(&name) {
+        true => Ok(()),
+        false => Err("invalid plugin name".to_owned()),
+    }
+}
+
 /// Whether lists and objects stand in one another more than so many levels deep.
 fn is_deeper(value: &Value, levels: usize) -> bool {
     match value {

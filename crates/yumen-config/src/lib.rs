@@ -3,6 +3,7 @@
 //! Knows neither HTTP nor any runtime.
 
 pub mod document;
+pub mod doubled;
 mod hint;
 pub mod node;
 pub mod resource;

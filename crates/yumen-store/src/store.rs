@@ -130,17 +130,25 @@ pub trait Store: Send + Sync {
     fn state_at(&self, revision: Revision) -> Result<State, StoreError> {
         const PAGE: usize = 256;
         let mut state = self.state();
-        while state.revision > revision {
-            let next = Revision(state.revision.0 + 1);
-            let page = self.history(Some(next), PAGE)?;
-            for committed in page.iter().take_while(|committed| committed.revision > revision) {
+        let mut leapt = false;
+        while state.revision > revision || leapt {
+            let page = self.history(Some(Revision(state.revision.0 + 1)), PAGE)?;
+            if page.is_empty() {
+                return Err(StoreError::Compacted(revision));
+            }
+            for committed in page {
+                if leapt {
+                    state.revision = committed.revision;
+                }
                 if committed.revision != state.revision {
                     return Err(StoreError::Compacted(revision));
                 }
-                state.undo(committed);
-            }
-            if page.is_empty() {
-                return Err(StoreError::Compacted(revision));
+                // What changes nothing comes of a restore: the numbers before it are of a history that was replaced.
+                leapt = committed.revision > revision && committed.changes.is_empty();
+                if committed.revision <= revision {
+                    break;
+                }
+                state.undo(&committed);
             }
         }
         match state.revision == revision {

@@ -31,13 +31,19 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "requests.jsonl", requires = "against")]
     requests: Option<PathBuf>,
     /// Ask for confirmation where more than this share of the requests would change
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     changed_max: f64,
     /// Ask for confirmation where more routes than this would be removed
     #[arg(long, value_name = "N", default_value_t = 10)]
     removed_max: usize,
     #[command(flatten)]
     remote: Remote,
+}
+
+/// A share that nothing compares with would let everything pass.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if percent >= 0.0 { Ok(percent) } else { Err("it is no share in percent".to_owned()) }
 }
 
 /// Exit status of a plan of a change that brings errors.

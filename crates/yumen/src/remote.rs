@@ -181,7 +181,9 @@ pub(crate) fn export(remote: &Remote, out: Option<&Path>) -> anyhow::Result<Exit
     match out {
         None => drop(output::print(&text)?),
         // Private keys are in it.
-        Some(path) => private_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?,
+        Some(path) => private_file::write(path, |file| {
+            file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+        })?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ use yumen_config::Kind;
 use yumen_store::{Entry, Key, State};
 
 use crate::api::AdminState;
+use crate::crud::is_id;
 use crate::hide::{self, Sight};
 use crate::validate;
 
@@ -187,6 +188,9 @@ fn judged(
 fn item(state: &AdminState, section: Section, value: &Value) -> Result<Item, String> {
     let Value::Object(members) = value else { return Err("an item must be an object".into()) };
     let (kind, id) = id_of(section, value)?;
+    if kind == Kind::PluginMetadata {
+        validate::plugin_name(state, &id)?;
+    }
     let mut members = members.clone();
     for index in ["modifiedIndex", "createdIndex"] {
         members.shift_remove(index);
@@ -206,15 +210,19 @@ fn id_of(section: Section, value: &Value) -> Result<(Kind, String), String> {
         _ => None,
     };
     match (kind, id) {
-        (Kind::Consumers, Some(id)) if id.contains("/credentials/") => Ok((Kind::Credentials, id)),
+        (Kind::Consumers, Some(id)) if id.contains("/credentials/") => {
+            let parts = id.split_once("/credentials/");
+            let is_whole =
+                parts.is_some_and(|(owner, id)| !owner.is_empty() && !owner.contains('/') && is_id(id));
+            if is_whole { Ok((Kind::Credentials, id)) } else { Err(format!("invalid credential id: {id}")) }
+        }
         (Kind::Consumers, _) => match value.get("username").and_then(Value::as_str) {
             Some(username) => Ok((kind, username.to_owned())),
             None => Err("invalid configuration: property \"username\" is required".into()),
         },
         (Kind::Secrets, id) => {
             let id = id.unwrap_or_default();
-            let is_whole =
-                id.split_once('/').is_some_and(|(manager, id)| !manager.is_empty() && !id.is_empty());
+            let is_whole = id.split_once('/').is_some_and(|(manager, id)| !manager.is_empty() && is_id(id));
             if is_whole { Ok((kind, id)) } else { Err(format!("invalid secret id: {id}")) }
         }
         (kind, Some(id)) => Ok((kind, id)),

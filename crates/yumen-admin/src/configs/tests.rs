@@ -154,6 +154,18 @@ async fn a_refused_document_changes_nothing_and_says_where() {
             ] }),
             "found duplicate credential id j/credentials/c in consumers",
         ),
+        (
+            json!({ "secrets": [{ "id": "vault/1/2", "uri": "http://a:1", "prefix": "p", "token": "t" }] }),
+            "invalid secrets at index 0, err: invalid secret id: vault/1/2",
+        ),
+        (
+            json!({ "consumers": [{ "id": "j/credentials/c/d", "plugins": { "key-auth": { "key": "k" } } }] }),
+            "invalid consumers at index 0, err: invalid credential id: j/credentials/c/d",
+        ),
+        (
+            json!({ "plugin_metadata": [{ "id": "nope" }] }),
+            "invalid plugin_metadata at index 0, err: invalid plugin name",
+        ),
         (json!({ "secrets": [{ "id": "1" }] }), "invalid secrets at index 0, err: invalid secret id: 1"),
         (json!({ "routes": { "a": 1 } }), "routes must be an array"),
         (json!([]), "invalid request body: it is no object of lists of resources"),
@@ -175,6 +187,29 @@ async fn a_refused_document_changes_nothing_and_says_where() {
     );
     let answer = call(&router, "PUT", PATH, &[("x-digest", "d")], "").await;
     assert_eq!(answer.json(), json!({ "error_msg": "invalid request body: empty request body" }));
+}
+
+#[tokio::test]
+async fn what_a_document_says_twice_is_refused_and_named() {
+    let state = state();
+    let router = contract_router().with_state(state.clone());
+    let item = r#"{"id":"a","uri":"/","plugins":{"key-auth":{}},"plugins":{}}"#;
+    for (body, named) in [
+        (r#"{"routes":[],"services":[],"routes":[]}"#.to_owned(), "routes"),
+        (r#"{"routes_conf_version":1,"routes_conf_version":2}"#.to_owned(), "routes_conf_version"),
+        (format!(r#"{{"routes":[{item}]}}"#), "routes[0].plugins"),
+    ] {
+        for kind in ["application/json", "application/yaml"] {
+            let expected = format!("invalid request body: \"{named}\" is written more than once");
+            for (method, path) in [("PUT", PATH.to_owned()), ("POST", format!("{PATH}/validate"))] {
+                let answer =
+                    call(&router, method, &path, &[("x-digest", "d"), ("content-type", kind)], &body).await;
+                let found = (answer.status.as_u16(), answer.json());
+                assert_eq!(found, (400, json!({ "error_msg": expected })), "{method} {kind} {body}");
+            }
+        }
+    }
+    assert!(state.store.state().is_empty());
 }
 
 #[tokio::test]

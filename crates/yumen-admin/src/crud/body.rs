@@ -9,6 +9,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use yumen_config::doubled::{self, Read};
 
 use crate::refusal::Refusal;
 use crate::whole::is_stalled;
@@ -40,7 +41,8 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<V
     if bytes.is_empty() {
         return Ok(None);
     }
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+    let read = doubled::from_json(&bytes).map_err(|error| error.to_string());
+    read.and_then(Read::into_distinct).map(Some).map_err(|error| {
         let message = format!("invalid request body: {error}");
         let text = String::from_utf8_lossy(&bytes);
         Refusal::of(StatusCode::BAD_REQUEST, json!({ "error_msg": message, "req_body": text }))

@@ -26,37 +26,30 @@ pub(crate) async fn get(
     state: AdminState,
     target: Target,
     query: Query,
-    known: Option<String>,
+    is_known: impl Fn(Revision) -> bool + Send + 'static,
     sight: Sight,
 ) -> Result<Response, Refusal> {
     if target.id.is_some() {
         let key = target.key()?;
         let at = state.store.state();
         let entry = at.get(key.kind, &key.id).ok_or_else(Refusal::key_not_found)?;
-        if is_known(known.as_deref(), entry.modified) {
+        if is_known(entry.modified) {
             return Ok(answer::tagged(answer::unchanged(at.revision), entry.modified));
         }
         let shown = (&key, entry);
         return Ok(answer::one(state.api_version, StatusCode::OK, Action::Get, sight, shown, at.revision));
     }
     // A list of everything may take a while to filter and to write.
-    let list = move || list(&state, &target, &query, known.as_deref(), sight);
+    let list = move || list(&state, &target, &query, is_known, sight);
     let listed = tokio::task::spawn_blocking(list).await;
     listed.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
-}
-
-/// Whether the tags a client has of earlier answers name this revision.
-fn is_known(known: Option<&str>, of: Revision) -> bool {
-    let tag = answer::tag(of);
-    let bare = |one: &str| one.trim().trim_start_matches("W/") == tag;
-    known.is_some_and(|known| known.trim() == "*" || known.split(',').any(bare))
 }
 
 fn list(
     state: &AdminState,
     target: &Target,
     query: &Query,
-    known: Option<&str>,
+    is_known: impl Fn(Revision) -> bool,
     sight: Sight,
 ) -> Result<Response, Refusal> {
     let page = Page::of(query)?;
@@ -64,7 +57,7 @@ fn list(
     let at = state.store.state();
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
         let Written { total, pieces, as_of } = state.lists.written(&at, (target.kind, sight));
-        if is_known(known, as_of) {
+        if is_known(as_of) {
             return Ok(answer::tagged(answer::unchanged(at.revision), as_of));
         }
         let name = target.kind.name();

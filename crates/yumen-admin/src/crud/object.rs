@@ -123,9 +123,7 @@ fn plugin_metadata(
     mut object: Map<String, Value>,
 ) -> Result<Written, Refusal> {
     let name = target.id.as_deref().ok_or_else(|| Refusal::invalid("missing plugin name"))?;
-    if state.registry.get(name).is_none() && !state.known_inactive_plugins.contains(&name) {
-        return Err(Refusal::invalid("invalid plugin name"));
-    }
+    validate::plugin_name(state, name).map_err(Refusal::invalid)?;
     check_times(&object)?;
     object.insert("id".to_owned(), name.into());
     judge(state, Kind::PluginMetadata, &object)?;

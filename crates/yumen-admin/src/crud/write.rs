@@ -9,9 +9,10 @@ use yumen_config::Kind;
 use yumen_store::{Committed, Draft, Entry, Key, Revision, commit};
 
 use super::answer::{self, Action};
+use super::condition::Condition;
 use super::object::{self, Written};
 use super::target::{Target, word};
-use super::{Asked, Condition, merge, references};
+use super::{Asked, merge, references};
 use crate::api::AdminState;
 use crate::hide::Sight;
 use crate::refusal::Refusal;
@@ -59,7 +60,7 @@ async fn store(
         let mut object = written.object.clone();
         let key = written.key.clone().unwrap_or_else(|| named(draft, &target, &mut object));
         let before = draft.state().get(key.kind, &key.id);
-        check(&condition, &key, before)?;
+        condition.check(&key, before)?;
         references::check(draft.state(), &key, &object)?;
         let known = index.catch_up(&registry, draft.state());
         references::check_unique(&registry, &variables, &known, &key, &object)?;
@@ -144,7 +145,7 @@ impl Patch {
     fn on(&self, state: &AdminState, before: Option<&Entry>) -> Result<Change, Refusal> {
         let Patch { key, within, body, condition } = self;
         let before = before.ok_or_else(Refusal::key_not_found)?;
-        check(condition, key, Some(before))?;
+        condition.check(key, Some(before))?;
         let body = body.clone();
         let mut object = object_in(before)?;
         let keeps_update_time = within.is_empty() && body.get("update_time").is_some();
@@ -197,31 +198,15 @@ pub(crate) async fn delete(state: AdminState, target: Target, asked: Asked) -> R
         let Some(before) = draft.state().get(doomed.kind, &doomed.id) else {
             // What other tools wrote there may be no object.
             let was_there = draft.remove_unreadable(&doomed);
-            return if was_there { check(&condition, &doomed, None) } else { Err(Refusal::key_not_found()) };
+            return if was_there { condition.check(&doomed, None) } else { Err(Refusal::key_not_found()) };
         };
-        check(&condition, &doomed, Some(before))?;
+        condition.check(&doomed, Some(before))?;
         draft.delete(doomed.kind, &doomed.id);
         Ok(())
     };
     let ((), committed) = commit(&*state.store, asked.by, decide).await??;
     let revision = committed.map_or(state.store.state().revision, |committed| committed.revision);
     Ok(answer::deleted(state.api_version, &key, revision))
-}
-
-fn check(condition: &Condition, key: &Key, before: Option<&Entry>) -> Result<(), Refusal> {
-    let failed = |message: String| Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
-    match (condition, before) {
-        (Condition::Anything, _) | (Condition::IsThere, Some(_)) | (Condition::IsAbsent, None) => Ok(()),
-        (Condition::IsAbsent, Some(_)) => failed(format!("{key} is there already")),
-        (Condition::IsThere | Condition::IsAt(_), None) => failed(format!("{key} is not there")),
-        (Condition::IsAt(tags), Some(entry)) => {
-            let tag = format!("\"{}\"", entry.modified.0);
-            match tags.split(',').any(|one| one.trim() == tag) {
-                true => Ok(()),
-                false => failed(format!("{key} is at modifiedIndex {tag}, not {tags}: read it again")),
-            }
-        }
-    }
 }
 
 fn ttl_ms(asked: &Asked) -> Result<Option<u64>, Refusal> {

@@ -16,7 +16,7 @@ use yumen_store::{
 
 use super::applied::{REVISION, Wrote};
 use super::arguments::{Arguments, InPath, Named, NoneOfItsOwn, WriteArguments};
-use super::transaction::Confirmation;
+use super::transaction::{Confirmation, key_of};
 use super::{V1State, difference, plan};
 use crate::crud::references;
 use crate::hide::Sight;
@@ -46,7 +46,8 @@ pub(super) async fn list(
 ) -> Result<Response, Refusal> {
     let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
     let before = page.before.map(Revision);
-    let found = off_runtime(move || match &page.object {
+    let object = page.object.map(|name| key_of("object", &name)).transpose()?;
+    let found = off_runtime(move || match &object {
         None => state.admin.store.history(before, limit),
         Some(object) => history_of(&*state.admin.store, object, before, limit),
     })
@@ -58,7 +59,7 @@ pub(super) async fn list(
 /// Looks through the whole history that is kept, which is bounded.
 fn history_of(
     store: &dyn Store,
-    object: &str,
+    object: &Key,
     mut before: Option<Revision>,
     limit: usize,
 ) -> Result<Vec<Arc<Committed>>, StoreError> {
@@ -67,8 +68,7 @@ fn history_of(
         let page = store.history(before, PAGE_MAX)?;
         let Some(last) = page.last() else { return Ok(found) };
         before = Some(last.revision);
-        let touches =
-            |one: &Arc<Committed>| one.changes.iter().any(|changed| changed.key.to_string() == object);
+        let touches = |one: &Arc<Committed>| one.changes.iter().any(|changed| changed.key == *object);
         found.extend(page.into_iter().filter(touches));
         if found.len() >= limit {
             found.truncate(limit);
@@ -98,6 +98,7 @@ pub(super) async fn one(
     InPath(revision): InPath<u64>,
     _: Arguments<NoneOfItsOwn>,
 ) -> Result<Response, Refusal> {
+    check_reached(&*state.admin.store, revision)?;
     let found =
         off_runtime(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1)).await?;
     let committed = found.into_iter().find(|one| one.revision.0 == revision);
@@ -125,6 +126,9 @@ pub(super) async fn diff(
     sight: Sight,
     Arguments(span): Arguments<Span>,
 ) -> Result<Response, Refusal> {
+    for revision in [Some(span.from), span.to].into_iter().flatten() {
+        check_reached(&*state.admin.store, revision)?;
+    }
     let (from, to, changes) = off_runtime(move || {
         let from = state.admin.store.state_at(Revision(span.from))?;
         let to = span
@@ -240,6 +244,7 @@ pub(super) async fn rollback(
     WriteArguments(confirmation): WriteArguments<Confirmation>,
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, Refusal> {
+    check_reached(&*state.admin.store, revision)?;
     let past = off_runtime({
         let store = state.admin.store.clone();
         // Before the first revision nothing was written: nobody means to go back there.
@@ -286,6 +291,18 @@ pub(super) async fn rollback(
         response.extensions_mut().insert(Wrote(committed));
     }
     Ok(response)
+}
+
+/// Refuses a revision that is still to come: it is not among those that are no longer kept.
+pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), Refusal> {
+    let newest = store.state().revision.0;
+    match revision <= newest {
+        true => Ok(()),
+        false => Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            format!("there has been no revision {revision} yet: the newest is {newest}"),
+        )),
+    }
 }
 
 /// The history is on disk: it is read where nobody else waits.

@@ -13,6 +13,7 @@ use yumen_snapshot::{Background, Ports, Question, Snapshot, explain_any};
 use yumen_store::{Revision, State as StoreState};
 
 use super::arguments::{Arguments, Format, Named};
+use super::history::check_reached;
 use super::{ClusterView, V1State};
 use crate::refusal::Refusal;
 use crate::reply;
@@ -84,6 +85,7 @@ fn configuration(
     let Some(revision) = at else {
         return Ok((state.live.snapshot(), state.live.problems(), state.admin.store.state()));
     };
+    check_reached(&*state.admin.store, revision)?;
     let past = state.admin.store.state_at(Revision(revision))?;
     let (snapshot, problems) = state.live.trial(past.resources());
     Ok((snapshot, problems, past))

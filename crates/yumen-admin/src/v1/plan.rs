@@ -54,6 +54,9 @@ pub(super) async fn plan(
     Arguments(asked): Arguments<Asked>,
     Whole(body): Whole,
 ) -> Result<Response, Refusal> {
+    if let Some(percent) = asked.changed_max.filter(|percent| percent.is_nan() || *percent < 0.0) {
+        return Err(Refusal::invalid(format!("changed_max: {percent} is no share in percent")));
+    }
     let text = std::str::from_utf8(&body).map_err(|error| Refusal::invalid(format!("no text: {error}")))?;
     let puts = read_document(text)?;
     let planned = tokio::task::spawn_blocking(move || {

@@ -10,6 +10,8 @@ use yumen_store::{Authorship, Key, Memory, MemoryStore, Store, commit};
 use super::*;
 use crate::keys::Holder;
 
+mod sent;
+
 struct Fixture {
     store: Arc<MemoryStore>,
     applied: watch::Sender<Revision>,
@@ -170,7 +172,7 @@ async fn revisions_are_listed_newest_first_and_by_object() {
     let paths = &body["changes"][0]["paths"];
     assert_eq!(paths[0], json!({ "path": "uri", "before": "/a", "after": "/b" }));
     assert_eq!(paths[1], json!({ "path": "plugins", "before": null, "after": { "cors": {} } }));
-    assert_eq!(fixture.ask("GET", "/yumen/v1/revisions/9").await.0, 410);
+    assert_eq!(fixture.ask("GET", "/yumen/v1/revisions/9").await.0, 404);
 }
 
 #[tokio::test]

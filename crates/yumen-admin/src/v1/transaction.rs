@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use yumen_base::{Level, Problem};
 use yumen_config::node::AdminRole;
-use yumen_config::{Kind, Resource, document};
+use yumen_config::{Kind, Resource, document, doubled};
 use yumen_store::{Authorship, Draft, Entry, Key, State as StoreState, commit};
 
 use super::applied::{REVISION, Wrote};
@@ -66,8 +66,7 @@ pub(super) async fn apply(
     let puts = read_document(&Value::Object(transaction.put).to_string())?;
     let mut deletes = Vec::new();
     for name in &transaction.delete {
-        let unknown = || Refusal::invalid(format!("delete: \"{name}\" names no object, such as routes/1"));
-        deletes.push(key_of(name).ok_or_else(unknown)?);
+        deletes.push(key_of("delete", name)?);
     }
     let work = Work {
         puts,
@@ -83,18 +82,21 @@ pub(super) async fn apply(
 /// in the words of JSON.
 fn read_transaction(body: &[u8]) -> Result<Transaction, Refusal> {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-    let json = match serde_json::from_slice(body) {
-        Ok(transaction) => return Ok(transaction),
-        Err(error) => error,
+    let refuse = |why: String| Refusal::invalid(format!("invalid request body: {why}"));
+    let (read, is_yaml) = match doubled::from_json(body) {
+        Ok(read) => (read, false),
+        Err(json) => match doubled::from_yaml(body) {
+            Ok(read) => (read, true),
+            Err(_) if body.trim_ascii_start().starts_with(b"{") => return Err(refuse(json.to_string())),
+            Err(yaml) => return Err(refuse(yaml.to_string())),
+        },
     };
-    let yaml = serde_yaml_ng::from_slice(body).and_then(|mut document: Value| {
+    // Of two lists of one kind one would be lost.
+    let mut document = read.into_distinct().map_err(refuse)?;
+    if is_yaml {
         document::merge_keys(&mut document);
-        serde_yaml_ng::from_value(serde_yaml_ng::to_value(document)?)
-    });
-    yaml.map_err(|error| match body.trim_ascii_start().starts_with(b"{") {
-        true => Refusal::invalid(format!("invalid request body: {json}")),
-        false => Refusal::invalid(format!("invalid request body: {error}")),
-    })
+    }
+    serde_json::from_value(document).map_err(|error| refuse(error.to_string()))
 }
 
 /// How a document is imported.
@@ -233,12 +235,14 @@ fn refused(errors: Vec<Value>) -> Refusal {
     Refusal::of(StatusCode::BAD_REQUEST, body)
 }
 
-fn key_of(name: &str) -> Option<Key> {
-    let (kind, id) = name.split_once('/').filter(|(_, id)| !id.is_empty())?;
-    match kind {
+/// The object of a name such as `routes/1`; `what` tells where it was given. Credentials go by that of their list too,
+/// as problems name them.
+pub(super) fn key_of(what: &str, name: &str) -> Result<Key, Refusal> {
+    let key = name.split_once('/').filter(|(_, id)| !id.is_empty()).and_then(|(kind, id)| match kind {
         "consumers" if id.contains("/credentials/") => Some(Key::new(Kind::Credentials, id)),
         _ => Some(Key::new(Kind::from_name(kind)?, id)),
-    }
+    });
+    key.ok_or_else(|| Refusal::invalid(format!("{what}: \"{name}\" names no object, such as routes/1")))
 }
 
 enum Deletes {
@@ -316,7 +320,12 @@ impl Work {
                 None => drop(object.shift_remove("id")),
             }
             let key = Key::new(resource.kind, resource.id.clone());
-            match validate::object(&state.admin, resource.kind, &Value::Object(object.clone())) {
+            let named = match resource.kind {
+                Kind::PluginMetadata => validate::plugin_name(&state.admin, &resource.id),
+                _ => Ok(()),
+            };
+            let value = Value::Object(object.clone());
+            match named.and_then(|()| validate::object(&state.admin, resource.kind, &value)) {
                 Ok(()) => puts.push(Put { key, object }),
                 Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
             }
@@ -436,6 +445,10 @@ impl Put {
         let mut bare = before.clone();
         for time in TIMES {
             bare.shift_remove(time);
+        }
+        // A consumer is known by its name, whatever else it says.
+        if self.key.kind == Kind::Consumers {
+            bare.shift_remove("id");
         }
         // A number is an id as well, and the same one.
         if let Some(id) = bare.get_mut("id").filter(|id| id.is_number()) {

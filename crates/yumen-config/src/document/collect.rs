@@ -1,7 +1,7 @@
 //! Takes a document apart while it is parsed, one item at a time, so that a large table never stands
 //! in memory as a tree.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use yumen_base::Problem;
 
 use super::identity::{self, Stated};
 use super::{Lookup, substitute};
+use crate::doubled::{Read, Reader, told};
 use crate::hint::closest;
 use crate::resource::{Defect, Kind, Resource, id_of_place, is_named_by_place, mark};
 
@@ -35,6 +36,8 @@ pub(super) struct Collector<'l> {
     problems: Vec<Problem>,
     /// Items seen of each list, whether it is written in one piece or in several.
     counts: HashMap<Kind, usize>,
+    /// The lists that were begun.
+    begun: HashSet<Kind>,
     /// The ids that are taken, by the item of which place.
     seen: HashMap<(Kind, Arc<str>), usize>,
 }
@@ -48,6 +51,7 @@ impl<'l> Collector<'l> {
             resources: Vec::new(),
             problems: Vec::new(),
             counts: HashMap::new(),
+            begun: HashSet::new(),
             seen: HashMap::new(),
         }
     }
@@ -68,7 +72,24 @@ impl<'l> Collector<'l> {
         });
     }
 
-    fn item(&mut self, kind: Kind, mut item: Value) {
+    /// Notes that a list begins. One that is there already loses nothing in a file, where a node that refused the
+    /// whole of it would serve nothing; who sends a document can mend it first.
+    fn begin(&mut self, kind: Kind) {
+        if self.begun.insert(kind) {
+            return;
+        }
+        let name = kind.name();
+        self.problems.push(match self.meant {
+            Meant::InForce(_) => {
+                Problem::warning("file", name, format!("{}; all its items count", told(name)))
+                    .hint("write one list: other readers take the last alone")
+            }
+            Meant::Sent => Problem::error("file", name, told(name)),
+        });
+    }
+
+    fn item(&mut self, kind: Kind, item: Read) {
+        let Read { value: mut item, doubled } = item;
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         let place = *count;
@@ -79,6 +100,8 @@ impl<'l> Collector<'l> {
             Meant::InForce(lookup) if self.substitutes => substitute::resolve(&mut item, lookup),
             _ => Vec::new(),
         };
+        // Any of them may have been meant, and the one that is gone may have guarded the rest.
+        defects.extend(doubled.iter().map(|path| Defect::new(path, told(path)).hint(doubled_hint(path))));
         let mut members = match item {
             Value::Object(members) => members,
             _ => {
@@ -89,6 +112,9 @@ impl<'l> Collector<'l> {
         members.shift_remove("modifiedIndex");
         members.shift_remove("createdIndex");
         match identity::stated(kind, &mut members) {
+            Stated::Known(kind, id) if matches!(self.meant, Meant::Sent) && !defects.is_empty() => {
+                self.refuse(&format!("{}/{id}", kind.name()), defects);
+            }
             Stated::Known(kind, id) => self.named(kind, id, place, members, defects),
             Stated::Absent => self.nameless(kind, place, members, defects),
             Stated::Unusable(why) => {
@@ -140,10 +166,17 @@ impl<'l> Collector<'l> {
             true => vec![identity::missing("id").hint("every item of a document needs an id of its own")],
             false => defects,
         };
-        self.problems.extend(defects.into_iter().map(|Defect { path, message, hint }| Problem {
-            hint,
-            ..Problem::error(&*object, path, message)
-        }));
+        self.refuse(&object, defects);
+    }
+
+    /// Leaves an item out and tells why.
+    fn refuse(&mut self, object: &str, defects: Vec<Defect>) {
+        self.problems.extend(
+            defects.into_iter().map(|Defect { path, message, hint }| Problem {
+                hint,
+                ..Problem::error(object, path, message)
+            }),
+        );
     }
 
     fn is_by_place(&self, kind: Kind) -> bool {
@@ -169,7 +202,10 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
             match Kind::from_name(&key) {
-                Some(kind) => map.next_value_seed(Items { collector: self, kind })?,
+                Some(kind) => {
+                    self.begin(kind);
+                    map.next_value_seed(Items { collector: self, kind })?;
+                }
                 None => {
                     map.next_value::<IgnoredAny>()?;
                     self.unknown_key(&key);
@@ -186,6 +222,13 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
 
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
+    }
+}
+
+fn doubled_hint(path: &str) -> &'static str {
+    match path.ends_with("<<") {
+        true => "write one list of what is merged: <<: [*a, *b]",
+        false => "leave one of them",
     }
 }
 
@@ -220,7 +263,7 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(item) = seq.next_element::<Value>()? {
+        while let Some(item) = seq.next_element_seed(Reader)? {
             self.collector.item(self.kind, item);
         }
         Ok(())

@@ -151,7 +151,34 @@ fn an_item_without_an_id_is_known_by_its_place() {
     // However often a list is begun, a place is one item's.
     let json = r#"{"routes": [{"uri": "/a"}], "routes": [{"uri": "/b"}]}"#;
     let expected = [("routes/routes#1", json!({ "uri": "/a" })), ("routes/routes#2", json!({ "uri": "/b" }))];
-    check(json, &expected, &[]);
+    let told = "warning: file at routes: \"routes\" is written more than once; all its items count\n  hint: write one list: other readers take the last alone";
+    check(json, &expected, &[told]);
+}
+
+#[test]
+fn an_object_with_a_member_twice_is_broken_and_whoever_sends_it_is_told() {
+    let yaml = "routes:\n- id: 1\n  plugins: {key-auth: {}}\n  plugins: {}\n- id: 2\n  <<: {uri: /a}\n  <<: {desc: b}\n- id: 3\n";
+    let json = r#"{"routes": [{"id": 1, "plugins": {"key-auth": {}}, "plugins": {}}, {"id": 2, "<<": 1, "<<": 2}, {"id": 3}]}"#;
+    for text in [yaml, json] {
+        let broken = |id: &str, path: &str| (format!("routes/{id}"), vec![path.to_owned()]);
+        let expected = [broken("1", "plugins"), broken("2", "<<"), ("routes/3".to_owned(), vec![])];
+        assert_eq!(defects_of(text), expected, "{text}");
+        let (resources, problems) = parse_literally(text);
+        assert_eq!(resources, [Resource::new(Kind::Routes, "3", &json!({ "id": 3 }))]);
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let expected = [
+            "error: routes/1 at plugins: \"plugins\" is written more than once\n  hint: leave one of them",
+            "error: routes/2 at <<: \"<<\" is written more than once\n  hint: write one list of what is merged: <<: [*a, *b]",
+        ];
+        assert_eq!(told, expected, "{text}");
+    }
+}
+
+#[test]
+fn whoever_sends_a_section_twice_is_told() {
+    let (_, problems) = parse_literally(r#"{"routes": [{"id": 1}], "services": [], "routes": []}"#);
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["error: file at routes: \"routes\" is written more than once"]);
 }
 
 #[test]

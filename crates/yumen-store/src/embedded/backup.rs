@@ -9,13 +9,17 @@ use std::sync::Arc;
 
 use super::{Care, DATABASE, Embedded, file, format, guarded, tables};
 use crate::directory::{self, DataDir, about};
+use crate::engine::now_ms;
 use crate::last_good::{LastGood, forget_versions};
 use crate::seal::{Edge, Seal};
-use crate::state::State;
+use crate::state::{Authorship, Committed, Revision, State};
 use crate::store::StoreError;
 
 /// What the file a restore replaced is called.
 pub(super) const REPLACED: &str = "yumen.redb.replaced";
+
+/// Who a restored store says had it go on.
+const RESTORE: &str = "restore";
 
 impl Embedded {
     /// Writes all entries, settings and history, as of one moment, to the file `to`.
@@ -37,7 +41,9 @@ impl Embedded {
 /// Puts a backup, or a `last-good.json`, in place of the store in `directory`, and gives its state.
 ///
 /// Refuses while a process has the directory, and touches nothing before everything in `from` was read
-/// and opened with `seal`. The replaced file is kept as `yumen.redb.replaced`.
+/// and opened with `seal`. The replaced file is kept as `yumen.redb.replaced`. Revisions go on behind its newest, by
+/// one that changes nothing and says so: none is counted twice, so what clients know of objects and of the store by
+/// their numbers is never true of something else.
 pub fn restore(from: &Path, directory: &Path, seal: Option<Arc<dyn Seal>>) -> Result<State, StoreError> {
     let edge = Edge(seal);
     let directory = DataDir::lock(directory)?;
@@ -47,12 +53,46 @@ pub fn restore(from: &Path, directory: &Path, seal: Option<Arc<dyn Seal>>) -> Re
         true => from_last_good(from, &draft, &edge),
         false => from_backup(from, &draft, &edge),
     };
+    let state = state.and_then(|state| match reached(&directory, &edge) {
+        Some(replaced) => go_on(state, replaced, &draft),
+        None => Ok(state),
+    });
     let state = state.inspect_err(|_| drop(directory::remove_if_there(&draft)))?;
     directory::keep_as(&place, &directory.file(REPLACED))?;
     directory::put_in_place(&draft, &place)?;
     LastGood::save(directory.path(), &state, &edge)?;
     forget_versions(directory.path())?;
     Ok(state)
+}
+
+/// The newest revision of the store that is replaced, as far as anything of it can be read.
+fn reached(directory: &DataDir, edge: &Edge) -> Option<Revision> {
+    let place = directory.file(DATABASE);
+    let stored = file::check(&place).and_then(|()| {
+        guarded(&place, || {
+            // A damaged file is kept as it is.
+            let database = file::builder(Care::Whole).open(&place)?;
+            let revision = tables::revision_of(&database)?;
+            database.close()?;
+            Ok(revision)
+        })
+    });
+    let saved = LastGood::load(directory.path(), edge).map(|state| state.revision);
+    stored.into_iter().chain(saved).max()
+}
+
+/// Has the draft of a store go on behind a revision that others may know.
+fn go_on(state: State, replaced: Revision, draft: &Path) -> Result<State, StoreError> {
+    let revision = Revision(state.revision.max(replaced).0 + 1);
+    let reason = Some(format!("the store of revision {} was restored", state.revision.0));
+    let by = Authorship { author: RESTORE.to_owned(), reason };
+    let leap = Committed { revision, time_ms: now_ms(), by, changes: Vec::new() };
+    guarded(draft, || {
+        let database = file::builder(Care::Needed).open(draft)?;
+        tables::leap(&database, &leap)?;
+        Ok(database.close()?)
+    })?;
+    Ok(state.with(revision, []))
 }
 
 fn from_last_good(from: &Path, draft: &Path, edge: &Edge) -> Result<State, StoreError> {

@@ -88,9 +88,26 @@ pub(super) fn load(database: &Database, edge: &Edge) -> Result<State> {
         let (name, value) = row?;
         settings.push((name.value().into(), value.value().into()));
     }
+    Ok(State::new(newest(&transaction)?, entries, settings))
+}
+
+/// The newest revision.
+pub(super) fn revision_of(database: &Database) -> Result<Revision> {
+    newest(&database.begin_read()?)
+}
+
+fn newest(transaction: &ReadTransaction) -> Result<Revision> {
     let revision = transaction.open_table(META)?.get(REVISION)?.map(|value| value.value());
-    let revision = revision.ok_or_else(|| corrupted("the revision is missing".into()))?;
-    Ok(State::new(Revision(revision), entries, settings))
+    revision.map(Revision).ok_or_else(|| corrupted("the revision is missing".into()))
+}
+
+/// Goes on with a revision that changes nothing, behind numbers that were never used here.
+pub(super) fn leap(database: &Database, committed: &Committed) -> Result<()> {
+    let transaction = database.begin_write()?;
+    let mut history = History::open(&transaction)?;
+    history.append(committed)?;
+    history.close(committed.revision)?;
+    Ok(transaction.commit()?)
 }
 
 /// Revisions older than `before`, the newest first.

@@ -1,6 +1,7 @@
 #![allow(clippy::print_stdout, reason = "measurements are printed, not asserted")]
 
 mod gone;
+mod restored;
 mod sealed;
 
 use std::collections::BTreeMap;
@@ -309,9 +310,9 @@ fn restoring_keeps_what_it_replaces_and_refuses_what_is_not_whole() {
         restore(&cut, dir.path(), None).expect_err(name);
         assert_eq!(contents(&open(&dir).state()).0, 2, "{name}");
     }
-    assert_eq!(restore(&backup, dir.path(), None).unwrap().revision, Revision(1));
-    assert_eq!(contents(&open(&dir).state()).0, 1);
-    assert_eq!(LastGood::load(dir.path(), &Edge::default()).unwrap().revision, Revision(1));
+    assert_eq!(restore(&backup, dir.path(), None).unwrap().revision, Revision(3));
+    assert_eq!(contents(&open(&dir).state()).0, 3);
+    assert_eq!(LastGood::load(dir.path(), &Edge::default()).unwrap().revision, Revision(3));
     fs::rename(dir.join("yumen.redb.replaced"), dir.join(DATABASE)).unwrap();
     assert_eq!(contents(&open(&dir).state()).0, 2);
 }

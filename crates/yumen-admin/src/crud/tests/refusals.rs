@@ -138,6 +138,12 @@ async fn malformed_requests_are_refused_in_known_words() {
     let answer = api.ask("PUT /routes/1", "{uri").await.json();
     assert!(answer["error_msg"].as_str().unwrap().starts_with("invalid request body: "), "{answer}");
     assert_eq!(answer["req_body"], "{uri");
+    let twice = r#"{"uri":"/a","plugins":{"key-auth":{}},"plugins":{}}"#;
+    for line in ["PUT /routes/1", "POST /routes", "PATCH /routes/1"] {
+        let answer = api.ask(line, twice).await;
+        let message = "invalid request body: \"plugins\" is written more than once";
+        assert_eq!((answer.status, answer.json()["error_msg"].as_str()), (400, Some(message)), "{line}");
+    }
 }
 
 #[tokio::test]

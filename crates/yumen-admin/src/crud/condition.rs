@@ -1,0 +1,107 @@
+//! What a client wants to hold of an object before it is written (RFC 9110 §13.1).
+//!
+//! Nothing of a condition is passed over: whoever wrote one counts on it to protect what others wrote.
+
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use yumen_store::{Entry, Key, Revision};
+
+use super::answer;
+use crate::refusal::Refusal;
+
+/// Both conditions a request can set; each that is there has to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Condition {
+    is_one_of: Option<Tags>,
+    is_none_of: Option<Tags>,
+}
+
+/// The entity tags of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Tags {
+    /// `*`: whatever is there.
+    Any,
+    These(Vec<String>),
+}
+
+impl Condition {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Condition, Refusal> {
+        let is_one_of = Tags::of(headers, &header::IF_MATCH)?;
+        Ok(Condition { is_one_of, is_none_of: Tags::of(headers, &header::IF_NONE_MATCH)? })
+    }
+
+    /// Refuses what is not as the client thinks it is.
+    pub(super) fn check(&self, key: &Key, before: Option<&Entry>) -> Result<(), Refusal> {
+        let failed = |message: String| Err(Refusal::new(StatusCode::PRECONDITION_FAILED, message));
+        let Some(entry) = before else {
+            // What is absent is none of any tags.
+            return if self.is_one_of.is_none() { Ok(()) } else { failed(format!("{key} is not there")) };
+        };
+        let tag = answer::tag(entry.modified);
+        // A weak tag is never equal where a write depends on it (§13.1.1).
+        if let Some(Tags::These(tags)) = &self.is_one_of
+            && !tags.contains(&tag)
+        {
+            let tags = tags.join(", ");
+            return failed(format!("{key} is at modifiedIndex {tag}, not {tags}: read it again"));
+        }
+        match &self.is_none_of {
+            Some(Tags::Any) => failed(format!("{key} is there already")),
+            Some(tags) if tags.name(entry.modified) => {
+                failed(format!("{key} is at modifiedIndex {tag}, which If-None-Match excludes"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Tags {
+    /// The tags of all lines of a field, which are one list (§5.3); `None` where there is no line.
+    fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>, Refusal> {
+        let Some(text) = joined(headers, name) else { return Ok(None) };
+        let unreadable = || {
+            let form = r#"it is * or a list of entity tags such as "15", in quotes"#;
+            Refusal::invalid(format!("{name}: {text} cannot be read; {form}"))
+        };
+        let tags = if text.trim() == "*" { Some(Tags::Any) } else { split(&text).map(Tags::These) };
+        tags.map(Some).ok_or_else(unreadable)
+    }
+
+    /// Whether what was changed last at `revision` is among them, weak or not.
+    fn name(&self, revision: Revision) -> bool {
+        let tag = answer::tag(revision);
+        match self {
+            Tags::Any => true,
+            Tags::These(tags) => tags.iter().any(|one| one.strip_prefix("W/").unwrap_or(one) == tag),
+        }
+    }
+}
+
+/// Whether a client that reads has this revision already. What it says of others, or cannot be read, costs it an answer
+/// and nothing else.
+pub(super) fn is_known(headers: &HeaderMap) -> impl Fn(Revision) -> bool + Send + 'static {
+    let known = Tags::of(headers, &header::IF_NONE_MATCH).ok().flatten();
+    move |revision| known.as_ref().is_some_and(|tags| tags.name(revision))
+}
+
+/// Bytes beyond ASCII may stand in a tag and are in none of ours: it is enough that they stay something else.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let lines = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    lines.map(std::borrow::Cow::into_owned).reduce(|all, line| all + ", " + &line)
+}
+
+/// The entity tags of a list, `W/` and quotes included; `None` where it is none, or empty.
+fn split(text: &str) -> Option<Vec<String>> {
+    let is_between = |character: char| matches!(character, ' ' | '\t' | ',');
+    let mut tags = Vec::new();
+    let mut rest = text.trim_matches(is_between);
+    while !rest.is_empty() {
+        let quoted = rest.strip_prefix("W/").unwrap_or(rest).strip_prefix('"')?;
+        let behind = &quoted[quoted.find('"')? + 1..];
+        if !behind.is_empty() && !behind.trim_start_matches([' ', '\t']).starts_with(',') {
+            return None;
+        }
+        tags.push(rest[..rest.len() - behind.len()].to_owned());
+        rest = behind.trim_start_matches(is_between);
+    }
+    (!tags.is_empty()).then_some(tags)
+}
