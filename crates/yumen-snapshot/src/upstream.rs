@@ -216,7 +216,7 @@ pub struct Endpoint {
     pub outlier: Option<Arc<Tally>>,
 }
 
-/// Endpoints already tried for an exchange, by index.
+/// Endpoints already tried for an exchange, and others that are not to be, by index.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tried {
     low: u128,
@@ -224,7 +224,7 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// Notes an endpoint. Those past the 128th are counted but not remembered.
+    /// Notes an attempt at an endpoint. Those past the 128th are counted but not remembered.
     pub fn push(&mut self, index: usize) {
         if index < 128 {
             self.low |= 1 << index;
@@ -232,7 +232,35 @@ impl Tried {
         self.count += 1;
     }
 
-    /// Whether an endpoint was tried.
+    /// Leaves more endpoints out, as bits, though there was no attempt at them.
+    pub fn without(self, endpoints: u128) -> Tried {
+        Tried { low: self.low | endpoints, ..self }
+    }
+
+    /// The same of the endpoints an upstream has now, which had `before`.
+    pub fn carried_over(&self, before: &[Endpoint], now: &[Endpoint]) -> Tried {
+        let tried: Vec<u64> = before
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| self.has(*index))
+            .map(|(_, endpoint)| endpoint.state.id)
+            .collect();
+        let is_tried = |endpoint: &Endpoint| tried.contains(&endpoint.state.id);
+        let bits = now.iter().take(128).enumerate().filter(|(_, one)| is_tried(one));
+        Tried { low: bits.fold(0, |low, (index, _)| low | 1 << index), ..*self }
+    }
+
+    /// What is left out, as bits.
+    pub fn bits(&self) -> u128 {
+        self.low
+    }
+
+    /// Whether any endpoint will do: none was tried and none is left out.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.low == 0
+    }
+
+    /// Whether an endpoint was tried or is left out.
     pub fn has(&self, index: usize) -> bool {
         index < 128 && self.low & (1 << index) != 0
     }
