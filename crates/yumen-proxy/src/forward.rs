@@ -90,6 +90,7 @@ pub(crate) async fn forward<'u>(
             if upstream.grpc_retry_statuses.is_empty() {
                 return Ok(());
             }
+            attempts.may_have_acted = true;
             let tried = &attempts.tried;
             elsewhere = Refused { conn, ex, upstream, relay, flow, tried, started, body_mark }.elsewhere();
             if elsewhere.is_none() {
@@ -101,6 +102,7 @@ pub(crate) async fn forward<'u>(
         let fault = settled(conn, relay, fault);
         end_failed(upstream, index, relay, fault);
         last = fault;
+        attempts.may_have_acted |= !fault.unsent;
         if is_late(upstream, started)
             || !may_retry(conn, ex, upstream, relay, flow, (fault, attempts.tried.count(), body_mark))
         {

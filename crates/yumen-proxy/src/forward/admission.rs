@@ -22,6 +22,8 @@ use crate::wait::{End, Wait};
 #[derive(Default)]
 pub(super) struct Attempts {
     pub(super) tried: Tried,
+    /// Whether any endpoint may have acted on it.
+    pub(super) may_have_acted: bool,
     /// How long it has waited for room, in milliseconds.
     waited_ms: u64,
 }
@@ -38,13 +40,13 @@ pub(super) struct Asking<'a, 's, 'u> {
 }
 
 impl Asking<'_, '_, '_> {
-    /// The endpoint to ask. `last` is what to say where there is none. Only a first attempt waits: to
-    /// ask again what has no room helps nobody.
+    /// The endpoint to ask. `last` is what to say where there is none. To ask again what has no room helps nobody; but
+    /// what no endpoint has seen yet is asked for the first time, and waits.
     pub(super) async fn admit(mut self, last: Fault) -> Result<usize, Fault> {
         self.relay.permit = None;
         match self.try_at_once() {
             Ok(found) => return found.ok_or(last),
-            Err(Full) if self.attempts.tried.count() > 0 => return Err(last),
+            Err(Full) if self.attempts.may_have_acted => return Err(last),
             Err(Full) => {}
         }
         let limits = self.chosen.upstream.protection.as_ref().and_then(|protection| protection.limits);

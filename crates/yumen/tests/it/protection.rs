@@ -274,6 +274,25 @@ fn who_waits_follows_a_change_of_endpoints() {
 }
 
 #[test]
+fn a_request_that_no_endpoint_has_seen_waits_for_room_though_one_was_tried() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9, "pending_timeout": 60 });
+    let nodes = json!({ upstream.address.to_string(): 1, closed_port().to_string(): 1 });
+    let settings = json!({ "nodes": nodes, "limits": limits });
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": settings }] }));
+    let mut clients = [(); 6].map(|()| {
+        let mut client = Client::connect(gateway.http);
+        client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+        client
+    });
+    eventually("five wait", 10, || pending(&gateway) == 5.0 && upstream.requests() == 1);
+    gate.open();
+    assert_eq!(clients.each_mut().map(|client| client.reply().status), [200; 6]);
+    assert_eq!(upstream.requests(), 6);
+}
+
+#[test]
 fn a_request_that_is_out_of_time_is_given_up() {
     let gate = Gate::default();
     let upstream = held(&gate);
