@@ -15,12 +15,13 @@ use yumen_http::fields::write_line;
 use yumen_http::{Framing, Known, encode};
 use yumen_plugin::{Exchange, Phase, forwarding};
 use yumen_snapshot::protection::{Full, Retry};
-use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Tried, Upstream};
+use yumen_snapshot::{Endpoint, PassHost, Route, Timeouts, Upstream};
 
 use crate::apart::apart;
 use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::chains::Chains;
+use crate::chosen::Chosen;
 use crate::clock;
 use crate::connection::Connection;
 use crate::deadline;
@@ -37,7 +38,7 @@ use crate::tcp::Tcp;
 use crate::tls::{Handshake, TlsName};
 use crate::transfer::Transfer;
 use crate::wait::Wait;
-use admission::Asking;
+use admission::{Asking, Attempts};
 use head_wait::HeadWait;
 pub(crate) use interim::Interim;
 use refused::Refused;
@@ -50,30 +51,32 @@ pub(crate) async fn forward<'u>(
     ex: &mut Exchange<'u>,
     chains: &Chains<'_>,
     route: &Route,
-    upstream: &'u Upstream,
+    chosen: &mut Chosen<'u>,
     relay: &mut Relay<'u>,
     flow: &mut Flow,
 ) -> Result<(), Fault> {
-    let mut tried = Tried::default();
+    let mut attempts = Attempts::default();
     let mut last = Fault::from(Kind::NoEndpoint);
     let body_mark = conn.inbox.mark();
     let started = clock::now();
     flow.upstream_started_us = Some(started.mono_us);
     let mut elsewhere = None;
-    relay.replay = Replay::of(ex, upstream);
+    relay.replay = Replay::of(ex, chosen.upstream);
     loop {
-        let index = match (elsewhere.take(), &upstream.protection) {
+        let index = match (elsewhere.take(), &chosen.upstream.protection) {
             (Some(index), _) => index,
-            (None, None) => upstream.pick(ex, &tried).ok_or(last)?,
-            (None, Some(protection)) => {
-                let asking = Asking { conn, ex, upstream, protection, relay, tried: &tried };
+            (None, None) => chosen.upstream.pick(ex, &attempts.tried).ok_or(last)?,
+            (None, Some(_)) => {
+                let asking = Asking { conn, ex, chosen, relay, attempts: &mut attempts, started };
                 apart(asking.admit(last)).await?
             }
         };
+        // Who has waited may go to a newer one.
+        let upstream = chosen.upstream;
         if ex.deadline_ms != 0 {
             deadline::check(conn)?;
         }
-        tried.push(index);
+        attempts.tried.push(index);
         flow.attempts += 1;
         let endpoint = &upstream.endpoints[index];
         ex.endpoint = Some(endpoint.addr);
@@ -89,8 +92,9 @@ pub(crate) async fn forward<'u>(
             if upstream.grpc_retry_statuses.is_empty() {
                 return Ok(());
             }
-            let refused = Refused { conn, ex, upstream, relay, flow, tried: &tried, started, body_mark };
-            elsewhere = apart(refused.elsewhere()).await;
+            attempts.may_have_acted = true;
+            let tried = &attempts.tried;
+            elsewhere = Refused { conn, ex, upstream, relay, flow, tried, started, body_mark }.elsewhere();
             if elsewhere.is_none() {
                 return Ok(());
             }
@@ -98,16 +102,11 @@ pub(crate) async fn forward<'u>(
             continue;
         };
         let fault = settled(conn, relay, fault);
-        // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
-        let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
-        let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
-        relay.end_attempt();
-        if !was_stale {
-            health::observe_fault(upstream, index, fault.kind);
-        }
+        end_failed(upstream, index, relay, fault);
         last = fault;
+        attempts.may_have_acted |= !fault.unsent;
         if is_late(upstream, started)
-            || !may_retry(conn, ex, upstream, relay, flow, (fault, tried.count(), body_mark))
+            || !may_retry(conn, ex, upstream, relay, flow, (fault, attempts.tried.count(), body_mark))
         {
             return Err(last);
         }
@@ -125,6 +124,18 @@ fn is_late(upstream: &Upstream, started: Now) -> bool {
 fn settled(conn: &Connection, relay: &Relay, fault: Fault) -> Fault {
     relay.note_fault(fault.kind);
     deadline::settle(conn, fault)
+}
+
+/// Ends an attempt that failed, and notes that of its endpoint.
+#[cold]
+fn end_failed(upstream: &Upstream, index: usize, relay: &mut Relay<'_>, fault: Fault) {
+    // A kept connection may have been closed for its idleness, which says nothing of the endpoint.
+    let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
+    let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
+    relay.end_attempt();
+    if !was_stale {
+        health::observe_fault(upstream, index, fault.kind);
+    }
 }
 
 /// Whether a request that failed may be asked again, and is worth it; counts it as a retry then.

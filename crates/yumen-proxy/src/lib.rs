@@ -8,6 +8,7 @@ mod ask;
 mod body;
 mod buffer;
 mod chains;
+mod chosen;
 mod connection;
 mod conversation;
 mod copies;

@@ -13,6 +13,7 @@ use yumen_snapshot::{AwaitsBody, Route, Slot, Target, Upstream};
 
 use crate::apart::apart;
 use crate::chains::{Chains, RouteChain};
+use crate::chosen::{Chosen, Newer};
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::deadline;
@@ -84,6 +85,7 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
     let worker = conn.worker.clone();
     let peer = conn.peer.clone();
     let pinned = worker.pinned();
+    let newer = Newer::default();
     let mut flow = Flow { received_bytes: request.received_bytes(), ..Flow::default() };
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     ex.response_fields = worker.take_edits();
@@ -108,7 +110,7 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
             if let Some(mirror) = ex.mirror.take() {
                 mirror::send(conn, &ex, &pinned, upstream, &mirror);
             }
-            proxy(conn, &mut ex, &chains, route, upstream, &mut flow).await
+            proxy(conn, &mut ex, &chains, route, Chosen::new(upstream, &newer), &mut flow).await
         }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
         Err(Stop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
@@ -128,10 +130,10 @@ async fn proxy<'s>(
     ex: &mut Exchange<'s>,
     chains: &Chains<'_>,
     route: &Route,
-    upstream: &'s Upstream,
+    mut chosen: Chosen<'s>,
     flow: &mut Flow,
 ) -> After {
-    let total_ms = route.timeouts.as_deref().unwrap_or(&upstream.timeouts).total_ms;
+    let total_ms = route.timeouts.as_deref().unwrap_or(&chosen.upstream.timeouts).total_ms;
     if (total_ms != 0 || ex.deadline_ms != 0 || conn.timer.cap_ms().is_some())
         && let Err(fault) = deadline::begin(conn, ex, total_ms)
     {
@@ -139,7 +141,9 @@ async fn proxy<'s>(
     }
     flow.total_ms = total_ms;
     let mut relay = Relay::new(&conn.worker);
-    let after = match forward(conn, ex, chains, route, upstream, &mut relay, flow).await {
+    let forwarded = forward(conn, ex, chains, route, &mut chosen, &mut relay, flow).await;
+    let upstream = chosen.upstream;
+    let after = match forwarded {
         Ok(()) if ex.translate.is_some() => {
             apart(reply::pass_on_translated(conn, ex, chains, &mut relay, (route, upstream), flow)).await
         }

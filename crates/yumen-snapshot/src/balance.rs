@@ -124,10 +124,10 @@ impl Upstream {
     #[inline]
     pub fn pick(&self, ex: &Exchange<'_>, tried: &Tried) -> Option<usize> {
         if let [only] = &*self.endpoints {
-            return (only.weight > 0 && tried.count() == 0).then_some(0);
+            return (only.weight > 0 && !tried.has(0)).then_some(0);
         }
         if let Balancer::RoundRobin(turns) = &self.balancer
-            && tried.count() == 0
+            && tried.is_empty()
             && let Some(index) = turns.pick_plain(ex.host.worker())
         {
             return Some(index);

@@ -29,7 +29,7 @@ mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
 use serde_json::Value;
@@ -40,6 +40,7 @@ use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, Chain, Consumers, Registry};
 
 use crate::balance::UpstreamState;
+use crate::protection::Gate;
 use crate::router::Router;
 use crate::snapshot::{Certificates, Snapshot, Upstreams};
 use crate::streams::StreamRouter;
@@ -190,6 +191,8 @@ pub struct Compiler {
     empty_chain: Arc<Chain>,
     plain_tls: Arc<UpstreamTls>,
     no_turns: Arc<UpstreamState>,
+    /// Where those wait who are called when the next snapshot is published.
+    recalled: Vec<Weak<Gate>>,
     // What snapshots share.
     router: Router,
     streams: StreamRouter,
@@ -258,6 +261,7 @@ impl Compiler {
             empty_chain: Arc::default(),
             plain_tls: Arc::default(),
             no_turns: Arc::default(),
+            recalled: Vec::new(),
             streams: StreamRouter::default(),
             upstreams: Upstreams::default(),
             certificates: Certificates::default(),
@@ -382,7 +386,7 @@ impl Compiler {
         }
     }
 
-    fn snapshot(&self, revision: u64) -> Snapshot {
+    fn snapshot(&mut self, revision: u64) -> Snapshot {
         Snapshot {
             revision,
             global: self.global.clone(),
@@ -394,6 +398,7 @@ impl Compiler {
             asks_clients: self.client_policies > 0,
             chains: self.chains,
             no_rules: self.empty_chain.clone(),
+            recalled: std::mem::take(&mut self.recalled).into(),
         }
     }
 

@@ -141,7 +141,7 @@ impl Upstream {
             *place = Some(Place::get(&protection.gate, most, ex.host.worker()).ok_or(Full)?);
         }
         let admitted = self.admit_at_endpoint(protection, ex, tried, place, idles);
-        if has_come && admitted == Err(Full) {
+        if has_come && !matches!(admitted, Ok(Some(_))) {
             // Whoever is called now would find no room either.
             place.take().into_iter().for_each(Place::give_back_quietly);
         }

@@ -1,7 +1,7 @@
 //! The cell a snapshot is published in.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 
@@ -23,8 +23,10 @@ impl Publisher {
     /// Puts a snapshot in force and returns the one before. The caller drops that: freeing a large
     /// table is not a worker's business.
     pub fn publish(&self, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
-        let before = self.current.swap(snapshot);
+        let before = self.current.swap(snapshot.clone());
         self.version.fetch_add(1, Ordering::Release);
+        // Whoever waits goes by the newest endpoints, which are to be seen from now on.
+        snapshot.recalled.iter().filter_map(Weak::upgrade).for_each(|gate| gate.call_all());
         before
     }
 

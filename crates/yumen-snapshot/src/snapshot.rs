@@ -1,13 +1,14 @@
 //! The compiled configuration: what workers serve from until the next one is published.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use regex::bytes::RegexSet;
 use yumen_base::IpSet;
 use yumen_plugin::{Chain, Consumers, Expr, RouteInfo};
 
+use crate::protection::Gate;
 use crate::router::{AwaitsBody, Router};
 use crate::streams::StreamRouter;
 use crate::upstream::{Timeouts, Upstream};
@@ -183,6 +184,8 @@ pub struct Snapshot {
     pub(crate) asks_clients: bool,
     pub(crate) chains: u64,
     pub(crate) no_rules: Arc<Chain>,
+    /// Where those wait whose upstream was built anew.
+    pub(crate) recalled: Box<[Weak<Gate>]>,
 }
 
 impl Snapshot {

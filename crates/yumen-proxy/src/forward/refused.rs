@@ -7,11 +7,10 @@ use yumen_base::Now;
 use yumen_plugin::Exchange;
 use yumen_snapshot::{Tried, Upstream};
 
-use super::admission::Asking;
+use super::admission::try_in;
 use super::{Again, Replay, is_late, leave_to_retry};
 use crate::connection::Connection;
 use crate::deadline;
-use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::grpc;
 use crate::relay::Relay;
@@ -33,8 +32,8 @@ pub(super) struct Refused<'a, 's, 'u> {
 impl Refused<'_, '_, '_> {
     /// The endpoint that is asked instead, where the answer is such a status and there is one; the answer is gone
     /// then. Whatever can be known without taking anything is asked first.
-    pub(super) async fn elsewhere(mut self) -> Option<usize> {
-        let found = if self.is_refused() && !self.is_over() { self.find().await } else { None };
+    pub(super) fn elsewhere(mut self) -> Option<usize> {
+        let found = if self.is_refused() && !self.is_over() { self.find() } else { None };
         if found.is_none() {
             // Nobody is asked again: what is kept for that is given back.
             self.relay.replay = Replay::Off;
@@ -42,12 +41,14 @@ impl Refused<'_, '_, '_> {
         found
     }
 
-    async fn find(&mut self) -> Option<usize> {
+    #[cold]
+    fn find(&mut self) -> Option<usize> {
         let again = Again::of(self.conn, self.ex, &self.relay.replay, self.body_mark)?;
         let leave = leave_to_retry(self.upstream, self.relay).ok()?;
         // It belongs to the connection the answer came on.
         let permit = self.relay.permit.take();
-        let Some(index) = self.admit().await else {
+        // Where none has room, the place stays where the answer came from.
+        let Ok(Some(index)) = try_in(self.conn, self.ex, self.upstream, self.relay, self.tried) else {
             self.relay.permit = permit;
             return None;
         };
@@ -68,15 +69,5 @@ impl Refused<'_, '_, '_> {
         grpc::is_grpc(&self.ex.request)
             && grpc::status_of(&self.relay.head.fields)
                 .is_some_and(|status| self.upstream.grpc_retry_statuses.contains(&status))
-    }
-
-    /// An endpoint that was not tried and has room; where there is none, the place stays where the answer came from.
-    async fn admit(&mut self) -> Option<usize> {
-        let Some(protection) = &self.upstream.protection else {
-            return self.upstream.pick(self.ex, self.tried);
-        };
-        let Refused { conn, ex, upstream, relay, tried, .. } = self;
-        let asking = Asking { conn, ex, upstream, protection, relay, tried };
-        asking.admit(Fault::from(Kind::NoEndpoint)).await.ok()
     }
 }

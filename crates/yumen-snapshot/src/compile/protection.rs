@@ -9,7 +9,7 @@ use super::upstream::millis;
 use crate::protection::{
     Bounds, Gate, Limits, OutlierRules, Protection, RetryBudget, SuccessRate, Tally, UNBOUNDED,
 };
-use crate::upstream::Endpoint;
+use crate::upstream::{Endpoint, Upstream};
 
 impl Compiler {
     /// The protection of an upstream, and what is counted of its endpoints in them; `None` where it has none.
@@ -24,14 +24,10 @@ impl Compiler {
         let budget = written
             .retry_budget
             .map(|budget| RetryBudget { share: budget.percent / 100.0, min: budget.min_concurrency });
-        let name = format!("gate {origin}");
         if limits.is_none() && outliers.is_none() && budget.is_none() {
-            // Whoever waits there still need not.
-            self.carry.held::<Gate>(&name).into_iter().for_each(|gate| gate.set_limits(None));
             return None;
         }
-        let gate = self.carry.keep_portable(&name, Gate::default);
-        gate.set_limits(limits.as_ref());
+        let gate = self.carry.keep_portable(&gate_name(origin), Gate::default);
         let tally = |endpoint: &Endpoint| {
             let name = format!("tally {origin} {} {}", endpoint.addr, endpoint.host);
             self.carry.keep_portable(&name, || Tally::at(&gate))
@@ -44,6 +40,23 @@ impl Compiler {
         }
         Some(Box::new(Protection { limits, outliers, budget, gate, endpoints: tallies }))
     }
+
+    /// Puts the bounds of an upstream in force, whose endpoints may be others than before. Who waits for it is called
+    /// once the snapshot is published: any sooner the endpoints would be those of before.
+    pub(super) fn put_bounds_in_force(&mut self, built: &Upstream) {
+        let (gate, limits) = match &built.protection {
+            Some(protection) => (Some(protection.gate.clone()), protection.limits),
+            // Whoever waits there still need not.
+            None => (self.carry.held::<Gate>(&gate_name(&built.origin)), None),
+        };
+        let Some(gate) = gate else { return };
+        gate.set_limits(limits.as_ref());
+        self.recalled.push(Arc::downgrade(&gate));
+    }
+}
+
+fn gate_name(origin: &str) -> String {
+    format!("gate {origin}")
 }
 
 fn limits(written: &config::UpstreamLimits) -> Limits {

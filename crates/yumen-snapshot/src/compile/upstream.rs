@@ -181,6 +181,7 @@ impl Compiler {
             }
         });
         built.slot = Slot(slot);
+        self.put_bounds_in_force(&built);
         self.put_in_slot(slot, Some(Arc::new(built)));
         Ok(Slot(slot))
     }

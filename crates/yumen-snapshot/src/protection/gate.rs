@@ -2,6 +2,7 @@
 //!
 //! The counts are atomics. The queue is under a lock that is taken only while somebody waits.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -96,11 +97,9 @@ impl MostAtOnce {
         self.connections.load(Relaxed)
     }
 
-    /// Says whether that is more than before in any way.
-    fn set(&self, bounds: Bounds) -> bool {
-        let requests = self.requests.swap(bounds.requests, SeqCst);
-        let connections = self.connections.swap(bounds.connections, SeqCst);
-        requests < bounds.requests || connections < bounds.connections
+    fn set(&self, bounds: Bounds) {
+        self.requests.store(bounds.requests, SeqCst);
+        self.connections.store(bounds.connections, SeqCst);
     }
 }
 
@@ -114,6 +113,8 @@ impl Default for Room {
 struct Queue {
     waiters: VecDeque<Waiter>,
     next_id: u64,
+    /// How many calls there were.
+    calls: u64,
     /// When somebody was last seen.
     now_ms: u64,
 }
@@ -127,15 +128,33 @@ struct Waiter {
     /// After which waiting has gone on for long.
     patience_ms: u64,
     is_called: bool,
+    /// The last call it need not hear again, by number.
+    call: u64,
+    /// Endpoints it cannot go to, as bits.
+    avoids: u128,
     waker: Option<Waker>,
+}
+
+impl Waiter {
+    fn call(&mut self, call: u64) -> Option<Waker> {
+        self.is_called = true;
+        self.call = call;
+        self.waker.take()
+    }
+
+    /// Whether it could go wherever one could who avoids these.
+    fn suits(&self, avoided: u128) -> bool {
+        self.avoids & !avoided == 0
+    }
 }
 
 impl Queue {
     /// Who is next: the first come, unless the first has waited so long that its client may soon be gone.
     /// Then the last come is: under an overload that lasts, serving in order would serve everybody late.
     /// A worker's own go first while nobody has waited long, since a connection cannot change workers.
-    fn next(&self, worker: Option<usize>) -> Option<usize> {
-        let mut uncalled = self.waiters.iter().enumerate().filter(|(_, waiter)| !waiter.is_called);
+    fn next(&self, worker: Option<usize>, call: u64) -> Option<usize> {
+        let is_uncalled = |waiter: &Waiter| !waiter.is_called && waiter.call < call;
+        let mut uncalled = self.waiters.iter().enumerate().filter(|(_, waiter)| is_uncalled(waiter));
         let (first, oldest) = uncalled.next()?;
         if self.now_ms.saturating_sub(oldest.since_ms) > oldest.patience_ms {
             return Some(uncalled.next_back().map_or(first, |(at, _)| at));
@@ -145,6 +164,30 @@ impl Queue {
             return Some(first);
         }
         Some(uncalled.find(|(_, waiter)| is_own(waiter)).map_or(first, |(at, _)| at))
+    }
+
+    fn new_call(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
+    /// Has the next one hear a call.
+    fn call_next(&mut self, worker: Option<usize>, call: u64) -> Option<Waker> {
+        let at = self.next(worker, call)?;
+        self.waiters[at].call(call)
+    }
+
+    /// Hands a call on that was of no use to `at`. Whoever avoids all that this one avoids has no use for it either,
+    /// so of those who are alike only one is woken, and each at most once by a call.
+    fn pass_on(&mut self, at: usize, call: u64) -> Option<Waker> {
+        let Waiter { avoids, worker, .. } = self.waiters[at];
+        if avoids == 0 {
+            return None;
+        }
+        for waiter in self.waiters.iter_mut().filter(|waiter| waiter.avoids & avoids == avoids) {
+            waiter.call = waiter.call.max(call);
+        }
+        self.call_next(Some(worker), call)
     }
 
     fn find(&self, id: u64) -> Option<usize> {
@@ -163,19 +206,32 @@ impl Gate {
         self.waiting.load(SeqCst)
     }
 
-    /// What there is room for from now on, nothing being no bound; where that is more, all who wait try again.
+    /// What there is room for from now on, nothing being no bound. Where that is more, those who wait are to be
+    /// called.
     pub fn set_limits(&self, limits: Option<&Limits>) {
         let (all, each) = limits.map_or((Bounds::NONE, Bounds::NONE), |limits| (limits.all, limits.each));
-        let has_grown = [self.room.all.set(all), self.room.each.set(each)].contains(&true);
-        if !has_grown || self.waiting() == 0 {
+        self.room.all.set(all);
+        self.room.each.set(each);
+    }
+
+    /// Has all who wait try again, since what they wait for has changed.
+    pub fn call_all(&self) {
+        if self.waiting() == 0 {
             return;
         }
-        let call = |waiter: &mut Waiter| {
-            waiter.is_called = true;
-            waiter.waker.take()
-        };
-        let wakers: Vec<Waker> = self.lock().waiters.iter_mut().filter_map(call).collect();
+        let mut queue = self.lock();
+        let call = queue.new_call();
+        let wakers: Vec<Waker> = queue.waiters.iter_mut().filter_map(|waiter| waiter.call(call)).collect();
+        drop(queue);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Endpoints that nobody who waits could go to, as bits: room there is free for all.
+    pub fn avoided_by_all(&self) -> u128 {
+        if self.waiting() == 0 {
+            return u128::MAX;
+        }
+        self.lock().waiters.iter().fold(u128::MAX, |avoided, waiter| avoided & waiter.avoids)
     }
 
     /// Joins the queue unless `most` are in it. `patience_ms` is half of how long it will wait.
@@ -189,11 +245,19 @@ impl Gate {
         let id = queue.next_id;
         queue.next_id += 1;
         let patience_ms = timeout_ms / 2;
-        let waiter = Waiter { id, worker, since_ms: now_ms, patience_ms, is_called: false, waker: None };
-        queue.waiters.push_back(waiter);
+        queue.waiters.push_back(Waiter {
+            id,
+            worker,
+            since_ms: now_ms,
+            patience_ms,
+            is_called: false,
+            call: 0,
+            avoids: 0,
+            waker: None,
+        });
         self.waiting.store(queue.waiters.len(), SeqCst);
         self.queued.fetch_add(1, Relaxed);
-        Some(Ticket { gate: self.clone(), id })
+        Some(Ticket { gate: self.clone(), id, call: Cell::new(0) })
     }
 
     /// Whether a connection that `worker` has done with is wanted by another worker more than by its own.
@@ -202,7 +266,7 @@ impl Gate {
             return false;
         }
         let queue = self.lock();
-        queue.next(Some(worker)).is_some_and(|at| queue.waiters[at].worker != worker)
+        queue.next(Some(worker), u64::MAX).is_some_and(|at| queue.waiters[at].worker != worker)
     }
 
     /// Calls the next of those who wait.
@@ -211,10 +275,8 @@ impl Gate {
             return;
         }
         let mut queue = self.lock();
-        let Some(at) = queue.next(worker) else { return };
-        let waiter = &mut queue.waiters[at];
-        waiter.is_called = true;
-        let waker = waiter.waker.take();
+        let call = queue.new_call();
+        let waker = queue.call_next(worker, call);
         drop(queue);
         waker.into_iter().for_each(Waker::wake);
     }
@@ -234,12 +296,14 @@ impl Gate {
 pub struct Ticket {
     gate: Arc<Gate>,
     id: u64,
+    /// The call it tries by.
+    call: Cell<u64>,
 }
 
 impl Ticket {
     /// Whether it is one's turn to try; otherwise `waker` is woken when it is. Whoever is alone may always
-    /// try, and the first in the queue at its first look: a place may have come free before there was anybody to
-    /// call, and who takes it calls the next.
+    /// try, and at its first look who has nobody before it who could go wherever it can: a place may have come free
+    /// before there was anybody to call, and who takes it calls the next.
     pub fn is_called(&self, waker: &Waker, now_ms: u64) -> bool {
         let mut queue = self.gate.lock();
         queue.now_ms = queue.now_ms.max(now_ms);
@@ -247,7 +311,32 @@ impl Ticket {
         let Some(at) = queue.find(self.id) else { return true };
         let waiter = &mut queue.waiters[at];
         let is_first_look = waiter.waker.replace(waker.clone()).is_none();
-        std::mem::take(&mut waiter.is_called) || is_alone || (at == 0 && is_first_look)
+        let (is_called, avoids) = (std::mem::take(&mut waiter.is_called), waiter.avoids);
+        let is_held_back = || queue.waiters.iter().take(at).any(|ahead| ahead.suits(avoids));
+        if !is_called && !is_alone && (!is_first_look || is_held_back()) {
+            return false;
+        }
+        if !is_called {
+            queue.waiters[at].call = queue.new_call();
+        }
+        self.call.set(queue.waiters[at].call);
+        true
+    }
+
+    /// Notes which endpoints it cannot go to, as bits. Others are not held behind it there.
+    pub fn avoid(&self, endpoints: u128) {
+        let mut queue = self.gate.lock();
+        if let Some(at) = queue.find(self.id) {
+            queue.waiters[at].avoids = endpoints;
+        }
+    }
+
+    /// Found no room, though others may: the next one who could go where this one cannot is called.
+    pub fn pass_on(&self) {
+        let mut queue = self.gate.lock();
+        let waker = queue.find(self.id).and_then(|at| queue.pass_on(at, self.call.get()));
+        drop(queue);
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// Notes that the wait was in vain.
@@ -330,6 +419,11 @@ impl Place {
         }
     }
 
+    /// Gives the place back, but for the leave to retry it has.
+    pub fn give_back(mut self) -> Option<Retry> {
+        self.retry.take()
+    }
+
     /// Gives the place back without calling anybody.
     pub(super) fn give_back_quietly(mut self) {
         self.is_quiet = true;
@@ -351,7 +445,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Whoever is called finds room.
+        // Whoever is called finds it free.
         self.endpoint = None;
         self.gate.requests.fetch_sub(1, SeqCst);
         if !self.is_quiet {

@@ -3,11 +3,13 @@
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use yumen_config::{Kind, Resource};
 
 use super::*;
+use crate::Publisher;
 use crate::testing::{Bench, Random, compiler};
+use crate::upstream::Endpoint;
 
 /// Counts how often it was woken.
 #[derive(Default)]
@@ -156,6 +158,131 @@ fn nobody_waits_while_there_is_room() {
             assert!(!has_room || waiting.is_empty(), "seed {seed}, step {step}");
         }
     }
+}
+
+/// The same where each endpoint has room for one, and some who wait cannot go everywhere.
+#[test]
+fn nobody_waits_while_there_is_room_where_it_may_go() {
+    for seed in 0..200 {
+        let random = Random::new(seed);
+        let gate = Arc::new(Gate::default());
+        let endpoints: Vec<_> = (0..3).map(|_| Arc::new(Tally::at(&gate))).collect();
+        let enter = |avoids: u128| {
+            let open = (0..3).filter(|at| avoids & 1 << at == 0);
+            let endpoint = open.into_iter().find_map(|at| AtEndpoint::get(&endpoints[at], 1))?;
+            let mut place = Place::get(&gate, UNBOUNDED, 0)?;
+            place.move_to(endpoint);
+            Some(place)
+        };
+        let mut places = Vec::new();
+        let mut waiting: Vec<(Ticket, u128, Arc<Bell>, Waker)> = Vec::new();
+        for step in 0..400 {
+            let now_ms = 1000 + step * 10;
+            match random.below(3) {
+                0 => {
+                    let avoids = random.one(&[0, 0, 0b001, 0b010, 0b011, 0b101, u128::MAX]);
+                    // Who comes anew leaves alone what others wait for.
+                    match enter(avoids | !gate.avoided_by_all()) {
+                        Some(place) => places.push(place),
+                        None => waiting.extend(gate.wait(5, random.below(2), now_ms, 500).map(|ticket| {
+                            let (bell, waker) = bell();
+                            bell.0.store(1, Relaxed);
+                            ticket.avoid(avoids);
+                            (ticket, avoids, bell, waker)
+                        })),
+                    }
+                }
+                1 if !places.is_empty() => drop(places.swap_remove(random.below(places.len()))),
+                _ if !waiting.is_empty() && random.below(4) == 0 => {
+                    waiting.swap_remove(random.below(waiting.len())).0.give_up();
+                }
+                _ => {}
+            }
+            while let Some(at) = waiting.iter().position(|(_, _, bell, _)| rang(bell)) {
+                let (ticket, avoids, _, waker) = &waiting[at];
+                if !ticket.is_called(waker, now_ms) {
+                    continue;
+                }
+                match enter(*avoids) {
+                    Some(place) => {
+                        places.push(place);
+                        waiting.swap_remove(at);
+                    }
+                    None => ticket.pass_on(),
+                }
+            }
+            for (_, avoids, ..) in &waiting {
+                assert!(
+                    enter(*avoids).is_none(),
+                    "seed {seed}, step {step}: one waits that avoids {avoids:b}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_is_handed_on_to_one_who_has_use_for_it_and_to_no_others() {
+    let gate = Arc::new(Gate::default());
+    assert_eq!(gate.avoided_by_all(), u128::MAX);
+    let place = Place::get(&gate, 1, 0).unwrap();
+    let tickets: Vec<_> = [0b01, 0b01, 0b11, 0b10, 0]
+        .map(|avoids| {
+            let ticket = gate.wait(9, 0, 1000, 1000).unwrap();
+            ticket.avoid(avoids);
+            ticket
+        })
+        .into();
+    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    let called = |at: usize| tickets[at].is_called(&wakers[at], 1000);
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(called),
+        [true, false, false, true, true],
+        "nobody before these is like them"
+    );
+    let rang = || [0, 1, 2, 3, 4].map(|at| rang(&bells[at]));
+    drop(place);
+    assert_eq!(rang(), [true, false, false, false, false]);
+    assert!(called(0));
+    tickets[0].pass_on();
+    assert_eq!(rang(), [false, false, false, true, false], "those who avoid as much are left alone");
+    assert!(called(3));
+    tickets[3].pass_on();
+    assert_eq!(rang(), [false, false, false, false, true], "who has heard the call is left alone");
+    assert!(called(4));
+    tickets[4].pass_on();
+    assert_eq!(rang(), [false; 5], "where one finds no room who avoids nothing, there is none");
+    assert_eq!(gate.avoided_by_all(), 0);
+}
+
+#[test]
+fn who_waits_is_called_once_other_endpoints_are_in_force() {
+    let written = |nodes: Value| {
+        let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9 });
+        vec![Resource::new(Kind::Upstreams, "1", &json!({ "nodes": nodes, "limits": limits }))]
+    };
+    let mut compiler = compiler();
+    let publisher = Publisher::default();
+    let before = compiler.replace_all(written(json!({ "10.0.0.1:1": 1, "10.0.0.2:1": 1 })), 1).snapshot;
+    publisher.publish(before.clone());
+    let (slot, upstream) = before.upstreams().next().unwrap();
+    let tickets = [0, 0].map(|_| upstream.protection.as_ref().unwrap().gate.wait(9, 0, 1000, 1000).unwrap());
+    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    assert!(tickets[0].is_called(&wakers[0], 1000) && !tickets[1].is_called(&wakers[1], 1000));
+    let after = compiler.replace_all(written(json!({ "10.0.0.3:1": 1, "10.0.0.2:1": 1 })), 2).snapshot;
+    let rang = || [0, 1].map(|at| rang(&bells[at]));
+    assert_eq!(rang(), [false; 2], "as yet nobody can see them");
+    publisher.publish(after.clone());
+    assert_eq!(rang(), [true; 2]);
+    // Whoever has failed at an endpoint does not go there again, wherever it stands now.
+    let is_second = |endpoint: &Endpoint| &*endpoint.host == "10.0.0.2";
+    let now = after.upstream(slot).unwrap();
+    let mut tried = Tried::default();
+    tried.push(upstream.endpoints.iter().position(is_second).unwrap());
+    let carried = tried.carried_over(&upstream.endpoints, &now.endpoints);
+    let is_tried: Vec<bool> = (0..2).map(|at| carried.has(at)).collect();
+    assert_eq!(is_tried, now.endpoints.iter().map(is_second).collect::<Vec<_>>());
+    assert_eq!(carried.count(), 1);
 }
 
 const RULES: OutlierRules = OutlierRules {

@@ -1,6 +1,8 @@
 //! Which endpoints an exchange has tried.
 
-/// Endpoints already tried for an exchange, by index.
+use super::Endpoint;
+
+/// Endpoints already tried for an exchange, and others that are not to be, by index.
 #[derive(Debug, Clone, Default)]
 pub struct Tried {
     low: u128,
@@ -14,13 +16,42 @@ pub struct Tried {
 const LOW: usize = u128::BITS as usize;
 
 impl Tried {
-    /// Notes an endpoint.
+    /// Notes an attempt at an endpoint.
     pub fn push(&mut self, index: usize) {
+        self.leave_out(index);
+        self.count += 1;
+    }
+
+    fn leave_out(&mut self, index: usize) {
         match index {
             ..LOW => self.low |= 1 << index,
             _ => self.push_high(index),
         }
-        self.count += 1;
+    }
+
+    /// Leaves more endpoints out, as bits, though there was no attempt at them.
+    pub fn without(&self, endpoints: u128) -> Tried {
+        Tried { low: self.low | endpoints, ..self.clone() }
+    }
+
+    /// The same of the endpoints an upstream has now, which had `before`.
+    pub fn carried_over(&self, before: &[Endpoint], now: &[Endpoint]) -> Tried {
+        let tried = before.iter().enumerate().filter(|(index, _)| self.has(*index));
+        let tried: Vec<u64> = tried.map(|(_, endpoint)| endpoint.state.id).collect();
+        let mut carried = Tried { count: self.count, ..Tried::default() };
+        let stands = now.iter().enumerate().filter(|(_, endpoint)| tried.contains(&endpoint.state.id));
+        stands.for_each(|(index, _)| carried.leave_out(index));
+        carried
+    }
+
+    /// What is left out of the first of them, as bits.
+    pub fn bits(&self) -> u128 {
+        self.low
+    }
+
+    /// Whether any endpoint will do: none was tried and none is left out.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.low == 0
     }
 
     #[cold]
@@ -31,7 +62,7 @@ impl Tried {
         }
     }
 
-    /// Whether an endpoint was tried.
+    /// Whether an endpoint was tried or is left out.
     pub fn has(&self, index: usize) -> bool {
         match index {
             ..LOW => self.low & (1 << index) != 0,

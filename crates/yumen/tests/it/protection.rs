@@ -251,6 +251,48 @@ fn who_waits_goes_by_limits_that_are_raised_or_removed_meanwhile() {
 }
 
 #[test]
+fn who_waits_follows_a_change_of_endpoints() {
+    let limits = json!({ "limits": {
+        "per_endpoint": { "max_requests": 1 }, "max_pending": 2, "pending_timeout": 60,
+    } });
+    for is_added in [false, true] {
+        let gate = Gate::default();
+        let (hangs, idles) = (held(&gate), Upstream::text("idle"));
+        let gateway = Gateway::start(&document(&[&hangs], &limits));
+        let mut clients = [(); 3].map(|()| ask(&gateway));
+        eventually("two wait", 10, || pending(&gateway) == 2.0 && hangs.requests() == 1);
+        let both = [&hangs, &idles];
+        gateway.apply(&document(&both[usize::from(!is_added)..], &limits));
+        eventually("nobody waits", 10, || pending(&gateway) == 0.0 && idles.requests() == 2);
+        // Nor does who comes anew, where there is room.
+        assert_eq!(gateway.get("/").text(), "idle", "added: {is_added}");
+        gate.open();
+        let mut texts = clients.each_mut().map(|client| client.reply().text());
+        texts.sort();
+        assert_eq!(texts, ["done", "idle", "idle"], "added: {is_added}");
+    }
+}
+
+#[test]
+fn a_request_that_no_endpoint_has_seen_waits_for_room_though_one_was_tried() {
+    let gate = Gate::default();
+    let upstream = held(&gate);
+    let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9, "pending_timeout": 60 });
+    let nodes = json!({ upstream.address.to_string(): 1, closed_port().to_string(): 1 });
+    let settings = json!({ "nodes": nodes, "limits": limits });
+    let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": settings }] }));
+    let mut clients = [(); 6].map(|()| {
+        let mut client = Client::connect(gateway.http);
+        client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+        client
+    });
+    eventually("five wait", 10, || pending(&gateway) == 5.0 && upstream.requests() == 1);
+    gate.open();
+    assert_eq!(clients.each_mut().map(|client| client.reply().status), [200; 6]);
+    assert_eq!(upstream.requests(), 6);
+}
+
+#[test]
 fn a_request_that_is_out_of_time_is_given_up() {
     let gate = Gate::default();
     let upstream = held(&gate);
