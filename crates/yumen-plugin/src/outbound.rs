@@ -19,6 +19,15 @@ pub trait Outbound {
     fn spawn(&self, task: LocalFuture<'static, ()>);
     /// Done after `delay`.
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
+    /// Done after `delay`, or as soon as the worker is about to end; whether it goes on. One that ends waits a
+    /// moment for answers to what is asked then.
+    fn rest(&self, delay: Duration) -> LocalFuture<'static, bool> {
+        let sleep = self.sleep(delay);
+        Box::pin(async move {
+            sleep.await;
+            true
+        })
+    }
     /// The time now.
     fn now(&self) -> Now;
     /// Counts a request that was let through because its limit could not be told.

@@ -176,10 +176,6 @@ pub(crate) async fn pass_on(
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
     }
-    if upload.waits_for_sink() && upload.is_read() {
-        // An endpoint that answered early took no more of it; what follows in the inbox is the next request.
-        upload.discard_frame(&mut conn.inbox);
-    }
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
         // The client learns of a broken body by the missing end. Where closing would be that end it
@@ -343,6 +339,8 @@ fn note_head(ex: &Exchange<'_>, head: &ResponseHead, source: Source, flow: &mut 
 
 #[inline(always)]
 fn give_back(conn: &mut Connection, upload: &mut Transfer, download: &mut Transfer) {
+    // An endpoint that answered early took no more of it.
+    upload.discard_frame(&mut conn.inbox);
     let buffers = &conn.worker.buffers;
     download.recycle(buffers);
     upload.recycle(buffers);

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use yumen_base::{Counter, Now};
 use yumen_plugin::Outbound;
 use yumen_plugin::outbound::{RedisFault, RedisPlace, RedisResult, RedisTarget, ScriptCall};
@@ -71,6 +72,9 @@ impl Counters {
     }
 }
 
+/// A worker ends once it has seen so often in a row that nobody waits for an answer.
+const QUIET_LOOKS: usize = 2;
+
 /// The ways of one worker to all Redis servers its plugins name.
 pub struct Clients {
     tools: Tools,
@@ -78,7 +82,9 @@ pub struct Clients {
     /// By the target's address in memory, which the entry itself keeps from being used again. It does not
     /// keep the target: the client has settings of its own, and goes when no plugin names them any more.
     known: RefCell<HashMap<*const RedisTarget, (Weak<RedisTarget>, Client)>>,
-    /// Whether the worker is at its end: nothing can be begun any more.
+    /// Whether the worker is about to end: what was put off is said now.
+    is_ending: watch::Sender<bool>,
+    /// Whether it is at its end: nothing can be begun any more.
     is_closed: Cell<bool>,
 }
 
@@ -95,19 +101,25 @@ impl Clients {
             tools,
             digests: Rc::default(),
             known: RefCell::default(),
+            is_ending: watch::Sender::default(),
             is_closed: Cell::new(false),
         })
     }
 
-    /// Begins nothing any more: the worker's runtime is about to end. What was said before is given a
-    /// moment to get out.
+    /// The worker's runtime is about to end: what was put off is said, and all that was said is given a moment to get
+    /// out. Nothing is begun after that.
     pub async fn close(&self) {
         const PATIENCE_MS: u64 = 500;
-        self.is_closed.set(true);
+        let is_unused = self.known.borrow().is_empty() && self.is_ending.receiver_count() == 0;
+        self.is_ending.send_replace(true);
         let deadline_ms = (self.tools.now)().mono_ms() + PATIENCE_MS;
-        while self.waiting() > 0 && (self.tools.now)().mono_ms() < deadline_ms {
+        // Whoever has heard one answer may have another question: it is asked by the next look.
+        let mut quiet_looks = if is_unused { QUIET_LOOKS } else { 0 };
+        while quiet_looks < QUIET_LOOKS && (self.tools.now)().mono_ms() < deadline_ms {
             (self.tools.sleep)(Duration::from_millis(5)).await;
+            quiet_looks = if self.waiting() > 0 { 0 } else { quiet_looks + 1 };
         }
+        self.is_closed.set(true);
     }
 
     fn waiting(&self) -> usize {
@@ -169,6 +181,17 @@ impl Outbound for Clients {
 
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
         (self.tools.sleep)(delay)
+    }
+
+    fn rest(&self, delay: Duration) -> LocalFuture<'static, bool> {
+        let (sleep, mut ending) = ((self.tools.sleep)(delay), self.is_ending.subscribe());
+        Box::pin(async move {
+            tokio::select! {
+                () = sleep => true,
+                // The sender goes with the worker.
+                _ = ending.wait_for(|is_ending| *is_ending) => false,
+            }
+        })
     }
 
     fn now(&self) -> Now {

@@ -1,5 +1,7 @@
 use super::*;
-use crate::testing::{address, run, target, tools};
+use yumen_plugin::outbound::Script;
+
+use crate::testing::{address, listen, run, serve, target, tools};
 
 #[test]
 fn clients_of_settings_that_nobody_names_any_more_are_forgotten() {
@@ -21,5 +23,30 @@ fn clients_of_settings_that_nobody_names_any_more_are_forgotten() {
         }
         assert_eq!(clients.known.borrow().len(), 2, "the one in use, and the last");
         assert!(clients.known.borrow().contains_key(&Arc::as_ptr(&kept)));
+    });
+}
+
+#[test]
+fn a_worker_that_ends_says_what_was_put_off_and_waits_for_the_answers() {
+    run(async {
+        let (listener, place) = listen("127.0.0.1").await;
+        serve(listener, |_| ":7\r\n".to_owned());
+        let (clients, target) = (Clients::new(tools()), Arc::new(target(RedisPlace::Server(place))));
+        let (way, heard) = (clients.clone(), Rc::<RefCell<Vec<Option<i64>>>>::default());
+        let log = heard.clone();
+        clients.spawn(Box::pin(async move {
+            let goes_on = way.rest(Duration::from_secs(3600)).await;
+            assert!(!goes_on);
+            // The second question is asked when the first is answered.
+            for _ in 0..2 {
+                let call = ScriptCall { script: Script { text: "return 7" }, keys: vec![], args: vec![] };
+                let answer = way.redis(&target, call).await.expect("an answer");
+                log.borrow_mut().push(answer.integer());
+            }
+        }));
+        assert!(clients.rest(Duration::from_millis(1)).await, "it goes on until it ends");
+        clients.close().await;
+        assert_eq!(*heard.borrow(), [Some(7), Some(7)]);
+        assert!(!clients.rest(Duration::from_secs(3600)).await, "there is nothing to wait for any more");
     });
 }

@@ -15,12 +15,13 @@ use yumen_base::{Histogram, Level, Problem};
 use yumen_config::{Kind, Resource};
 use yumen_plugin::Carry;
 use yumen_proxy::clock;
-use yumen_snapshot::compile::{Change, Compiler, Found, Service};
+use yumen_snapshot::compile::{Change, Compiled, Compiler, Found, Service};
 use yumen_snapshot::{Publisher, Snapshot};
 use yumen_store::{Changed, Committed, Key, Revision, State, Version, Versions};
 
 use crate::discovery::Services;
 use crate::huge_pages::HugePages;
+use crate::known::Known;
 use crate::reach::Reach;
 use lifetimes::Lifetimes;
 
@@ -163,6 +164,8 @@ impl Control {
 
 struct Thread {
     compiler: Compiler,
+    /// What the process before knew of endpoints, for the first configuration.
+    known_before: Known,
     carry: Arc<Carry>,
     shown: Arc<Shown>,
     snapshots: watch::Sender<Arc<Snapshot>>,
@@ -199,6 +202,7 @@ struct Thread {
 /// Starts the control thread.
 pub(crate) fn start(
     compiler: Compiler,
+    known_before: Known,
     carry: Arc<Carry>,
     publisher: Arc<Publisher>,
     versions: Arc<Versions>,
@@ -211,6 +215,7 @@ pub(crate) fn start(
     let shown = Arc::new(Shown::new(publisher));
     let thread = Thread {
         compiler,
+        known_before,
         carry,
         shown: shown.clone(),
         snapshots: snapshots_out,
@@ -390,7 +395,9 @@ impl Thread {
     fn compile(&mut self, event: &'static str, changes: Vec<Change>, revision: Revision) -> u64 {
         let started = Instant::now();
         let changed = changes.len();
-        let compiled = self.compiler.apply(changes, revision.0);
+        let compiled = self.apply(changes, revision);
+        // Before it is published: whoever waits for that waits for the endpoints it names, too.
+        self.ask_for_endpoints();
         let before = self.shown.publisher.publish(compiled.snapshot.clone());
         let compile_us = started.elapsed().as_micros() as u64;
         self.shown.compile.observe(compile_us);
@@ -398,7 +405,6 @@ impl Thread {
         self.retired.push(before);
         // Nobody listening is no fault.
         let _ = self.snapshots.send(compiled.snapshot);
-        self.ask_for_endpoints();
         self.show();
         let in_store =
             |one: &(Resource, &Arc<str>)| !self.own.contains_key(&(one.0.kind, one.0.id.as_ref().into()));
@@ -415,6 +421,39 @@ impl Thread {
         self.huge_pages.changed(changed);
         self.rests_until = Instant::now() + pause_after(started.elapsed());
         number
+    }
+
+    /// Compiles changes. What the process before knew of endpoints is in the first configuration already: it serves
+    /// whether or not those who are asked answer.
+    fn apply(&mut self, changes: Vec<Change>, revision: Revision) -> Compiled {
+        let mut compiled = self.compiler.apply(changes, revision.0);
+        let mut known = std::mem::take(&mut self.known_before);
+        loop {
+            // Nodes of services may be names.
+            let endpoints = self.recall(&mut known);
+            if endpoints.is_empty() {
+                return compiled;
+            }
+            compiled.snapshot = self.compiler.apply(endpoints, revision.0).snapshot;
+        }
+    }
+
+    /// Takes out what was known of the names and services that are wanted.
+    fn recall(&mut self, known: &mut Known) -> Vec<Change> {
+        let mut endpoints = Vec::new();
+        for host in self.compiler.hosts() {
+            if let Some(change) = known.take_name(host) {
+                self.looked_up.insert(host.into());
+                endpoints.push(change);
+            }
+        }
+        for service in self.compiler.services() {
+            if let Some(change) = known.take_service(service) {
+                self.asked_for.insert(service.clone());
+                endpoints.push(change);
+            }
+        }
+        endpoints
     }
 
     /// Says which names and services are wanted now.

@@ -156,15 +156,16 @@ struct Keeper {
 }
 
 /// Keeps the services wanted up to date until the sender of `services` is gone. `report` is called with
-/// what each source says first, and then with what differs; what an earlier run knew serves where a source
-/// does not answer.
+/// what each source says first, and then with what differs; what the process before told, or else what an
+/// earlier run knew, serves where a source does not answer.
 pub(crate) async fn keep_discovered(
     mut services: watch::Receiver<Services>,
     node: NodeConfig,
     ledger: Arc<Ledger>,
+    told: HashMap<Service, Vec<Node>>,
     report: impl Fn(Arc<Service>, Found) + Send + Sync + 'static,
 ) {
-    let kept = Arc::new(Kept::open(Path::new(&node.store.data_dir)));
+    let kept = Arc::new(Kept::open(Path::new(&node.store.data_dir), told));
     let keeper = Arc::new(Keeper {
         sources: Sources::new(&node),
         ledger,
@@ -205,6 +206,7 @@ impl Keeper {
     /// Keeps one service up to date for ever.
     async fn keep(self: Arc<Self>, service: Arc<Service>) {
         let mut standing = Standing::new(self.kept.nodes(&service), self.empty_hold, Instant::now());
+        self.ledger.note(&service, &standing);
         let (mut cursor, mut backoff) = (Cursor::default(), None);
         loop {
             let asking = self.ask(&service, &mut cursor);

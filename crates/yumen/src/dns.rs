@@ -3,9 +3,12 @@
 //! Runs on the control runtime. Who wants which names, and what becomes of their addresses, is for
 //! the caller to say.
 
+mod names;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -20,11 +23,12 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Hosts as StaticHosts, system_conf};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use yumen_base::metric::{self, Family, Gather, MetricKind, Sample};
 use yumen_config::node::Dns;
 
 use crate::control::Hosts;
+pub(crate) use names::Names;
 
 /// Names asked for at once.
 const LOOKUPS_MAX: usize = 32;
@@ -34,6 +38,9 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 
 /// The longest pause after failures.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// How long a first answer may take before what was known before this process is used.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Names that cannot be resolved just now, and questions that failed.
 static STALE: AtomicU64 = AtomicU64::new(0);
@@ -56,17 +63,19 @@ const HOSTS_FILE: &str = "/etc/hosts";
 /// A name is resolved when it appears, also where it did so again unseen, and again when its time to live runs out,
 /// and forgotten when it disappears. `report` is called with the first outcome, which is no address at all where that
 /// is a failure, and then with addresses that differ from those before: IPv4 first, each family in
-/// ascending order. While a name cannot be resolved its last addresses stay in force. `/etc/hosts`
-/// goes before name servers.
+/// ascending order. While a name cannot be resolved its last addresses stay in force, be they of the process before
+/// or of an earlier run, as `names` knows them. `/etc/hosts` goes before name servers.
 pub(crate) async fn keep_resolved(
     mut hosts: watch::Receiver<Hosts>,
     settings: Dns,
+    names: Arc<Names>,
     report: impl Fn(Box<str>, Vec<IpAddr>) + Send + Sync + 'static,
 ) -> Result<(), String> {
-    let keeper = Keeper::new(&settings, Box::new(report))
+    let keeper = Keeper::new(&settings, names.clone(), Box::new(report))
         .inspect_err(|error| tracing::error!(error, "host names cannot be resolved"))?;
     let keeper = Arc::new(keeper);
     let mut tasks = JoinSet::new();
+    tasks.spawn(names.clone().save());
     let mut kept: HashMap<Box<str>, (u64, AbortHandle)> = HashMap::new();
     loop {
         let wanted = hosts.borrow_and_update().clone();
@@ -74,6 +83,7 @@ pub(crate) async fn keep_resolved(
             let stays = wanted.get(name) == Some(number);
             if !stays {
                 task.abort();
+                names.forget(name);
             }
             stays
         });
@@ -138,19 +148,33 @@ enum Answer {
 }
 
 /// The addresses of a name, by family.
-#[derive(Default, Clone, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Addresses {
     pub(crate) v4: Vec<IpAddr>,
     pub(crate) v6: Vec<IpAddr>,
 }
 
 impl Addresses {
+    pub(crate) fn of(mut all: Vec<IpAddr>) -> Addresses {
+        all.sort_unstable();
+        all.dedup();
+        let (v4, v6) = all.into_iter().partition(IpAddr::is_ipv4);
+        Addresses { v4, v6 }
+    }
+
+    pub(crate) fn all(&self) -> Vec<IpAddr> {
+        [&*self.v4, &*self.v6].concat()
+    }
+
     /// IPv6 only where there is no IPv4, as APISIX does: a service that listens on one family must not
     /// see half its requests refused.
-    fn used(&self) -> Vec<IpAddr> {
+    pub(crate) fn used(&self) -> Vec<IpAddr> {
         if self.v4.is_empty() { self.v6.clone() } else { self.v4.clone() }
     }
 }
+
+/// The addresses of a name, and how long they hold.
+type Resolved = (Addresses, Duration);
 
 type Report = Box<dyn Fn(Box<str>, Vec<IpAddr>) + Send + Sync>;
 
@@ -161,35 +185,37 @@ struct Keeper {
     permits: Semaphore,
     settings: Dns,
     random: RandomState,
+    names: Arc<Names>,
     report: Report,
 }
 
 impl Keeper {
-    fn new(settings: &Dns, report: Report) -> Result<Keeper, String> {
+    fn new(settings: &Dns, names: Arc<Names>, report: Report) -> Result<Keeper, String> {
         Ok(Keeper {
             resolver: resolver(settings)?,
             hosts_file: HostsFile::default(),
             permits: Semaphore::new(LOOKUPS_MAX),
             settings: settings.clone(),
             random: RandomState::new(),
+            names,
             report,
         })
     }
 
     /// Keeps one name resolved for ever.
     async fn keep(self: Arc<Self>, name: Box<str>) {
-        let mut known = Addresses::default();
+        let mut known = self.names.begin(&name);
         let mut reported = None;
         let (mut backoff, mut stale) = (None, None);
-        while let Ok(permit) = self.permits.acquire().await {
-            let resolved = self.resolve(&name, &mut known).await;
-            drop(permit);
-            if reported.as_ref() != Some(&known) {
-                (self.report)(name.clone(), known.used());
-                reported = Some(known.clone());
-            }
+        loop {
+            let (resolved, used_meanwhile) = match reported {
+                None => self.resolve_first(&name, &known).await,
+                Some(_) => (self.resolve(&name, &known).await, None),
+            };
+            reported = reported.or(used_meanwhile);
             let pause = match resolved {
-                Ok(ttl) => {
+                Ok((next, ttl)) => {
+                    known = next;
                     drop(stale.take());
                     if backoff.take().is_some() {
                         tracing::info!(host = %name, "host name resolves again");
@@ -207,7 +233,32 @@ impl Keeper {
                     pause
                 }
             };
+            if reported.as_ref() != Some(&known) {
+                self.names.note(&name, &known);
+                (self.report)(name.clone(), known.used());
+                reported = Some(known.clone());
+            }
             sleep(self.spread(&name, pause)).await;
+        }
+    }
+
+    /// Resolves a name for the first time. Where that takes long, what was known before is reported meanwhile, and
+    /// given.
+    async fn resolve_first(
+        &self,
+        name: &str,
+        known: &Addresses,
+    ) -> (Result<Resolved, String>, Option<Addresses>) {
+        let mut resolving = pin!(self.resolve(name, known));
+        if *known == Addresses::default() {
+            return (resolving.await, None);
+        }
+        match timeout(FIRST_ANSWER, &mut resolving).await {
+            Ok(resolved) => (resolved, None),
+            Err(_) => {
+                (self.report)(name.into(), known.used());
+                (resolving.await, Some(known.clone()))
+            }
         }
     }
 
@@ -218,13 +269,14 @@ impl Keeper {
         pause.mul_f64(1.0 + 0.1 * f64::from(lot) / f64::from(u32::MAX))
     }
 
-    /// Brings `known` up to date and says how long it holds. A family that failed keeps what it
-    /// had; it is an error where no family answered, or both without an address.
-    async fn resolve(&self, name: &str, known: &mut Addresses) -> Result<Duration, String> {
+    /// Finds the addresses of a name and how long they hold. A family that failed keeps what is
+    /// known of it; it is an error where no family answered, or both without an address.
+    async fn resolve(&self, name: &str, known: &Addresses) -> Result<Resolved, String> {
+        // It is never closed.
+        let _permit = self.permits.acquire().await;
         let parsed = Name::from_utf8(name).map_err(|error| error.to_string())?;
         if let Some(found) = self.hosts_file.find(&parsed) {
-            *known = found;
-            return Ok(Duration::from_millis(self.settings.refresh_ms));
+            return Ok((found, Duration::from_millis(self.settings.refresh_ms)));
         }
         let (v4, v6) =
             tokio::join!(self.ask(parsed.clone(), RecordType::A), self.ask(parsed, RecordType::AAAA));
@@ -245,10 +297,7 @@ impl Keeper {
             // Nothing new is known of a name whose one family failed while the other has nothing.
             Some(error) if ttl.is_none() => Err(error),
             _ if next.used().is_empty() => Err("it has no address".into()),
-            _ => {
-                *known = next;
-                Ok(clamp(&self.settings, ttl))
-            }
+            _ => Ok((next, clamp(&self.settings, ttl))),
         }
     }
 

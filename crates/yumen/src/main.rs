@@ -16,6 +16,7 @@ mod fleet;
 mod guard;
 mod huge_pages;
 mod import;
+mod known;
 mod lint;
 mod listeners;
 mod log_file;

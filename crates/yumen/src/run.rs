@@ -1,7 +1,7 @@
 //! `yumen run`: binds, compiles, serves, drains.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,11 @@ use crate::cli::RunArgs;
 use crate::cluster::{self, Cluster};
 use crate::control::{self, Control, Message};
 use crate::discovery::Ledger;
+use crate::dns::Names;
 use crate::doors::Doors;
 use crate::fleet::{Fleet, WorkerSockets};
 use crate::guard::Guarded;
+use crate::known::{Knowledge, Known};
 use crate::listeners::{Http3Legacy, Listeners};
 use crate::node_log::NodeLog;
 use crate::operators::{Doorway, House, Operators};
@@ -121,7 +123,7 @@ struct Rule {
     control: Control,
     doors: Doors,
     held: Arc<Held>,
-    discovered: Arc<Ledger>,
+    knowledge: Knowledge,
 }
 
 impl Rule {
@@ -135,7 +137,9 @@ impl Rule {
         let trial = Arc::new(Trial::new(&compiler));
         let versions = Arc::new(Versions::default());
         let reach = Arc::new(Reach::new(!ground.before.follows));
-        let control = control::start(compiler, carry.clone(), publisher.clone(), versions.clone(), reach)?;
+        let known = &ground.before.known;
+        let (carried, published) = (carry.clone(), publisher.clone());
+        let control = control::start(compiler, known.clone(), carried, published, versions.clone(), reach)?;
         let acme = tls.open_acme(node, &control)?;
         if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
             successor.want_store()?;
@@ -143,11 +147,11 @@ impl Rule {
         let doors = Doors::open(node, &ground.before.start, &control, trial.clone(), versions)?;
         // A store that counts anew has not come that far.
         control.reach.goes_on_from(ground.before.applied.min(doors.store.state().revision));
-        let discovered = start_resolving(&ground.runtime, node, &control);
+        let knowledge = start_resolving(&ground.runtime, node, &control, known);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);
         let held = doors.held();
-        Ok(Rule { carry, publisher, tls, acme, trial, control, doors, held, discovered })
+        Ok(Rule { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
     }
 
     /// The nodes this one is among.
@@ -193,6 +197,7 @@ impl Rule {
             pid_file: node.upgrade.pid_file.clone(),
             held: self.held.clone(),
             control: self.control.clone(),
+            knowledge: self.knowledge.clone(),
         }
     }
 
@@ -216,7 +221,7 @@ impl Rule {
                 self.control.versions.clone(),
             )),
             source: self.doors.source.clone(),
-            discovered: self.discovered.clone(),
+            discovered: self.knowledge.services.clone(),
             publisher: self.publisher.clone(),
             trial: self.trial.clone(),
             expiry: self.tls.expiry.clone(),
@@ -473,20 +478,23 @@ fn start_logs(node: &NodeConfig) {
     };
 }
 
-/// Keeps names resolved and services discovered; what is known of services can be looked at.
-fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control) -> Arc<Ledger> {
+/// Keeps names resolved and services discovered, from what is known of them already; what is known then can be looked at.
+fn start_resolving(runtime: &Runtime, node: &NodeConfig, control: &Control, known: &Known) -> Knowledge {
+    let Known { names, services } = known.clone();
+    let names = Arc::new(Names::open(Path::new(&node.store.data_dir), names));
     let messages = control.messages.clone();
     let report = move |host: Box<str>, addrs| {
         let _ = messages.send(Message::Resolved(host, addrs));
     };
-    runtime.spawn(dns::keep_resolved(control.hosts.clone(), node.dns.clone(), report));
+    runtime.spawn(dns::keep_resolved(control.hosts.clone(), node.dns.clone(), names.clone(), report));
     let (messages, ledger) = (control.messages.clone(), Arc::<Ledger>::default());
     let report = move |service, found| {
         let _ = messages.send(Message::Discovered(service, found));
     };
-    let keeping = discovery::keep_discovered(control.services.clone(), node.clone(), ledger.clone(), report);
+    let wanted = control.services.clone();
+    let keeping = discovery::keep_discovered(wanted, node.clone(), ledger.clone(), services, report);
     runtime.spawn(keeping);
-    ledger
+    Knowledge { names, services: ledger }
 }
 
 /// A node that serves has compiled what it was given, however long that takes, and knows the addresses

@@ -4,6 +4,9 @@
 //! A node admits by what Redis said last and what it has admitted itself since. So all nodes together
 //! exceed a limit by no more than what the others admit in one interval and one round trip. While Redis is
 //! out of reach, each node goes on by itself and keeps what it has to tell.
+//!
+//! A process that takes over goes on in the windows of the one before. What that one admits, it tells Redis
+//! itself, at the latest when it ends: so nothing is told twice.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +17,7 @@ use yumen_plugin::outbound::{RedisFault, RedisReply, Script, ScriptCall};
 use yumen_plugin::{Exchange, Now, Setup, SharedOutbound};
 
 use super::redis::{FIXED, Remote};
-use super::window::{Verdict, Window};
+use super::window::{Taken, Verdict, Window};
 use super::{Config, WindowType};
 use crate::limits::remote;
 use crate::limits::table::{KEYS_MAX, Share, Slot, share};
@@ -34,6 +37,8 @@ const BATCH: usize = 1000;
 #[derive(Default)]
 struct Tally {
     window: Window,
+    /// Admitted here in this window.
+    admitted: AtomicU64,
     /// Admitted here, and not told to Redis yet.
     untold: AtomicU64,
     /// On its way to Redis, which has not answered yet.
@@ -59,16 +64,58 @@ impl Tally {
             return None;
         }
         let told = std::mem::take(self.untold.get_mut());
-        *self.telling.get_mut() = 0;
-        self.window_s = window_ms / 1000;
-        self.turns += 1;
+        self.begin(window_ms / 1000);
         (told > 0 && kind == WindowType::Sliding).then_some(Rest { number, told, window_s })
     }
+
+    /// Counts one more; whether there was nothing to tell before.
+    fn admit(&self) -> bool {
+        self.admitted.fetch_add(1, Relaxed);
+        self.untold.fetch_add(1, Relaxed) == 0
+    }
+
+    /// Another window is open now.
+    fn begin(&mut self, window_s: u64) {
+        *self.admitted.get_mut() = 0;
+        *self.untold.get_mut() = 0;
+        *self.telling.get_mut() = 0;
+        self.window_s = window_s;
+        self.turns += 1;
+    }
 }
+
+/// How many numbers are told of the window itself.
+const OF_WINDOW: usize = 5;
 
 impl Slot for Tally {
     fn useless_at_ms(&self) -> Option<u64> {
         self.window.useless_at_ms()
+    }
+
+    fn numbers(&self) -> Option<Vec<u64>> {
+        let mut numbers = self.window.numbers()?;
+        let owed = self.untold.load(Relaxed) + self.telling.load(Relaxed);
+        numbers.extend([self.window_s, self.turns, self.admitted.load(Relaxed), owed]);
+        Some(numbers)
+    }
+
+    fn take_over(&mut self, numbers: &[u64], now: Now) {
+        let Some((of_window, [window_s, ..])) = numbers.split_at_checked(OF_WINDOW) else { return };
+        if self.window.go_on_from(of_window, now) == Taken::Begun {
+            self.begin(*window_s);
+        }
+    }
+
+    /// What was admitted and is still to be told to Redis. What Redis knows, and what it says of other nodes, the
+    /// other process hears from there: told twice, it would count twice.
+    fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
+        let [_, end @ .., window_s, turns, admitted, owed] = now else { return None };
+        let known = match before {
+            Some([.., before, known, _]) if before == turns => *known,
+            _ => 0,
+        };
+        let more = admitted.checked_sub(known)?.min(*owed);
+        (more > 0).then(|| [&[more], end, &[*window_s]].concat())
     }
 }
 
@@ -138,7 +185,7 @@ impl Delayed {
                 WindowType::Fixed => tally.window.count_fixed(limit, now)?,
                 WindowType::Sliding => tally.window.count_sliding(limit, window_ms, now)?,
             };
-            Some((verdict, verdict.admitted && tally.untold.fetch_add(1, Relaxed) == 0))
+            Some((verdict, verdict.admitted && tally.admit()))
         };
         let mut is_new = false;
         loop {
@@ -195,10 +242,11 @@ impl Delayed {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles at every interval until nothing is due.
+    /// Settles at every interval until nothing is due, and once more where the worker is about to end.
     async fn tend(self: &Arc<Self>, outbound: &SharedOutbound) {
-        loop {
-            outbound.sleep(self.interval).await;
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = outbound.rest(self.interval).await;
             let mut due = std::mem::take(&mut *self.due());
             if due.is_empty() {
                 self.is_tended.store(false, Relaxed);

@@ -45,17 +45,7 @@ impl Slot for Window {
     }
 
     fn take_over(&mut self, numbers: &[u64], now: Now) {
-        let [count, useless_at_ms, number, length_ms, before] = *numbers else { return };
-        if useless_at_ms <= now.mono_ms() {
-            return;
-        }
-        let is_open = self.useless_at_ms > now.mono_ms();
-        if is_open && (self.number, self.length_ms) == (number, length_ms) {
-            *self.count.get_mut() += count;
-            self.before = self.before.max(before);
-        } else if !is_open {
-            *self = Window { count: count.into(), useless_at_ms, number, length_ms, before };
-        }
+        self.go_on_from(numbers, now);
     }
 
     fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
@@ -66,7 +56,37 @@ impl Slot for Window {
     }
 }
 
+/// What came of the numbers another process told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// They are of another window than the one that is open.
+    Nothing,
+    /// They are of the window that is open.
+    Added,
+    /// Theirs is the window that is open now.
+    Begun,
+}
+
 impl Window {
+    /// Goes on from numbers another process told, or adds them.
+    pub(super) fn go_on_from(&mut self, numbers: &[u64], now: Now) -> Taken {
+        let [count, useless_at_ms, number, length_ms, before] = *numbers else { return Taken::Nothing };
+        if useless_at_ms <= now.mono_ms() {
+            return Taken::Nothing;
+        }
+        let is_open = self.useless_at_ms > now.mono_ms();
+        if is_open && (self.number, self.length_ms) == (number, length_ms) {
+            *self.count.get_mut() += count;
+            self.before = self.before.max(before);
+            return Taken::Added;
+        }
+        if is_open {
+            return Taken::Nothing;
+        }
+        *self = Window { count: count.into(), useless_at_ms, number, length_ms, before };
+        Taken::Begun
+    }
+
     /// Counts a request; `None` where the window has ended.
     pub(crate) fn count_fixed(&self, limit: u64, now: Now) -> Option<Verdict> {
         let left_ms = self.left_fixed(now)?;

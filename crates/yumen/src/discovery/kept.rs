@@ -18,6 +18,8 @@ use tokio::time::sleep;
 use yumen_config::resource::Node;
 use yumen_snapshot::compile::Service;
 
+use crate::known::{service_of, told_service};
+
 /// The file in the data directory.
 const FILE: &str = "discovery.json";
 
@@ -33,16 +35,18 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// A file that is not there, or cannot be understood, holds nothing.
-    pub(super) fn open(directory: &Path) -> Kept {
+    /// What the process before told goes before the file; one that is not there, or cannot be understood, holds
+    /// nothing.
+    pub(super) fn open(directory: &Path, told: HashMap<Service, Vec<Node>>) -> Kept {
         let path = directory.join(FILE);
-        let remembered = match fs::read(&path) {
+        let mut remembered = match fs::read(&path) {
             Ok(bytes) => parse(&bytes).unwrap_or_else(|| {
                 tracing::warn!(path = %path.display(), "what was known of services cannot be read");
                 HashMap::new()
             }),
             Err(_) => HashMap::new(),
         };
+        remembered.extend(told);
         Kept {
             path,
             remembered: Mutex::new(remembered),
@@ -83,9 +87,7 @@ impl Kept {
     }
 
     fn write(&self, known: &[(Service, Vec<Node>)]) -> std::io::Result<()> {
-        let services = known.iter().map(|(service, nodes)| {
-            json!({ "source": service.source, "name": service.name, "args": service.args, "nodes": nodes })
-        });
+        let services = known.iter().map(|(service, nodes)| told_service(service, nodes));
         let text = json!({ "services": services.collect::<Vec<Value>>() }).to_string();
         if let Some(directory) = self.path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -101,10 +103,5 @@ impl Kept {
 
 fn parse(bytes: &[u8]) -> Option<HashMap<Service, Vec<Node>>> {
     let document: Value = serde_json::from_slice(bytes).ok()?;
-    let services = document["services"].as_array()?.iter().map(|one| {
-        let text = |name: &str| Some(Box::from(one[name].as_str()?));
-        let service = Service { source: text("source")?, name: text("name")?, args: text("args")? };
-        Some((service, serde_json::from_value(one["nodes"].clone()).ok()?))
-    });
-    services.collect()
+    document["services"].as_array()?.iter().map(service_of).collect()
 }

@@ -16,7 +16,10 @@ use super::standing::Standing;
 
 #[derive(Debug)]
 struct Line {
+    /// In use.
     nodes: Vec<Node>,
+    /// In use, or remembered while nothing was heard yet.
+    last_known: Vec<Node>,
     trouble: Option<Box<str>>,
     last_answer: Option<Instant>,
     since: Instant,
@@ -43,6 +46,7 @@ impl Ledger {
         let mut lines = self.lines();
         let line = lines.services.entry(service.clone()).or_insert_with(|| Line {
             nodes: Vec::new(),
+            last_known: Vec::new(),
             trouble: None,
             last_answer: None,
             since: Instant::now(),
@@ -51,6 +55,9 @@ impl Ledger {
         line.trouble = standing.trouble().map(Box::from);
         if line.nodes != standing.nodes() {
             line.nodes = standing.nodes().to_vec();
+        }
+        if line.last_known != standing.last_known() {
+            line.last_known = standing.last_known().to_vec();
         }
     }
 
@@ -64,11 +71,11 @@ impl Ledger {
         *self.lines().errors.entry(source.into()).or_default() += 1;
     }
 
-    /// Services with their endpoints, those that have any.
-    pub(super) fn known(&self) -> Vec<(Service, Vec<Node>)> {
+    /// Services with the last endpoints known, those that have any.
+    pub(crate) fn known(&self) -> Vec<(Service, Vec<Node>)> {
         let lines = self.lines();
-        let known = lines.services.iter().filter(|(_, line)| !line.nodes.is_empty());
-        known.map(|(service, line)| (Service::clone(service), line.nodes.clone())).collect()
+        let known = lines.services.iter().filter(|(_, line)| !line.last_known.is_empty());
+        known.map(|(service, line)| (Service::clone(service), line.last_known.clone())).collect()
     }
 
     /// `/yumen/v1/discovery`: every service with its endpoints, how old that knowledge is, and what is wrong.

@@ -44,6 +44,11 @@ impl Standing {
         self.nodes.as_deref().unwrap_or_default()
     }
 
+    /// These, or those that will be where nothing newer is heard.
+    pub(super) fn last_known(&self) -> &[Node] {
+        self.nodes.as_deref().or(self.remembered.as_deref()).unwrap_or_default()
+    }
+
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }

@@ -1,5 +1,6 @@
 //! DNS as a source, against a name server on loopback; and the small rules all sources share.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -155,14 +156,16 @@ fn what_is_kept_is_read_again_and_damage_is_nothing() {
             .unwrap()
     };
     let known = vec![(service("a", "{}"), vec![node("10.0.0.1"), node("[::1]")])];
-    let own = Kept::open(&directory);
+    let own = Kept::open(&directory, HashMap::new());
     own.save(&known);
     assert_eq!(own.nodes(&known[0].0).as_ref(), Some(&known[0].1), "of this run as well");
-    let read = Kept::open(&directory);
+    let read = Kept::open(&directory, HashMap::new());
     assert_eq!(read.nodes(&known[0].0).as_ref(), Some(&known[0].1));
     assert_eq!(read.nodes(&service("a", "")), None);
+    let told = [(known[0].0.clone(), vec![node("10.0.0.2")])];
+    assert_eq!(Kept::open(&directory, told.clone().into()).nodes(&known[0].0), Some(told[0].1.clone()));
     std::fs::write(directory.join("discovery.json"), "{\"services\": [1]}").unwrap();
-    assert_eq!(Kept::open(&directory).nodes(&known[0].0), None);
+    assert_eq!(Kept::open(&directory, HashMap::new()).nodes(&known[0].0), None);
     std::fs::remove_dir_all(&directory).unwrap();
 }
 

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use yumen_config::node::Dns;
 
-use super::{keep_resolved, name_server};
+use super::{Addresses, Names, keep_resolved, name_server};
 use crate::control::Hosts;
+use crate::known::AddressesByName;
 
 /// What the name server says of one name.
 #[derive(Clone)]
@@ -103,8 +105,22 @@ fn names(wanted: &[&str]) -> Hosts {
     Arc::new(wanted.iter().map(|name| (Box::from(*name), 1)).collect())
 }
 
+/// Addresses known of an earlier process, and none on disk.
+fn known(before: &[(&str, &str)]) -> Arc<Names> {
+    let known: AddressesByName = before
+        .iter()
+        .map(|(name, address)| (Box::from(*name), Addresses::of(vec![address.parse().unwrap()])))
+        .collect();
+    Arc::new(Names::open(Path::new("/nowhere"), known))
+}
+
 impl Bench {
     fn start(server: SocketAddr, wanted: &[&str]) -> Bench {
+        Bench::going_on(server, wanted, &[])
+    }
+
+    /// Where these addresses were known before.
+    fn going_on(server: SocketAddr, wanted: &[&str], before: &[(&str, &str)]) -> Bench {
         let settings = Dns {
             servers: vec![server.to_string()],
             ttl_min_ms: 50,
@@ -119,7 +135,8 @@ impl Bench {
             let addresses = addresses.iter().map(|address| format!(" {address}")).collect::<String>();
             log.lock().unwrap().push(format!("{name}:{addresses}"));
         };
-        Bench { names: sender, reports, task: tokio::spawn(keep_resolved(receiver, settings, report)) }
+        let task = tokio::spawn(keep_resolved(receiver, settings, known(before), report));
+        Bench { names: sender, reports, task }
     }
 
     /// Waits until so much was reported, and compares.
@@ -196,6 +213,27 @@ async fn the_last_addresses_stay_while_the_server_is_gone_or_denies_the_name() {
 }
 
 #[tokio::test]
+async fn what_was_known_before_is_used_until_the_first_answer() {
+    let before = [("a.test", "10.0.0.1")];
+    // A server that says nothing takes longer than what is known waits for.
+    let silent = Server::start(&[]).await;
+    let bench = Bench::going_on(silent.addr, &["a.test"], &before);
+    bench.expect(&["a.test: 10.0.0.1"]).await;
+    silent.says("a.test", Says::Addresses(&["10.0.0.2"], 600));
+    bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2"]).await;
+    for fails in [Says::Broken, Says::NoSuchName] {
+        let server = Server::start(&[("a.test", fails)]).await;
+        let bench = Bench::going_on(server.addr, &["a.test"], &before);
+        bench.expect(&["a.test: 10.0.0.1"]).await;
+        server.says("a.test", Says::Addresses(&["10.0.0.2"], 600));
+        bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2"]).await;
+    }
+    let server = Server::start(&[("a.test", Says::Addresses(&["10.0.0.2"], 600))]).await;
+    let bench = Bench::going_on(server.addr, &["a.test"], &before);
+    bench.expect(&["a.test: 10.0.0.2"]).await;
+}
+
+#[tokio::test]
 async fn names_that_disappear_are_not_asked_for_and_are_new_when_they_return() {
     let server = Server::start(&[
         ("a.test", Says::Addresses(&["10.0.0.1"], 0)),
@@ -237,11 +275,11 @@ async fn localhost_needs_no_name_server() {
 async fn settings_that_cannot_be_used_are_an_error_and_a_gone_sender_is_the_end() {
     let (sender, receiver) = watch::channel(names(&[]));
     let bad = Dns { servers: vec!["dns.example".into()], ..Dns::default() };
-    let error = keep_resolved(receiver.clone(), bad, |_, _| {}).await.unwrap_err();
+    let error = keep_resolved(receiver.clone(), bad, known(&[]), |_, _| {}).await.unwrap_err();
     assert_eq!(error, "dns.servers: `dns.example` is no address such as `10.0.0.2:53`");
     drop(sender);
     let good = Dns { servers: vec!["127.0.0.1".into()], ..Dns::default() };
-    assert_eq!(keep_resolved(receiver, good, |_, _| {}).await, Ok(()));
+    assert_eq!(keep_resolved(receiver, good, known(&[]), |_, _| {}).await, Ok(()));
 }
 
 #[test]

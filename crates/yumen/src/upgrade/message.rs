@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use yumen_plugin::Told;
 
 use crate::sockets::Label;
@@ -44,6 +45,9 @@ pub(super) struct Offer {
     /// The newest revision that every next request here and there is served by.
     #[serde(default)]
     pub(super) applied: u64,
+    /// What is known of host names and discovered services; a version that does not tell it knows nothing of them.
+    #[serde(default)]
+    pub(super) known: Value,
 }
 
 /// What the process that serves says after its offer.

@@ -32,6 +32,7 @@ use super::judge::Losses;
 use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, Ready};
 use super::{HANDED_OVER, VARIABLE};
 use crate::control::Control;
+use crate::known::Knowledge;
 use crate::listeners::Http3Legacy;
 use crate::process;
 use crate::service;
@@ -85,6 +86,7 @@ pub(crate) struct Handover {
     /// What the new process is measured by, and this one goes by what that one tells then.
     pub(crate) held: Arc<Held>,
     pub(crate) control: Control,
+    pub(crate) knowledge: Knowledge,
 }
 
 /// Starts processes that take over, one at a time.
@@ -327,6 +329,7 @@ impl Predecessor {
             follows,
             outlives,
             applied,
+            known: self.handover.knowledge.now().told(),
         })?;
         channel.send_descriptors(&descriptors)
     }

@@ -24,6 +24,7 @@ use super::message::{FromServing, FromSuccessor, Hello, Offer, PROTOCOL, PROTOCO
 use super::telling::{Before, Telling, show};
 use crate::control::Control;
 use crate::doors::Start;
+use crate::known::Known;
 use crate::reach::Hindrance;
 use crate::sockets::{Passed, Sockets};
 
@@ -51,6 +52,8 @@ pub(crate) struct Received {
     pub(crate) outlives: bool,
     /// The newest revision that was in force everywhere.
     pub(crate) applied: Revision,
+    /// What it knows of endpoints that the configuration only names.
+    pub(crate) known: Known,
 }
 
 /// What the process before is told of, and has a part in, until its last connection has ended.
@@ -75,6 +78,7 @@ impl Received {
             follows: false,
             outlives: false,
             applied: Revision::default(),
+            known: Known::default(),
         }
     }
 }
@@ -133,6 +137,7 @@ impl Successor {
             follows,
             outlives,
             applied,
+            known: Known::of(&offer.known),
         })
     }
 

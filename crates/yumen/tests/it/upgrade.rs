@@ -2,6 +2,7 @@
 
 mod changes;
 mod cluster;
+mod endpoints;
 mod http3;
 mod load;
 mod losses;

@@ -45,6 +45,7 @@ struct Way {
     tasks: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
     /// How many sleeps may end.
     intervals: Rc<Cell<usize>>,
+    is_ending: Rc<Cell<bool>>,
     now: Cell<Now>,
 }
 
@@ -62,6 +63,14 @@ impl Outbound for Way {
         Box::pin(std::future::poll_fn(move |_| match intervals.get() >= until {
             true => Poll::Ready(()),
             false => Poll::Pending,
+        }))
+    }
+
+    fn rest(&self, delay: Duration) -> LocalFuture<'static, bool> {
+        let (mut sleep, is_ending) = (self.sleep(delay), self.is_ending.clone());
+        Box::pin(std::future::poll_fn(move |context| match is_ending.get() {
+            true => Poll::Ready(false),
+            false => sleep.as_mut().poll(context).map(|()| true),
         }))
     }
 
@@ -87,6 +96,12 @@ impl Way {
         self.intervals.set(self.intervals.get() + 1);
         self.run_tasks();
     }
+
+    fn end(&self) {
+        self.is_ending.set(true);
+        self.run_tasks();
+        assert!(self.tasks.borrow().is_empty(), "a task goes on in a worker that has ended");
+    }
 }
 
 struct Node {
@@ -102,6 +117,7 @@ impl Node {
             redis: redis.clone(),
             tasks: RefCell::default(),
             intervals: Rc::default(),
+            is_ending: Rc::default(),
             now: Cell::new(bench.host.now()),
         });
         bench.host.outbound = Some(way.clone());
@@ -254,4 +270,52 @@ fn rules_that_find_the_same_value_are_told_apart() {
     let counts = redis.counts.borrow();
     let told: Vec<_> = counts.iter().map(|(key, count)| (key.ends_with(b":a#1"), *count)).collect();
     assert_eq!(told, [(true, 3), (false, 3)], "{counts:?}");
+}
+
+#[test]
+fn a_process_that_takes_over_goes_on_in_the_window_and_redis_hears_of_each_request_once() {
+    for window_type in ["fixed", "sliding"] {
+        let redis = Rc::<FakeRedis>::default();
+        let settings =
+            json!({"count": 50, "time_window": 60, "window_type": window_type, "sync_interval": 20});
+        let [first, second, third] = [(); 3].map(|()| Node::new(&redis, settings.clone()));
+        let take_over = |old: &Node, new: &Node| {
+            let told = old.bench.carry.tell();
+            new.bench.carry.take_over(&told, new.bench.host.now());
+            told
+        };
+        let tell_on = |old: &Node, new: &Node, told: &mut yumen_plugin::Told| {
+            let (since, now) = old.bench.carry.tell_since(told);
+            new.bench.carry.take_over(&since, new.bench.host.now());
+            *told = now;
+            since.len()
+        };
+        assert_eq!(first.ask(20), 20);
+        first.way.run_tasks();
+        let mut of_first = take_over(&first, &second);
+        assert_eq!(second.ask(10), 10);
+        second.way.run_tasks();
+        // Connections of the first go on. What it tells Redis the second hears from there.
+        assert_eq!(first.ask(5), 5);
+        assert_eq!(tell_on(&first, &second, &mut of_first), 1, "{window_type}");
+        assert_eq!(first.ask(3), 3);
+        first.way.interval();
+        assert_eq!(tell_on(&first, &second, &mut of_first), 0, "{window_type}");
+        second.way.interval();
+        take_over(&second, &third);
+        assert_eq!(third.ask(30), 50 - 20 - 10 - 5 - 3, "{window_type}");
+        for node in [first, second, third] {
+            node.way.end();
+        }
+        assert_eq!(redis.counts.borrow().values().sum::<u64>(), 50, "{window_type}: all, and once");
+    }
+}
+
+#[test]
+fn a_worker_that_ends_without_redis_does_not_wait_for_it() {
+    let redis = Rc::<FakeRedis>::default();
+    let node = Node::new(&redis, json!({"count": 10, "time_window": 3600}));
+    redis.is_down.set(true);
+    assert_eq!(node.ask(6), 6);
+    node.way.end();
 }
