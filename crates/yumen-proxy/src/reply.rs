@@ -167,9 +167,8 @@ pub(crate) async fn pass_on(
     flow.sent_bytes += download.sent_bytes;
     flow.received_bytes += upload.read_bytes;
     let now = end_attempt(relay.underway.take(), flow);
-    let is_whole = result.is_ok() && upload.is_done();
     link.inbox.release(&conn.worker.buffers);
-    let is_reusable = is_whole && link_persists && link.is_clean();
+    let is_reusable = result.is_ok() && upload.is_done() && link_persists && link.is_clean();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
         keep_link(&conn.worker, link, relay.permit.take(), upstream, now);
     }

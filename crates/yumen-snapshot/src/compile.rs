@@ -360,22 +360,6 @@ impl Compiler {
         changes
     }
 
-    /// The host names whose addresses are wanted, each with the number of that want: one that was let go and is
-    /// wanted again has another number, and nothing is known of it here any more.
-    pub fn hosts(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.hosts.iter().map(|(host, wanted)| (&**host, wanted.number))
-    }
-
-    /// The services whose nodes are wanted, numbered likewise.
-    pub fn services(&self) -> impl Iterator<Item = (&Arc<Service>, u64)> {
-        self.discovered.wanted()
-    }
-
-    /// Grows with every change of [`Compiler::hosts`] or [`Compiler::services`].
-    pub fn wants(&self) -> u64 {
-        self.wants
-    }
-
     /// Forgets unused names of carried state once in so many changes, so that a change does not cost
     /// as much as the table is large.
     fn sweep(&mut self, changes: usize) {

@@ -441,13 +441,13 @@ impl Thread {
     /// Takes out what was known of the names and services that are wanted.
     fn recall(&mut self, known: &mut Known) -> Vec<Change> {
         let mut endpoints = Vec::new();
-        for host in self.compiler.hosts() {
+        for (host, _) in self.compiler.hosts() {
             if let Some(change) = known.take_name(host) {
                 self.looked_up.insert(host.into());
                 endpoints.push(change);
             }
         }
-        for service in self.compiler.services() {
+        for (service, _) in self.compiler.services() {
             if let Some(change) = known.take_service(service) {
                 self.asked_for.insert(service.clone());
                 endpoints.push(change);
@@ -487,9 +487,10 @@ fn pause_after(work: Duration) -> Duration {
     (work * PAUSE_PER_WORK).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// Whether something is wanted still, and was all the time.
+/// Whether something is wanted still, and was not let go in between. What was known before anybody was told that it is
+/// wanted stays known.
 fn is_same<K: Ord>(next: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>, what: &K) -> bool {
-    next.get(what).is_some_and(|number| before.get(what) == Some(number))
+    next.get(what).is_some_and(|number| before.get(what).is_none_or(|known| known == number))
 }
 
 /// Tells those who follow only where something differs.

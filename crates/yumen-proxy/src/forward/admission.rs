@@ -55,7 +55,7 @@ impl Asking<'_, '_, '_> {
 
     /// A first attempt leaves room to those who wait for it.
     fn try_at_once(&mut self) -> Result<Option<usize>, Full> {
-        let tried = self.attempts.tried;
+        let tried = self.attempts.tried.clone();
         let Some(protection) = self.chosen.upstream.protection.as_ref().filter(|_| tried.count() == 0) else {
             return self.try_in(&tried);
         };
@@ -114,7 +114,7 @@ impl Asking<'_, '_, '_> {
     ) -> Poll<Result<Option<usize>, Kind>> {
         if ticket.is_called(cx.waker(), clock::now().mono_ms()) {
             self.follow_changes(ticket);
-            let tried = self.attempts.tried;
+            let tried = self.attempts.tried.clone();
             match self.try_in(&tried) {
                 Ok(found) => return Poll::Ready(Ok(found)),
                 Err(Full) => ticket.pass_on(),

@@ -3,8 +3,9 @@
 //! Knows no resolver.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use super::{Compiler, SetOfNames};
+use super::{Compiler, Service, SetOfNames};
 
 /// Who wants the addresses of a host.
 #[derive(Debug)]
@@ -15,6 +16,22 @@ pub(super) struct Wanted {
 }
 
 impl Compiler {
+    /// The host names whose addresses are wanted, each with the number of that want: one that was let go and is
+    /// wanted again has another number, and nothing is known of it here any more.
+    pub fn hosts(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.hosts.iter().map(|(host, wanted)| (&**host, wanted.number))
+    }
+
+    /// The services whose nodes are wanted, numbered likewise.
+    pub fn services(&self) -> impl Iterator<Item = (&Arc<Service>, u64)> {
+        self.discovered.wanted()
+    }
+
+    /// Grows with every change of [`Compiler::hosts`] or [`Compiler::services`].
+    pub fn wants(&self) -> u64 {
+        self.wants
+    }
+
     /// Forgets names and services that nobody wants by the end of a change. Not before: an object that takes the
     /// place of another one wants what that wanted, and finds what is known of it.
     pub(super) fn let_go(&mut self) {
