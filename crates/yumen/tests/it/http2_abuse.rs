@@ -59,9 +59,13 @@ fn a_flood_on_a_connection_that_is_leaving_ends_it_as_well() {
     let gate = Gate::default();
     let upstream = Upstream::held(&gate, "x");
     let gateway = Gateway::start(&upstream.everything());
-    let mut client = RawClient::connect(gateway.http);
-    client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
-    eventually("the request is at the upstream", 10, || upstream.requests() == 1);
+    // The other keeps the gateway from ending before it is asked what it counted.
+    let [mut client, _other] = [(); 2].map(|()| {
+        let mut client = RawClient::connect(gateway.http);
+        client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
+        client
+    });
+    eventually("the requests are at the upstream", 10, || upstream.requests() == 2);
     gateway.terminate();
     assert_eq!(client.wait_for(GOAWAY).map(|goaway| reason(&goaway)), Some(0), "it leaves");
     let pings = frame(PING, 0, 0, &[0; 8]).repeat(100);
