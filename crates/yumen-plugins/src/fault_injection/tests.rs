@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use yumen_plugin::Step;
 
 use crate::testing::{Bench, Reply};
 
@@ -17,6 +18,22 @@ fn an_abort_answers_as_configured() {
         run(json!({"abort": {"http_status": 503, "body": "broken\n", "headers": {"X-A": "b", "X-N": 1}}}));
     assert_eq!((reply.status, reply.body.as_str(), reply.upstream), (503, "broken\n", None));
     assert_eq!(reply.fields, ["X-A: b", "X-N: 1"]);
+}
+
+#[test]
+fn a_body_is_asked_for_only_where_one_comes() {
+    let bench = Bench::new();
+    let settings = json!({"abort": {"http_status": 418, "vars": [[["post_arg_a", "==", "1"]]]}});
+    let plugin = bench.plugin("fault-injection", settings);
+    for (request, asks) in [
+        ("GET / HTTP/1.1\r\nHost: a", false),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0", false),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3", true),
+    ] {
+        let mut ex = bench.exchange(request);
+        let asked = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
+        assert_eq!(asked, asks, "{request}");
+    }
 }
 
 #[test]

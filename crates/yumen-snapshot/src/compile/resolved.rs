@@ -66,3 +66,6 @@ impl Compiler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -274,7 +274,7 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         return;
     };
-    let gateway = launch(disk.0.path());
+    let mut gateway = launch(disk.0.path());
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let path = "/apisix/admin/routes/short?ttl=3&wait=applied";
     assert_eq!(ask(&gateway, &key, "PUT", path, &mock("/short", "short").to_string()).status, 201);
@@ -286,6 +286,15 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
     eventually("it is told of", 10, || told().contains("it takes no writes: the disk is full"));
     assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
     eventually("the route ends", 10, || gateway.get("/short").status == 404);
+    gateway.kill();
+    gateway.wait(60);
+    let gateway = launch(disk.0.path());
+    assert_eq!(
+        (gateway.get("/short").status, gateway.get("/hello").status),
+        (404, 200),
+        "it starts all the same"
+    );
+    let told = || gateway.status_json("/yumen/v1/problems").to_string();
 
     std::fs::remove_file(disk.0.file("fill")).unwrap();
     let (path, large) = ("/apisix/admin/routes/large", mock("/large", &"x".repeat(1_000_000)).to_string());
