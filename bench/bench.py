@@ -29,7 +29,7 @@ import gateways as gw
 HERE = Path(__file__).resolve().parent
 ALL = ("yumen", "nginx", "haproxy")
 # Yumen again, to compare with: what the entrant is called, and its flavour.
-OWN = {"plain": "plain", "local": "limit-count"}
+OWN = {"plain": "plain", "local": "limit-count", "over-h1": "h1-upstream"}
 # Small messages over plain TCP: what forwarding them without understanding anything costs.
 WITH_FLOOR = (*ALL, "floor")
 
@@ -80,7 +80,10 @@ SCENARIOS = [
              target=1.03),
     own("prometheus", 1.03, entrants=("yumen", "plain")),
     Scenario("h2-tls", flavour="h2", tls=True, connections=4, streams=100, target=0.80, entrants=("yumen", "nginx")),
-    own("h2c-upstream", 1.0, entrants=("yumen", "plain"), connections=64),
+    Scenario("h2c-upstream", flavour="h2c-upstream", connections=64, base="over-h1", target=1.0,
+             entrants=("yumen", "over-h1")),
+    # NGINX sends each answer in two segments of its own, and takes the load's core with that.
+    own("h2c-nginx", 1.0, entrants=("yumen", "plain"), connections=64),
     Scenario("grpc", flavour="grpc", path=gw.CALL, connections=4, streams=25, call=True, base="envoy", target=0.60,
              entrants=("yumen", "envoy", "nginx")),
 ]
@@ -340,10 +343,11 @@ def arguments():
 
 def run(options, folder, results):
     upstream = gw.start_upstream(folder)
-    service = redis = None
+    service = redis = either = None
     try:
         service = gw.start_grpc(folder, upstream)
         redis = gw.start_redis(folder, upstream)
+        either = gw.start_either(folder, upstream)
         cert = gw.make_certificate(folder)
         gw.make_full_handshake()
         gw.make_floor()
@@ -359,7 +363,7 @@ def run(options, folder, results):
             if special.__name__ in options.names and gw.YUMEN.exists():
                 results[special.__name__] = special(options, folder, upstream, cert)
     finally:
-        for beside in (service, redis):
+        for beside in (service, redis, either):
             if beside:
                 beside.stop()
         upstream.stop()

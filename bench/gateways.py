@@ -238,7 +238,7 @@ def start_upstream(folder):
 """
     upstream = nginx(folder, "upstream", body, LOAD_CORE)
     upstream.wait_listening(port)
-    upstream.http, upstream.h2c, upstream.grpc, upstream.redis = port, h2c, None, None
+    upstream.http, upstream.h2c, upstream.grpc, upstream.redis, upstream.either = port, h2c, None, None, None
     return upstream
 
 
@@ -285,35 +285,61 @@ def start_nginx(folder, name, flavour, upstream, cert, under=()):
     return gateway
 
 
-def start_haproxy(folder, name, flavour, upstream, cert):
-    http, https = free_port(), free_port()
-    conf = folder / f"{name}.cfg"
-    mock = f'http-request return status 200 content-type text/plain string "{SMALL.strip()}\\n"'
-    conf.write_text(f"""
-global
-  nbthread 1
-  maxconn 4096
-  tune.ssl.default-dh-param 2048
+HAPROXY_DEFAULTS = """
 defaults
   mode http
   timeout connect 5s
   timeout client 300s
   timeout server 300s
-  timeout http-keep-alive 300s
+  timeout http-keep-alive 300s"""
+HAPROXY_ANSWER = f'http-request return status 200 content-type text/plain string "{SMALL.strip()}\\n"'
+
+
+def run_haproxy(conf, log, core, port):
+    program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    running = Gateway([program, "-db", "-f", conf], log, core)
+    running.wait_listening(port)
+    return running
+
+
+def start_haproxy(folder, name, flavour, upstream, cert):
+    http, https = free_port(), free_port()
+    conf = folder / f"{name}.cfg"
+    conf.write_text(f"""
+global
+  nbthread 1
+  maxconn 4096
+  tune.ssl.default-dh-param 2048
+{HAPROXY_DEFAULTS}
   http-reuse always
 frontend f
   bind 127.0.0.1:{http} defer-accept backlog 16384
   bind 127.0.0.1:{https} ssl crt {folder}/both.pem alpn http/1.1 defer-accept backlog 16384
-  {mock if flavour == "mock" else ""}
+  {HAPROXY_ANSWER if flavour == "mock" else ""}
   default_backend b
 backend b
   server s 127.0.0.1:{upstream.http} pool-max-conn 256
 """)
-    program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
-    gateway = Gateway([program, "-db", "-f", conf], folder / f"{name}.log", GATEWAY_CORE)
+    gateway = run_haproxy(conf, folder / f"{name}.log", GATEWAY_CORE, http)
     gateway.http, gateway.https = http, https
-    gateway.wait_listening(http)
     return gateway
+
+
+def start_either(folder, upstream):
+    """A server that gives the small answer over HTTP/1.1 and HTTP/2 on one port: HAProxy, from memory. The gateway's costs
+    over the two are compared before one and the same server; `upstream` is told its port."""
+    upstream.either = free_port()
+    conf = folder / "either.cfg"
+    conf.write_text(f"""
+global
+  nbthread 1
+  maxconn 4096
+{HAPROXY_DEFAULTS}
+frontend f
+  bind 127.0.0.1:{upstream.either} backlog 16384
+  {HAPROXY_ANSWER}
+""")
+    return run_haproxy(conf, folder / "either.log", LOAD_CORE, upstream.either)
 
 
 def find_envoy():
@@ -376,8 +402,12 @@ def routes_file(flavour, upstream, cert, marker=0):
     port, how = upstream.http, {}
     if flavour == "grpc":
         port, how = upstream.grpc, {"scheme": "grpc"}
-    if flavour == "h2c-upstream":
+    if flavour == "h2c-nginx":
         port, how = upstream.h2c, {"http_version": "2"}
+    if flavour in ("h1-upstream", "h2c-upstream"):
+        port = upstream.either
+    if flavour == "h2c-upstream":
+        how = {"http_version": "2"}
     lines = ["upstreams:"]
     lines.append("  - " + json.dumps({"id": "up", "type": "roundrobin", "nodes": {f"127.0.0.1:{port}": 1}, **how}))
     lines.append("routes:")

@@ -226,6 +226,8 @@ def count(kind, name, folder, profile):
             running.append(upstream)
         else:
             upstream = Upstream()
+        if flavour == "h2c-upstream":
+            running.append(gw.start_either(folder, upstream))
         if flavour == "grpc":
             service = gw.start_grpc(folder, upstream)
             if not service:

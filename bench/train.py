@@ -23,7 +23,7 @@ LEFT_OUT = ("routes-100000",)
 def drive_scenarios(folder, bench, gw):
     """Every scenario against yumen alone, each for a moment."""
     upstream = gw.start_upstream(folder)
-    beside = [gw.start_grpc(folder, upstream), gw.start_redis(folder, upstream)]
+    beside = [gw.start_grpc(folder, upstream), gw.start_redis(folder, upstream), gw.start_either(folder, upstream)]
     try:
         cert = gw.make_certificate(folder)
         gw.make_full_handshake()
