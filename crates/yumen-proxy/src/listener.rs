@@ -14,19 +14,27 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use yumen_base::IpSet;
 use yumen_plugin::Client;
 
+use crate::clock;
 use crate::duty::Duty;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::tcp::Tcp;
+use crate::timers::until;
 use crate::tls::Acceptor;
 use crate::worker::{Admitted, Worker};
 use crate::{conversation, l4};
 
 /// A silent connection is handed over by the kernel after so long.
 const DEFER_SECONDS: i32 = 5;
+
+/// Where somebody came so shortly before the end, others are on their way: they are waited for as long as that.
+/// In milliseconds.
+const LATELY_MS: u64 = 1000;
+const LAST_CALL_MS: u64 = 100;
 
 /// Between two attempts to accept where one has failed, in milliseconds.
 const ACCEPT_RETRY_MS: u64 = 20;
@@ -114,8 +122,8 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
     Ok(socket.into())
 }
 
-/// Accepts until the worker drains, then takes what is still queued, unless another process does: none of
-/// it shall be reset.
+/// Accepts until the worker drains, then takes what is still queued and on its way, unless another process does: none
+/// of it shall be reset.
 pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::Receiver<Duty>) {
     let socket = match crate::sys::watch(listener.socket) {
         Ok(socket) => socket,
@@ -128,6 +136,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
     let Listener { tls, proxy_from, streams, .. } = listener;
     let door = Rc::new(Door { local, tls: tls.map(Rc::new), proxy_from, streams });
     let mut was_failing = false;
+    let mut came_ms = None;
     // Waited for all the time, not anew for each connection.
     let mut change = duty.clone();
     let mut over = pin!(change.wait_for(|duty| duty.is_over()));
@@ -142,7 +151,15 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
             return;
         }
         let accepted = accept_all(&worker, socket.get_ref(), &door);
-        let Some(mut ready) = ready.filter(|_| !duty.is_over()) else { return };
+        let now_ms = clock::now().mono_ms();
+        if duty.is_over() {
+            if came_ms.is_some_and(|came_ms| now_ms < came_ms + LATELY_MS) {
+                last_call(&worker, &socket, &door).await;
+            }
+            return;
+        }
+        let Some(mut ready) = ready else { return };
+        came_ms = Some(now_ms);
         match accepted {
             Ok(()) => ready.clear_ready(),
             Err(errno) => {
@@ -152,6 +169,22 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
         }
         was_failing = accepted.is_err();
     }
+}
+
+/// Takes those who are on their way when nobody accepts any more. With deferred accept a connection that was made waits
+/// in the kernel for its request, where nobody sees it, and would be reset with the socket.
+async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, door: &Rc<Door>) {
+    // Where it cannot be set, who has sent nothing yet is not waited for.
+    let _ = defer(socket.get_ref().as_fd(), false);
+    let timer = worker.timers.timer();
+    timer.set(LAST_CALL_MS);
+    while let Some(Ok(mut ready)) = until(&timer, pin!(socket.readable())).await {
+        if accept_all(worker, socket.get_ref(), door).is_err() {
+            return;
+        }
+        ready.clear_ready();
+    }
+    let _ = accept_all(worker, socket.get_ref(), door);
 }
 
 /// Whoever waits to be accepted is worth more than an idle connection to an endpoint.

@@ -59,6 +59,8 @@ pub fn worker(
             tokio::task::spawn_local(udp::serve(worker.clone(), datagrams, duty.clone()));
         }
         wait_for_end(&mut duty).await;
+        let asked = *duty.borrow();
+        worker.begin_to_drain(asked);
         for task in accepting {
             // A listener's task that panicked is over as well.
             let _ = task.await;

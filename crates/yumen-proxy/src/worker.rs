@@ -299,7 +299,14 @@ impl Worker {
         }
     }
 
-    /// Stops taking new requests on open connections and waits for them to end.
+    /// Stops taking new requests on open connections.
+    pub(crate) fn begin_to_drain(&self, duty: Duty) {
+        self.draining.set(true);
+        self.keeps_idle.set(matches!(duty, Duty::HandOver { .. }));
+        self.timers.wake_all();
+    }
+
+    /// Waits for open connections to end, which take no new requests.
     pub(crate) async fn drain(&self, duty: &watch::Receiver<Duty>) {
         let (mut asked, mut asked_ms) = (None, 0);
         while self.open.get() > 0 {
@@ -307,9 +314,7 @@ impl Worker {
             let duty = *duty.borrow();
             if asked.replace(duty) != Some(duty) {
                 asked_ms = now_ms;
-                self.draining.set(true);
-                self.keeps_idle.set(matches!(duty, Duty::HandOver { .. }));
-                self.timers.wake_all();
+                self.begin_to_drain(duty);
             }
             if duty.within_ms().is_some_and(|within_ms| now_ms >= asked_ms.saturating_add(within_ms)) {
                 break;

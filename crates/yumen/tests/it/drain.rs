@@ -102,6 +102,26 @@ fn lost_requests(address: std::net::SocketAddr) -> usize {
 }
 
 #[test]
+fn who_has_connected_and_asks_as_it_ends_is_answered() {
+    let upstream = slow(0);
+    // A machine that is busy may let the moment pass.
+    let is_answered = (0..5).any(|_| {
+        let mut gateway = Gateway::start(&upstream.everything());
+        assert_eq!(gateway.get("/").status, 200);
+        let mut waiting = Client::connect(gateway.http);
+        gateway.terminate();
+        eventually("it drains", 5, || gateway.log().contains("draining"));
+        std::thread::sleep(Duration::from_millis(30));
+        let reply = waiting.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
+        let (status, connection) =
+            reply.map_or((0, None), |reply| (reply.status, reply.field("connection").map(str::to_owned)));
+        assert_eq!(gateway.wait(60).code(), Some(0));
+        status == 200 && connection.as_deref() == Some("close")
+    });
+    assert!(is_answered);
+}
+
+#[test]
 fn draining_ends_when_it_has_taken_too_long() {
     let upstream = slow(120_000);
     let options = Options { node: "timeouts: {drain_ms: 500}", ..Options::default() };
