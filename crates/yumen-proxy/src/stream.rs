@@ -28,6 +28,11 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// Takes it, leaving one in its place that is not connected.
+    pub(crate) fn take(&mut self) -> Stream {
+        std::mem::replace(self, Stream::Tcp(Tcp::Moving))
+    }
+
     /// Reads into an inbox and says how much; 0 is the peer's end. While it waits the inbox may hold an
     /// empty buffer: the caller parks it.
     pub(crate) fn poll_fill(

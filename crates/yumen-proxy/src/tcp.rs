@@ -21,7 +21,7 @@ pub(crate) enum Tcp {
     Fresh(Fresh),
     /// Known to the reactor.
     Registered(TcpStream),
-    /// Being handed from one to the other; never seen outside.
+    /// Being handed from one place to another; whoever asks it meanwhile is told that it is not connected.
     Moving,
     /// One end of a connection of the simulation's net.
     #[cfg(test)]

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use tokio::sync::oneshot;
 use yumen_http::Framing;
 use yumen_http::websocket::{Frames, close_frame};
 
@@ -14,8 +15,11 @@ use crate::connection::Connection;
 use crate::direction::{Direction, Watched};
 use crate::relay::Link;
 use crate::stream::Stream;
+use crate::task;
 use crate::ties::Tie;
+use crate::timers::Timer;
 use crate::transfer::Transfer;
+use crate::worker::Worker;
 
 /// A WebSocket that has to end gets so long for the frames under way, in milliseconds.
 const LEAVE_MS: u64 = 1000;
@@ -24,6 +28,7 @@ const LEAVE_MS: u64 = 1000;
 const GOING_AWAY: u16 = 1001;
 
 /// How a tunnel ended.
+#[derive(Default)]
 pub(crate) struct Ended {
     /// Bytes from the client.
     pub(crate) up_bytes: u64,
@@ -46,8 +51,15 @@ pub(crate) struct Bounds {
 
 /// Runs until both sides have ended, either fails, or its bounds end it. `opening` holds the head that tells
 /// the client of the change.
+///
+/// The bytes are moved by a task of their own: a message that passes wakes that alone, not all that led to the tunnel.
 pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfer, bounds: Bounds) -> Ended {
+    conn.timer.set(0);
     let mut tunnel = Tunnel {
+        client: conn.stream.take(),
+        endpoint: link.stream.take(),
+        worker: conn.worker.clone(),
+        timer: conn.worker.timers.timer(),
         opening,
         is_open: false,
         up: Direction::new(std::mem::take(&mut conn.inbox)),
@@ -57,7 +69,15 @@ pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfe
         tied: bounds.tie.map(|tie| Tied::new(tie, bounds.is_websocket)),
     };
     tunnel.watch_waiting();
-    poll_fn(|cx| tunnel.poll(cx, conn, link)).await;
+    let (give_back, given_back) = oneshot::channel();
+    task::spawn(async move {
+        poll_fn(|cx| tunnel.poll(cx)).await;
+        // Where nobody takes it back any more it ends with its streams.
+        let _ = give_back.send(tunnel);
+    });
+    let Ok(tunnel) = given_back.await else { return Ended::default() };
+    conn.stream = tunnel.client;
+    link.stream = tunnel.endpoint;
     Ended {
         up_bytes: tunnel.up.bytes(),
         down_bytes: tunnel.down.bytes() + tunnel.opening.sent_bytes,
@@ -82,9 +102,9 @@ impl Tied {
     }
 
     /// Begins to leave.
-    fn leave(&mut self, conn: &Connection) {
+    fn leave(&mut self, worker: &Worker) {
         let last = |words| Transfer::new(Framing::None, Ending::Known, words, 0);
-        let lot = conn.worker.random().to_le_bytes();
+        let lot = worker.random().to_le_bytes();
         let mask = [lot[0], lot[1], lot[2], lot[3]];
         self.leaving = Some([last(close_frame(GOING_AWAY, Some(mask))), last(close_frame(GOING_AWAY, None))]);
         self.tie.give(LEAVE_MS);
@@ -117,6 +137,11 @@ fn is_said(
 }
 
 struct Tunnel {
+    client: Stream,
+    endpoint: Stream,
+    worker: Rc<Worker>,
+    /// When it has been silent for too long.
+    timer: Timer,
     opening: Transfer,
     /// Whether the client was told of the change.
     is_open: bool,
@@ -136,29 +161,29 @@ impl Tunnel {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, conn: &mut Connection, link: &mut Link) -> Poll<()> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_open {
-            match self.opening.poll_flush(cx, &mut Inbox::default(), &mut conn.stream) {
+            match self.opening.poll_flush(cx, &mut Inbox::default(), &mut self.client) {
                 Poll::Ready(Ok(())) => self.is_open = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending => return self.wait(cx, conn),
+                Poll::Pending => return self.wait(cx),
             }
         }
-        if self.poll_bytes(cx, conn, link).is_ready() || self.poll_leave(cx, conn, link).is_ready() {
+        if self.poll_bytes(cx).is_ready() || self.poll_leave(cx).is_ready() {
             return Poll::Ready(());
         }
-        self.wait(cx, conn)
+        self.wait(cx)
     }
 
     /// Moves bytes both ways; ready when there is nothing more to move.
-    fn poll_bytes(&mut self, cx: &mut Context<'_>, conn: &mut Connection, link: &mut Link) -> Poll<()> {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (mut watched_up, mut watched_down) = watched(&mut self.tied).unzip();
-        let worker = &conn.worker;
-        let up = self.up.poll(cx, worker, (&mut conn.stream, &mut link.stream), &mut watched_up);
+        let (client, endpoint) = (&mut self.client, &mut self.endpoint);
+        let up = self.up.poll(cx, &self.worker, (client, endpoint), &mut watched_up);
         if let Poll::Ready(Err(_)) = up {
             return Poll::Ready(());
         }
-        let down = self.down.poll(cx, worker, (&mut link.stream, &mut conn.stream), &mut watched_down);
+        let down = self.down.poll(cx, &self.worker, (endpoint, client), &mut watched_down);
         match (up, down) {
             (Poll::Ready(_), Poll::Ready(_)) | (_, Poll::Ready(Err(_))) => Poll::Ready(()),
             _ => Poll::Pending,
@@ -166,13 +191,13 @@ impl Tunnel {
     }
 
     /// Ends the tunnel when what it is tied to has changed: a WebSocket with a closing frame to both sides.
-    fn poll_leave(&mut self, cx: &mut Context<'_>, conn: &mut Connection, link: &mut Link) -> Poll<()> {
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(tied) = &mut self.tied else { return Poll::Pending };
         if tied.tie.is_over(cx) {
             if tied.leaving.is_some() || !tied.is_websocket {
                 return Poll::Ready(());
             }
-            tied.leave(conn);
+            tied.leave(&self.worker);
             // Registers for the time this may take.
             if tied.tie.is_over(cx) {
                 return Poll::Ready(());
@@ -180,26 +205,26 @@ impl Tunnel {
         }
         let Some([to_endpoint, to_client]) = &mut tied.leaving else { return Poll::Pending };
         let is_up_done =
-            self.up.is_shut() || is_said(cx, (&tied.up, &self.up), to_endpoint, &mut link.stream);
+            self.up.is_shut() || is_said(cx, (&tied.up, &self.up), to_endpoint, &mut self.endpoint);
         let is_down_done =
-            self.down.is_shut() || is_said(cx, (&tied.down, &self.down), to_client, &mut conn.stream);
+            self.down.is_shut() || is_said(cx, (&tied.down, &self.down), to_client, &mut self.client);
         if !(is_up_done && is_down_done) {
             return Poll::Pending;
         }
         // Where it is a stream of a connection it ends in order; a reset might take back what was said.
-        let _ = conn.stream.finish(&[]);
+        let _ = self.client.finish(&[]);
         Poll::Ready(())
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, conn: &mut Connection) -> Poll<()> {
-        if conn.stream.given_up(cx).is_some() {
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.client.given_up(cx).is_some() {
             return Poll::Ready(());
         }
         let progress = self.up.bytes() + self.down.bytes();
         if progress != self.progress {
             self.progress = progress;
-            conn.timer.set(self.idle_timeout_ms);
+            self.timer.set(self.idle_timeout_ms);
         }
-        if conn.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
+        if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
