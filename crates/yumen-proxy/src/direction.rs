@@ -2,7 +2,7 @@
 //!
 //! Knows neither heads nor what ends a tunnel beside its two sides.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
@@ -28,6 +28,8 @@ pub(crate) struct Direction {
     streak: u32,
     /// Whether the source has ended.
     ended: bool,
+    /// Whether it broke off without TLS' goodbye, as many do that have said all they had to say.
+    is_cut: bool,
     /// Whether the sink has been told.
     shut: bool,
     /// Whether only the source can move it on, which will wake the task.
@@ -36,6 +38,7 @@ pub(crate) struct Direction {
 }
 
 /// Which side of a direction failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
     Source,
     Sink,
@@ -94,7 +97,8 @@ impl Direction {
                 ready!(self.splice(cx, worker, source, sink))?;
             } else if self.ended {
                 self.inbox.release(&worker.buffers);
-                ready!(sink.poll_shutdown(cx)).map_err(|_| Broken::Sink)?;
+                let told = if self.is_cut { sink.poll_break_off(cx) } else { sink.poll_shutdown(cx) };
+                ready!(told).map_err(|_| Broken::Sink)?;
                 self.shut = true;
             } else {
                 ready!(self.read(cx, worker, (source, sink), watched))?;
@@ -132,6 +136,10 @@ impl Direction {
                 // Without a budget the source may not have been asked to wake the task.
                 self.rests = is_flushed && coop::has_budget_remaining();
                 Poll::Pending
+            }
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                (self.ended, self.is_cut) = (true, true);
+                Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Broken::Source)),
             Poll::Ready(Ok(count)) => {

@@ -43,6 +43,8 @@ pub struct Settings {
     pub send_timeout_ms: u64,
     /// Between two pieces of a stream, where its upstream does not say, in milliseconds.
     pub stream_idle_ms: u64,
+    /// The same once one side of a stream has ended, in milliseconds; 0 is as long as before.
+    pub stream_half_closed_ms: u64,
     /// Between two datagrams of a session, where its upstream does not say, in milliseconds.
     pub udp_idle_ms: u64,
     /// Sessions of datagrams one worker holds; those beyond are not begun.
@@ -85,6 +87,7 @@ impl Default for Settings {
             half_closed_ms: 1000,
             send_timeout_ms: 60_000,
             stream_idle_ms: 600_000,
+            stream_half_closed_ms: 60_000,
             udp_idle_ms: 60_000,
             udp_sessions_max: 16_384,
             server_line: b"Server: yumen\r\n".to_vec(),

@@ -3,8 +3,10 @@
 mod records;
 mod shared;
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,7 +16,11 @@ use crate::buffer::{Buffers, Inbox};
 use crate::http2::Duplex;
 use crate::http3;
 use crate::tcp::Tcp;
+use crate::timers::Timers;
 pub(crate) use records::Records;
+
+/// How often it is looked whether a peer has what was sent to it, in milliseconds.
+const SETTLE_LOOK_MS: u64 = 10;
 
 /// A stream of either side.
 pub(crate) enum Stream {
@@ -94,6 +100,34 @@ impl Stream {
             Stream::Tcp(_) | Stream::Http2(_) | Stream::Http3(_) => Poll::Ready(Ok(())),
             Stream::Accepted(tls) => Pin::new(tls).poll_flush(cx),
             Stream::Connected(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    /// Ends the writing side as a peer does that breaks off: after what was written, and without TLS' goodbye.
+    pub(crate) fn poll_break_off(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Accepted(_) | Stream::Connected(_) => ready!(self.poll_flush(cx))?,
+            _ => return self.poll_shutdown(cx),
+        }
+        match self.tcp() {
+            Some(tcp) => Poll::Ready(tcp.end()),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Waits until the peer has what was written, so that a reset takes nothing of it back; so many milliseconds at
+    /// most.
+    pub(crate) async fn settle(&mut self, timers: &Rc<Timers>, within_ms: u64) {
+        let (timer, mut is_over) = (timers.timer(), false);
+        timer.set(within_ms);
+        poll_fn(|cx| match self.poll_flush(cx) {
+            Poll::Pending if !timer.is_over(cx) => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
+        while !is_over && self.tcp().is_some_and(|tcp| !tcp.is_settled()) {
+            timers.clone().sleep(SETTLE_LOOK_MS).await;
+            is_over = poll_fn(|cx| Poll::Ready(timer.is_over(cx))).await;
         }
     }
 

@@ -25,6 +25,14 @@ pub(crate) fn tell_destinations(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Re
     set_option(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
 }
 
+/// How many of the bytes sent on a TCP socket its peer has not acknowledged (`SIOCOUTQ` of tcp(7)).
+pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the descriptor is open while borrowed, and the kernel writes one `int` to where `count` lives.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    if result == 0 { Ok(usize::try_from(count).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
+}
+
 fn set_option(
     socket: BorrowedFd<'_>,
     level: libc::c_int,

@@ -211,6 +211,27 @@ impl Tcp {
         rustix::event::poll(&mut looked_at, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
+    /// Whether nothing that was sent is on its way still: the peer has it, or never will.
+    pub(crate) fn is_settled(&self) -> bool {
+        let Ok(fd) = self.fd() else { return true };
+        if crate::sys::unacknowledged_bytes(fd).map_or(true, |count| count == 0) {
+            return true;
+        }
+        // Failures are told unasked.
+        let mut looked_at = [PollFd::new(&fd, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut looked_at, Some(&at_once)).is_ok_and(|count| count > 0)
+    }
+
+    /// Ends the writing side.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if let Tcp::Memory(end) = self {
+            return end.shutdown();
+        }
+        Ok(rustix::net::shutdown(self.fd()?, Shutdown::Write)?)
+    }
+
     /// Makes the close that follows a reset, which nobody takes for the end of a body.
     pub(crate) fn reset_on_close(&self) {
         #[cfg(test)]
@@ -295,12 +316,7 @@ impl AsyncWrite for Tcp {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        #[cfg(test)]
-        if let Tcp::Memory(end) = &*self {
-            return Poll::Ready(end.shutdown());
-        }
-        let result = rustix::net::shutdown(self.fd()?, Shutdown::Write).map_err(io::Error::from);
-        Poll::Ready(result)
+        Poll::Ready(self.end())
     }
 }
 

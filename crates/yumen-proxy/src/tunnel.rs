@@ -12,7 +12,7 @@ use yumen_http::websocket::{Frames, close_frame};
 use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::connection::Connection;
-use crate::direction::{Direction, Watched};
+use crate::direction::{Broken, Direction, Watched};
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::task;
@@ -67,11 +67,13 @@ pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfe
         progress: u64::MAX,
         idle_timeout_ms: bounds.idle_timeout_ms,
         tied: bounds.tie.map(|tie| Tied::new(tie, bounds.is_websocket)),
+        broken: None,
     };
     tunnel.watch_waiting();
     let (give_back, given_back) = oneshot::channel();
     task::spawn(async move {
         poll_fn(|cx| tunnel.poll(cx)).await;
+        tunnel.settle().await;
         // Where nobody takes it back any more it ends with its streams.
         let _ = give_back.send(tunnel);
     });
@@ -150,6 +152,14 @@ struct Tunnel {
     progress: u64,
     idle_timeout_ms: u64,
     tied: Option<Tied>,
+    /// Whose peer broke off: whatever it said before is for the other.
+    broken: Option<Side>,
+}
+
+/// A side of a tunnel.
+enum Side {
+    Client,
+    Endpoint,
 }
 
 impl Tunnel {
@@ -180,14 +190,26 @@ impl Tunnel {
         let (mut watched_up, mut watched_down) = watched(&mut self.tied).unzip();
         let (client, endpoint) = (&mut self.client, &mut self.endpoint);
         let up = self.up.poll(cx, &self.worker, (client, endpoint), &mut watched_up);
-        if let Poll::Ready(Err(_)) = up {
+        if let Poll::Ready(Err(broken)) = up {
+            self.broken = Some(if broken == Broken::Source { Side::Client } else { Side::Endpoint });
             return Poll::Ready(());
         }
         let down = self.down.poll(cx, &self.worker, (endpoint, client), &mut watched_down);
-        match (up, down) {
-            (Poll::Ready(_), Poll::Ready(_)) | (_, Poll::Ready(Err(_))) => Poll::Ready(()),
-            _ => Poll::Pending,
+        if let Poll::Ready(Err(broken)) = down {
+            self.broken = Some(if broken == Broken::Source { Side::Endpoint } else { Side::Client });
+            return Poll::Ready(());
         }
+        if up.is_ready() && down.is_ready() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits until the side that is there has what the other said before it broke off.
+    async fn settle(&mut self) {
+        let there = match &self.broken {
+            Some(Side::Client) => &mut self.endpoint,
+            Some(Side::Endpoint) => &mut self.client,
+            None => return,
+        };
+        there.settle(&self.worker.timers, self.worker.settings.send_timeout_ms).await;
     }
 
     /// Ends the tunnel when what it is tied to has changed: a WebSocket with a closing frame to both sides.

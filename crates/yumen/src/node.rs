@@ -148,6 +148,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<Settings> {
         send_timeout_ms: timeouts.send_ms,
         half_closed_ms: timeouts.half_closed_ms,
         stream_idle_ms: timeouts.stream_idle_ms,
+        stream_half_closed_ms: timeouts.stream_half_closed_ms,
         udp_idle_ms: timeouts.udp_idle_ms,
         udp_sessions_max: limits.udp_sessions_per_worker as usize,
         server_line: server_line(&node.server_header),

@@ -134,6 +134,8 @@ pub struct Timeouts {
     /// Between two pieces of a TCP stream in either direction, where its upstream does not say.
     #[schemars(range(min = 1))]
     pub stream_idle_ms: u64,
+    /// The same once one side has ended the stream, at most: it may be gone for good. 0 is as long as before.
+    pub stream_half_closed_ms: u64,
     /// Between two datagrams of a session, where its upstream does not say.
     #[schemars(range(min = 1))]
     pub udp_idle_ms: u64,
@@ -159,6 +161,7 @@ impl Default for Timeouts {
             half_closed_ms: 1000,
             send_ms: 60_000,
             stream_idle_ms: 600_000,
+            stream_half_closed_ms: 60_000,
             udp_idle_ms: 60_000,
             drain_ms: 30_000,
             upstream_connect_ms: 60_000,

@@ -14,19 +14,35 @@ use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::worker::Worker;
 
+/// How long nothing may move, in milliseconds.
+pub(super) struct Patience {
+    pub(super) idle_ms: u64,
+    /// Once one side has ended, which may be gone for good; 0 is as long as before.
+    pub(super) half_closed_ms: u64,
+}
+
+impl Patience {
+    fn ms(&self, is_half_closed: bool) -> u64 {
+        let is_shorter = is_half_closed && self.half_closed_ms > 0;
+        if is_shorter { self.idle_ms.min(self.half_closed_ms) } else { self.idle_ms }
+    }
+}
+
 /// Both directions of a stream.
 pub(super) struct Relay {
     up: Direction,
     down: Direction,
-    idle_ms: u64,
+    patience: Patience,
     tie: Option<Rc<Tie>>,
-    progress: u64,
+    /// Bytes that went on, and whether one side had ended, when last something moved.
+    progress: (u64, bool),
 }
 
 impl Relay {
     /// `waiting` was read of the client and goes to the endpoint first.
-    pub(super) fn new(waiting: Inbox, idle_ms: u64, tie: Option<Rc<Tie>>) -> Relay {
-        Relay { up: Direction::new(waiting), down: Direction::default(), idle_ms, tie, progress: u64::MAX }
+    pub(super) fn new(waiting: Inbox, patience: Patience, tie: Option<Rc<Tie>>) -> Relay {
+        let (up, down) = (Direction::new(waiting), Direction::default());
+        Relay { up, down, patience, tie, progress: (u64::MAX, false) }
     }
 
     /// Bytes from the client and to the client.
@@ -67,10 +83,10 @@ impl Relay {
         if up && down {
             return Poll::Ready(Ok(()));
         }
-        let progress = self.up.bytes() + self.down.bytes();
+        let progress = (self.up.bytes() + self.down.bytes(), up || down);
         if progress != self.progress {
             self.progress = progress;
-            timer.set(self.idle_ms);
+            timer.set(self.patience.ms(progress.1));
         }
         if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
             return Poll::Ready(Err(Fault::Changed));

@@ -13,7 +13,7 @@ use crate::harness::{Gateway, Options, Upstream, certs, eventually, noise, run};
 const WAIT: Duration = Duration::from_secs(20);
 
 /// A server of raw connections; each is handled by `serve` on a thread of its own.
-fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+pub(crate) fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -56,7 +56,7 @@ fn recorder() -> (SocketAddr, Receiver<Vec<u8>>) {
     (address, told)
 }
 
-fn nodes(addresses: &[SocketAddr]) -> Value {
+pub(crate) fn nodes(addresses: &[SocketAddr]) -> Value {
     let nodes: serde_json::Map<String, Value> =
         addresses.iter().map(|address| (address.to_string(), json!(1))).collect();
     json!({ "nodes": nodes, "scheme": "tcp" })
@@ -71,7 +71,7 @@ pub(crate) fn start(listen: &str, resources: &Value) -> (Gateway, Vec<SocketAddr
     start_with(&format!("stream_listen: {listen}\n"), resources)
 }
 
-fn start_with(node: &str, resources: &Value) -> (Gateway, Vec<SocketAddr>) {
+pub(crate) fn start_with(node: &str, resources: &Value) -> (Gateway, Vec<SocketAddr>) {
     let gateway = Gateway::with(resources, &Options { node, ..Options::default() });
     let addresses = listening(&gateway);
     (gateway, addresses)
@@ -83,9 +83,9 @@ fn listening(gateway: &Gateway) -> Vec<SocketAddr> {
     streams.map(|line| line.split_whitespace().nth(2).unwrap().parse().unwrap()).collect()
 }
 
-const TCP: &str = "[{address: '127.0.0.1:0'}]";
+pub(crate) const TCP: &str = "[{address: '127.0.0.1:0'}]";
 
-fn connect(address: SocketAddr) -> TcpStream {
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(WAIT)).unwrap();
     stream

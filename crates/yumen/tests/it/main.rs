@@ -65,6 +65,7 @@ mod slow_writers;
 mod soak;
 mod stalled_logs;
 mod staples;
+mod stream_ends;
 mod streams;
 mod tls;
 mod traffic;

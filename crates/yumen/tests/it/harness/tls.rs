@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::certs::Pair;
 
@@ -25,6 +25,24 @@ pub(crate) fn server_config(pair: &Pair) -> ServerConfig {
         .unwrap()
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(shown))
+}
+
+/// What a client needs that trusts this authority and no other.
+pub(crate) fn trusting(cert: &str) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    Arc::new(config.unwrap().with_root_certificates(roots).with_no_client_auth())
+}
+
+/// A client of `a.test`, whose handshake is made with its first bytes.
+pub(crate) fn over_tls(
+    tcp: TcpStream,
+    config: &Arc<ClientConfig>,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let name = ServerName::try_from("a.test").unwrap();
+    StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), tcp)
 }
 
 /// One certificate for all, whether it is one that the library would load or not.

@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::json;
 
 use super::{start, start_with};
 use crate::harness::http2::{self, Answer, Http2Client};
 use crate::harness::http3::{self, Http3Client};
+use crate::harness::tls::{over_tls, trusting};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Options, Upstream, certs, eventually};
 
@@ -106,22 +105,6 @@ fn plain(address: SocketAddr) -> TcpStream {
     stream
 }
 
-fn trusting(authority: &certs::Authority) -> Arc<rustls::ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.cert.as_bytes()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    Arc::new(config.unwrap().with_root_certificates(roots).with_no_client_auth())
-}
-
-fn over_tls(
-    address: SocketAddr,
-    config: &Arc<rustls::ClientConfig>,
-) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
-    let name = ServerName::try_from("a.test").unwrap();
-    rustls::StreamOwned::new(rustls::ClientConnection::new(config.clone(), name).unwrap(), plain(address))
-}
-
 /// As [`keep_asking`], many at once on a connection.
 fn keep_asking_many<C>(
     seen: &Seen,
@@ -212,7 +195,7 @@ fn no_request_fails_and_no_websocket_is_cut() {
     let options = Options { node: &node, own_listeners: true, ..Options::default() };
     let mut line = start_with(&json!({"routes": [route], "ssls": [ssl]}), &options);
     let (http, https) = (line.gateway.http, line.gateway.https);
-    let tls = trusting(&authority);
+    let tls = trusting(&authority.cert);
     let connect_http2 = || Http2Client::connect(http);
     let connect_http3 = async || Http3Client::connect(https, "a.test", &authority.cert, None).await.unwrap();
     let mut early = open_tunnels(http, 30);
@@ -223,7 +206,7 @@ fn no_request_fails_and_no_websocket_is_cut() {
             scope.spawn(|| keep_asking(|| plain(http), &seen));
         }
         for _ in 0..2 {
-            scope.spawn(|| keep_asking(|| over_tls(https, &tls), &seen));
+            scope.spawn(|| keep_asking(|| over_tls(plain(https), &tls), &seen));
             scope.spawn(|| keep_asking_many(&seen, connect_http2, ask_http2));
             scope.spawn(|| keep_asking_many(&seen, connect_http3, ask_http3));
         }
