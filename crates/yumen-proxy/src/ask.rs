@@ -18,12 +18,12 @@ use yumen_snapshot::{Slot, Upstream};
 use crate::body::{Ending, Rest};
 use crate::buffer::Inbox;
 use crate::clock;
+use crate::dial::Dial;
 use crate::fault::{Fault, Kind};
 use crate::http2::{Duplex, heads};
 use crate::lanes::Way;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
-use crate::tcp::Tcp;
 use crate::timers::until;
 use crate::tls::{Handshake, TlsName};
 use crate::transfer::Transfer;
@@ -158,7 +158,7 @@ impl Errand {
                 done => return done,
             }
         }
-        let stream = self.connect(worker).await?;
+        let stream = self.dial(worker)?.connect().await.map_err(|_| Lost::Connect)?;
         self.exchange(worker, (stream, 0, None), &text, &mut wanted).await
     }
 
@@ -188,17 +188,14 @@ impl Errand {
         Ok(())
     }
 
-    async fn connect(&self, worker: &Worker) -> Result<Stream, Lost> {
+    fn dial(&self, worker: &Worker) -> Result<Dial, Lost> {
         let endpoint = &self.upstream.endpoints[self.index];
         worker.counters.connects.add(1);
         worker.departures.connected(self.pool_key().endpoint(), &endpoint.state);
-        let tcp = Tcp::connect(endpoint.addr).await.map_err(|_| Lost::Connect)?;
-        if !self.tls() {
-            return Ok(Stream::Tcp(tcp));
-        }
         let name = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
-        let handshake = Handshake::new(&self.upstream, endpoint, name, self.upstream.http2);
-        handshake.map_err(|_| Lost::Connect)?.shake(tcp).await.map_err(|_| Lost::Connect)
+        let shaking = || Handshake::new(&self.upstream, endpoint, name, self.upstream.http2);
+        let handshake = self.tls().then(shaking).transpose().map_err(|_| Lost::Connect)?;
+        Ok(Dial { address: endpoint.addr, handshake, timeout_ms: self.upstream.timeouts.connect_ms })
     }
 
     /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.
@@ -207,11 +204,9 @@ impl Errand {
         let occupied = loop {
             match worker.lanes.way(self.pool_key(), &keep) {
                 Way::Lane(occupied) => break occupied,
-                Way::Wait(connected) => connected.notified().await,
-                Way::Connect(connecting) => {
-                    let stream = self.connect(worker).await?;
-                    break connecting.establish(worker, stream, keep).await.ok_or(Lost::Connect)?;
-                }
+                Way::Settle(lane) => lane.settled().await.map_err(|_| Lost::Connect)?,
+                Way::Wait(coming) => coming.over().await.map_err(|_| Lost::Connect)?,
+                Way::Connect(connecting) => connecting.begin(worker, self.dial(worker)?, keep),
             }
         };
         let authority = &self.upstream.endpoints[self.index].authority;

@@ -8,6 +8,7 @@ mod refused;
 mod replay;
 
 use std::future::poll_fn;
+use std::pin::pin;
 
 use yumen_base::Now;
 use yumen_http::body::Chunked;
@@ -25,7 +26,8 @@ use crate::chosen::Chosen;
 use crate::clock;
 use crate::connection::Connection;
 use crate::deadline;
-use crate::fault::{self, Fault, Kind};
+use crate::dial::Dial;
+use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::forwarded;
 use crate::grpc;
@@ -34,7 +36,6 @@ use crate::pace::Pace;
 use crate::pool::PoolKey;
 use crate::relay::{Link, Relay};
 use crate::stream::Stream;
-use crate::tcp::Tcp;
 use crate::tls::{Handshake, TlsName};
 use crate::transfer::Transfer;
 use crate::wait::Wait;
@@ -286,18 +287,13 @@ impl<'a> Attempt<'a, '_, '_> {
     }
 
     async fn link_anew(&mut self, tls: bool, pool_key: PoolKey) -> Result<(), Fault> {
-        let stream = self.connect_watched(tls).await?;
-        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
-        Ok(())
-    }
-
-    /// Connects, under the eyes of an explanation if there is one.
-    async fn connect_watched(&mut self, tls: bool) -> Result<Stream, Fault> {
         let watch = self.chains.explaining();
         watch.inspect(|watch| watch.lap());
         let connected = self.connect(tls).await;
         watch.inspect(|watch| watch.connected());
-        connected
+        let stream = connected.map_err(|kind| Fault { kind, unsent: true })?;
+        self.relay.link = Some(Link { stream, inbox: Inbox::default(), requests: 0, pool_key });
+        Ok(())
     }
 
     fn pool_key(&self, tls: bool) -> PoolKey {
@@ -323,32 +319,28 @@ impl<'a> Attempt<'a, '_, '_> {
         *self.route.timeouts.as_deref().unwrap_or(&self.upstream.timeouts)
     }
 
-    async fn connect(&mut self, tls: bool) -> Result<Stream, Fault> {
-        let failed = |kind| Fault { kind, unsent: true };
-        let handshake = if tls { Some(self.handshake().map_err(failed)?) } else { None };
+    async fn connect(&mut self, tls: bool) -> Result<Stream, Kind> {
+        let dial = self.dial(tls)?;
+        let mut wait = Wait::new();
+        wait.begin(self.conn, dial.timeout_ms);
+        wait.on(self.conn, Kind::ConnectTimeout, pin!(dial.connect())).await?
+    }
+
+    /// What it takes to connect, where there is leave to.
+    fn dial(&mut self, tls: bool) -> Result<Dial, Kind> {
+        let handshake = if tls { Some(self.handshake()?) } else { None };
         if let Some(protection) = &self.upstream.protection
             && self.relay.permit.is_none()
         {
-            let leave = protection.connect(self.index);
-            self.relay.permit = leave.map_err(|Full| failed(Kind::UpstreamFull))?;
+            self.relay.permit = protection.connect(self.index).map_err(|Full| Kind::UpstreamFull)?;
         }
         self.conn.worker.counters.connects.add(1);
         let pool_key = self.pool_key(tls);
         self.conn.worker.departures.connected(pool_key.endpoint(), &self.endpoint.state);
-        let mut wait = Wait::new();
-        wait.begin(self.conn, self.timeouts().connect_ms);
-        let connecting = std::pin::pin!(Tcp::connect(self.endpoint.addr));
-        let connected = wait.on(self.conn, Kind::ConnectTimeout, connecting).await;
-        let tcp = connected.map_err(failed)?.map_err(|error| {
-            tracing::debug!(%error, endpoint = %self.endpoint.addr, "connect failed");
-            failed(fault::of_connect(&error))
-        })?;
-        let Some(handshake) = handshake else { return Ok(Stream::Tcp(tcp)) };
-        let shaking = std::pin::pin!(handshake.shake(tcp));
-        wait.on(self.conn, Kind::ConnectTimeout, shaking).await.and_then(|shaken| shaken).map_err(failed)
+        Ok(Dial { address: self.endpoint.addr, handshake, timeout_ms: self.timeouts().connect_ms })
     }
 
-    fn handshake(&self) -> Result<Handshake<'a>, Kind> {
+    fn handshake(&self) -> Result<Handshake, Kind> {
         let name = tls_name(self.ex, self.upstream, self.endpoint);
         Handshake::new(self.upstream, self.endpoint, name, self.speaks_http2())
     }

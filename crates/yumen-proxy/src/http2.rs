@@ -8,7 +8,7 @@ pub(crate) mod heads;
 mod lane;
 
 pub(crate) use duplex::Duplex;
-pub(crate) use lane::{Lane, Occupied};
+pub(crate) use lane::{Lane, Occupied, STREAMS_MAX};
 
 use crate::settings::{HeadLimits, Settings};
 

@@ -2,6 +2,8 @@
 //!
 //! Knows which there are and drives them, and asks each for room. Knows neither exchanges nor endpoints but by their key.
 
+mod coming;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,17 +13,20 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::client::Connection;
-use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::http2::{Lane, Occupied, client_builder};
+use crate::http2::{Lane, Occupied, STREAMS_MAX, client_builder};
 use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::task;
 use crate::wire::{Patience, Wire};
 use crate::worker::Worker;
+pub(crate) use coming::{Coming, Connecting};
+
+/// Connections to one endpoint that are made at once, at most.
+const COMING_MAX: usize = 8;
 
 /// A worker's connections of this kind, by endpoint.
 #[derive(Default)]
@@ -33,36 +38,20 @@ pub(crate) struct Lanes {
 struct Group {
     tls_name: u64,
     lanes: Vec<Rc<Lane>>,
-    /// Set while one is being made, which all others who want one wait for.
-    connecting: Option<Rc<Notify>>,
+    /// Those that are being made.
+    coming: Vec<Rc<Coming>>,
 }
 
 /// What whoever wants to send a request does.
 pub(crate) enum Way {
     /// Send it here.
     Lane(Occupied),
-    /// Wait, then look again.
-    Wait(Rc<Notify>),
-    /// Connect; others wait for it.
+    /// Wait until this one has told how many requests it takes, then look again.
+    Settle(Rc<Lane>),
+    /// Wait until this one is there, then look again.
+    Wait(Rc<Coming>),
+    /// Connect, then look again: all wait for it.
     Connect(Connecting),
-}
-
-/// The duty to connect. Whoever waits looks again when it is dropped.
-pub(crate) struct Connecting {
-    lanes: Rc<Lanes>,
-    key: PoolKey,
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        let mut by_endpoint = self.lanes.by_endpoint.borrow_mut();
-        let Some(groups) = by_endpoint.get_mut(&self.key.endpoint()) else { return };
-        if let Some(waiting) = find(groups, self.key).and_then(|group| group.connecting.take()) {
-            waiting.notify_waiters();
-        }
-        // Clients choose names: those that led nowhere leave nothing behind.
-        groups.retain(Group::is_of_use);
-    }
 }
 
 impl Lanes {
@@ -88,14 +77,51 @@ impl Lanes {
             }
             is_open
         });
-        if let Some(settling) = group.lanes.iter().find_map(|lane| lane.settling()) {
-            return Way::Wait(settling);
+        if let Some(lane) = group.lanes.iter().find(|lane| !lane.is_settled()) {
+            return Way::Settle(lane.clone());
         }
-        if let Some(waiting) = &group.connecting {
-            return Way::Wait(waiting.clone());
+        let room = group.room_expected();
+        if let Some(coming) = group.coming.iter().find(|coming| coming.claim(room)) {
+            return Way::Wait(coming.clone());
         }
-        group.connecting = Some(Rc::default());
-        Way::Connect(Connecting { lanes: self.clone(), key })
+        if let Some(coming) = group.coming.get(COMING_MAX - 1) {
+            return Way::Wait(coming.clone());
+        }
+        let coming = Rc::<Coming>::default();
+        group.coming.push(coming.clone());
+        Way::Connect(Connecting { lanes: self.clone(), key, coming })
+    }
+
+    /// One that was being made is so no more.
+    fn forget(&self, key: PoolKey, coming: &Rc<Coming>) {
+        let mut by_endpoint = self.by_endpoint.borrow_mut();
+        let Some(groups) = by_endpoint.get_mut(&key.endpoint()) else { return };
+        if let Some(group) = find(groups, key) {
+            group.coming.retain(|one| !Rc::ptr_eq(one, coming));
+        }
+        // Clients choose names: those that led nowhere leave nothing behind.
+        groups.retain(Group::is_of_use);
+    }
+
+    /// Speaks HTTP/2 on a new connection and keeps it for all.
+    async fn establish(
+        &self,
+        key: PoolKey,
+        worker: &Rc<Worker>,
+        stream: Stream,
+        keep: Keepalive,
+    ) -> Option<()> {
+        let settings = &worker.settings.http2;
+        let stall_ms = worker.settings.send_timeout_ms;
+        // Requests that time out one by one would not tell that the host has vanished.
+        stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
+        let patience = Patience::new(settings.patience, 0, clock::now().mono_ms());
+        let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
+        let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
+        let lane = Lane::new(sender, keep.requests, worker.timers.timer());
+        self.add(key, lane.clone(), keep.size);
+        task::spawn(Driver { lane, connection, wire, keep, stall_ms, stalled_at: None });
+        Some(())
     }
 
     /// Forgets connections that are closed.
@@ -139,7 +165,7 @@ fn find_or_add(groups: &mut Vec<Group>, key: PoolKey) -> &mut Group {
     let tls_name = key.tls_name();
     let at = groups.iter().position(|group| group.tls_name == tls_name).unwrap_or(groups.len());
     if at == groups.len() {
-        groups.push(Group { tls_name, lanes: Vec::new(), connecting: None });
+        groups.push(Group { tls_name, lanes: Vec::new(), coming: Vec::new() });
     }
     &mut groups[at]
 }
@@ -152,36 +178,17 @@ fn idle_of(groups: Option<&Vec<Group>>) -> impl Iterator<Item = &Rc<Lane>> {
 
 impl Group {
     fn is_of_use(&self) -> bool {
-        !self.lanes.is_empty() || self.connecting.is_some()
+        !self.lanes.is_empty() || !self.coming.is_empty()
+    }
+
+    /// How many requests the next connection will probably carry at once.
+    fn room_expected(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.room()).max().unwrap_or(STREAMS_MAX).max(1)
     }
 
     fn free(&self, keep: &Keepalive) -> Option<Occupied> {
         let open = self.lanes.iter().filter(|lane| lane.is_open(keep.requests) && lane.has_room());
         open.filter_map(Lane::occupy).next()
-    }
-}
-
-impl Connecting {
-    /// Speaks HTTP/2 on a new connection, keeps it for all and takes a place on it.
-    pub(crate) async fn establish(
-        self,
-        worker: &Rc<Worker>,
-        stream: Stream,
-        keep: Keepalive,
-    ) -> Option<Occupied> {
-        let settings = &worker.settings.http2;
-        let stall_ms = worker.settings.send_timeout_ms;
-        // Requests that time out one by one would not tell that the host has vanished.
-        stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
-        let patience = Patience::new(settings.patience, 0, clock::now().mono_ms());
-        let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
-        let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
-        let lane = Lane::new(sender, keep.requests, worker.timers.timer());
-        let occupied = lane.occupy()?;
-        self.lanes.add(self.key, lane.clone(), keep.size);
-        let driver = Driver { lane, connection, wire, keep, stall_ms, stalled_at: None };
-        task::spawn(driver);
-        Some(occupied)
     }
 }
 

@@ -17,6 +17,7 @@ mod date;
 mod deadline;
 mod departed;
 mod desk;
+mod dial;
 mod direction;
 mod duty;
 mod flow;

@@ -2,6 +2,8 @@
 //!
 //! Knows how a request gets onto such a connection; waiting for the answer is as with any other.
 
+use std::pin::pin;
+
 use yumen_http::{Framing, Known};
 use yumen_snapshot::Scheme;
 
@@ -43,26 +45,27 @@ impl Attempt<'_, '_, '_> {
     /// Waits for a place on a connection to the endpoint, or establishes one; says whether it carried requests
     /// before.
     pub(super) async fn take_place(&mut self, tls: bool, pool_key: PoolKey) -> Result<bool, Fault> {
+        let watch = self.chains.explaining();
+        watch.inspect(|watch| watch.lap());
+        let found = self.find_place(tls, pool_key).await;
+        watch.inspect(|watch| watch.connected());
+        Ok(self.occupy(found.map_err(|kind| Fault { kind, unsent: true })?))
+    }
+
+    async fn find_place(&mut self, tls: bool, pool_key: PoolKey) -> Result<Occupied, Kind> {
         let worker = self.conn.worker.clone();
         let keep = self.upstream.keepalive;
-        let occupied = loop {
+        // Once: who is passed over again and again waits no longer in all than one who connects by himself.
+        let mut wait = Wait::new();
+        wait.begin(self.conn, self.timeouts().connect_ms);
+        loop {
             match worker.lanes.way(pool_key, &keep) {
-                Way::Lane(occupied) => break occupied,
-                Way::Wait(connected) => {
-                    let mut wait = Wait::new();
-                    wait.begin(self.conn, self.timeouts().connect_ms);
-                    let waiting = std::pin::pin!(connected.notified());
-                    let waited = wait.on(self.conn, Kind::ConnectTimeout, waiting).await;
-                    waited.map_err(|kind| Fault { kind, unsent: true })?;
-                }
-                Way::Connect(connecting) => {
-                    let stream = self.connect_watched(tls).await?;
-                    let established = connecting.establish(&worker, stream, keep).await;
-                    break established.ok_or(Fault { kind: Kind::Connect, unsent: true })?;
-                }
+                Way::Lane(occupied) => return Ok(occupied),
+                Way::Settle(lane) => wait.on(self.conn, Kind::ConnectTimeout, pin!(lane.settled())).await??,
+                Way::Wait(coming) => wait.on(self.conn, Kind::ConnectTimeout, pin!(coming.over())).await??,
+                Way::Connect(connecting) => connecting.begin(&worker, self.dial(tls)?, keep),
             }
-        };
-        Ok(self.occupy(occupied))
+        }
     }
 
     /// Sends a head on the place that was taken; the body follows as with any other connection.

@@ -12,10 +12,11 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use tokio::sync::Notify;
 
+use crate::fault::Kind;
 use crate::timers::Timer;
 
 /// Streams one connection carries at once, where the endpoint does not allow fewer.
-const STREAMS_MAX: usize = 100;
+pub(crate) const STREAMS_MAX: usize = 100;
 
 /// What the library has for the endpoint's limit before the endpoint has told it; no limit is so high.
 pub(super) const UNTOLD: usize = usize::MAX - 1;
@@ -27,7 +28,7 @@ pub(crate) struct Lane {
     /// How many there may be: one until the endpoint has told its limit, so that none is refused.
     streams_max: Cell<usize>,
     /// Told when the endpoint has, or never will.
-    settled: Rc<Notify>,
+    settled: Notify,
     requests: Cell<u64>,
     /// How many it carries in all.
     requests_max: Cell<u64>,
@@ -56,7 +57,7 @@ impl Lane {
             sender: RefCell::new(sender),
             streams: Cell::new(0),
             streams_max: Cell::new(UNTOLD),
-            settled: Rc::default(),
+            settled: Notify::new(),
             requests: Cell::new(0),
             requests_max: Cell::new(requests_max),
             is_closed: Cell::new(false),
@@ -81,18 +82,24 @@ impl Lane {
 
     /// Whether it takes another request now.
     pub(crate) fn has_room(&self) -> bool {
-        let streams_max = if self.is_settled() { self.streams_max.get().min(STREAMS_MAX) } else { 1 };
+        let streams_max = if self.is_settled() { self.room() } else { 1 };
         self.streams.get() < streams_max
     }
 
+    /// How many streams it may carry at once.
+    pub(crate) fn room(&self) -> usize {
+        self.streams_max.get().min(STREAMS_MAX)
+    }
+
     /// Whether the endpoint has told how many streams it allows.
-    fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.streams_max.get() != UNTOLD
     }
 
-    /// Tells when the endpoint has told how many streams it allows, where it still has to.
-    pub(crate) fn settling(&self) -> Option<Rc<Notify>> {
-        (!self.is_settled()).then(|| self.settled.clone())
+    /// Returns once the endpoint has told how many streams it allows, or is known never to.
+    pub(crate) async fn settled(&self) -> Result<(), Kind> {
+        self.settled.notified().await;
+        if self.is_closed() && !self.is_settled() { Err(Kind::UpstreamClosed) } else { Ok(()) }
     }
 
     /// Notes what the endpoint allows by now.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::CertificateError;
@@ -26,36 +26,43 @@ pub(crate) struct TlsName<'n> {
 }
 
 /// A handshake with an endpoint, ready before there is a connection.
-pub(crate) struct Handshake<'u> {
+pub(crate) struct Handshake {
     connector: TlsConnector,
     name: ServerName<'static>,
     is_asked_for: bool,
-    upstream: &'u Upstream,
+    /// What the upstream is called.
+    origin: Arc<str>,
     endpoint: SocketAddr,
 }
 
-impl<'u> Handshake<'u> {
+impl Handshake {
     /// `http2` is whether that is asked for. An error is what the attempt has failed by.
     pub(crate) fn new(
-        upstream: &'u Upstream,
+        upstream: &Upstream,
         endpoint: &Endpoint,
         name: TlsName<'_>,
         http2: bool,
-    ) -> Result<Handshake<'u>, Kind> {
+    ) -> Result<Handshake, Kind> {
         let config = client_config(upstream, http2).map_err(|error| {
-            warn(upstream, endpoint.addr, Kind::UpstreamTls, &error);
+            warn(&upstream.origin, endpoint.addr, Kind::UpstreamTls, &error);
             Kind::UpstreamTls
         })?;
         let name_of =
             || server_name(std::str::from_utf8(name.host).ok()?, endpoint.addr, upstream.tls.verify);
         let Some(server_name) = name_of() else {
             let kind = if name.is_asked_for { Kind::RequestedName } else { Kind::UpstreamTls };
-            warn(upstream, endpoint.addr, kind, "the name to ask for is none that a certificate can have");
+            warn(
+                &upstream.origin,
+                endpoint.addr,
+                kind,
+                "the name to ask for is none that a certificate can have",
+            );
             return Err(kind);
         };
         let connector = TlsConnector::from(config);
         let (is_asked_for, endpoint) = (name.is_asked_for, endpoint.addr);
-        Ok(Handshake { connector, name: server_name, is_asked_for, upstream, endpoint })
+        let origin = upstream.origin.clone();
+        Ok(Handshake { connector, name: server_name, is_asked_for, origin, endpoint })
     }
 
     /// Shakes hands on a new connection.
@@ -64,7 +71,7 @@ impl<'u> Handshake<'u> {
             Ok(stream) => Ok(Stream::Connected(Box::new(stream))),
             Err(error) => {
                 let kind = kind_of(&error, self.is_asked_for);
-                warn(self.upstream, self.endpoint, kind, &error.to_string());
+                warn(&self.origin, self.endpoint, kind, &error.to_string());
                 Err(kind)
             }
         }
@@ -120,14 +127,14 @@ type Tellings = HashMap<(SocketAddr, Told), (Instant, u64)>;
 
 /// Tells the operator why an endpoint is not spoken to.
 #[cold]
-fn warn(upstream: &Upstream, endpoint: SocketAddr, kind: Kind, error: &str) {
+fn warn(upstream: &str, endpoint: SocketAddr, kind: Kind, error: &str) {
     let which = match kind {
         Kind::RequestedName => Told::Name,
         Kind::RequestedTls => Told::Requested,
         _ => Told::Own,
     };
     if let Some(untold) = may_tell(endpoint, which) {
-        tracing::warn!(%endpoint, upstream = %upstream.origin, error, untold, "upstream TLS handshake failed");
+        tracing::warn!(%endpoint, upstream, error, untold, "upstream TLS handshake failed");
     }
 }
 

@@ -201,10 +201,21 @@ impl Http2Upstream {
     where
         F: Future<Output = Result<(), h2::Error>> + Send + 'static,
     {
+        Http2Upstream::tls_of(h2::server::Builder::new(), pair, script)
+    }
+
+    pub(crate) fn tls_of<F>(
+        builder: h2::server::Builder,
+        pair: &Pair,
+        script: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Send + Sync + 'static,
+    ) -> Http2Upstream
+    where
+        F: Future<Output = Result<(), h2::Error>> + Send + 'static,
+    {
         let mut config = super::tls::server_config(pair);
         config.alpn_protocols = vec![b"h2".to_vec()];
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-        Http2Upstream::accepting(h2::server::Builder::new(), script, move |stream| {
+        Http2Upstream::accepting(builder, script, move |stream| {
             let accepted = acceptor.accept(stream);
             async move { accepted.await.ok() }
         })

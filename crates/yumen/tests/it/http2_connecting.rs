@@ -1,0 +1,114 @@
+//! Connections to endpoints of HTTP/2 while they are made: many wait for one, and nobody longer than by himself.
+
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::http2::{Http2Client, Http2Upstream};
+use crate::harness::{Client, Gateway, certs, eventually};
+use crate::l4::server;
+
+/// Passes bytes both ways, and begins after a delay.
+fn late(address: SocketAddr, delay: Duration) -> SocketAddr {
+    server(move |from: TcpStream| {
+        std::thread::sleep(delay);
+        let to = TcpStream::connect(address).unwrap();
+        let (mut from_back, mut to_back) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        let back = std::thread::spawn(move || pass(&mut to_back, &mut from_back));
+        pass(&mut from.try_clone().unwrap(), &mut to.try_clone().unwrap());
+        back.join().unwrap();
+    })
+}
+
+fn pass(from: &mut TcpStream, to: &mut TcpStream) {
+    let _ = std::io::copy(from, to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+fn gateway(address: SocketAddr, more: &Value) -> Gateway {
+    let mut upstream = json!({ "nodes": { address.to_string(): 1 }, "http_version": "2",
+        "timeout": { "connect": 1, "send": 20, "read": 20 } });
+    upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Gateway::start(&json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": upstream }] }))
+}
+
+/// Statuses of so many requests at once, and how long the last of them took.
+fn ask_at_once(gateway: &Gateway, count: usize) -> (Vec<u16>, Duration) {
+    let (http, begun) = (gateway.http, Instant::now());
+    let statuses = std::thread::scope(|scope| {
+        let ask = || Client::connect(http).get("/").status;
+        let asking: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    (statuses, begun.elapsed())
+}
+
+#[test]
+fn a_handshake_that_never_ends_fails_all_who_wait_for_it_at_once() {
+    let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
+    let gateway = gateway(silent, &json!({ "scheme": "https" }));
+    let (statuses, took) = ask_at_once(&gateway, 12);
+    assert_eq!(statuses, [504; 12]);
+    // One after the other it took a second for each.
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
+fn an_endpoint_that_closes_before_it_says_anything_fails_all_who_wait_for_it_at_once() {
+    let closing = server(|_| std::thread::sleep(Duration::from_millis(500)));
+    let gateway = gateway(closing, &json!({}));
+    let (statuses, took) = ask_at_once(&gateway, 16);
+    assert_eq!(statuses, [502; 16]);
+    // One after the other it took half a second for each.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn a_connection_is_finished_though_whoever_began_it_has_given_up() {
+    let pair = certs::simple("b", &["b.test"]);
+    let endpoint = Http2Upstream::tls(&pair, |_, mut respond| async move {
+        let answer = http::Response::builder().header("content-type", "application/grpc");
+        let mut sender = respond.send_response(answer.body(()).unwrap(), false)?;
+        sender.send_trailers([("grpc-status", "0")].into_iter().map(field).collect())
+    });
+    let address = late(endpoint.address, Duration::from_millis(700));
+    let gateway = gateway(address, &json!({ "scheme": "grpcs" }));
+    crate::harness::http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let call = || {
+            let call = http::Request::post("http://test/s/m").header("content-type", "application/grpc");
+            call.header("te", "trailers").header("grpc-timeout", "300m").body(()).unwrap()
+        };
+        let hasty = client.ask(call(), b"").await.unwrap();
+        assert_eq!(hasty.field("grpc-status"), "4", "its deadline passes before there is a connection");
+        eventually("the connection is there", 10, || endpoint.connections() == 1);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let later = client.ask(call(), b"").await.unwrap();
+        assert_eq!(later.trailers.get("grpc-status").unwrap(), "0");
+        assert_eq!(endpoint.connections(), 1);
+    });
+}
+
+fn field((name, value): (&'static str, &'static str)) -> (http::HeaderName, http::HeaderValue) {
+    (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+}
+
+#[test]
+fn more_requests_than_a_connection_carries_have_several_made_at_once() {
+    let pair = certs::simple("b", &["b.test"]);
+    let mut few = h2::server::Builder::new();
+    few.max_concurrent_streams(4);
+    let endpoint = Http2Upstream::tls_of(few, &pair, |_, mut respond| async move {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        respond.send_response(http::Response::new(()), true).map(drop)
+    });
+    let address = late(endpoint.address, Duration::from_millis(600));
+    let patient = json!({ "connect": 20, "send": 20, "read": 20 });
+    let gateway = gateway(address, &json!({ "scheme": "https", "timeout": patient }));
+    let (statuses, took) = ask_at_once(&gateway, 40);
+    assert_eq!(statuses, [200; 40]);
+    // With one connection after the other the last answers came after eight and a half seconds.
+    assert!(took < Duration::from_millis(7500), "{took:?}");
+}
