@@ -58,7 +58,10 @@ impl RealIp {
             Source::Var(var) => parse(&var.get(ex)?),
             Source::ForwardedFor => {
                 let lines = ex.request.fields.all_known(Known::XForwardedFor);
-                self.walk(lines.flat_map(|line| line.split(|byte| *byte == b',')).map(parse).collect())
+                let elements = lines.flat_map(|line| line.split(|byte| *byte == b','));
+                // Empty elements are none (RFC 9110 §5.6.1.2).
+                let told = elements.filter(|element| !element.trim_ascii().is_empty());
+                self.walk(told.map(parse).collect())
             }
             Source::Forwarded => self.walk(forwarded_for(&ex.request.fields)),
         }

@@ -7,6 +7,7 @@ mod shared;
 mod streams;
 
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -24,7 +25,7 @@ use crate::seat::Seat;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
-use crate::tls::{self, Accepted, Acceptor};
+use crate::tls::{self, Accepted, Acceptor, Refused};
 use crate::worker::{Admitted, Worker};
 
 pub(crate) use http3::open as open_http3;
@@ -76,14 +77,25 @@ async fn talk(
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
-            Some(accepted) => {
+            Ok(accepted) => {
                 if let Some(peer) = Rc::get_mut(&mut peer) {
                     peer.client.tls = Some(accepted.info);
                     peer.alt_svc = accepted.alt_svc;
                 }
                 Stream::Accepted(Box::new(accepted.stream))
             }
-            None => return,
+            Err(Refused::NotTls(tcp)) => {
+                let stream = Stream::Tcp(tcp);
+                return apart(refuse_plain(Connection {
+                    worker,
+                    peer,
+                    stream,
+                    inbox: Inbox::default(),
+                    timer,
+                }))
+                .await;
+            }
+            Err(Refused::Failed(_)) => return,
         },
     };
     let speaks_http2 = stream.settled_on() == Some(tls::HTTP2);
@@ -131,24 +143,38 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
     }
 }
 
-async fn handshake(worker: &Rc<Worker>, timer: &Timer, tcp: Tcp, acceptor: &Acceptor) -> Option<Accepted> {
+async fn handshake(
+    worker: &Rc<Worker>,
+    timer: &Timer,
+    tcp: Tcp,
+    acceptor: &Acceptor,
+) -> Result<Accepted, Refused> {
     timer.set(worker.settings.handshake_timeout_ms);
     // Boxed, so that what a handshake needs is not held as long as the connection.
-    match until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
-        Some(Ok(accepted)) => {
-            worker.counters.handshakes.add(1);
-            Some(accepted)
-        }
-        Some(Err(error)) => {
-            worker.counters.handshake_failures.add(1);
-            tracing::debug!(%error, "tls handshake failed");
-            None
-        }
-        None => {
-            worker.counters.handshake_failures.add(1);
-            None
-        }
+    let shaken = until(timer, Box::pin(acceptor.accept(tcp)).as_mut()).await;
+    let shaken = shaken.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+    let counted =
+        if shaken.is_ok() { &worker.counters.handshakes } else { &worker.counters.handshake_failures };
+    counted.add(1);
+    if let Err(Refused::Failed(error)) = &shaken {
+        tracing::debug!(%error, "tls handshake failed");
     }
+    shaken
+}
+
+/// Tells a client that it does not speak TLS where it must, as one that speaks HTTP understands it.
+async fn refuse_plain(mut conn: Connection) {
+    // Its first bytes have come; what they say is for the log.
+    let (stream, inbox, buffers) = (&mut conn.stream, &mut conn.inbox, &conn.worker.buffers);
+    let read = poll_fn(|cx| stream.poll_fill(cx, inbox, buffers)).await;
+    if read.is_err() || !conn.begins_http() {
+        conn.inbox.consume(conn.inbox.len());
+        return conn.inbox.release(&conn.worker.buffers);
+    }
+    let mut seat = Seat::take(Box::new(conn), Job::Refuse(Kind::NotTls));
+    let (conn, _) = poll_fn(|cx| seat.poll(cx)).await;
+    seat.leave(&conn.worker);
+    linger::linger(conn).await;
 }
 
 impl Connection {

@@ -34,6 +34,8 @@ pub enum Kind {
     ConnectRefused,
     /// The time of the request is over: its client, its route or a plugin said so before.
     Deadline,
+    /// The client does not speak TLS where it must.
+    NotTls,
     /// The request has no form in the protocol the endpoint speaks.
     NotHttp2,
     /// The node has more to do than it can bear.
@@ -108,6 +110,7 @@ impl Kind {
             Kind::ClientTimeout => (Client, 408, "client_timeout", "the request did not arrive in time"),
             Kind::ConnectRefused => (Client, 405, "connect_refused", "CONNECT is not supported"),
             Kind::Deadline => (Client, 504, "deadline", "the deadline of the request has passed"),
+            Kind::NotTls => (Client, 400, "not_tls", "plain HTTP was sent to a port for HTTPS"),
             Kind::NotHttp2 => (Client, 400, "not_http2", "the request cannot be sent over HTTP/2"),
             Kind::Undecided => (Local, 500, "undecided", "a pattern took too long to match the request"),
             Kind::Overloaded => (Local, 503, "overloaded", "the gateway has too much to do"),
@@ -152,7 +155,12 @@ impl Kind {
     pub(crate) fn ends_connection(self) -> bool {
         matches!(
             self,
-            Kind::Head(_) | Kind::Body(_) | Kind::BodyTooLarge | Kind::ClientTimeout | Kind::ConnectRefused
+            Kind::Head(_)
+                | Kind::Body(_)
+                | Kind::BodyTooLarge
+                | Kind::ClientTimeout
+                | Kind::ConnectRefused
+                | Kind::NotTls
         )
     }
 
@@ -189,7 +197,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 28] = [
+pub(crate) const COUNTED: [(&str, &str); 29] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -199,6 +207,7 @@ pub(crate) const COUNTED: [(&str, &str); 28] = [
     ("client", "connect_refused"),
     ("client", "deadline"),
     ("client", "not_http2"),
+    ("client", "not_tls"),
     ("local", "overloaded"),
     ("local", "no_endpoint"),
     ("local", "upstream_full"),

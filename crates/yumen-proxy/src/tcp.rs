@@ -172,6 +172,29 @@ impl Tcp {
         }
     }
 
+    /// Waits for the first byte and leaves it where it is; `None` is the end.
+    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        #[cfg(test)]
+        if let Tcp::Memory(_) = self {
+            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        }
+        loop {
+            let mut first = [0_u8; 1];
+            let mut peek = |fd: BorrowedFd<'_>| Ok(rustix::net::recv(fd, &mut first, RecvFlags::PEEK)?.0);
+            let peeked = match self {
+                Tcp::Registered(stream) => {
+                    ready!(stream.poll_read_ready(cx))?;
+                    stream.try_io(Interest::READABLE, || peek(stream.as_fd()))
+                }
+                _ => peek(self.fd()?),
+            };
+            match peeked {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),
+                done => return Poll::Ready(done.map(|count| (count > 0).then_some(first[0]))),
+            }
+        }
+    }
+
     /// Whether it had nothing to read when it was last asked and has nothing still: the task it then had to wake is
     /// known to it.
     #[inline]

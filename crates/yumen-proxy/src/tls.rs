@@ -16,6 +16,7 @@ mod tickets;
 mod upstream;
 mod variants;
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
@@ -43,6 +44,9 @@ pub(crate) use quic::{asks_client, quic_info};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{plain_client, shared_config};
 
+/// What a connection of TLS begins with: the type of its first record (RFC 8446 §5.1).
+const HANDSHAKE: u8 = 22;
+
 /// How HTTP/2 is called in a handshake (RFC 9113 §3.2).
 pub(crate) const HTTP2: &[u8] = b"h2";
 
@@ -64,6 +68,19 @@ pub(crate) struct Accepted {
     pub(crate) info: TlsInfo,
     /// The line by which answers tell where else clients may connect.
     pub(crate) alt_svc: Option<Arc<[u8]>>,
+}
+
+/// Why there is no stream.
+pub(crate) enum Refused {
+    /// What came is no TLS; nothing was read of it.
+    NotTls(Tcp),
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        Refused::Failed(error)
+    }
 }
 
 /// How clients are answered.
@@ -159,12 +176,16 @@ impl Acceptor {
     }
 
     /// Shakes hands with a client.
-    pub(crate) async fn accept(&self, tcp: Tcp) -> io::Result<Accepted> {
+    pub(crate) async fn accept(&self, mut tcp: Tcp) -> Result<Accepted, Refused> {
+        // Asked before the library, which would answer with an alert that nobody can read.
+        if poll_fn(|cx| tcp.poll_first(cx)).await?.is_some_and(|first| first != HANDSHAKE) {
+            return Err(Refused::NotTls(tcp));
+        }
         let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), tcp).await?;
         let hello = start.client_hello();
         if let Some(config) = self.shared.settings.challenges.answer(&hello) {
             start.into_stream(config).await?;
-            return Err(io::Error::other("an ACME server asked, and was answered"));
+            return Err(io::Error::other("an ACME server asked, and was answered").into());
         }
         let rules = self.shared.rules(&hello);
         let variant = Variant::of(&hello, self.for_streams);

@@ -56,7 +56,7 @@ fn the_last_address_of_a_list_counts() {
     check(source, None, false, "X-Forwarded-For: 1.1.1.1,2.2.2.2,  3.3.3.3", ("3.3.3.3", 0));
     check(source, None, false, "X-Forwarded-For: 1.1.1.1\nX-Forwarded-For: 2.2.2.2", ("2.2.2.2", 0));
     check(source, None, false, "X-Forwarded-For: 1.1.1.1, unknown", PEER);
-    check(source, None, false, "X-Forwarded-For: 1.1.1.1,", PEER);
+    check(source, None, false, "X-Forwarded-For: 1.1.1.1, ,", ("1.1.1.1", 0));
 }
 
 #[test]

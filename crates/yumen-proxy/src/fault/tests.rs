@@ -4,7 +4,7 @@ use super::*;
 fn expected(kind: Kind) -> (Side, u16) {
     use Side::{Client, Local, Upstream};
     match kind {
-        Kind::Head(HeadError::Malformed(_)) | Kind::Body(_) | Kind::NotHttp2 => (Client, 400),
+        Kind::Head(HeadError::Malformed(_)) | Kind::Body(_) | Kind::NotHttp2 | Kind::NotTls => (Client, 400),
         Kind::ConnectRefused => (Client, 405),
         Kind::ClientTimeout => (Client, 408),
         Kind::BodyTooLarge => (Client, 413),
@@ -35,7 +35,7 @@ fn expected(kind: Kind) -> (Side, u16) {
     }
 }
 
-const ALL: [Kind; 34] = [
+const ALL: [Kind; 35] = [
     Kind::ClientGone,
     Kind::ClientStalled,
     Kind::Head(HeadError::Malformed("x")),
@@ -50,6 +50,7 @@ const ALL: [Kind; 34] = [
     Kind::ConnectRefused,
     Kind::Deadline,
     Kind::NotHttp2,
+    Kind::NotTls,
     Kind::Overloaded,
     Kind::NoEndpoint,
     Kind::UpstreamFull,

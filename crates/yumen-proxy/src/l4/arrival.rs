@@ -13,7 +13,7 @@ use crate::settings::StreamProtocol;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
-use crate::tls::{self, Accepted, Acceptor};
+use crate::tls::{self, Accepted, Acceptor, Refused};
 use crate::worker::Worker;
 
 /// Takes the PROXY header off a connection, byte for byte, and makes the client whom it tells. Says whether
@@ -118,10 +118,15 @@ async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> R
             }
             Ok(info)
         }
-        Some(Err(error)) => {
+        Some(Err(refused)) => {
             worker.counters.handshake_failures.add(1);
-            tracing::debug!(%error, "tls handshake failed");
-            Err(Fault::ClientTls)
+            match refused {
+                Refused::NotTls(_) => Err(Fault::NotTls),
+                Refused::Failed(error) => {
+                    tracing::debug!(%error, "tls handshake failed");
+                    Err(Fault::ClientTls)
+                }
+            }
         }
         None => {
             worker.counters.handshake_failures.add(1);

@@ -167,6 +167,26 @@ fn a_certificate_that_cannot_be_used_is_told_and_the_old_one_stays() {
 }
 
 #[test]
+fn plain_http_on_a_port_for_https_is_told_so() {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("access.log");
+    let node = format!("logs: {{access: {{enabled: true, path: \"{}\", format: combined}}}}", file.display());
+    let gateway = Gateway::with(&document(&[]), &Options { node: &node, ..Options::default() });
+    let url = format!("http://{}/asked?for=this", gateway.https);
+    let (_, answer, _) = run("curl", &["-sS", "--max-time", "5", "-w", "%{http_code}", &url]);
+    assert!(
+        answer.contains("plain HTTP was sent to a port for HTTPS") && answer.ends_with("400"),
+        "{answer}"
+    );
+    crate::harness::eventually("it is logged", 10, || {
+        std::fs::read_to_string(&file).is_ok_and(|log| log.contains("\"GET /asked?for=this HTTP/1.1\" 400"))
+    });
+    let mut other = crate::harness::Client::connect(gateway.https);
+    other.send("EHLO x\r\n");
+    assert!(other.is_closed_within(Duration::from_secs(5)));
+}
+
+#[test]
 fn what_is_no_handshake_is_dropped_and_others_are_served() {
     let gateway = Gateway::start(&document(&[]));
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0; 300]] {
