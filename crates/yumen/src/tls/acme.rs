@@ -222,6 +222,12 @@ impl Keeper {
     }
 }
 
+/// Ids of the ssl objects whose certificates a node of this configuration fetches.
+pub(crate) fn fetched(node: &NodeConfig) -> Arc<[Box<str>]> {
+    let all = node.acme.certificates.iter();
+    all.map(|one| Wanted::new(&node.acme.directory, one).id.into()).collect()
+}
+
 /// Whether the server refused because it has no such account: it was built anew, say. An account that was
 /// deactivated is refused otherwise (RFC 8555 §7.3.6); whoever did that meant it.
 fn has_no_account(error: &anyhow::Error) -> bool {
