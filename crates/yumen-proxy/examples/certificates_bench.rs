@@ -62,6 +62,7 @@ fn measure(count: usize, is_rsa: bool) {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &[],
+        fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(Loader::default()),
     };

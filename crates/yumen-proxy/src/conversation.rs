@@ -107,8 +107,8 @@ async fn talk(
     conn.inbox.release(&conn.worker.buffers);
     match end {
         // TLS says goodbye; for TCP the drop does.
-        End::After(After::Next | After::Close) if matches!(conn.stream, Stream::Tcp(_)) => {}
-        End::After(After::Next | After::Close) => apart(conn.close()).await,
+        End::After(After::Next | After::Leave | After::Close) if matches!(conn.stream, Stream::Tcp(_)) => {}
+        End::After(After::Next | After::Leave | After::Close) => apart(conn.close()).await,
         End::After(After::Linger | After::Unread(_)) => apart(linger::linger(conn)).await,
         End::After(After::Reset) => conn.stream.tcp().into_iter().for_each(Tcp::reset_on_close),
         End::Http2 => apart(http2::run(*conn)).await,

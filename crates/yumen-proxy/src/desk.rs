@@ -31,6 +31,8 @@ pub(crate) enum After {
     Next,
     /// The same, behind what is left of this one's body, which nobody wanted.
     Unread(Framing),
+    /// The streams beside it go on to their ends, and the client is told to ask for more elsewhere.
+    Leave,
     /// Everything was said and read.
     Close,
     /// The client may still be sending: its answer must not be destroyed by a reset.

@@ -17,11 +17,21 @@ pub(crate) struct Flow {
     pub(crate) upstream_us: Option<u64>,
     pub(crate) source: Source,
     pub(crate) fault: Option<Fault>,
+    /// No further request is to come on the connection.
+    pub(crate) is_last: bool,
     /// How long the operator lets the request take, in milliseconds; 0 for ever.
     pub(crate) total_ms: u64,
     pub(crate) status: u16,
     /// The status of a call, where the request is one.
     pub(crate) grpc_status: Option<u8>,
+}
+
+impl Flow {
+    /// Whether nothing can follow on the connection, or nothing should.
+    pub(crate) fn ends_connection(&self) -> bool {
+        let is_misread = self.fault.is_some_and(|fault| fault.kind.ends_connection());
+        self.is_last || is_misread || self.body == RequestBody::Torn
+    }
 }
 
 /// How much of the request body was taken off the connection by attempts that failed.

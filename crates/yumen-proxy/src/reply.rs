@@ -67,8 +67,8 @@ pub(crate) async fn answer(
     }
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let unread = if flow.body == RequestBody::Read { Framing::None } else { ex.request.framing };
-    let ends = flow.body == RequestBody::Torn || flow.fault.is_some_and(|fault| fault.kind.ends_connection());
-    let keeps = ex.request.persistent() && !worker.draining.get() && !ends && !expects_more(conn, ex);
+    let ends = flow.ends_connection() || worker.draining.get();
+    let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
     keep_sent(conn, ex, chains, &text);
@@ -85,7 +85,7 @@ pub(crate) async fn answer(
     }
     if conn.stream.is_shared() {
         // What the client still sends of the body is stopped with its stream.
-        return After::Next;
+        return if flow.is_last { After::Leave } else { After::Next };
     }
     match unread {
         Framing::None if keeps => After::Next,

@@ -28,6 +28,7 @@ use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
 use crate::stream::Stream;
+use crate::tls::{self, Refusal};
 use crate::worker::{Pinned, Worker};
 
 /// Bodies that routes, filters and variables look into are buffered up to this many bytes.
@@ -37,6 +38,8 @@ const ROUTED_BODY_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) enum Stop {
     /// A plugin or the router answers.
     Respond(Response),
+    /// The same, and the client does better on another connection.
+    Dismiss(Response),
     /// Something went wrong.
     Fault(Fault),
 }
@@ -44,6 +47,15 @@ pub(crate) enum Stop {
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Stop {
         Stop::Fault(fault)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        match refusal {
+            Refusal::Misdirected(answer) => Stop::Respond(answer),
+            Refusal::Uncertified(answer) => Stop::Dismiss(answer),
+        }
     }
 }
 
@@ -113,6 +125,10 @@ async fn walk(conn: &mut Connection, request: Box<RequestHead>, watch: Option<Rc
             proxy(conn, &mut ex, &chains, route, Chosen::new(upstream, &newer), &mut flow).await
         }
         Err(Stop::Respond(response)) => reply::answer(conn, &mut ex, &chains, response, &mut flow).await,
+        Err(Stop::Dismiss(response)) => {
+            flow.is_last = true;
+            reply::answer(conn, &mut ex, &chains, response, &mut flow).await
+        }
         Err(Stop::Fault(fault)) => reply::apologize(conn, &mut ex, &chains, fault, &mut flow).await,
     };
     if ex.deadline_ms != 0 {
@@ -264,9 +280,9 @@ fn refuse_at_once<'s>(conn: &Connection, ex: &mut Exchange<'s>, pinned: &'s Pinn
         _ => {}
     }
     if pinned.asks_clients()
-        && let Some(answer) = crate::tls::refusal(pinned, ex)
+        && let Some(refusal) = tls::refusal(pinned, ex)
     {
-        return Err(Stop::Respond(answer));
+        return Err(refusal.into());
     }
     Ok(())
 }

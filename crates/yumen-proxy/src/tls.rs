@@ -35,7 +35,7 @@ use tickets::BoundTickets;
 use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
-pub(crate) use enforce::{refusal, refuses_stream};
+pub(crate) use enforce::{Refusal, refusal, refuses_stream};
 pub(crate) use handshake::{Handshake, TlsName, Told, may_tell, server_name};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};

@@ -20,6 +20,7 @@ fn compiler() -> Compiler {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &[],
+        fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(
             |_: &str,

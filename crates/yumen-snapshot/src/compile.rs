@@ -98,6 +98,9 @@ pub struct Env {
     pub workers: usize,
     /// Plugins that users may configure although they are not built yet: left out with a warning.
     pub known_inactive_plugins: &'static [&'static str],
+    /// Ids of the ssl objects whose certificates the node fetches by itself: what their handshakes ask and want of
+    /// clients is what the objects say that would else have been found by their names.
+    pub fetched: Arc<[Box<str>]>,
     /// The environment that `$env://` in settings refers to.
     pub variables: Variables,
     /// Loads certificates.
@@ -378,7 +381,7 @@ impl Compiler {
             router: self.router.clone(),
             streams: self.streams.clone(),
             upstreams: self.upstreams.clone(),
-            certificates: self.certificates.clone(),
+            certificates: self.shown_certificates(),
             asks_clients: self.client_policies > 0,
             chains: self.chains,
             no_rules: self.empty_chain.clone(),

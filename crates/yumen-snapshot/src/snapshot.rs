@@ -141,8 +141,20 @@ pub struct Certificate {
     pub client: Option<ClientPolicy>,
 }
 
+impl Certificate {
+    /// The same keys, under what another object asks of handshakes and clients.
+    pub(crate) fn under_rules_of(&self, ruling: &Certificate) -> Certificate {
+        Certificate {
+            id: self.id.clone(),
+            keys: self.keys.clone(),
+            rules: ruling.rules.clone(),
+            client: ruling.client.clone(),
+        }
+    }
+}
+
 /// Which requests need a valid certificate of the client.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ClientPolicy {
     /// Patterns of the paths that do not; none where the handshake already refuses.
     pub(crate) skip: RegexSet,
@@ -254,15 +266,22 @@ impl Snapshot {
 
     /// [`Snapshot::certificate`] and the name of its object that matched.
     pub fn certificate_by_name(&self, sni: &str) -> Option<(&str, &Certificate)> {
-        let sni = sni.to_ascii_lowercase();
-        let wildcard = || {
-            let (_, parent) = sni.split_once('.')?;
-            self.certificates.get_key_value(format!("*.{parent}").as_str())
-        };
-        let exact = self.certificates.get_key_value(sni.as_str());
-        let found = exact.or_else(wildcard).or_else(|| self.certificates.get_key_value("*"));
-        found.map(|(name, certificate)| (&**name, &**certificate))
+        let found = find_certificate(&self.certificates, &sni.to_ascii_lowercase());
+        found.map(|(name, certificate)| (name, &**certificate))
     }
+}
+
+/// The certificate for a server name in lower case, and the name of its object that matched.
+pub(crate) fn find_certificate<'c>(
+    all: &'c Certificates,
+    sni: &str,
+) -> Option<(&'c str, &'c Arc<Certificate>)> {
+    let wildcard = || {
+        let (_, parent) = sni.split_once('.')?;
+        all.get_key_value(format!("*.{parent}").as_str())
+    };
+    let found = all.get_key_value(sni).or_else(wildcard).or_else(|| all.get_key_value("*"));
+    found.map(|(name, certificate)| (&**name, certificate))
 }
 
 impl std::fmt::Debug for Snapshot {

@@ -120,6 +120,7 @@ pub(crate) fn compiler() -> Compiler {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: &[],
+        fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(
             |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::PairFlaw> {

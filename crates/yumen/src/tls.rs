@@ -23,7 +23,7 @@ use yumen_snapshot::Publisher;
 use crate::control::Control;
 use crate::{node, process};
 
-pub(crate) use acme::Keeper;
+pub(crate) use acme::{Keeper, fetched};
 pub(crate) use expiry::Expiry;
 pub(crate) use staples::Staples;
 

@@ -408,6 +408,7 @@ fn compiler() -> Compiler {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: state.known_inactive_plugins,
+        fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: load_certificate(),
     };

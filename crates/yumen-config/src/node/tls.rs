@@ -66,7 +66,8 @@ pub struct Acme {
     /// The server's directory, such as `https://acme-v02.api.letsencrypt.org/directory`; empty fetches
     /// nothing. Naming a server means agreeing to its terms.
     pub directory: String,
-    /// The certificates wanted: each a list of `names`.
+    /// The certificates wanted: each a list of `names`. What the `ssl` object that fits a name asks of handshakes
+    /// and clients holds under them.
     pub certificates: Vec<AcmeCertificate>,
     /// Where the server may write to, such as `mailto:ops@example.com`.
     pub contact: Vec<String>,

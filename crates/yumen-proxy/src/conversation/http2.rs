@@ -107,7 +107,7 @@ impl Driver {
             }
         }
         let is_ending = is_over || self.is_flooded || self.is_late;
-        if self.worker.draining.get() && self.stage == Stage::Serving && !is_ending {
+        if self.streams.should_leave(cx) && self.stage == Stage::Serving && !is_ending {
             self.leave();
         }
         let sent = self.wire.poll_send(cx);
@@ -245,9 +245,10 @@ async fn exchange(
     conn: Box<Connection>,
     head: Box<RequestHead>,
     read: Result<(), HeadError>,
-    _entered: Entered,
+    entered: Entered,
 ) {
-    let mut conn = shared::serve(conn, head, read).await;
+    let (mut conn, after) = shared::serve(conn, head, read).await;
+    entered.note(after);
     if let Stream::Http2(duplex) = &mut conn.stream
         && !duplex.is_finished()
     {

@@ -206,7 +206,7 @@ struct Driver {
 enum Event {
     Stream(Box<Resolver>),
     Over(Option<ConnectionError>),
-    /// The worker drains, or a deadline has passed.
+    /// The client is to ask elsewhere, or a deadline has passed.
     Look,
 }
 
@@ -243,8 +243,8 @@ impl Driver {
                     Err(error) => Event::Over(Some(error)),
                 });
             }
-            let drains = shared.worker.draining.get() && *stage == Stage::Serving;
-            if timer.is_over(cx) || drains { Poll::Ready(Event::Look) } else { Poll::Pending }
+            let leaves = shared.streams.should_leave(cx) && *stage == Stage::Serving;
+            if timer.is_over(cx) || leaves { Poll::Ready(Event::Look) } else { Poll::Pending }
         })
         .await
     }
@@ -262,15 +262,14 @@ impl Driver {
         }
     }
 
-    /// Whether the connection is over: nobody asks, the client has moved, or the worker drains.
+    /// Whether the connection is over: nobody asks, the client has moved, or it is to ask elsewhere.
     async fn look(&mut self) -> bool {
-        let worker = self.shared.worker.clone();
         let now_ms = clock::now().mono_ms();
         let idle_ms = self.shared.streams.idle_ms(now_ms);
         match self.stage {
             Stage::Serving => {
                 let left_ms = self.left_ms(now_ms);
-                if left_ms > 0 && !worker.draining.get() {
+                if left_ms > 0 && !self.shared.streams.is_to_leave() {
                     self.timer.set(left_ms);
                     return false;
                 }
@@ -376,7 +375,8 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
     let read = heads::refuse_connection_fields(request.headers())
         .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head));
     head.version = Version::Http3;
-    let conn = shared::serve(conn, head, read).await;
+    let (conn, after) = shared::serve(conn, head, read).await;
+    shared.streams.note(after);
     let Stream::Http3(duplex) = &conn.stream else { return };
     shared.ended(outgoing.is_broken() || duplex.is_torn());
 }

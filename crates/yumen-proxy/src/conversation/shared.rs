@@ -7,17 +7,17 @@ use yumen_http::{Framing, HeadError, RequestHead};
 
 use crate::clock;
 use crate::connection::Connection;
-use crate::desk::Job;
+use crate::desk::{After, Job};
 use crate::fault::Kind;
 use crate::grpc;
 use crate::seat;
 
-/// Serves a stream whose head was read, or refused, and gives back what is left of it.
+/// Serves a stream whose head was read, or refused, and gives back what is left of it, and how its connection goes on.
 pub(super) async fn serve(
     mut conn: Box<Connection>,
     mut head: Box<RequestHead>,
     read: Result<(), HeadError>,
-) -> Box<Connection> {
+) -> (Box<Connection>, After) {
     let job = match read {
         Ok(()) => {
             take_early(&mut conn, &mut head).await;
@@ -26,9 +26,9 @@ pub(super) async fn serve(
         }
         Err(error) => Job::Refuse(Kind::Head(error)),
     };
-    let (mut conn, _) = seat::serve(conn, job).await;
+    let (mut conn, after) = seat::serve(conn, job).await;
     conn.inbox.release(&conn.worker.buffers);
-    conn
+    (conn, after)
 }
 
 /// Notes how long the client waits, where it says.

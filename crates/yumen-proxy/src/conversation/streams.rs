@@ -1,10 +1,12 @@
 //! Which streams of a connection are open, and how it ends without refusing any that was asked in time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 use super::DRAIN_GRACE_MS;
 use crate::clock;
+use crate::desk::After;
 use crate::worker::Worker;
 
 /// A client that goes on asking although it was told to go is refused after this long, in milliseconds.
@@ -27,17 +29,49 @@ pub(super) struct Streams {
     worker: Rc<Worker>,
     open: Cell<usize>,
     last_end_ms: Cell<u64>,
+    /// An answer was the last for which the connection should be used.
+    is_left: Cell<bool>,
+    /// Who drives the connection.
+    driver: RefCell<Option<Waker>>,
 }
 
 impl Streams {
     pub(super) fn new(worker: &Rc<Worker>) -> Rc<Streams> {
         let last_end_ms = Cell::new(clock::now().mono_ms());
-        Rc::new(Streams { worker: worker.clone(), open: Cell::new(0), last_end_ms })
+        Rc::new(Streams {
+            worker: worker.clone(),
+            open: Cell::new(0),
+            last_end_ms,
+            is_left: Cell::new(false),
+            driver: RefCell::default(),
+        })
     }
 
     pub(super) fn enter(self: &Rc<Self>) -> Entered {
         self.open.set(self.open.get() + 1);
         Entered(self.clone())
+    }
+
+    /// Notes how the connection goes on after one of them.
+    pub(super) fn note(&self, after: After) {
+        if after == After::Leave {
+            self.is_left.set(true);
+            self.driver.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Whether the client is to be told to ask elsewhere: the worker drains, or one of them was answered so.
+    pub(super) fn is_to_leave(&self) -> bool {
+        self.is_left.get() || self.worker.draining.get()
+    }
+
+    /// The same, for whoever drives the connection, and is woken when it comes to that.
+    pub(super) fn should_leave(&self, cx: &Context<'_>) -> bool {
+        match &mut *self.driver.borrow_mut() {
+            Some(driver) => driver.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        self.is_to_leave()
     }
 
     /// Begins to count anew for how long the connection has been idle.
@@ -62,6 +96,13 @@ impl Streams {
 
 /// Counts a stream out, however it ends.
 pub(super) struct Entered(Rc<Streams>);
+
+impl Entered {
+    /// Notes how the connection goes on after it.
+    pub(super) fn note(&self, after: After) {
+        self.0.note(after);
+    }
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {

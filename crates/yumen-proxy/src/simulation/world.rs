@@ -463,6 +463,7 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
         path_parameters: false,
         workers: 1,
         known_inactive_plugins: &[],
+        fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(
             |_: &str,

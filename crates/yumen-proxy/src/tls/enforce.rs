@@ -4,15 +4,24 @@
 //! made for one name may carry requests for another.
 
 use rustls::pki_types::CertificateDer;
+use yumen_http::Version;
 use yumen_plugin::{ClientVerdict, Exchange, Response, TlsInfo};
 use yumen_snapshot::Snapshot;
 
 use super::loader::Rules;
 
+/// Why a request is not served.
+pub(crate) enum Refusal {
+    /// Its connection was made for another name, and goes on for requests of that (RFC 9110 §15.5.20).
+    Misdirected(Response),
+    /// Its client has shown no certificate that holds, and can show one only as it connects.
+    Uncertified(Response),
+}
+
 /// The answer to a request that is not served without a certificate; `None` where it may pass. As
 /// APISIX: status 400, and the host must be the name the handshake was for.
 #[inline(never)]
-pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Response> {
+pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Refusal> {
     let tls = ex.client.tls.as_ref()?;
     let asked = tls.sni.as_deref().unwrap_or_default();
     // A request that names no host is one for the name of the handshake.
@@ -25,16 +34,20 @@ pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Response
     }
     if !asked.eq_ignore_ascii_case(host) {
         tracing::debug!(host, asked, name, "client certificate asked for under another name");
-        return Some(Response::error_msg(400, "the host is not the server name of the TLS handshake"));
+        return Some(misnamed(ex.request.version));
     }
     let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<Rules>());
-    match verdict(rules, tls) {
-        ClientVerdict::Verified => None,
-        ClientVerdict::Absent => Some(Response::error_msg(400, "a client certificate is required")),
-        ClientVerdict::Failed(reason) => {
-            let message = format!("the client certificate is refused: {reason}");
-            Some(Response::error_msg(400, &message))
-        }
+    let why = complaint(&verdict(rules, tls))?;
+    Some(Refusal::Uncertified(Response::error_msg(400, &why)))
+}
+
+/// Clients of HTTP/2 and 3 ask under every name that the certificate of their connection is for: these are told to
+/// connect anew. Those of HTTP/1 do so only where they are told to, and would do it again.
+fn misnamed(version: Version) -> Refusal {
+    let message = "the host is not the server name of the TLS handshake";
+    match version {
+        Version::Http2 | Version::Http3 => Refusal::Misdirected(Response::error_msg(421, message)),
+        _ => Refusal::Uncertified(Response::error_msg(400, message)),
     }
 }
 
@@ -44,7 +57,11 @@ pub(crate) fn refuses_stream(snapshot: &Snapshot, tls: &TlsInfo) -> Option<Strin
     let certificate = snapshot.certificate(tls.sni.as_deref().unwrap_or_default())?;
     certificate.client.as_ref()?;
     let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<Rules>());
-    match verdict(rules, tls) {
+    complaint(&verdict(rules, tls))
+}
+
+fn complaint(verdict: &ClientVerdict) -> Option<String> {
+    match verdict {
         ClientVerdict::Verified => None,
         ClientVerdict::Absent => Some("a client certificate is required".to_owned()),
         ClientVerdict::Failed(reason) => Some(format!("the client certificate is refused: {reason}")),

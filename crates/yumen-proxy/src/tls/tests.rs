@@ -31,6 +31,7 @@ fn acceptor_for(names: &[&str]) -> Acceptor {
         path_parameters: true,
         workers: 1,
         known_inactive_plugins: &[],
+        fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(Loader::default()),
     };

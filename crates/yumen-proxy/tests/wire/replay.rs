@@ -141,6 +141,7 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
         path_parameters: false,
         workers: 1,
         known_inactive_plugins: &[],
+        fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(
             |_: &str,

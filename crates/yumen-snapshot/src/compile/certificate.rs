@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use yumen_config::resource as config;
 
 use super::judge::Flaw;
 use super::{Compiler, LoadCertificate, Name, Staged, Variables, invalid, references};
-use crate::snapshot::{Certificate, ClientPolicy};
+use crate::snapshot::{Certificate, Certificates, ClientPolicy, find_certificate};
 
 /// Something of the door that speaks TLS.
 pub type Loaded = Arc<dyn Any + Send + Sync>;
@@ -295,27 +296,53 @@ impl Compiler {
         }
     }
 
-    /// Gives each server name of an object to the last of those that claim it.
+    /// Gives each server name of an object to the last of those that claim it, but for those the node fetched.
     fn settle_snis(&mut self, name: &Name) {
         let snis = self.ssls.get(&name.id).map(|held| held.snis.clone()).unwrap_or_default();
         for sni in snis {
-            let winner = self.sni_claims.get(&sni).and_then(|claims| claims.last());
+            let claims = self.sni_claims.get(&sni);
+            let winner = claims.and_then(|claims| claims.iter().rfind(|id| !self.is_fetched(id)));
             match winner.and_then(|id| self.ssls.get(id)) {
                 Some(held) => drop(self.certificates.insert(sni, held.certificate.clone())),
                 None => {
-                    self.sni_claims.remove(&sni);
+                    if claims.is_some_and(BTreeSet::is_empty) {
+                        self.sni_claims.remove(&sni);
+                    }
                     self.certificates.remove(&sni);
                 }
             }
         }
     }
 
-    /// Warnings of names that a later object took.
+    fn is_fetched(&self, id: &str) -> bool {
+        self.env.fetched.iter().any(|fetched| **fetched == *id)
+    }
+
+    /// All certificates by name. One that the node fetched is shown for its names whatever else claims them, under the
+    /// rules of the object that claims them: no certificate may open what somebody has closed.
+    pub(super) fn shown_certificates(&self) -> Certificates {
+        let mut shown = self.certificates.clone();
+        for held in self.env.fetched.iter().filter_map(|id| self.ssls.get(&**id)) {
+            for sni in &held.snis {
+                let ruling = find_certificate(&self.certificates, sni);
+                let certificate = match ruling {
+                    Some((_, ruling)) => Arc::new(held.certificate.under_rules_of(ruling)),
+                    None => held.certificate.clone(),
+                };
+                shown.insert(sni.clone(), certificate);
+            }
+        }
+        shown
+    }
+
+    /// Warnings of names that another object's certificate is shown for: a fetched one, or that of the last object.
     pub(super) fn sni_problems(&self, name: &Name) -> Vec<Problem> {
         let Some(held) = self.ssls.get(&name.id) else { return Vec::new() };
         let taken = held.snis.iter().filter_map(|sni| {
-            let last = self.sni_claims.get(sni)?.last().filter(|last| **last != name.id)?;
-            let message = format!("the certificate for {sni} is that of ssls/{last}");
+            let claims = self.sni_claims.get(sni)?;
+            let fetched = self.env.fetched.iter().rev().find_map(|id| claims.get(&**id));
+            let shown = fetched.or_else(|| claims.last()).filter(|shown| **shown != name.id)?;
+            let message = format!("the certificate for {sni} is that of ssls/{shown}");
             Some(Problem::warning(name.to_string(), "snis", message))
         });
         taken.collect()
@@ -335,3 +362,6 @@ fn server_names(name: &Name, written: &config::Ssl, problems: &mut Vec<Problem>)
     }
     snis
 }
+
+#[cfg(test)]
+mod tests;

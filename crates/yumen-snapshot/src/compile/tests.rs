@@ -125,6 +125,7 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         path_parameters: true,
         workers: 2,
         known_inactive_plugins: &["later"],
+        fetched: Arc::default(),
         variables: Arc::new(variable),
         load_certificate: Arc::new(
             |cert: &str, _: &str| -> Result<crate::compile::Loaded, crate::compile::PairFlaw> {

@@ -62,6 +62,8 @@ enum Due {
     At(i64),
     /// After a failure, by the clock that nobody sets: it may have failed because the other one was wrong.
     Again(Instant),
+    /// After a certificate was fetched that is due already, for the same reason.
+    Late { renewal_unix_s: i64, again: Instant },
 }
 
 impl Due {
@@ -69,7 +71,7 @@ impl Due {
     fn left(self, unix_s: i64, now: Instant) -> Duration {
         match self {
             Due::At(at_unix_s) => Duration::from_secs(at_unix_s.saturating_sub(unix_s).max(0) as u64),
-            Due::Again(at) => at.saturating_duration_since(now),
+            Due::Again(at) | Due::Late { again: at, .. } => at.saturating_duration_since(now),
         }
     }
 }
@@ -79,6 +81,31 @@ impl Wanted {
         let names: Vec<String> = certificate.names.iter().map(|name| name.to_ascii_lowercase()).collect();
         let id = disk::id_of(directory, &names);
         Wanted { names, id, due: Due::At(0), failures: 0, problem: None }
+    }
+
+    /// Notes that it was fetched just now.
+    fn fetched(&mut self, validity: Validity, directory: &str) {
+        (self.due, self.problem) = (validity.due(now_unix_s(), Instant::now()), None);
+        self.failures = 0;
+        tracing::info!(names = ?self.names, "certificate fetched");
+        if let Due::Late { again, .. } = self.due {
+            let object = format!("ssls/{}", self.id);
+            let message = format!(
+                "the certificate just fetched from {directory} is due for renewal already, by this node's clock"
+            );
+            let pause_s = again.saturating_duration_since(Instant::now()).as_secs();
+            let hint = format!("is the clock right? it is fetched again in {pause_s} s");
+            self.problem = Some(Problem::warning(object, "cert", message).hint(hint));
+        }
+    }
+
+    /// What seemed late is not where the clock was wrong and has been set since.
+    fn look_at_clock(&mut self, unix_s: i64) {
+        if let Due::Late { renewal_unix_s, .. } = self.due
+            && unix_s < renewal_unix_s
+        {
+            (self.due, self.problem) = (Due::At(renewal_unix_s), None);
+        }
     }
 }
 
@@ -110,7 +137,7 @@ impl Keeper {
                 );
             });
             if let Some(issued) = known.ok().flatten() {
-                wanted.due = Due::At(renewal(&issued.cert)?);
+                wanted.due = Due::At(Validity::of(&issued.cert)?.renewal());
                 changes.push(put(wanted, &issued));
             }
         }
@@ -125,6 +152,7 @@ impl Keeper {
         let mut account = None;
         loop {
             for at in 0..self.wanted.len() {
+                self.wanted[at].look_at_clock(now_unix_s());
                 if self.wanted[at].due.left(now_unix_s(), Instant::now()).is_zero() {
                     self.see_to(at, &mut account).await;
                 }
@@ -142,10 +170,7 @@ impl Keeper {
         let outcome = self.fetch(at, account).await;
         let wanted = &mut self.wanted[at];
         match outcome {
-            Ok(due_unix_s) => {
-                (wanted.due, wanted.failures, wanted.problem) = (Due::At(due_unix_s), 0, None);
-                tracing::info!(names = ?wanted.names, "certificate fetched");
-            }
+            Ok(validity) => wanted.fetched(validity, &self.settings.directory),
             Err(error) => {
                 // It knows the server's addresses, which may have changed: the next attempt asks for them again.
                 *account = None;
@@ -162,8 +187,8 @@ impl Keeper {
         }
     }
 
-    /// Fetches one certificate, keeps it and puts it in force; says when it is due again.
-    async fn fetch(&self, at: usize, account: &mut Option<Account>) -> anyhow::Result<i64> {
+    /// Fetches one certificate, keeps it and puts it in force; says when it holds.
+    async fn fetch(&self, at: usize, account: &mut Option<Account>) -> anyhow::Result<Validity> {
         let wanted = &self.wanted[at];
         let known = match account {
             Some(account) => account,
@@ -190,7 +215,7 @@ impl Keeper {
         let issued = issued?;
         self.disk.keep_certificate(&wanted.id, &issued)?;
         order::put_in_force(&self.control, vec![put(wanted, &issued)]).await?;
-        renewal(&issued.cert)
+        Validity::of(&issued.cert)
     }
 
     /// The account kept on disk, or a new one.
@@ -222,6 +247,12 @@ impl Keeper {
     }
 }
 
+/// Ids of the ssl objects whose certificates a node of this configuration fetches.
+pub(crate) fn fetched(node: &NodeConfig) -> Arc<[Box<str>]> {
+    let all = node.acme.certificates.iter();
+    all.map(|one| Wanted::new(&node.acme.directory, one).id.into()).collect()
+}
+
 /// Whether the server refused because it has no such account: it was built anew, say. An account that was
 /// deactivated is refused otherwise (RFC 8555 §7.3.6); whoever did that meant it.
 fn has_no_account(error: &anyhow::Error) -> bool {
@@ -238,12 +269,45 @@ fn put(wanted: &Wanted, issued: &Issued) -> Change {
     Change::Put(Resource::new(Kind::Ssls, &wanted.id, &value))
 }
 
-/// When a certificate is due for renewal: a third of its life before its end, however long that life is.
-fn renewal(pem: &str) -> anyhow::Result<i64> {
-    let leaf = CertificateDer::from_pem_slice(pem.as_bytes()).ok().context("the certificate is not PEM")?;
-    let (_, parsed) = x509_parser::parse_x509_certificate(&leaf)?;
-    let (from, until) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
-    Ok(until - (until - from) / 3)
+/// When a certificate holds, in seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy)]
+struct Validity {
+    from_s: i64,
+    until_s: i64,
+}
+
+impl Validity {
+    fn of(pem: &str) -> anyhow::Result<Validity> {
+        let leaf =
+            CertificateDer::from_pem_slice(pem.as_bytes()).ok().context("the certificate is not PEM")?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&leaf)?;
+        let validity = parsed.validity();
+        Ok(Validity { from_s: validity.not_before.timestamp(), until_s: validity.not_after.timestamp() })
+    }
+
+    fn life_s(self) -> i64 {
+        self.until_s.saturating_sub(self.from_s).max(0)
+    }
+
+    /// When it is due for renewal: a third of its life before its end, however long that life is.
+    fn renewal(self) -> i64 {
+        self.until_s - self.life_s() / 3
+    }
+
+    /// When to see to it next, fetched just now: the next one would be no other, so a part of the time it has left is
+    /// waited for. One that is due already has none that could be relied on: either the clock is wrong, or the authority
+    /// gives out such certificates.
+    fn due(self, unix_s: i64, now: Instant) -> Due {
+        let (renewal_unix_s, left_s) = (self.renewal(), self.until_s.saturating_sub(unix_s));
+        if unix_s < renewal_unix_s {
+            return Due::At(renewal_unix_s.max(unix_s + left_s / 3));
+        }
+        let third_s = |span_s: i64| (span_s / 3) as u64;
+        // By any clock that is right, one that has ended was given out with all its life before it.
+        let pause_s = third_s(if left_s > 0 { left_s } else { self.life_s() });
+        let least_s = third_s(self.life_s()).clamp(RETRY_S, RETRY_MAX_S);
+        Due::Late { renewal_unix_s, again: now + Duration::from_secs(pause_s.max(least_s)) }
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::certs::{Authority, ecdsa};
+use crate::harness::certs::{Authority, Pair, ecdsa, simple};
 use crate::harness::upstream::closed_port;
 use crate::harness::{Client, Gateway, Options, Scratch, eventually, run};
 
@@ -253,4 +253,48 @@ fn a_server_that_refuses_is_told_as_a_problem() {
         let told = problems[0]["message"].as_str().unwrap_or_default().to_owned();
         told.contains("no certificate from https://127.0.0.1") && told.contains("shop.test")
     });
+}
+
+/// What a client gets for a name over TLS: the status, `000` where the handshake refuses.
+fn status(gateway: &Gateway, name: &str, who: Option<&Pair>) -> String {
+    let resolve = format!("{name}:{}:127.0.0.1", gateway.https.port());
+    let url = format!("https://{name}:{}/", gateway.https.port());
+    let mut args = vec!["-sk", "--max-time", "20", "--resolve", &resolve, "-o", "/dev/null"];
+    args.extend(["-w", "%{http_code}", &url]);
+    let files = who.map(|pair| {
+        (gateway.scratch.write("who.pem", &pair.cert), gateway.scratch.write("who.key", &pair.key))
+    });
+    if let Some((cert, key)) = &files {
+        args.extend(["--cert", cert, "--key", key]);
+    }
+    run("curl", &args).1.trim().to_owned()
+}
+
+#[test]
+fn a_fetched_certificate_opens_no_name_that_asks_clients_for_theirs() {
+    let Some(pebble) = Pebble::start(&json!({})) else { return };
+    let people = Authority::new("people");
+    let ada = people.person("ada", 1, 2100);
+    let own = simple("own", &["*.test"]);
+    let route = json!({ "id": "1", "uri": "/*", "plugins": { "mocking": { "response_example": "x" } } });
+    let document = |client: &Value| {
+        let mut ssl = json!({ "id": "m", "cert": own.cert, "key": own.key, "snis": ["*.test", "*"] });
+        if !client.is_null() {
+            ssl["client"] = client.clone();
+        }
+        json!({ "routes": [route], "ssls": [ssl] })
+    };
+    let node = pebble.node("http-01", "shop.test", "");
+    let http = pebble.http.clone();
+    let args = ["--listen", http.as_str()];
+    let options = Options { node: &node, args: &args, ..Options::default() };
+    let asks = json!({ "ca": people.cert });
+    let gateway = Gateway::with(&document(&asks), &options);
+    wait_for_certificate(&gateway, &pebble, "shop.test");
+    assert_eq!(status(&gateway, "shop.test", None), "000");
+    assert_eq!(status(&gateway, "shop.test", Some(&ada)), "200");
+    gateway.apply(&document(&Value::Null));
+    assert_eq!(status(&gateway, "shop.test", None), "200", "the rules change with their object");
+    gateway.apply(&document(&json!({ "ca": Authority::new("others").cert })));
+    assert_eq!(status(&gateway, "shop.test", Some(&ada)), "000");
 }

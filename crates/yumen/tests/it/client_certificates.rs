@@ -125,8 +125,13 @@ fn no_connection_for_another_name_gets_around_it() {
     assert_eq!(edge.ask("open.test/", None, &[]), "NONE||| 200");
     for who in [None, Some(&ada)] {
         for host in ["Host: closed.test", "Host: CLOSED.test:9443"] {
-            let said = edge.ask("open.test/", who, &["-H", host]);
-            assert!(said.ends_with(" 400") && said.contains("server name of the TLS handshake"), "{said}");
+            for (version, status) in [("--http1.1", " 400"), ("--http2", " 421")] {
+                let said = edge.ask("open.test/", who, &[version, "-H", host]);
+                assert!(
+                    said.ends_with(status) && said.contains("server name of the TLS handshake"),
+                    "{said}"
+                );
+            }
         }
     }
     assert!(edge.ask("closed.test/", Some(&ada), &[]).ends_with(" 200"));

@@ -59,6 +59,7 @@ mod protection_node;
 mod protocol_changes;
 mod proxying;
 mod redis_limits;
+mod refused_clients;
 mod routing;
 mod secrets;
 mod sent_fields;

@@ -7,7 +7,61 @@ fn a_certificate_is_renewed_a_third_of_its_life_before_its_end() {
     params.not_after = rcgen::date_time_ymd(2026, 4, 1);
     let pem = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
     // 2026-03-02: thirty days before
-    assert_eq!(renewal(&pem).unwrap(), 1_772_409_600);
+    assert_eq!(Validity::of(&pem).unwrap().renewal(), 1_772_409_600);
+}
+
+const DAY_S: i64 = 86_400;
+
+/// How long one that holds for so many seconds is left alone, so many after it began to hold; and whether it is late.
+fn left_alone_s(life_s: i64, at_s: i64) -> (i64, bool) {
+    let (from_s, now) = (1_700_000_000, Instant::now());
+    let due = Validity { from_s, until_s: from_s + life_s }.due(from_s + at_s, now);
+    (due.left(from_s + at_s, now).as_secs() as i64, matches!(due, Due::Late { .. }))
+}
+
+#[test]
+fn what_was_just_fetched_is_not_fetched_again_at_once_however_the_clock_is_set() {
+    const HOUR_S: i64 = 3600;
+    let check = |life_s: i64, at_s: i64, expected: (i64, bool)| {
+        assert_eq!(left_alone_s(life_s, at_s), expected, "{life_s} s, fetched {at_s} s after its beginning");
+    };
+    check(90 * DAY_S, 0, (60 * DAY_S, false));
+    check(90 * DAY_S, HOUR_S, (60 * DAY_S - HOUR_S, false));
+    check(90 * DAY_S, -DAY_S, (61 * DAY_S, false));
+    check(90 * DAY_S, 60 * DAY_S - 3, (10 * DAY_S + 1, false));
+    check(90 * DAY_S, 60 * DAY_S, (10 * DAY_S, true));
+    check(90 * DAY_S, 81 * DAY_S, (3 * DAY_S, true));
+    check(90 * DAY_S, 90 * DAY_S - 30, (6 * HOUR_S, true));
+    // It has ended, by this clock only.
+    check(90 * DAY_S, 90 * DAY_S, (30 * DAY_S, true));
+    check(90 * DAY_S, 4000 * DAY_S, (30 * DAY_S, true));
+    // Those that live for hours or less cannot wait for hours.
+    check(6 * HOUR_S, 5 * HOUR_S, (2 * HOUR_S, true));
+    check(24, 0, (16, false));
+    check(24, 20, (60, true));
+    check(0, 0, (60, true));
+}
+
+#[test]
+fn what_is_late_is_told_until_the_clock_is_set_right() {
+    let names = vec!["a.test".to_owned()];
+    let mut wanted = Wanted::new("https://ca.test/dir", &AcmeCertificate { names });
+    let now_s = now_unix_s();
+    let validity = Validity { from_s: now_s - 80 * DAY_S, until_s: now_s + 10 * DAY_S };
+    wanted.failures = 3;
+    wanted.fetched(validity, "https://ca.test/dir");
+    let problem = wanted.problem.clone().unwrap();
+    assert!(problem.message.contains("is due for renewal already"), "{problem}");
+    assert!(problem.hint.unwrap().contains("is the clock right? it is fetched again in 28"));
+    assert_eq!(wanted.failures, 0);
+    wanted.look_at_clock(now_s);
+    assert!(wanted.problem.is_some() && matches!(wanted.due, Due::Late { .. }));
+    wanted.look_at_clock(now_s - 80 * DAY_S);
+    assert!(wanted.problem.is_none());
+    assert_eq!(wanted.due.left(now_s - 80 * DAY_S, Instant::now()).as_secs() as i64, 60 * DAY_S);
+    let fresh = Validity { from_s: now_s, until_s: now_s + 90 * DAY_S };
+    wanted.fetched(fresh, "https://ca.test/dir");
+    assert!(wanted.problem.is_none());
 }
 
 #[test]
@@ -37,14 +91,14 @@ fn ids_tell_directories_and_names_apart() {
 #[test]
 fn what_failed_is_tried_again_however_the_clock_is_set() {
     let now = Instant::now();
-    let (minute, day_s) = (Duration::from_secs(60), 86_400);
+    let minute = Duration::from_secs(60);
     let again = Due::Again(now + minute);
     for unix_s in [0, 1_700_000_000, i64::MAX] {
         assert_eq!(again.left(unix_s, now), minute);
         assert!(again.left(unix_s, now + minute).is_zero());
     }
     let renewal = Due::At(1_700_000_000);
-    assert_eq!(renewal.left(1_700_000_000 - day_s, now).as_secs(), day_s as u64);
+    assert_eq!(renewal.left(1_700_000_000 - DAY_S, now).as_secs(), DAY_S as u64);
     assert!(renewal.left(1_700_000_000, now).is_zero());
     assert!(renewal.left(i64::MAX, now).is_zero());
 }

@@ -64,6 +64,20 @@ impl Http2Client {
         Http2Client { sender, connection: tokio::spawn(connection) }
     }
 
+    /// The same over TLS, for this name.
+    pub(crate) async fn over_tls(
+        address: SocketAddr,
+        name: &str,
+        mut config: rustls::ClientConfig,
+    ) -> Http2Client {
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = tokio::net::TcpStream::connect(address).await.expect("the gateway accepts");
+        let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        let (sender, connection) = h2::client::handshake(stream.expect("a handshake")).await.unwrap();
+        Http2Client { sender, connection: tokio::spawn(connection) }
+    }
+
     /// Begins a request whose body is sent by the caller.
     pub(crate) async fn begin(
         &mut self,

@@ -11,13 +11,11 @@ use http::{HeaderMap, Request};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::UdpSocket;
 
 use super::certs::Pair;
 use super::http2::Answer;
+use super::tls::client_config;
 
 type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 type Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
@@ -124,21 +122,7 @@ pub(crate) async fn connect(
     authority: &str,
     who: Option<&Pair>,
 ) -> Result<(quinn::Endpoint, quinn::Connection), quinn::ConnectionError> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots);
-    let mut tls = match who {
-        None => builder.with_no_client_auth(),
-        Some(pair) => {
-            let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).map(Result::unwrap);
-            let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-            builder.with_client_auth_cert(chain.collect(), key).unwrap()
-        }
-    };
+    let mut tls = client_config(authority, who);
     tls.enable_early_data = true;
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));

@@ -1,4 +1,4 @@
-//! An upstream over TLS that can do to its records what no server's library would.
+//! An upstream over TLS that can do to its records what no server's library would, and how clients talk TLS.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -43,6 +43,21 @@ pub(crate) fn over_tls(
 ) -> StreamOwned<ClientConnection, TcpStream> {
     let name = ServerName::try_from("a.test").unwrap();
     StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), tcp)
+}
+
+/// How a client talks TLS 1.3 that believes this authority, and says who it is where it is asked.
+pub(crate) fn client_config(authority: &str, who: Option<&Pair>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots);
+    let Some(pair) = who else { return builder.with_no_client_auth() };
+    let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).map(Result::unwrap);
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+    builder.with_client_auth_cert(chain.collect(), key).unwrap()
 }
 
 /// One certificate for all, whether it is one that the library would load or not.

@@ -1,0 +1,200 @@
+//! Clients that are refused for their certificates on connections that are kept: they come in on others.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::Request;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use serde_json::{Value, json};
+
+use crate::harness::certs::{self, Authority, Pair};
+use crate::harness::http2::{self, Http2Client};
+use crate::harness::http3::{self, Http3Client};
+use crate::harness::tls::client_config;
+use crate::harness::upstream::Gate;
+use crate::harness::{Gateway, Options, Upstream};
+
+/// A gateway that serves `www.open.test` to everybody and `closed.open.test` to whom it is told, both under a
+/// certificate for either.
+struct World {
+    gateway: Gateway,
+    upstream: Upstream,
+    gate: Gate,
+    authority: Authority,
+    people: Authority,
+    ada: Pair,
+    own: Pair,
+}
+
+impl World {
+    /// Asks clients for certificates under `closed.open.test`, or nobody yet.
+    fn start(asks: bool) -> World {
+        let (authority, people, gate) = (Authority::new("known"), Authority::new("people"), Gate::default());
+        let upstream = Upstream::held(&gate, "slow");
+        let own = authority.sign("own", &["*.open.test"], certs::ecdsa());
+        let ada = people.person("ada", 1, 2100);
+        let document = document(&own, &upstream, asks.then_some(&people));
+        let any = "address: '127.0.0.1:0'";
+        let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n");
+        let options = Options { node: &node, own_listeners: true, workers: 1, ..Options::default() };
+        World { gateway: Gateway::with(&document, &options), upstream, gate, authority, people, ada, own }
+    }
+
+    /// Asks for certificates from now on.
+    fn close(&self) {
+        self.gateway.apply(&document(&self.own, &self.upstream, Some(&self.people)));
+    }
+
+    fn http1(&self, name: &str) -> Http1 {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let config = Arc::new(client_config(&self.authority.cert, Some(&self.ada)));
+        let tcp = TcpStream::connect(self.gateway.https).unwrap();
+        tcp.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Http1(BufReader::new(StreamOwned::new(ClientConnection::new(config, name).unwrap(), tcp)))
+    }
+
+    async fn http2(&self, name: &str) -> Http2Client {
+        let config = client_config(&self.authority.cert, Some(&self.ada));
+        Http2Client::over_tls(self.gateway.https, name, config).await
+    }
+
+    async fn http3(&self, name: &str) -> Http3Client {
+        let (authority, who) = (&self.authority.cert, Some(&self.ada));
+        Http3Client::connect(self.gateway.https, name, authority, who).await.expect("a handshake")
+    }
+}
+
+fn document(own: &Pair, upstream: &Upstream, people: Option<&Authority>) -> Value {
+    let ssl = |id: &str, name: &str| json!({ "id": id, "cert": own.cert, "key": own.key, "snis": [name] });
+    let mut closed = ssl("closed", "closed.open.test");
+    if let Some(people) = people {
+        closed["client"] = json!({ "ca": people.cert });
+    }
+    let mocking = json!({ "mocking": { "response_example": "x" } });
+    json!({
+        "routes": [
+            { "id": "1", "uri": "/*", "plugins": mocking },
+            { "id": "2", "uri": "/slow", "upstream": upstream.alone() },
+        ],
+        "ssls": [ssl("open", "*.open.test"), closed],
+    })
+}
+
+fn get(host: &str, path: &str) -> Request<()> {
+    Request::get(format!("https://{host}{path}")).body(()).unwrap()
+}
+
+/// A client's connection of HTTP/1.1.
+struct Http1(BufReader<StreamOwned<ClientConnection, TcpStream>>);
+
+impl Http1 {
+    /// The status of an answer, and whether it is the connection's last.
+    fn get(&mut self, host: &str) -> (u16, bool) {
+        write!(self.0.get_mut(), "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(self.0.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        let head = head.to_ascii_lowercase();
+        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        self.0.read_exact(&mut vec![0; length.unwrap().parse().unwrap()]).unwrap();
+        (head[9..12].parse().unwrap(), head.contains("\r\nconnection: close\r\n"))
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.read(&mut [0]).is_ok_and(|count| count == 0)
+    }
+}
+
+const CLOSED: &str = "closed.open.test";
+const OPEN: &str = "www.open.test";
+
+#[test]
+fn a_connection_from_before_certificates_were_asked_for_ends_with_its_refusal() {
+    let world = World::start(false);
+    let mut kept = world.http1(CLOSED);
+    assert_eq!(kept.get(CLOSED), (200, false));
+    world.close();
+    assert_eq!(kept.get(CLOSED), (400, true));
+    assert!(kept.has_ended());
+    assert_eq!(world.http1(CLOSED).get(CLOSED), (200, false));
+}
+
+#[test]
+fn a_connection_of_http2_is_left_after_a_refusal_and_its_other_streams_finish() {
+    let world = World::start(false);
+    http2::run(async {
+        let mut kept = world.http2(CLOSED).await;
+        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.unwrap().status, 200);
+        let mut sender = kept.sender.clone().ready().await.unwrap();
+        let (slow, _) = sender.send_request(get(CLOSED, "/slow"), true).unwrap();
+        while world.upstream.requests() < 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        world.close();
+        let asked = Instant::now();
+        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.unwrap().status, 400);
+        while kept.sender.clone().ready().await.is_ok() {
+            assert!(asked.elapsed() < Duration::from_secs(20), "no goodbye");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        world.gate.open();
+        assert_eq!(http2::read(slow.await.unwrap()).await.unwrap().text(), "slow");
+        assert!(kept.connection.await.unwrap().is_ok());
+        assert!(asked.elapsed() < Duration::from_secs(20), "it idles");
+        let mut other = world.http2(CLOSED).await;
+        assert_eq!(other.ask(get(CLOSED, "/"), b"").await.unwrap().status, 200);
+    });
+}
+
+#[test]
+fn a_connection_of_http3_is_left_after_a_refusal_and_its_other_streams_finish() {
+    let world = World::start(false);
+    http2::run(async {
+        let kept = world.http3(CLOSED).await;
+        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.status, 200);
+        let slow = kept.begin(get(CLOSED, "/slow")).await;
+        let slow = tokio::spawn(http3::exchange(slow, b"", None));
+        while world.upstream.requests() < 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        world.close();
+        let asked = Instant::now();
+        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.status, 400);
+        while kept.sender.clone().send_request(get(CLOSED, "/")).await.is_ok() {
+            assert!(asked.elapsed() < Duration::from_secs(20), "no goodbye");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        world.gate.open();
+        assert_eq!(slow.await.unwrap().unwrap().text(), "slow");
+        assert!(kept.driver.await.unwrap().is_h3_no_error());
+        assert!(asked.elapsed() < Duration::from_secs(20), "it idles");
+        assert_eq!(world.http3(CLOSED).await.ask(get(CLOSED, "/"), b"").await.status, 200);
+    });
+}
+
+#[test]
+fn who_asks_under_another_name_than_connected_for_is_told_to_connect_anew() {
+    let world = World::start(true);
+    // Nobody takes a name for another there but on purpose.
+    let mut old = world.http1(OPEN);
+    assert_eq!((old.get(OPEN), old.get(CLOSED)), ((200, false), (400, true)));
+    assert!(old.has_ended());
+    http2::run(async {
+        let mut client = world.http2(OPEN).await;
+        let newest = world.http3(OPEN).await;
+        for (host, status) in [(OPEN, 200), (CLOSED, 421), (OPEN, 200), (CLOSED, 421), (OPEN, 200)] {
+            let answer = client.ask(get(host, "/"), b"").await.unwrap();
+            assert_eq!((answer.status, newest.ask(get(host, "/"), b"").await.status), (status, status));
+        }
+        // Both connections are good for what they were made for.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        assert!(client.sender.clone().ready().await.is_ok());
+        assert_eq!(newest.ask(get(OPEN, "/"), b"").await.status, 200);
+        let mut other = world.http2(CLOSED).await;
+        assert_eq!(other.ask(get(CLOSED, "/"), b"").await.unwrap().status, 200);
+    });
+}
