@@ -8,50 +8,22 @@ Usage: bench/websockets.py [--rounds 5] [--seconds 3] [--connections 64] [--fram
 
 import argparse
 import json
-import multiprocessing
 import os
 import random
-import selectors
 import socket
 import statistics
+import subprocess
 import tempfile
-import time
 from pathlib import Path
 
-from gateways import GATEWAY_CORE, LOAD_CORE, free_port, nginx, run_yumen
+from gateways import GATEWAY_CORE, LOAD_CORE, ROOT, Process, free_port, nginx, on_core, run_yumen
+
+ENDS = ROOT / "target/bench/websockets"
 
 OPEN = (b"GET /ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 ACCEPT = (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
           b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
-
-
-def pin():
-    os.sched_setaffinity(0, {LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
-
-
-def echo(listener):
-    """Accepts handshakes, then sends back what comes."""
-    pin()
-    selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ, None)
-    while True:
-        for key, _ in selector.select():
-            if key.fileobj is listener:
-                client = listener.accept()[0]
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                selector.register(client, selectors.EVENT_READ, {"open": False})
-                continue
-            try:
-                data = key.fileobj.recv(65536)
-                key.fileobj.sendall(data if key.data["open"] else data and ACCEPT)
-                key.data["open"] = True
-            except OSError:
-                # A client that leaves takes what was on its way with it.
-                data = b""
-            if not data:
-                selector.unregister(key.fileobj)
-                key.fileobj.close()
 
 
 def connect(port):
@@ -74,26 +46,22 @@ def frame(length):
     return text + os.urandom(4 + body)
 
 
+def make():
+    """The two ends, in C: in Python they would be what is full, not the gateway between them."""
+    ENDS.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-O2", "-Wall", "-o", ENDS, ROOT / "bench/websockets.c"], check=True)
+
+
 def measure(gateway, options):
     """CPU microseconds per round trip, and round trips per second."""
-    message = frame(options.frame_bytes)
-    clients = [connect(gateway.port) for _ in range(options.connections)]
-    selector = selectors.DefaultSelector()
-    for client in clients:
-        selector.register(client, selectors.EVENT_READ, [0])
-    before, began, trips = gateway.cpu_ns(), time.monotonic(), 0
-    for client in clients:
-        client.sendall(message)
-    while time.monotonic() - began < options.seconds:
-        for key, _ in selector.select(1):
-            key.data[0] += len(key.fileobj.recv(65536))
-            if key.data[0] >= len(message):
-                key.data[0] -= len(message)
-                trips += 1
-                key.fileobj.sendall(message)
-    spent, wall = gateway.cpu_ns() - before, time.monotonic() - began
-    for client in clients:
-        client.close()
+    words = [ENDS, "load", gateway.port, options.connections, options.seconds, options.frame_bytes]
+    before = gateway.cpu_ns()
+    run = subprocess.run([str(word) for word in words], capture_output=True, text=True, preexec_fn=on_core(LOAD_CORE),
+                         timeout=options.seconds + 60)
+    spent = gateway.cpu_ns() - before
+    if run.returncode != 0:
+        exit(f"the client ended with {run.returncode}: {run.stderr.strip()}")
+    trips, wall = int(run.stdout.split()[0]), float(run.stdout.split()[1])
     return spent / 1e3 / trips, trips / wall
 
 
@@ -129,12 +97,10 @@ def main():
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--frame-bytes", type=int, default=131)
     options = parser.parse_args()
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    echoing = multiprocessing.Process(target=echo, args=(listener,), daemon=True)
-    echoing.start()
-    pin()
+    make()
     with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), listener.getsockname()[1]
+        folder, port = Path(name), free_port()
+        echoing = Process([ENDS, "echo", port], folder / "echo.log", LOAD_CORE)
         gateways = {"yumen": start_yumen(folder, port), "nginx": start_nginx(folder, port)}
         rounds = []
         try:
@@ -146,7 +112,7 @@ def main():
         finally:
             for gateway in gateways.values():
                 gateway.stop()
-            echoing.terminate()
+            echoing.stop()
     print(f"{options.connections} connections, frames of {options.frame_bytes} bytes, {options.rounds} rounds")
     for one in gateways:
         cpu = statistics.median(each[one][0] for each in rounds)
