@@ -140,6 +140,7 @@ fixed! {
     MatchedUri = "matched_uri",
     MatchedHost = "matched_host",
     MqttClientId = "mqtt_client_id",
+    StreamProtocol = "protocol",
     Hostname = "hostname",
     Pid = "pid",
     BytesSent = "bytes_sent",
@@ -326,6 +327,9 @@ impl Fixed {
             Fixed::MatchedHost => present(ex.matched_host),
             Fixed::UpstreamUnresolvedHost => present(ex.endpoint_host),
             Fixed::Hostname => present(&Process::told()?.hostname),
+            Fixed::StreamProtocol => {
+                present(if ex.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
+            }
             Fixed::MqttClientId => present(ex.stream.as_ref()?.mqtt_client_id.as_deref()?),
             _ => None,
         }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::tls::{TlsPeer, TlsUpstream, over_tls, trusting};
 use crate::harness::upstream::Gate;
-use crate::harness::{Client, Gateway, certs, eventually, noise};
-use crate::l4::{TCP, connect, nodes, server, start, start_with};
+use crate::harness::{Client, Gateway, Scratch, certs, eventually, noise};
+use crate::l4::{TCP, connect, echo, nodes, server, start, start_with};
 
 const TLS: &str = "[{address: '127.0.0.1:0', protocol: tls}]";
 const MUCH: usize = 3 << 20;
@@ -144,4 +144,23 @@ fn the_last_messages_of_a_websocket_reach_the_client_though_tls_was_not_said_goo
     std::thread::sleep(Duration::from_millis(300));
     assert!(client.head().unwrap().starts_with("HTTP/1.1 101"));
     assert!(client.bytes(MUCH) == said);
+}
+
+#[test]
+fn a_stream_is_logged_in_the_format_of_apisix() {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("streams.log");
+    let line = "$remote_addr [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
+    let node = format!(
+        "stream_listen: {TCP}\nlogs: {{access: {{enabled: true, path: \"{}\", line: \"{line}\"}}}}\n",
+        file.display()
+    );
+    let (_gateway, at) = start_with(&node, &json!({ "stream_routes": streams_to(echo()) }));
+    let mut client = connect(at[0]);
+    client.write_all(b"hello").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.read_to_end(&mut Vec::new()).unwrap(), 5);
+    let logged = || std::fs::read_to_string(&file).unwrap_or_default();
+    eventually("it is logged", 10, || logged().contains("] TCP 200 5 5 "));
+    assert!(logged().starts_with("127.0.0.1 ["), "{}", logged());
 }
