@@ -227,9 +227,17 @@ impl Connection {
             self.timer.set(DRAIN_GRACE_MS);
         }
         if !self.timer.is_over(cx) {
-            return Poll::Pending;
+            let is_asked = self.worker.wants_room() && self.inbox.is_empty();
+            let ends = is_asked && self.worker.takes_room(self.idle_ms());
+            return if ends { Poll::Ready(Next::Closed) } else { Poll::Pending };
         }
         Poll::Ready(if self.inbox.is_empty() { Next::Closed } else { Next::Refuse(Kind::ClientTimeout) })
+    }
+
+    /// How long it has waited for its next request.
+    fn idle_ms(&self) -> u64 {
+        let left_ms = self.timer.left_ms().unwrap_or(0);
+        self.worker.settings.idle_timeout_ms.saturating_sub(left_ms)
     }
 
     /// Whether what came in place of a request is one of any version, if a broken one. Nothing else has an

@@ -159,6 +159,16 @@ impl Timers {
         }
     }
 
+    /// Wakes so many of the tasks whose deadlines come first.
+    pub(crate) fn wake_first(&self, count: usize) {
+        let queue = self.queue.borrow();
+        for slot in queue.values().flatten().take(count) {
+            if let Some(waker) = slot.waker.borrow().as_ref() {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
     /// Wakes every waiting task, so that all notice that the worker drains.
     pub(crate) fn wake_all(&self) {
         let queue = self.queue.borrow();
@@ -193,6 +203,12 @@ impl Timer {
         if queued == NEVER || (queued - 1) << self.timers.grain_bits > deadline {
             self.timers.enqueue(&self.slot, deadline);
         }
+    }
+
+    /// How long until the deadline, in milliseconds; `None` where there is none.
+    pub(crate) fn left_ms(&self) -> Option<u64> {
+        let deadline = Some(self.slot.deadline_ms.get()).filter(|deadline| *deadline != NEVER)?;
+        Some(deadline.saturating_sub(clock::now().mono_ms()))
     }
 
     /// From now on no deadline is set beyond this time of the monotonic clock.

@@ -33,6 +33,16 @@ use crate::timers::Timers;
 /// How many heads a worker keeps for the next requests: one for each of its desks.
 const HEADS_KEPT: usize = crate::desk::KEPT;
 
+/// Of the connections a worker may have, one in so many is kept free for those who come, where others only wait; so many
+/// are ended at a time, at least [`ROOM_MIN`], and no oftener than [`MAKE_ROOM_MS`].
+const SPARE_SHARE: usize = 16;
+const ROOM_MIN: usize = 16;
+const MAKE_ROOM_MS: u64 = 100;
+/// Who has not been told by then has found something to do, in milliseconds.
+const ROOM_MS: u64 = 1000;
+/// A connection that has waited for its next request for less is not ended.
+const IDLE_MS_MIN: u64 = 1000;
+
 /// So long a draining worker looks closely whether it is done, in milliseconds.
 const DRAIN_BRISK_MS: u64 = 2000;
 
@@ -111,6 +121,9 @@ pub(crate) struct Worker {
     edits: RefCell<Vec<Fields>>,
     random: Cell<u64>,
     open: Cell<usize>,
+    /// How many connections are to end so that others find room, and when that was last asked.
+    room_wanted: Cell<usize>,
+    made_room_ms: Cell<u64>,
     /// Of those, connections that only wait for their client to hear the last answer.
     pub(crate) lingering: Cell<usize>,
 }
@@ -171,6 +184,8 @@ impl Worker {
             edits: RefCell::default(),
             random: Cell::new(parts.seed | 1),
             open: Cell::new(0),
+            room_wanted: Cell::new(0),
+            made_room_ms: Cell::new(0),
             lingering: Cell::new(0),
         })
     }
@@ -234,9 +249,13 @@ impl Worker {
         }
     }
 
-    /// Counts a connection in; `None` where there are as many as may be.
+    /// Counts a connection in; `None` where there are as many as may be. Before that, room is made.
     pub(crate) fn admit(self: &Rc<Self>) -> Option<Admitted> {
-        if self.open.get() >= self.settings.connections_max {
+        let most = self.settings.connections_max;
+        if self.open.get() >= most - most / SPARE_SHARE {
+            self.make_room();
+        }
+        if self.open.get() >= most {
             self.counters.refused.add(1);
             return None;
         }
@@ -244,6 +263,36 @@ impl Worker {
         self.counters.accepted.add(1);
         self.counters.connections.add(1);
         Some(Admitted { worker: self.clone() })
+    }
+
+    /// Asks some of the connections that have waited longest for a request to end: whoever comes is worth more.
+    #[cold]
+    pub(crate) fn make_room(&self) {
+        let now_ms = clock::now().mono_ms();
+        if now_ms < self.made_room_ms.get() + MAKE_ROOM_MS {
+            return;
+        }
+        self.made_room_ms.set(now_ms);
+        let wanted = (self.open.get() / SPARE_SHARE).max(ROOM_MIN);
+        self.room_wanted.set(wanted);
+        // Not all of them wait for a request.
+        self.timers.wake_first(wanted * 4);
+    }
+
+    /// Whether connections that wait for their next request are asked to end.
+    #[inline]
+    pub(crate) fn wants_room(&self) -> bool {
+        self.room_wanted.get() > 0
+    }
+
+    /// Whether one that has waited for so long is to end now.
+    #[cold]
+    pub(crate) fn takes_room(&self, idle_ms: u64) -> bool {
+        let is_over = clock::now().mono_ms() > self.made_room_ms.get() + ROOM_MS;
+        let wanted = if is_over { 0 } else { self.room_wanted.get() };
+        let takes = wanted > 0 && idle_ms >= IDLE_MS_MIN;
+        self.room_wanted.set(wanted - usize::from(takes));
+        takes
     }
 
     /// Itself, for what outlives a call.

@@ -171,16 +171,37 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     let mut kept: Vec<Client> = (0..50).map(|_| Client::connect(gateway.http)).collect();
     for client in &mut kept {
         assert_eq!(client.get("/mock").status, 200);
+        // Who has begun to ask is no idle client, however long it takes.
+        client.send("GET /mock HTTP/1.1\r\n");
     }
     let flood = open(&gateway, 500, b"GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("all are refused", 30, || gateway.metric("yumen_connections_refused_total") == 500.0);
     for client in &mut kept {
-        assert_eq!(client.get("/mock").status, 200);
+        assert_eq!(client.send("Host: x\r\n\r\n").reply().status, 200);
     }
     assert_eq!(gateway.metric("yumen_connections"), 50.0);
     drop((flood, kept));
     eventually("there is room", 10, || gateway.metric("yumen_connections") == 0.0);
     assert_eq!(gateway.get("/mock").status, 200);
+}
+
+#[test]
+fn idle_connections_give_way_where_there_are_as_many_as_may_be() {
+    let node = "limits: {connections_per_worker: 50}";
+    let gateway = Gateway::with(&mock(), &Options { node, workers: 1, ..Options::default() });
+    let mut idle: Vec<Client> = (0..50).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/mock").status, 200);
+    }
+    eventually("somebody new is served", 10, || {
+        std::thread::sleep(Duration::from_millis(200));
+        let reply =
+            Client::connect(gateway.http).send("GET /mock HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
+        reply.is_ok_and(|reply| reply.status == 200)
+    });
+    // Long before they would have been closed for their idleness, and not all of them.
+    let left = gateway.metric("yumen_connections");
+    assert!((20.0..50.0).contains(&left), "{left}");
 }
 
 fn open_files(gateway: &Gateway) -> u64 {
