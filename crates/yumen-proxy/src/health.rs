@@ -175,6 +175,7 @@ pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind) {
             Observation::TcpFailure
         }
         Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => Observation::Timeout,
+        Kind::UpstreamHead(_) | Kind::UpstreamBody(_) | Kind::UnexpectedUpgrade => Observation::Malformed,
         // What a client brings about by the name it asks for says nothing of the endpoint: RequestedName, RequestedTls.
         _ => return,
     };
