@@ -115,7 +115,7 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
             Next::Refuse(Kind::Head(HeadError::Malformed(_))) if was_first && !conn.begins_http() => {
                 return (conn, End::After(After::Close));
             }
-            Next::Refuse(kind) => Job::Refuse(kind),
+            Next::Refuse(kind) => Job::Refuse(kind, None),
             Next::Closed => return (conn, End::After(After::Close)),
         };
         let mut seat = Seat::take(conn, job);

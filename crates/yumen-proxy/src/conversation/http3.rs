@@ -374,7 +374,8 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
     let mut head = worker.take_request();
     let limits = &worker.settings.request_head;
     let read = heads::refuse_connection_fields(request.headers())
-        .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head));
+        .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head))
+        .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
     head.version = Version::Http3;
     let conn = shared::serve(conn, head, read).await;
     let Stream::Http3(duplex) = &conn.stream else { return };
