@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use h3::error::Code;
+use h3::error::{Code, StreamError};
 use http::Response;
 use serde_json::{Value, json};
 
@@ -160,4 +160,51 @@ fn an_answer_that_was_read_whole_is_passed_on_whatever_becomes_of_the_body() {
     assert_eq!((reply.status, reply.text().as_str()), (413, "large"));
     assert!(client.is_closed_within(Duration::from_secs(5)));
     assert!(faults(&gateway).is_empty());
+}
+
+#[test]
+fn a_client_of_http3_is_told_why_its_body_is_not_read() {
+    let world = World::start(json!([]), 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        let (mut sender, mut receiver) = client.begin(http3::request("POST", "/none")).await.split();
+        let stopped = loop {
+            if let Err(error) = sender.send_data(Bytes::from(vec![b'x'; 10_000])).await {
+                break error;
+            }
+        };
+        assert_eq!(code(&stopped), Some(Code::H3_NO_ERROR), "{stopped}");
+        assert_eq!(receiver.recv_response().await.unwrap().status(), 404);
+    });
+}
+
+#[test]
+fn a_body_unlike_its_length_is_told_to_be_malformed_over_http3() {
+    let (upstream, _) = early();
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
+    http2::run(async {
+        let client = world.client().await;
+        for length in ["2", "10"] {
+            let mut asked = http3::request("POST", "/");
+            asked.headers_mut().insert("content-length", length.parse().unwrap());
+            let (mut sender, mut receiver) = client.begin(asked).await.split();
+            sender.send_data(Bytes::from("hello")).await.unwrap();
+            let _ = sender.finish().await;
+            let end = async {
+                receiver.recv_response().await?;
+                while receiver.recv_data().await?.is_some() {}
+                Ok::<_, StreamError>(())
+            };
+            let end = end.await.unwrap_err();
+            assert_eq!(code(&end), Some(Code::H3_MESSAGE_ERROR), "{length}: {end}");
+        }
+    });
+}
+
+/// What a stream was ended with by the other side.
+fn code(error: &StreamError) -> Option<Code> {
+    match error {
+        StreamError::RemoteTerminate { code, .. } => Some(*code),
+        _ => None,
+    }
 }
