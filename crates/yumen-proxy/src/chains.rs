@@ -8,6 +8,7 @@ use yumen_plugin::{Chain, Chunk, Exchange, Instance, Phase, Plugin};
 use yumen_snapshot::Upstream;
 
 use crate::debug;
+use crate::http2::heads::{self, NO_TUNNEL};
 use crate::observe::{self, Stopwatch};
 
 /// The plugins of an exchange.
@@ -136,6 +137,10 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &Chains<'_>, head: &mu
         chains.run(instance, ex, phase, |plugin, ex| plugin.response_head(ex, head));
     });
     ex.settle_coding(head);
+    if matches!(head.status, 200..=299) && heads::asks_for_tunnel(&ex.request) {
+        // What is told, and so what is noted.
+        head.set_status(NO_TUNNEL);
+    }
     ex.status = head.status;
     if let Some(watch) = chains.explaining() {
         let upstream = chains.upstream.map(|upstream| &*upstream.origin);

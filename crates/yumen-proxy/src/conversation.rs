@@ -127,7 +127,7 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
             Next::Refuse(Kind::Head(HeadError::Malformed(_))) if was_first && !conn.begins_http() => {
                 return (conn, End::After(After::Close));
             }
-            Next::Refuse(kind) => Job::Refuse(kind),
+            Next::Refuse(kind) => Job::Refuse(kind, None),
             Next::Closed => return (conn, End::After(After::Close)),
         };
         let mut seat = Seat::take(conn, job);
@@ -171,7 +171,7 @@ async fn refuse_plain(mut conn: Connection) {
         conn.inbox.consume(conn.inbox.len());
         return conn.inbox.release(&conn.worker.buffers);
     }
-    let mut seat = Seat::take(Box::new(conn), Job::Refuse(Kind::NotTls));
+    let mut seat = Seat::take(Box::new(conn), Job::Refuse(Kind::NotTls, None));
     let (conn, _) = poll_fn(|cx| seat.poll(cx)).await;
     seat.leave(&conn.worker);
     linger::linger(conn).await;

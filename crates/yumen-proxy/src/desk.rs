@@ -20,8 +20,8 @@ pub(crate) const KEPT: usize = 256;
 pub(crate) enum Job {
     /// Serve this request.
     Serve(Box<RequestHead>),
-    /// Answer what came in place of one.
-    Refuse(Kind),
+    /// Answer what came in place of one, with what is known of it where it is not among the bytes.
+    Refuse(Kind, Option<Box<RequestHead>>),
 }
 
 /// How a connection goes on after an exchange.

@@ -56,6 +56,10 @@ pub enum Kind {
     UpstreamTls,
     /// The same, under a name that the request told: whether that or the endpoint is to blame cannot be known.
     RequestedTls,
+    /// TLS with the endpoint did not settle on the version of HTTP that its upstream is asked in.
+    UpstreamVersion,
+    /// The same, under a name that the request told.
+    RequestedVersion,
     /// The endpoint cannot prove to be the host the request is for.
     RequestedName,
     /// The endpoint closed or reset before its response was complete.
@@ -129,6 +133,9 @@ impl Kind {
             Kind::UpstreamTls | Kind::RequestedTls => {
                 (Upstream, 502, "upstream_tls", "the TLS handshake with the upstream failed")
             }
+            Kind::UpstreamVersion | Kind::RequestedVersion => {
+                (Upstream, 502, "upstream_version", "the upstream does not speak HTTP/2")
+            }
             Kind::RequestedName => {
                 (Upstream, 502, "upstream_name", "the upstream has no valid certificate for this host")
             }
@@ -188,6 +195,8 @@ impl Kind {
                 | Kind::ConnectTimeout
                 | Kind::UpstreamTls
                 | Kind::RequestedTls
+                | Kind::UpstreamVersion
+                | Kind::RequestedVersion
                 | Kind::UpstreamClosed
                 | Kind::UpstreamReset
                 | Kind::SendTimeout
@@ -197,7 +206,7 @@ impl Kind {
 }
 
 /// Side and word of every fault, as metrics count them.
-pub(crate) const COUNTED: [(&str, &str); 29] = [
+pub(crate) const COUNTED: [(&str, &str); 30] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -218,6 +227,7 @@ pub(crate) const COUNTED: [(&str, &str); 29] = [
     ("upstream", "connect_failed"),
     ("upstream", "connect_timeout"),
     ("upstream", "upstream_tls"),
+    ("upstream", "upstream_version"),
     ("upstream", "upstream_name"),
     ("upstream", "upstream_closed"),
     ("upstream", "upstream_reset"),

@@ -171,11 +171,15 @@ fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
 /// [`observe`] for an attempt that failed.
 pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind) {
     let seen = match kind {
-        Kind::Connect | Kind::UpstreamTls | Kind::UpstreamClosed | Kind::UpstreamReset => {
-            Observation::TcpFailure
-        }
+        Kind::Connect
+        | Kind::UpstreamTls
+        | Kind::UpstreamVersion
+        | Kind::UpstreamClosed
+        | Kind::UpstreamReset => Observation::TcpFailure,
         Kind::ConnectTimeout | Kind::SendTimeout | Kind::ReadTimeout => Observation::Timeout,
-        // What a client brings about by the name it asks for says nothing of the endpoint: RequestedName, RequestedTls.
+        Kind::UpstreamHead(_) | Kind::UpstreamBody(_) | Kind::UnexpectedUpgrade => Observation::Malformed,
+        // What a client brings about by the name it asks for says nothing of the endpoint: RequestedName, RequestedTls,
+        // RequestedVersion.
         _ => return,
     };
     observe(upstream, index, seen);

@@ -1,8 +1,5 @@
 //! From an answer, the upstream's or our own, to the last byte the client gets of it.
 
-use std::future::poll_fn;
-use std::task::{Context, Poll};
-
 use yumen_base::Now;
 use yumen_http::fields::write_line;
 use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
@@ -12,6 +9,7 @@ use yumen_snapshot::{Route, Underway, Upstream};
 
 mod edited;
 mod failed;
+mod pump;
 mod translate;
 
 use crate::apart::apart;
@@ -25,14 +23,13 @@ use crate::fault::{Fault, Kind};
 use crate::flow::{Flow, RequestBody};
 use crate::grpc;
 use crate::http2::heads;
-use crate::pace::{Pace, Rate};
 use crate::relay::{Link, Relay};
 use crate::tcp::Tcp;
-use crate::transfer::{Broken, Edit, Transfer};
+use crate::transfer::Transfer;
 use crate::tunnel;
-use crate::wait::{End, Wait};
 use edited::Edited;
 use failed::note_upstream_status;
+use pump::download_body;
 
 pub(crate) use translate::pass_on_translated;
 
@@ -490,111 +487,5 @@ fn write_upgrade(out: &mut Vec<u8>, ex: &Exchange<'_>, head: &ResponseHead, keep
     });
     if let Some(protocol) = protocol {
         write_line(out, b"Upgrade", protocol);
-    }
-}
-
-/// Moves both bodies on until the response's has ended or either side fails. What is rare has a copy of
-/// its own, so that what is not stays in one piece with its caller.
-async fn download_body<const RARE: bool>(
-    conn: &mut Connection,
-    link: &mut Link,
-    upload: &mut Transfer,
-    download: &mut Transfer,
-    edit: &mut Option<Edit<'_>>,
-    keeps: bool,
-    read_timeout_ms: u64,
-) -> Result<(), Kind> {
-    if let Err(broken) = download.take_waiting(&mut link.inbox, edit) {
-        return Err(upstream_kind(&broken));
-    }
-    // A client that sent a body may send more than it said, if only an empty line: see `linger`.
-    let is_last = !keeps && upload.read_bytes == 0 && upload.is_done() && conn.inbox.is_empty();
-    if is_last && download.write_last(&mut link.inbox, &mut conn.stream) {
-        return Ok(());
-    }
-    let (pace, wait) = (Pace::default(), Wait::new());
-    let mut pump = Pump { pace, wait, progress: u64::MAX, upload_broken: false, read_timeout_ms };
-    poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
-}
-
-fn upstream_kind(broken: &Broken) -> Kind {
-    match broken {
-        Broken::Framing(error) => Kind::UpstreamBody(*error),
-        Broken::Read | Broken::TooLarge => Kind::UpstreamClosed,
-        Broken::Write => Kind::ClientGone,
-    }
-}
-
-struct Pump {
-    pace: Pace,
-    wait: Wait,
-    progress: u64,
-    upload_broken: bool,
-    read_timeout_ms: u64,
-}
-
-impl Pump {
-    #[inline(always)]
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        conn: &mut Connection,
-        link: &mut Link,
-        upload: &mut Transfer,
-        download: &mut Transfer,
-        edit: &mut Option<Edit<'_>>,
-    ) -> Poll<Result<(), Kind>> {
-        let worker = &conn.worker;
-        if !upload.is_done() && !self.upload_broken {
-            let source = (&mut conn.stream, &mut conn.inbox);
-            let pushed = upload.poll(cx, &worker.buffers, source, &mut link.stream, &mut None);
-            // The answer is on its way: what becomes of the rest of the request no longer matters.
-            self.upload_broken = matches!(pushed, Poll::Ready(Err(_)));
-        }
-        let source = (&mut link.stream, &mut link.inbox);
-        if let Poll::Ready(result) = download.poll(cx, &worker.buffers, source, &mut conn.stream, edit) {
-            return Poll::Ready(result.map_err(|broken| upstream_kind(&broken)));
-        }
-        if let Some(kind) = conn.stream.given_up(cx) {
-            return Poll::Ready(Err(kind));
-        }
-        let progress = download.sent_bytes + download.read_bytes + upload.sent_bytes + upload.read_bytes;
-        let (timeout_ms, late) = if download.waits_for_sink() {
-            (worker.settings.send_timeout_ms, Kind::ClientStalled)
-        } else {
-            (self.read_timeout_ms, Kind::ReadTimeout)
-        };
-        if worker.settings.answer_rate.is_set() {
-            match late {
-                Kind::ClientStalled => return self.wait_at_pace(cx, conn, download.sent_bytes),
-                _ => self.pace.rest(),
-            }
-        }
-        if progress != self.progress {
-            self.progress = progress;
-            self.wait.begin(conn, timeout_ms);
-        }
-        // A client that is waited for tells by itself that it has left.
-        match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {
-            None => Poll::Pending,
-            Some(End::Late) => Poll::Ready(Err(late)),
-            Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
-        }
-    }
-
-    /// Waits for a client that must take its answer at a rate.
-    #[cold]
-    fn wait_at_pace(
-        &mut self,
-        cx: &mut Context<'_>,
-        conn: &Connection,
-        sent_bytes: u64,
-    ) -> Poll<Result<(), Kind>> {
-        // Whoever is waited for next is waited for anew.
-        self.progress = u64::MAX;
-        let settings = &conn.worker.settings;
-        let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
-        let rate = Rate { window_ms, ..settings.answer_rate };
-        self.pace.poll_slow(cx, &conn.timer, rate, sent_bytes).map(|()| Err(Kind::ClientStalled))
     }
 }

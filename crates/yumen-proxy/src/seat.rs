@@ -40,7 +40,7 @@ async fn attend(tray: Rc<Tray>) {
         let (mut conn, job) = poll_fn(|_| tray.poll_next()).await;
         let after = match job {
             Job::Serve(head) => serve::exchange(&mut conn, head).await,
-            Job::Refuse(kind) => serve::refuse(&mut conn, kind).await,
+            Job::Refuse(kind, head) => serve::refuse(&mut conn, kind, head).await,
         };
         tray.put(conn, after);
     }

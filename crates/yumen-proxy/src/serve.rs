@@ -23,11 +23,11 @@ use crate::fault::{Fault, Kind};
 use crate::flow::Flow;
 use crate::forward::forward;
 use crate::forwarded;
+use crate::http2::heads;
 use crate::mirror;
 use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
-use crate::stream::Stream;
 use crate::tls::{self, Refusal};
 use crate::worker::{Pinned, Worker};
 
@@ -170,17 +170,16 @@ async fn proxy<'s>(
     after
 }
 
-/// Answers a head that could not be read.
-pub(crate) async fn refuse(conn: &mut Connection, kind: Kind) -> After {
+/// Answers a head that could not be read; `head` is what is known of it, where heads do not go among the bytes.
+pub(crate) async fn refuse(conn: &mut Connection, kind: Kind, head: Option<Box<RequestHead>>) -> After {
     let worker = conn.worker.clone();
     let peer = conn.peer.clone();
     let pinned = worker.pinned();
-    let mut request = worker.take_request();
-    match conn.stream {
-        Stream::Http2(_) => request.version = Version::Http2,
-        Stream::Http3(_) => request.version = Version::Http3,
-        _ => parse::refused_request(conn.inbox.bytes(), &worker.settings.request_head, &mut request),
-    }
+    let request = head.unwrap_or_else(|| {
+        let mut request = worker.take_request();
+        parse::refused_request(conn.inbox.bytes(), &worker.settings.request_head, &mut request);
+        request
+    });
     let mut ex = Exchange::new(request, &peer.client, clock::now(), &*worker, &pinned.consumers);
     let nothing = Chain::default();
     let chains = Chains::new(&nothing, None);
@@ -245,7 +244,7 @@ async fn decide<'s>(
     if !chains.are_empty() {
         run_route(conn, ex, pinned, chains, route).await?;
     }
-    if asks_for_tunnel(&ex.request) && !route.enable_websocket {
+    if heads::asks_for_tunnel(&ex.request) && !route.enable_websocket {
         // As a GET it would be another request than the client made.
         return Err(Kind::ConnectRefused.into());
     }
@@ -299,13 +298,6 @@ fn note_arrival<'s>(pinned: &'s Pinned, ex: &mut Exchange<'s>, chains: &Chains<'
     if let Some(watch) = chains.explaining() {
         watch.arrival.replace(Some(arrival(pinned, ex)));
     }
-}
-
-/// Whether it is an extended CONNECT of HTTP/2 or 3 (RFC 8441, RFC 9220). Over HTTP/1.1 an upgrade may be ignored;
-/// this cannot, since any success would say that the tunnel stands.
-fn asks_for_tunnel(request: &RequestHead) -> bool {
-    // No other request of these versions has connection options.
-    request.options.upgrade && matches!(request.version, Version::Http2 | Version::Http3)
 }
 
 /// The route's own phases, with the consumer's plugins once it is known.

@@ -13,6 +13,7 @@ use yumen_plugin::Chunk;
 
 use crate::body::{Ending, Piece, Rest};
 use crate::buffer::{Buffers, Inbox};
+use crate::fault::Kind;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
 
@@ -27,6 +28,19 @@ pub(crate) enum Broken {
     Write,
     /// The body is longer than allowed.
     TooLarge,
+}
+
+impl Broken {
+    /// What a client did whose body broke; `None` where it was the endpoint that took no more of it, which may still
+    /// answer.
+    pub(crate) fn of_client(&self) -> Option<Kind> {
+        match self {
+            Broken::Read => Some(Kind::ClientGone),
+            Broken::Framing(error) => Some(Kind::Body(*error)),
+            Broken::TooLarge => Some(Kind::BodyTooLarge),
+            Broken::Write => None,
+        }
+    }
 }
 
 /// A piece of a body on its way through response plugins.

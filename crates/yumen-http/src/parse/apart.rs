@@ -4,7 +4,7 @@
 //! Knows neither protocol. Names are tokens and values have no control characters: who has read them off the
 //! wire has seen to that.
 
-use super::{HeadError, HeadLimits, request_line, request_rules, response_rules};
+use super::{HeadError, HeadLimits, host_field, request_line, request_rules, response_rules};
 use crate::fields::{Fields, Known};
 use crate::head::{Method, RequestHead, ResponseHead};
 
@@ -17,6 +17,38 @@ pub fn request<'a>(
     limits: &HeadLimits,
     head: &mut RequestHead,
 ) -> Result<(), HeadError> {
+    begin(method, target, limits, head)?;
+    receive(fields, limits, &mut head.fields)?;
+    head.received_bytes = head.fields.block.len() as u32;
+    request_rules(head)
+}
+
+/// Notes of a request head that was refused whose it was: for who tells of it, in `head`, whatever is there by now. Of
+/// a target that is too long it is the front. Where method or target are what is wrong, `head` stays clear.
+#[cold]
+pub fn refused_request(
+    method: &[u8],
+    target: &[u8],
+    host: &[u8],
+    limits: &HeadLimits,
+    head: &mut RequestHead,
+) {
+    head.clear();
+    let target = &target[..target.len().min(limits.target_bytes_max)];
+    if begin(method, target, limits, head).is_err() {
+        return head.clear();
+    }
+    if target.starts_with(b"/") {
+        head.origin_form = head.target;
+    }
+    head.fields.receive(Known::Host, b"Host", host);
+    if let Ok(Some((authority, part))) = host_field(head) {
+        head.set_authority(authority, part);
+    }
+}
+
+/// Writes the request line and reads it.
+fn begin(method: &[u8], target: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<(), HeadError> {
     let mut block = std::mem::take(&mut head.fields.block);
     block.reserve(method.len() + target.len() + 12);
     block.extend_from_slice(method);
@@ -25,9 +57,7 @@ pub fn request<'a>(
     block.extend_from_slice(b" HTTP/1.1\r\n");
     request_line(&block, head, limits)?;
     head.fields.block = block;
-    receive(fields, limits, &mut head.fields)?;
-    head.received_bytes = head.fields.block.len() as u32;
-    request_rules(head)
+    Ok(())
 }
 
 /// Reads a response head into `head`, which is clear. `asked` is the method of the request it answers.

@@ -192,9 +192,11 @@ impl Driver {
         let worker = self.worker.clone();
         let has_ended = request.body().is_end_stream();
         let mut head = worker.take_request();
-        let read = heads::read_request(&request, has_ended, &worker.settings.request_head, &mut head);
+        let limits = &worker.settings.request_head;
+        let read = heads::read_request(&request, has_ended, limits, &mut head)
+            .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
         let is_connect = request.method() == Method::CONNECT;
-        let duplex = Duplex::served(request.into_body(), respond, is_connect, &worker.settings.request_head);
+        let duplex = Duplex::served(request.into_body(), respond, is_connect, limits);
         let conn = Connection::of(worker, self.peer.clone(), Stream::Http2(Box::new(duplex)));
         task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));
     }

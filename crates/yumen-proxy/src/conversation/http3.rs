@@ -373,12 +373,14 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
     let mut head = worker.take_request();
     let limits = &worker.settings.request_head;
     let read = heads::refuse_connection_fields(request.headers())
-        .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head));
+        .and_then(|()| heads::read_request(&request, has_ended, limits, &mut head))
+        .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
     head.version = Version::Http3;
-    let (conn, after) = shared::serve(conn, head, read).await;
+    let (mut conn, after) = shared::serve(conn, head, read).await;
     shared.streams.note(after);
-    let Stream::Http3(duplex) = &conn.stream else { return };
+    let Stream::Http3(duplex) = &mut conn.stream else { return };
     shared.ended(outgoing.is_broken() || duplex.is_torn());
+    duplex.stop_incoming();
 }
 
 /// How long the head says the body is; what cannot be read is refused with the head.

@@ -24,7 +24,7 @@ pub(super) async fn serve(
             set_deadline(&mut conn, &head);
             Job::Serve(head)
         }
-        Err(error) => Job::Refuse(Kind::Head(error)),
+        Err(error) => Job::Refuse(Kind::Head(error), Some(head)),
     };
     let (mut conn, after) = seat::serve(conn, job).await;
     conn.inbox.release(&conn.worker.buffers);

@@ -24,6 +24,8 @@ fn expected(kind: Kind) -> (Side, u16) {
         Kind::Connect
         | Kind::UpstreamTls
         | Kind::RequestedTls
+        | Kind::UpstreamVersion
+        | Kind::RequestedVersion
         | Kind::RequestedName
         | Kind::UpstreamClosed
         | Kind::UpstreamReset
@@ -35,7 +37,7 @@ fn expected(kind: Kind) -> (Side, u16) {
     }
 }
 
-const ALL: [Kind; 35] = [
+const ALL: [Kind; 37] = [
     Kind::ClientGone,
     Kind::ClientStalled,
     Kind::Head(HeadError::Malformed("x")),
@@ -60,6 +62,8 @@ const ALL: [Kind; 35] = [
     Kind::ConnectTimeout,
     Kind::UpstreamTls,
     Kind::RequestedTls,
+    Kind::UpstreamVersion,
+    Kind::RequestedVersion,
     Kind::RequestedName,
     Kind::UpstreamClosed,
     Kind::UpstreamReset,

@@ -15,7 +15,7 @@ use crate::pace::{Pace, Rate};
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
-use crate::transfer::{Broken, Transfer};
+use crate::transfer::Transfer;
 use crate::wait::{End, Wait};
 
 /// What is read of an answer at once where the rest of a long one can go from socket to socket: most are shorter, and
@@ -114,13 +114,10 @@ impl HeadWait<'_> {
                 upload.recycle(&conn.worker.buffers);
                 Ok(())
             }
-            Poll::Ready(Err(Broken::Write)) => {
+            Poll::Ready(Err(broken)) => {
                 self.upload_broken = true;
-                Ok(())
+                broken.of_client().map_or(Ok(()), |kind| Err(kind.into()))
             }
-            Poll::Ready(Err(Broken::Read)) => Err(Kind::ClientGone.into()),
-            Poll::Ready(Err(Broken::Framing(error))) => Err(Kind::Body(error).into()),
-            Poll::Ready(Err(Broken::TooLarge)) => Err(Kind::BodyTooLarge.into()),
         }
     }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use yumen_http::{Method, ResponseHead};
+use yumen_http::{HeadError, Method, ResponseHead};
 
 use super::heads;
 use super::lane::Occupied;
@@ -299,11 +299,16 @@ fn read_head<T>(
 
 /// What a request came to that was not answered. A stream that was refused, or is beyond what the
 /// endpoint will still look at, was not acted on (RFC 9113 §8.7). One that was reset for another reason was: that is
-/// about this request, and not about how old the connection is.
+/// about this request, and not about how old the connection is. The library resets those whose answer is none.
 fn fault(error: &h2::Error) -> Fault {
     let is_reset = error.is_reset() && error.is_remote();
     let is_refused = is_reset && error.reason() == Some(Reason::REFUSED_STREAM);
     let is_beyond = error.is_go_away() && error.is_remote();
-    let kind = if is_reset && !is_refused { Kind::UpstreamReset } else { Kind::UpstreamClosed };
+    let is_malformed = error.is_reset() && error.is_library();
+    let kind = match is_reset && !is_refused {
+        true => Kind::UpstreamReset,
+        false if is_malformed => Kind::UpstreamHead(HeadError::Malformed("the head is malformed")),
+        false => Kind::UpstreamClosed,
+    };
     Fault { kind, unsent: is_refused || is_beyond }
 }

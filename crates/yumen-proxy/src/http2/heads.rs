@@ -12,6 +12,9 @@ use yumen_http::fields::write_line;
 use yumen_http::parse::{HeadError, HeadLimits, apart};
 use yumen_http::{Framing, Known, RequestHead, ResponseHead, Version};
 
+/// What is told in place of a success where a tunnel was asked for and there is none.
+pub(crate) const NO_TUNNEL: u16 = 502;
+
 /// What a WebSocket client on HTTP/1.1 would have sent: on HTTP/2 nothing depends on it (RFC 8441 §5.1).
 const UPGRADE: &[(&[u8], &[u8])] = &[
     (b"Connection", b"Upgrade"),
@@ -51,6 +54,25 @@ pub(crate) fn read_request<T>(
         head.framing = Framing::Chunked;
     }
     Ok(())
+}
+
+/// Notes in `head` whose request it was that was refused.
+#[cold]
+pub(crate) fn note_refused<T>(request: &Request<T>, limits: &HeadLimits, head: &mut RequestHead) {
+    let uri = request.uri();
+    let named = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let host = named.or_else(|| Some(request.headers().get(http::header::HOST)?.as_bytes()));
+    let host = host.unwrap_or_default();
+    let target = uri.path_and_query().map_or(host, |target| target.as_str().as_bytes());
+    apart::refused_request(request.method().as_str().as_bytes(), target, host, limits, head);
+    head.version = Version::Http2;
+}
+
+/// Whether it is an extended CONNECT of HTTP/2 or 3 (RFC 8441, RFC 9220). Over HTTP/1.1 an upgrade may be ignored;
+/// this cannot, since any success would say that the tunnel stands.
+pub(crate) fn asks_for_tunnel(request: &RequestHead) -> bool {
+    // No other request of these versions has connection options.
+    request.options.upgrade && matches!(request.version, Version::Http2 | Version::Http3)
 }
 
 /// Refuses fields that belong to a connection, which a message of HTTP/2 or 3 must not have (RFC 9114 §4.2). Of

@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use h3::error::connection_error_creators::CloseStream;
@@ -115,17 +115,27 @@ impl Duplex {
             let data = data.map_err(|error| self.failed(error))?;
             let Some(data) = data else {
                 if self.left_bytes.is_some_and(|left| left > 0) {
-                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                    return Poll::Ready(Err(self.malformed()));
                 }
                 self.has_data_ended = true;
                 continue;
             };
             if let Some(left) = &mut self.left_bytes {
-                *left = left.checked_sub(data.len() as u64).ok_or(io::ErrorKind::InvalidData)?;
+                match left.checked_sub(data.len() as u64) {
+                    Some(less) => *left = less,
+                    None => return Poll::Ready(Err(self.malformed())),
+                }
             }
             self.waiting = data;
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// The body is not as long as its head says.
+    #[cold]
+    fn malformed(&self) -> io::Error {
+        self.outgoing.answers_malformed();
+        io::ErrorKind::InvalidData.into()
     }
 
     /// A frame that was cut is the whole connection's fault (RFC 9114 §7.1), which the library does not see.
@@ -138,6 +148,17 @@ impl Duplex {
             }
             error => error,
         })
+    }
+
+    /// Has the client stop sending what nobody will read, and says why (RFC 9114 §4.1).
+    pub(crate) fn stop_incoming(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        // While the library waits for more, it can say no reason; mostly more has come.
+        let _ = self.poll_incoming(&mut Context::from_waker(Waker::noop()));
+        let is_answered = self.is_finished && !self.outgoing.is_malformed();
+        self.incoming.stop_sending(if is_answered { Code::H3_NO_ERROR } else { self.outgoing.code() });
     }
 
     /// Takes what came into the inbox; 0 is the end.

@@ -42,6 +42,8 @@ pub(crate) struct Outgoing {
     is_given_up: Cell<bool>,
     /// The stream changed protocols: its bytes are no message's.
     is_tunnel: Cell<bool>,
+    /// What came on the stream is no message.
+    is_malformed: Cell<bool>,
     writer: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
 }
@@ -65,6 +67,25 @@ impl Outgoing {
 
     pub(super) fn carries_tunnel(&self) {
         self.is_tunnel.set(true);
+    }
+
+    pub(super) fn is_malformed(&self) -> bool {
+        self.is_malformed.get()
+    }
+
+    pub(super) fn answers_malformed(&self) {
+        self.is_malformed.set(true);
+    }
+
+    /// How a stream is told that it is given up.
+    pub(super) fn code(&self) -> Code {
+        match self.is_tunnel.get() {
+            // RFC 9114 §4.1.2.
+            _ if self.is_malformed() => Code::H3_MESSAGE_ERROR,
+            // How a connection that broke off is told (RFC 9220 §3).
+            true => Code::H3_REQUEST_CANCELLED,
+            false => Code::H3_INTERNAL_ERROR,
+        }
     }
 
     pub(super) fn give_up(&self) {
@@ -157,11 +178,7 @@ pub(crate) async fn send_all(
         wake(&outgoing.writer);
     }
     // Dropping it would tell the client that all has been said.
-    sender.stop_stream(match outgoing.is_tunnel.get() {
-        // How a connection that broke off is told (RFC 9220 §3).
-        true => Code::H3_REQUEST_CANCELLED,
-        false => Code::H3_INTERNAL_ERROR,
-    });
+    sender.stop_stream(outgoing.code());
     outgoing.break_off();
 }
 

@@ -81,16 +81,27 @@ impl Question {
             Some(Ok((config, name))) => {
                 let connector = tokio_rustls::TlsConnector::from(config.clone());
                 match connector.connect(name.clone(), stream).await {
-                    Ok(stream) => self.talk(stream).await,
-                    Err(error) => {
-                        if let Some(untold) = tls::may_tell(self.addr, Told::Probe) {
-                            tracing::warn!(endpoint = %self.addr, %error, untold, "probe: TLS handshake failed");
-                        }
-                        Observation::TcpFailure
+                    Ok(stream) if self.is_spoken_on(stream.get_ref().1.alpn_protocol()) => {
+                        self.talk(stream).await
                     }
+                    Ok(_) => self.failed("the endpoint did not agree on HTTP/2"),
+                    Err(error) => self.failed(&error.to_string()),
                 }
             }
         }
+    }
+
+    /// Whether a connection that settled on this protocol is one for the question, as it must be for requests.
+    fn is_spoken_on(&self, settled: Option<&[u8]>) -> bool {
+        self.call.is_none() || settled == Some(tls::HTTP2)
+    }
+
+    #[cold]
+    fn failed(&self, error: &str) -> Observation {
+        if let Some(untold) = tls::may_tell(self.addr, Told::Probe) {
+            tracing::warn!(endpoint = %self.addr, error, untold, "probe: TLS handshake failed");
+        }
+        Observation::TcpFailure
     }
 
     async fn talk(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Observation {

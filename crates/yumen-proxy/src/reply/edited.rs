@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use yumen_plugin::{Chunk, Exchange};
 
-use super::download_body;
+use super::pump::download_body;
 use crate::chains::Chains;
 use crate::connection::Connection;
 use crate::fault::Kind;

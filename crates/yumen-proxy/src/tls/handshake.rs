@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::CertificateError;
 use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError};
 use tokio_rustls::TlsConnector;
 use yumen_snapshot::{Endpoint, Upstream};
 
+use super::HTTP2;
 use super::upstream::client_config;
 use crate::fault::Kind;
 use crate::stream::{Records, Stream};
@@ -30,6 +31,7 @@ pub(crate) struct Handshake {
     connector: TlsConnector,
     name: ServerName<'static>,
     is_asked_for: bool,
+    http2: bool,
     /// What the upstream is called.
     origin: Arc<str>,
     endpoint: SocketAddr,
@@ -62,19 +64,24 @@ impl Handshake {
         let connector = TlsConnector::from(config);
         let (is_asked_for, endpoint) = (name.is_asked_for, endpoint.addr);
         let origin = upstream.origin.clone();
-        Ok(Handshake { connector, name: server_name, is_asked_for, origin, endpoint })
+        Ok(Handshake { connector, name: server_name, is_asked_for, http2, origin, endpoint })
     }
 
     /// Shakes hands on a new connection.
     pub(crate) async fn shake(self, tcp: Tcp) -> Result<Stream, Kind> {
-        match self.connector.connect(self.name, Records::new(tcp)).await {
-            Ok(stream) => Ok(Stream::Connected(Box::new(stream))),
-            Err(error) => {
-                let kind = kind_of(&error, self.is_asked_for);
-                warn(&self.origin, self.endpoint, kind, &error.to_string());
-                Err(kind)
-            }
+        let shaken = self.connector.connect(self.name, Records::new(tcp)).await;
+        let stream = shaken.map_err(|error| {
+            let kind = kind_of(&error, self.is_asked_for);
+            warn(&self.origin, self.endpoint, kind, &error.to_string());
+            kind
+        })?;
+        // Over TLS nobody may be spoken to in HTTP/2 who has not agreed on it (RFC 9113 §3.3).
+        if self.http2 && stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            let kind = other_version(self.is_asked_for);
+            warn(&self.origin, self.endpoint, kind, "the endpoint did not agree on HTTP/2");
+            return Err(kind);
         }
+        Ok(Stream::Connected(Box::new(stream)))
     }
 }
 
@@ -91,9 +98,11 @@ pub(crate) fn server_name(host: &str, address: SocketAddr, verify: bool) -> Opti
 
 /// Whose fault a handshake was that failed.
 fn kind_of(error: &io::Error, is_asked_for: bool) -> Kind {
-    use rustls::Error::InvalidCertificate;
+    use rustls::Error::{AlertReceived, InvalidCertificate};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
+        // Only HTTP/2 is ever asked for.
+        Some(AlertReceived(AlertDescription::NoApplicationProtocol)) => other_version(is_asked_for),
         _ if !is_asked_for => Kind::UpstreamTls,
         Some(InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -101,6 +110,11 @@ fn kind_of(error: &io::Error, is_asked_for: bool) -> Kind {
         // Servers that know no such name say so in many ways: alerts, another site's certificate, silence.
         _ => Kind::RequestedTls,
     }
+}
+
+/// What an attempt has failed by whose endpoint does not agree on HTTP/2: under some names it may.
+fn other_version(is_asked_for: bool) -> Kind {
+    if is_asked_for { Kind::RequestedVersion } else { Kind::UpstreamVersion }
 }
 
 /// How long nothing more is told of failures of the same kind at the same endpoint.
@@ -130,7 +144,7 @@ type Tellings = HashMap<(SocketAddr, Told), (Instant, u64)>;
 fn warn(upstream: &str, endpoint: SocketAddr, kind: Kind, error: &str) {
     let which = match kind {
         Kind::RequestedName => Told::Name,
-        Kind::RequestedTls => Told::Requested,
+        Kind::RequestedTls | Kind::RequestedVersion => Told::Requested,
         _ => Told::Own,
     };
     if let Some(untold) = may_tell(endpoint, which) {
@@ -174,7 +188,7 @@ mod tests {
         use rustls::Error::{AlertReceived, InvalidCertificate};
         let not_for_name = || failed(InvalidCertificate(CertificateError::NotValidForName));
         let unknown_issuer = || failed(InvalidCertificate(CertificateError::UnknownIssuer));
-        let alert = || failed(AlertReceived(rustls::AlertDescription::UnrecognisedName));
+        let alert = || failed(AlertReceived(AlertDescription::UnrecognisedName));
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
         for (error, expected) in [
             (not_for_name(), Kind::RequestedName),
@@ -185,6 +199,9 @@ mod tests {
             assert_eq!(kind_of(&error, true), expected, "{error}");
             assert_eq!(kind_of(&error, false), Kind::UpstreamTls, "{error}");
         }
+        let other_version = || failed(AlertReceived(AlertDescription::NoApplicationProtocol));
+        assert_eq!(kind_of(&other_version(), true), Kind::RequestedVersion);
+        assert_eq!(kind_of(&other_version(), false), Kind::UpstreamVersion);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use http::HeaderName;
 use serde_json::{Value, json};
 
+use crate::harness::http2::{self, Http2Client, request};
 use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
 
 /// A gateway that logs into a file, and that file.
@@ -84,6 +86,31 @@ fn a_refused_request_is_logged_with_its_request_line() {
     let told: BTreeSet<_> = lines.iter().map(|line| (text(&line["method"]), text(&line["target"]))).collect();
     let expected = refused.iter().map(|(_, method, target)| ((*method).to_owned(), (*target).to_owned()));
     assert_eq!(told, expected.collect());
+}
+
+#[test]
+fn a_refused_request_of_http2_is_logged_with_what_it_was() {
+    let upstream = Upstream::text("x");
+    let (gateway, log) = gateway("json", &upstream);
+    let long = format!("/a{}", "b".repeat(9000));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut many = request("PUT", "/a?b");
+        for i in 0..150 {
+            many.headers_mut().insert(HeaderName::try_from(format!("x-{i}")).unwrap(), "a".parse().unwrap());
+        }
+        assert_eq!(client.ask(many, b"").await.unwrap().status, 431);
+        assert_eq!(client.get(&long).await.status, 414);
+    });
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    eventually("both lines are written", 5, || read().lines().count() == 2);
+    let lines: Vec<Value> = read().lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for (line, status, method, target) in
+        [(&lines[0], 431, "PUT", "/a?b"), (&lines[1], 414, "GET", &long[..8192])]
+    {
+        let told = (&line["status"], &line["method"], &line["host"], &line["target"]);
+        assert_eq!(told, (&json!(status), &json!(method), &json!("test"), &json!(target)));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Endpoints that fail and come back, and names that have to be looked up.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,10 +9,12 @@ use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, ecdsa};
-use crate::harness::http2::{self, Http2Client, Http2Upstream};
+use crate::harness::http2::{
+    self, ACK, END_HEADERS, END_STREAM, HEADERS, Http2Client, Http2Upstream, SETTINGS, frame,
+};
 use crate::harness::tls::TlsUpstream;
 use crate::harness::upstream::respond;
-use crate::harness::{Gateway, Upstream, eventually};
+use crate::harness::{Gateway, Options, Upstream, eventually};
 
 /// Fails all requests, health checks too, while the switch is on.
 fn switched(name: &'static str) -> (Upstream, Arc<AtomicBool>) {
@@ -223,4 +226,67 @@ fn probes_call_an_endpoint_by_the_host_that_requests_get() {
     };
     assert_eq!([state("rewritten"), state("written"), state("passed")], ["healthy", "healthy", "unhealthy"]);
     eventually("the probe began TLS with it", 10, || tls.names().first() == Some(&Some("app.test".into())));
+}
+
+/// Answers the first request of each connection over HTTP/2, and further ones with a head without a status.
+fn forgets_the_status() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = |mut stream: TcpStream| -> std::io::Result<()> {
+        let mut head: &[u8] = &[0x88];
+        stream.read_exact(&mut [0; 24])?;
+        stream.write_all(&frame(SETTINGS, 0, 0, b""))?;
+        loop {
+            let mut begin = [0; 9];
+            stream.read_exact(&mut begin)?;
+            let length = u32::from_be_bytes([0, begin[0], begin[1], begin[2]]);
+            std::io::copy(&mut (&mut stream).take(length.into()), &mut std::io::sink())?;
+            if begin[3] == SETTINGS && begin[4] & ACK == 0 {
+                stream.write_all(&frame(SETTINGS, ACK, 0, b""))?;
+            } else if begin[3] == HEADERS {
+                let id = u32::from_be_bytes([begin[5], begin[6], begin[7], begin[8]]);
+                stream.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, id, head))?;
+                head = b"\x00\x01a\x01b";
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+#[test]
+fn an_endpoint_whose_answers_are_none_is_left_out() {
+    let (old, new) = (Upstream::text("x"), Http2Upstream::echo());
+    let garbage = Upstream::start(|_, stream| stream.write_all(b"garbage\r\n\r\n").is_ok());
+    let unchunked = Upstream::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n").is_ok()
+    });
+    let outliers = json!({ "outlier_detection": {
+        "consecutive_gateway_failures": 2, "base_ejection_time": 600, "max_ejected_percent": 50 } });
+    // Its checks look elsewhere and succeed rarely: only traffic can find out.
+    let passive = json!({ "checks": {
+        "active": { "type": "tcp", "healthy": { "interval": 3600 }, "unhealthy": { "interval": 3600 } },
+        "passive": { "unhealthy": { "http_failures": 2 } } } });
+    let over_http2 = json!({ "http_version": "2" });
+    for (broken, well, settings, fault) in [
+        (garbage.address, old.address, [&outliers, &json!({})], "upstream_head"),
+        (garbage.address, old.address, [&passive, &json!({})], "upstream_head"),
+        (unchunked.address, old.address, [&passive, &json!({})], "upstream_body"),
+        // On a connection that was kept, where an end of the connection would say nothing.
+        (forgets_the_status(), new.address, [&outliers, &over_http2], "upstream_head"),
+    ] {
+        let mut upstream = json!({ "nodes": { broken.to_string(): 1, well.to_string(): 1 } });
+        for more in settings {
+            upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        }
+        let document = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] });
+        let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
+        let failed = (0..20).filter(|_| gateway.get("/").status == 502).count();
+        let counted = gateway.metric(&format!("yumen_faults_total{{fault=\"{fault}\",side=\"upstream\"}}"));
+        assert_eq!((failed, counted), (2, 2.0), "{settings:?}");
+    }
 }

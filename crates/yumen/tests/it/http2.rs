@@ -544,6 +544,8 @@ fn websockets_run_over_a_stream() {
         // Any success would say that it is open.
         let (answer, _stream) = client.begin(open("/fine")).await;
         assert_eq!(answer.await.unwrap().status(), 502);
+        let noted = || gateway.metric("yumen_requests_total{class=\"5xx\"}") == 1.0;
+        eventually("what was told is noted", 5, noted);
         // Tunnels to anywhere are not opened.
         let connect = http::Request::builder().method("CONNECT").uri("test:80").body(()).unwrap();
         let (answer, _stream) = client.begin(connect).await;

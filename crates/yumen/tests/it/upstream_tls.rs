@@ -1,10 +1,13 @@
 //! TLS towards upstreams: spoken, and verified where asked for.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, Pair, ecdsa};
 use crate::harness::http2::Http2Upstream;
 use crate::harness::nginx::Nginx;
+use crate::harness::tls::TlsUpstream;
 use crate::harness::{Gateway, Reply, Scratch, run};
 
 fn check(nginx: &Nginx, settings: &Value, status: u16) -> Reply {
@@ -118,6 +121,37 @@ fn what_was_verified_for_one_name_carries_no_request_for_another() {
     // Two names of each of two schemes, and two that failed.
     assert_eq!(http2.requests(), 8);
     assert_eq!(http2.connections(), 4 + 4);
+}
+
+#[test]
+fn nobody_is_spoken_to_in_http2_who_did_not_agree_on_it() {
+    let pair = Authority::new("known").sign("shop", &["shop.test"], ecdsa());
+    // One knows nothing of such agreements, the other refuses any on what it does not speak.
+    let (silent, strict) = (TlsUpstream::text(&pair, "x"), Nginx::tls(&pair.cert, &pair.key));
+    let well = Http2Upstream::tls(&pair, |_, mut respond| async move {
+        respond.send_response(http::Response::new(()), true).map(drop)
+    });
+    let start = |nodes: &[SocketAddr]| {
+        let nodes: Value = nodes.iter().map(|node| (node.to_string(), json!(1))).collect();
+        let outliers = json!({ "consecutive_gateway_failures": 2, "base_ejection_time": 600 });
+        let upstream = json!({
+            "scheme": "https", "http_version": "2", "nodes": nodes, "outlier_detection": outliers,
+            "pass_host": "rewrite", "upstream_host": "shop.test",
+        });
+        let options = crate::harness::Options { workers: 1, ..Default::default() };
+        Gateway::with(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }), &options)
+    };
+    let post = |gateway: &Gateway| gateway.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    for alone in [silent.address, strict.address] {
+        let gateway = start(&[alone]);
+        let reply = post(&gateway);
+        assert_eq!(reply.status, 502);
+        assert_eq!(reply.json()["error_msg"], "the upstream does not speak HTTP/2", "{}", gateway.log());
+        assert!(gateway.log().contains("upstream TLS handshake failed"), "{}", gateway.log());
+    }
+    let (gateway, before) = (start(&[silent.address, well.address]), silent.connections());
+    assert!((0..20).all(|_| post(&gateway).status == 200), "another is asked");
+    assert_eq!(silent.connections() - before, 2, "and it is left out");
 }
 
 #[test]
