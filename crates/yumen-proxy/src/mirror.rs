@@ -75,11 +75,10 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &Mirror) -> Vec<u8> {
     }
     out.extend_from_slice(ex.remote_ip.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
-    encode::request_fields(&mut out, request, |field| {
-        matches!(
-            field.known(),
-            Known::Host | Known::XRealIp | Known::XForwardedFor | Known::ContentLength | Known::Expect
-        )
+    encode::request_fields(&mut out, request, |field| match field.known() {
+        Known::Host | Known::XRealIp | Known::XForwardedFor => true,
+        Known::ContentLength | Known::Expect | Known::Trailer => true,
+        _ => false,
     });
     if let Some(body) = &ex.body {
         encode::framing(&mut out, Framing::Length(body.len() as u64));
