@@ -457,6 +457,7 @@ impl<'a> Attempt<'a, '_, '_> {
                 has_length |= is_told;
                 !is_told
             }
+            Known::Other => forwarded::is_false(&request.fields, field),
             _ => false,
         });
         match &ex.body {

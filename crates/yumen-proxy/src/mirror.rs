@@ -13,6 +13,7 @@ use yumen_snapshot::{PassHost, Slot, Snapshot, Upstream};
 use crate::ask::Errand;
 use crate::connection::Connection;
 use crate::copies::Place;
+use crate::forwarded;
 use crate::timers::until;
 use crate::worker::Worker;
 
@@ -78,6 +79,7 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &Mirror) -> Vec<u8> {
     encode::request_fields(&mut out, request, |field| match field.known() {
         Known::Host | Known::XRealIp | Known::XForwardedFor => true,
         Known::ContentLength | Known::Expect | Known::Trailer => true,
+        Known::Other => forwarded::is_false(&request.fields, field),
         _ => false,
     });
     if let Some(body) = &ex.body {
