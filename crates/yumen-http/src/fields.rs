@@ -178,6 +178,11 @@ impl Known {
         )
     }
 
+    /// Whether an application may take `name` for this one, see [`Fields::remove_alike`].
+    pub fn is_alike(self, name: &[u8]) -> bool {
+        crate::ascii::is_alike(name, self.name().as_bytes())
+    }
+
     /// A bit of its own, for sets of known names.
     pub(crate) const fn bit(self) -> u64 {
         1 << self as u8

@@ -32,9 +32,10 @@ pub struct Answer {
     pub status: u16,
     /// The fields, those about the connection included.
     pub fields: Fields,
-    /// The body; `None` where it is longer than a worker keeps one, broke off, or did not come in time. The status
-    /// stands all the same.
+    /// The body; `None` where it is longer than a worker keeps one, broke off, or did not come in time.
     pub body: Option<Vec<u8>>,
+    /// Why the body ended before its end, where it is not its length: it is for who asked whether the head counts.
+    pub fault: Option<AskFault>,
 }
 
 /// Why there is no answer.
@@ -42,7 +43,7 @@ pub struct Answer {
 pub enum AskFault {
     /// There is nobody to ask: no such upstream, or none of its names is resolved.
     Nobody,
-    /// Nobody could be reached, or the head of the answer broke off or could not be read.
+    /// Nobody could be reached, or the answer broke off or could not be read.
     Lost,
     /// It took too long.
     Timeout,

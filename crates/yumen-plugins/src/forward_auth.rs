@@ -21,10 +21,10 @@ use crate::text::{HeaderMap, Text, is_field_name};
 pub(crate) struct Config {
     /// Who is asked: an URL of http or https.
     uri: String,
-    /// Whether requests pass where nobody answers.
+    /// Whether requests pass where nobody answers, or lets them in with an answer that breaks off or takes too long.
     #[serde(default)]
     allow_degradation: bool,
-    /// Status of the refusal where nobody answers.
+    /// Status of the refusal where nobody answers, or not to the end.
     #[serde(default = "forbidden")]
     #[schemars(range(min = 200, max = 599))]
     status_on_error: u16,
@@ -285,6 +285,8 @@ impl ForwardAuth {
             }
             Err(_) => Step::Respond(Response::status(self.config.status_on_error)),
             Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
+            // Half a yes is none; a refusal stands however little of it came.
+            Ok(Answer { fault: Some(fault), .. }) => self.judge(ex, Err(fault)),
             Ok(answer) => {
                 self.pass_on(ex, Some(&answer));
                 Step::Continue

@@ -68,11 +68,15 @@ pub(crate) async fn ask(worker: Rc<Worker>, question: Question) -> Result<Answer
     };
     let asked = until(&timer, pin!(asking)).await;
     match asked {
-        // A status that was read stands, whatever became of the body.
-        _ if answer.status != 0 => Ok(answer),
-        Some(_) => Err(AskFault::Lost),
-        None => Err(AskFault::Timeout),
+        Some(Ok(())) => Ok(answer),
+        // A head that was read is told, and what became of the body.
+        Some(Err(_)) => or_head(answer, AskFault::Lost),
+        None => or_head(answer, AskFault::Timeout),
     }
+}
+
+fn or_head(answer: Answer, fault: AskFault) -> Result<Answer, AskFault> {
+    if answer.status == 0 { Err(fault) } else { Ok(Answer { fault: Some(fault), ..answer }) }
 }
 
 fn head(question: &Question) -> Vec<u8> {
@@ -221,8 +225,8 @@ impl Errand {
         Ok((Stream::Http2(Box::new(duplex)), requests))
     }
 
-    /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again. One
-    /// that is wanted counts once its head was read: its body is there if it came whole and is not too long.
+    /// Reads an answer, which is thrown away unless it is wanted; says whether its connection can be used again. Of one
+    /// that is wanted the head is there once it was read, and the body if it came whole and is not too long.
     async fn read_answer(
         &self,
         worker: &Rc<Worker>,
@@ -250,7 +254,6 @@ impl Errand {
             let more = poll_fn(|cx| self.poll_more(cx, worker, (stream, inbox), &mut rest, &mut body)).await;
             match more {
                 Ok(count) => read += count,
-                Err(()) if wanted.is_some() => return Ok(false),
                 Err(()) => return Err(Lost::Underway),
             }
         }

@@ -416,6 +416,8 @@ impl<'a> Attempt<'a, '_, '_> {
             replay => replay.begin(&mut self.relay.upload, &self.conn.worker.kept_bytes),
         };
         self.relay.upload = Transfer::new(framing, ending, text, bytes_max);
+        // They would get past whatever plugins set in the head or took out of it.
+        self.relay.upload.drop_trailers();
         if let Some(rest) = begun {
             self.relay.replay.send_again(&mut self.relay.upload, &mut self.conn.inbox, rest);
         }
@@ -438,7 +440,7 @@ impl<'a> Attempt<'a, '_, '_> {
         }
         let mut has_length = false;
         encode::request_fields(out, request, |field| match field.known() {
-            Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded => true,
+            Known::Host | Known::XRealIp | Known::XForwardedFor | Known::Forwarded | Known::Trailer => true,
             Known::ContentLength => {
                 // What the client sent stays only where it is the length of what follows, whatever plugins say of it.
                 let is_told = ex.body.is_none()
@@ -447,6 +449,7 @@ impl<'a> Attempt<'a, '_, '_> {
                 has_length |= is_told;
                 !is_told
             }
+            Known::Other => forwarded::is_false(&request.fields, field),
             _ => false,
         });
         match &ex.body {

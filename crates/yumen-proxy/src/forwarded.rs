@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use yumen_base::IpSet;
-use yumen_http::{Fields, Known};
+use yumen_http::{Field, Fields, Known};
 use yumen_plugin::Exchange;
 
 /// What anybody can say, and only trusted peers are believed.
@@ -35,6 +35,29 @@ fn take_away(fields: &mut Fields, has_boundary: bool) {
     }
 }
 
+/// What every endpoint is told by the gateway.
+const OURS: [Known; 5] = [
+    Known::XForwardedFor,
+    Known::XForwardedHost,
+    Known::XForwardedPort,
+    Known::XForwardedProto,
+    Known::XRealIp,
+];
+
+/// Whether a client says what the gateway says, under a name that CGI and what follows it take for the same, such as
+/// `X_Real_IP`. Asked of each field that is sent: most have another length or begin with another letter.
+#[inline]
+pub(crate) fn is_false(fields: &Fields, field: &Field) -> bool {
+    is_ours_respelt(fields.name(field)) && field.is_received()
+}
+
+#[inline]
+fn is_ours_respelt(name: &[u8]) -> bool {
+    matches!(name.len(), 9 | 15..=17)
+        && matches!(name[0], b'x' | b'X')
+        && OURS.iter().any(|ours| ours.is_alike(name))
+}
+
 /// Writes the field: what trusted peers said before, then an element of our own.
 pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"Forwarded: ");
@@ -57,4 +80,23 @@ pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"\";proto=");
     out.extend_from_slice(ex.client.scheme().as_bytes());
     out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_other_spellings_of_what_the_gateway_says_are_false() {
+        assert!(OURS.iter().all(|ours| matches!(ours.name().len(), 9 | 15..=17)), "others are not looked at");
+        let is_false = |name: &str| is_ours_respelt(name.as_bytes());
+        for name in
+            ["X_Forwarded_For", "x_forwarded-HOST", "X-Forwarded_Port", "x.forwarded.proto", "X_REAL_IP"]
+        {
+            assert!(is_false(name), "{name}");
+        }
+        for name in ["X_Forwarded_Foo", "Y_Real_IP", "X_Real_I", "X_Forwarded_Prefix", "Accept_Language"] {
+            assert!(!is_false(name), "{name}");
+        }
+    }
 }

@@ -60,6 +60,7 @@ pub mod debug;
 pub mod fault;
 pub mod huge_pages;
 pub mod listener;
+pub mod memory;
 pub mod probe;
 pub mod protection;
 pub mod run;

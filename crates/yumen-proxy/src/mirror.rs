@@ -13,6 +13,7 @@ use yumen_snapshot::{PassHost, Slot, Snapshot, Upstream};
 use crate::ask::Errand;
 use crate::connection::Connection;
 use crate::copies::Place;
+use crate::forwarded;
 use crate::timers::until;
 use crate::worker::Worker;
 
@@ -75,11 +76,11 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &Mirror) -> Vec<u8> {
     }
     out.extend_from_slice(ex.remote_ip.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
-    encode::request_fields(&mut out, request, |field| {
-        matches!(
-            field.known(),
-            Known::Host | Known::XRealIp | Known::XForwardedFor | Known::ContentLength | Known::Expect
-        )
+    encode::request_fields(&mut out, request, |field| match field.known() {
+        Known::Host | Known::XRealIp | Known::XForwardedFor => true,
+        Known::ContentLength | Known::Expect | Known::Trailer => true,
+        Known::Other => forwarded::is_false(&request.fields, field),
+        _ => false,
     });
     if let Some(body) = &ex.body {
         encode::framing(&mut out, Framing::Length(body.len() as u64));

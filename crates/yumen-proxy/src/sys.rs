@@ -167,6 +167,20 @@ fn advise(area: Range<usize>, advice: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Gives the system back what the allocator holds of memory that was freed. glibc does so by itself only at the end of
+/// a heap, musl does it always.
+///
+/// Measured with 60 000 bytes each of 3000 heads that were freed: 31 MiB stay instead of 210. Whoever allocates in a
+/// heap waits while it is looked through: 2 heaps of 200 MB in pieces, three quarters of them free, took 32 to 115 ms
+/// the first time, 1 to 37 ms where nothing new was to be given back.
+pub(crate) fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes the allocator's own locks and touches only what nobody has.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Microseconds on the system's monotonic clock.
 ///
 /// `Instant` would do, but its subtraction checks and normalizes: some 400 instructions more each time

@@ -50,6 +50,8 @@ pub(crate) type Edit<'e> = &'e mut dyn FnMut(Chunk) -> Chunk;
 pub(crate) struct Transfer {
     rest: Rest,
     ending: Ending,
+    /// What comes behind the body goes no further.
+    drops_trailers: bool,
     /// Bytes to write before the data: a head, a chunk's size line.
     prefix: Vec<u8>,
     prefix_sent: usize,
@@ -92,6 +94,7 @@ impl Transfer {
             ended: rest.is_done(),
             rest,
             ending,
+            drops_trailers: false,
             prefix,
             prefix_sent: 0,
             data: 0,
@@ -103,6 +106,16 @@ impl Transfer {
             bytes_max,
             pipe: None,
         }
+    }
+
+    /// Says that trailers are not passed on.
+    pub(crate) fn drop_trailers(&mut self) {
+        self.drops_trailers = true;
+    }
+
+    /// The trailers that go on, if there are any.
+    fn trailers_to_send(&self) -> &[u8] {
+        if self.drops_trailers { &[] } else { self.rest.trailers() }
     }
 
     /// Also passes an empty body through the edit that a later poll brings.
@@ -257,7 +270,7 @@ impl Transfer {
         if self.ending != Ending::Chunk {
             return;
         }
-        let has_trailers = last && !self.rest.trailers().is_empty();
+        let has_trailers = last && !self.trailers_to_send().is_empty();
         self.suffix = match (size, last) {
             (0, false) => 0..0,
             (0, true) => 2..CRLF_LAST.len(),
@@ -273,7 +286,7 @@ impl Transfer {
     /// The trailers that may be forwarded, and the empty line after them.
     fn trailer_lines(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for line in self.rest.trailers().split_inclusive(|byte| *byte == b'\n') {
+        for line in self.trailers_to_send().split_inclusive(|byte| *byte == b'\n') {
             let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
             if Known::of(name).may_trail() {
                 out.extend_from_slice(line);
@@ -290,7 +303,7 @@ impl Transfer {
         inbox: &mut Inbox,
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
-        if self.ending == Ending::Stream && self.ended && self.rest.trailers().is_empty() {
+        if self.ending == Ending::Stream && self.ended && self.trailers_to_send().is_empty() {
             sink.expect_end();
         }
         while !self.is_flushed() {
@@ -314,7 +327,7 @@ impl Transfer {
 
     /// Writes the frame as the last bytes of the connection, if it all goes at once; says whether it did.
     pub(crate) fn write_last(&mut self, inbox: &mut Inbox, sink: &mut Stream) -> bool {
-        if !self.ended || !self.rest.trailers().is_empty() {
+        if !self.ended || !self.trailers_to_send().is_empty() {
             return false;
         }
         let slices = [
@@ -338,7 +351,7 @@ impl Transfer {
         inbox: &mut Inbox,
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
-        if self.ending == Ending::Chunk && self.ended && !self.rest.trailers().is_empty() {
+        if self.ending == Ending::Chunk && self.ended && !self.trailers_to_send().is_empty() {
             self.prefix = self.trailer_lines();
             self.prefix_sent = 0;
             self.rest = Rest::Done;
@@ -348,7 +361,7 @@ impl Transfer {
     }
 
     fn finish_stream(&self, sink: &mut Stream) -> Result<(), Broken> {
-        let has_trailers = !self.rest.trailers().is_empty();
+        let has_trailers = !self.trailers_to_send().is_empty();
         let trailers = if has_trailers { self.trailer_lines() } else { Vec::new() };
         sink.finish(&trailers).map_err(|_| Broken::Write)
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -11,28 +11,100 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Requests are taken again below so many percent of the bound, so that it does not flicker.
 const CALM_PERCENT: u64 = 95;
 
-/// Tells from now on whether the process holds more than so many bytes; 0 is no bound.
+/// Above the bound, what was freed is given back no more often than that, and not for more than a twentieth of the time.
+const TRIM_PAUSE: Duration = Duration::from_secs(1);
+const TRIM_PAUSE_FACTOR: u32 = 20;
+/// Below it, or without one, so often, if the process has used less than so much of the processor since the last time
+/// and holds so much more than after its start.
+const LEISURE: Duration = Duration::from_secs(60);
+const LEISURE_CPU: Duration = Duration::from_millis(600);
+const LEISURE_BYTES: u64 = 64 << 20;
+
+/// Tells from now on whether the process holds more than so many bytes; 0 is no bound. What it holds without using it
+/// is given back before that counts, as glibc keeps what is freed: without that a full node would never be calm again.
 pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
-    if bytes_max == 0 {
-        return Ok(None);
-    }
-    let bytes =
-        resident_bytes().context("overload.memory_bytes: how much memory is held cannot be told here")?;
-    let full = Arc::new(AtomicBool::new(is_full(false, bytes, bytes_max)));
+    let bytes = match resident_bytes() {
+        Err(_) if bytes_max == 0 => return Ok(None),
+        held => held.context("overload.memory_bytes: how much memory is held cannot be told here")?,
+    };
+    let full = (bytes_max > 0).then(|| Arc::new(AtomicBool::new(is_full(false, bytes, bytes_max))));
     let told = full.clone();
-    std::thread::Builder::new().name("yumen-memory".into()).spawn(move || {
-        loop {
-            std::thread::sleep(INTERVAL);
-            let Ok(bytes) = resident_bytes() else { continue };
-            let was_full = told.load(Relaxed);
-            let is_full = is_full(was_full, bytes, bytes_max);
-            told.store(is_full, Relaxed);
-            if is_full != was_full {
-                tracing::warn!(bytes, bytes_max, is_full, "memory bound passed");
-            }
+    let thread = std::thread::Builder::new().name("yumen-memory".into());
+    thread.spawn(move || {
+        let mut trim = Trim::new(bytes);
+        match told {
+            Some(told) => watch_bound(&mut trim, bytes_max, &told),
+            None => loop {
+                std::thread::sleep(LEISURE);
+                trim.at_leisure();
+            },
         }
     })?;
-    Ok(Some(full))
+    Ok(full)
+}
+
+fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
+    loop {
+        std::thread::sleep(INTERVAL);
+        let was_full = told.load(Relaxed);
+        let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
+        trim.at_leisure();
+        let judged = match judge() {
+            Some((_, true)) if trim.if_due() => judge(),
+            judged => judged,
+        };
+        let Some((bytes, is_full)) = judged else { continue };
+        told.store(is_full, Relaxed);
+        if is_full != was_full {
+            tracing::warn!(bytes, bytes_max, is_full, "memory bound passed");
+        }
+    }
+}
+
+/// When memory was given back, and when it may be again.
+struct Trim {
+    bytes_at_start: u64,
+    due: Instant,
+    leisure_due: Instant,
+    cpu: Duration,
+}
+
+impl Trim {
+    fn new(bytes_at_start: u64) -> Trim {
+        let now = Instant::now();
+        Trim { bytes_at_start, due: now, leisure_due: now + LEISURE, cpu: cpu_time() }
+    }
+
+    /// Gives back what is not used, unless that was done just now.
+    fn if_due(&mut self) -> bool {
+        let begun = Instant::now();
+        if begun < self.due {
+            return false;
+        }
+        yumen_proxy::memory::give_back();
+        self.due = begun + TRIM_PAUSE.max(TRIM_PAUSE_FACTOR * begun.elapsed());
+        true
+    }
+
+    /// The same where it is much and nearly nobody can be kept waiting.
+    fn at_leisure(&mut self) {
+        let now = Instant::now();
+        if now < self.leisure_due {
+            return;
+        }
+        let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
+        self.leisure_due = now + LEISURE;
+        let is_much = || resident_bytes().is_ok_and(|bytes| bytes > self.bytes_at_start + LEISURE_BYTES);
+        if self.cpu - cpu_before < LEISURE_CPU && is_much() {
+            self.if_due();
+        }
+    }
+}
+
+/// How long all threads together have run.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn is_full(was_full: bool, bytes: u64, bytes_max: u64) -> bool {

@@ -28,7 +28,7 @@ impl Objects for One {
 fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<Answer, AskFault> {
     let mut told = Fields::default();
     fields.iter().for_each(|(name, value)| told.add(name, value.as_bytes()));
-    Ok(Answer { status, fields: told, body: Some(body.into()) })
+    Ok(Answer { status, fields: told, body: Some(body.into()), fault: None })
 }
 
 /// What a request comes to, and what was asked because of it.

@@ -17,7 +17,7 @@ use super::streams::{Entered, Stage, Streams};
 use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::fault::Kind;
-use crate::http2::{Duplex, PREFACE_BYTES, heads, server_builder};
+use crate::http2::{Duplex, PREFACE_BYTES, Room, heads, server_builder};
 use crate::serve;
 use crate::stream::Stream;
 use crate::task;
@@ -58,6 +58,7 @@ pub(super) async fn run(conn: Connection) {
         peer,
         timer,
         streams,
+        room: Room::default(),
         stage,
         is_flooded: false,
         is_late: false,
@@ -74,6 +75,7 @@ struct Driver {
     peer: Rc<Peer>,
     timer: Timer,
     streams: Rc<Streams>,
+    room: Room,
     stage: Stage,
     /// The patience with the client is over, and it was told so.
     is_flooded: bool,
@@ -196,7 +198,8 @@ impl Driver {
         let read = heads::read_request(&request, has_ended, limits, &mut head)
             .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
         let is_connect = request.method() == Method::CONNECT;
-        let duplex = Duplex::served(request.into_body(), respond, is_connect, limits);
+        let out = (respond, self.room.clone());
+        let duplex = Duplex::served(request.into_body(), out, is_connect, limits);
         let conn = Connection::of(worker, self.peer.clone(), Stream::Http2(Box::new(duplex)));
         task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));
     }

@@ -37,8 +37,6 @@ pub(crate) enum Replay {
 
 pub(crate) struct Kept {
     data: Vec<u8>,
-    /// What came behind it, as field lines.
-    trailers: Vec<u8>,
     room: Room,
 }
 
@@ -74,25 +72,22 @@ impl Drop for Room {
 impl Kept {
     fn nothing(all: &Rc<KeptBytes>) -> Box<Kept> {
         let room = Room { all: all.clone(), bytes: 0 };
-        Box::new(Kept { data: Vec::new(), trailers: Vec::new(), room })
+        Box::new(Kept { data: Vec::new(), room })
     }
 
     /// Adds a piece; says whether there was room for it.
-    fn add(&mut self, chunk: &Chunk) -> bool {
-        let (length, before) = (self.data.len() + chunk.data.len(), self.data.capacity());
+    fn add(&mut self, data: &[u8]) -> bool {
+        let (length, before) = (self.data.len() + data.len(), self.data.capacity());
         if length > CALL_BYTES_MAX {
             return false;
         }
         // Twice as much each time, as vectors grow by themselves, but never beyond the bound.
         let capacity = if length > before { (2 * before).clamp(length, CALL_BYTES_MAX) } else { before };
-        if !self.room.grow_to(capacity + chunk.trailers.len()) {
+        if !self.room.grow_to(capacity) {
             return false;
         }
         self.data.reserve_exact(capacity - self.data.len());
-        self.data.extend_from_slice(&chunk.data);
-        if chunk.last {
-            self.trailers.clone_from(&chunk.trailers);
-        }
+        self.data.extend_from_slice(data);
         true
     }
 }
@@ -125,8 +120,6 @@ impl Replay {
     #[cold]
     pub(super) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: Rest) {
         let Replay::Kept(kept) = self else { return };
-        // What was sent of them is forgotten.
-        let rest = if rest.is_done() { Rest::Trailers(kept.trailers.clone()) } else { rest };
         upload.resume(inbox, &kept.data, rest);
     }
 
@@ -144,15 +137,15 @@ impl Replay {
             return upload.poll(cx, buffers, source, sink, &mut None);
         }
         let mut keep = |chunk: Chunk| {
-            self.keep(&chunk);
+            self.keep(&chunk.data);
             chunk
         };
         upload.poll(cx, buffers, source, sink, &mut Some(&mut keep))
     }
 
-    fn keep(&mut self, chunk: &Chunk) {
+    fn keep(&mut self, data: &[u8]) {
         if let Replay::Kept(kept) = self
-            && !kept.add(chunk)
+            && !kept.add(data)
         {
             *self = Replay::TooMuch;
         }
@@ -163,12 +156,10 @@ impl Replay {
 mod tests {
     use super::*;
 
-    fn call(all: &Rc<KeptBytes>, pieces: &[usize], trailers: &[u8]) -> Replay {
+    fn call(all: &Rc<KeptBytes>, pieces: &[usize]) -> Replay {
         let mut replay = Replay::Kept(Kept::nothing(all));
         for (at, length) in pieces.iter().enumerate() {
-            let last = at + 1 == pieces.len();
-            let trailers = if last { trailers.to_vec() } else { Vec::new() };
-            replay.keep(&Chunk { data: vec![at as u8; *length], last, trailers, ..Chunk::default() });
+            replay.keep(&vec![at as u8; *length]);
         }
         replay
     }
@@ -177,18 +168,18 @@ mod tests {
     fn a_call_is_kept_whole_and_holds_no_more_than_its_bound() {
         let all = Rc::<KeptBytes>::default();
         for pieces in [&[CALL_BYTES_MAX][..], &[1, 0, 2], &[40_000, 10_000, 10_000], &[1000; 65], &[0]] {
-            let replay = call(&all, pieces, b"a: b\r\n");
+            let replay = call(&all, pieces);
             let Replay::Kept(kept) = &replay else { panic!("{pieces:?}") };
             let sent: Vec<u8> =
                 pieces.iter().enumerate().flat_map(|(at, length)| vec![at as u8; *length]).collect();
-            assert_eq!((&kept.data, &kept.trailers[..]), (&sent, &b"a: b\r\n"[..]));
+            assert_eq!(kept.data, sent);
             assert!(kept.data.capacity() <= CALL_BYTES_MAX, "{pieces:?}: {}", kept.data.capacity());
-            assert_eq!(all.0.get(), kept.data.capacity() + kept.trailers.len(), "{pieces:?}");
+            assert_eq!(all.0.get(), kept.data.capacity(), "{pieces:?}");
             drop(replay);
             assert_eq!(all.0.get(), 0);
         }
         for pieces in [&[CALL_BYTES_MAX + 1][..], &[CALL_BYTES_MAX, 1, 1], &[40_000, 40_000, 2]] {
-            let replay = call(&all, pieces, b"");
+            let replay = call(&all, pieces);
             assert_eq!((matches!(replay, Replay::TooMuch), all.0.get()), (true, 0), "{pieces:?}");
         }
     }
@@ -197,15 +188,15 @@ mod tests {
     fn the_calls_of_a_worker_share_a_bound() {
         let all = Rc::<KeptBytes>::default();
         let is_kept = |replay: &Replay| matches!(replay, Replay::Kept(_));
-        let longest = || call(&all, &[CALL_BYTES_MAX], b"");
+        let longest = || call(&all, &[CALL_BYTES_MAX]);
         let mut calls: Vec<Replay> = (0..256).map(|_| longest()).collect();
         assert!(calls.iter().all(is_kept));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
         // What has no room leaves nothing behind.
-        assert!(!is_kept(&call(&all, &[1], b"")) && !is_kept(&call(&all, &[0], b"a: b\r\n")));
+        assert!(!is_kept(&call(&all, &[1])));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
         calls[7] = Replay::Off;
-        let half = call(&all, &[CALL_BYTES_MAX / 2], b"");
+        let half = call(&all, &[CALL_BYTES_MAX / 2]);
         assert!(is_kept(&half) && !is_kept(&longest()));
         drop(half);
         assert!(is_kept(&longest()));

@@ -17,6 +17,7 @@ use yumen_http::{HeadError, Method, ResponseHead};
 
 use super::heads;
 use super::lane::Occupied;
+use super::room::Room;
 use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::{Fault, Kind};
 use crate::settings::HeadLimits;
@@ -47,8 +48,8 @@ pub(crate) struct Duplex {
 
 /// Whose request it carries.
 enum Part {
-    /// A client's, to be answered.
-    Served(SendResponse<Bytes>),
+    /// A client's, to be answered where its connection has room.
+    Served(SendResponse<Bytes>, Room),
     /// Ours; the answer, as long as its head has not come.
     Asked { answer: Option<ResponseFuture>, occupied: Occupied },
 }
@@ -62,12 +63,12 @@ impl Duplex {
     /// `is_connect` says that it asks for a tunnel. Trailers are held to the limits of its head.
     pub(crate) fn served(
         incoming: RecvStream,
-        respond: SendResponse<Bytes>,
+        (respond, room): (SendResponse<Bytes>, Room),
         is_connect: bool,
         limits: &HeadLimits,
     ) -> Duplex {
         let has_ended = incoming.is_end_stream();
-        let duplex = Duplex::new(Part::Served(respond), limits);
+        let duplex = Duplex::new(Part::Served(respond, room), limits);
         Duplex { incoming: Some(incoming), has_ended, is_connect, ..duplex }
     }
 
@@ -179,6 +180,10 @@ impl Duplex {
     ) -> Poll<io::Result<usize>> {
         let outgoing = self.outgoing.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        let shared = if let Part::Served(_, room) = &self.part { Some(room) } else { None };
+        if let Some(room) = shared {
+            ready!(room.poll_free(cx));
+        }
         outgoing.reserve_capacity(wanted);
         let mut room = outgoing.capacity();
         while room == 0 && wanted > 0 {
@@ -190,6 +195,10 @@ impl Duplex {
         }
         let data = gather(slices, wanted.min(room));
         let count = data.len();
+        let data = match shared {
+            Some(shared) => shared.queue(data),
+            None => data,
+        };
         let is_end = self.is_last && count == wanted;
         outgoing.send_data(data, is_end).map_err(io::Error::other)?;
         self.is_finished |= is_end;
@@ -216,7 +225,7 @@ impl Duplex {
         let reason = if self.is_tunnel { Reason::CANCEL } else { Reason::INTERNAL_ERROR };
         match (&mut self.outgoing, &mut self.part) {
             (Some(outgoing), _) => outgoing.send_reset(reason),
-            (None, Part::Served(respond)) => respond.send_reset(reason),
+            (None, Part::Served(respond, _)) => respond.send_reset(reason),
             (None, Part::Asked { .. }) => {}
         }
     }
@@ -229,7 +238,7 @@ impl Duplex {
         }
         let reset = match (&mut self.outgoing, &mut self.part) {
             (Some(outgoing), _) => outgoing.poll_reset(cx).map(drop),
-            (None, Part::Served(respond)) => respond.poll_reset(cx).map(drop),
+            (None, Part::Served(respond, _)) => respond.poll_reset(cx).map(drop),
             (None, Part::Asked { .. }) => Poll::Pending,
         };
         if reset.is_ready() {
@@ -245,7 +254,7 @@ impl Duplex {
 
     /// Answers a client with a head of HTTP/1 text, interim or final; `ends` says that no body follows.
     pub(crate) fn send_head(&mut self, text: &[u8], ends: bool) -> io::Result<()> {
-        let Part::Served(respond) = &mut self.part else {
+        let Part::Served(respond, _) = &mut self.part else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let head = heads::response(text, self.is_connect).ok_or(io::ErrorKind::InvalidData)?;

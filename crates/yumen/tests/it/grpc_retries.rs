@@ -188,11 +188,7 @@ fn a_call_is_made_again_however_long_its_message_took_to_come() {
             trailers.insert("x-last", "yes".parse().unwrap());
             sender.send_trailers(trailers).unwrap();
             let answer = http2::read(answer.await.unwrap()).await.unwrap();
-            assert_eq!(
-                (&answer.body[..], answer.trailers["x-last"].as_bytes()),
-                (&message[..20_000], &b"yes"[..]),
-                "{way}"
-            );
+            assert_eq!((&answer.body[..], answer.trailers.len()), (&message[..20_000], 0), "{way}");
         }
     });
     assert_eq!(gateway.metric("yumen_upstream_retries_total"), 12.0);
@@ -218,8 +214,7 @@ fn a_call_without_a_message_is_made_again_to_its_end() {
                 let whole = async { http2::read(answer.await.unwrap()).await.unwrap() };
                 let answer = tokio::time::timeout(Duration::from_secs(10), whole).await.expect("an answer");
                 assert_eq!((answer.field("x-version"), answer.body.len()), ("2", 0), "{way}");
-                let last = answer.trailers.get("x-last").map(|value| value.to_str().unwrap());
-                assert_eq!(last, trailers, "{way}");
+                assert!(answer.trailers.is_empty(), "{way}");
             }
         }
     });
@@ -253,7 +248,7 @@ fn a_call_arrives_whole_and_once_wherever_it_was_refused_before() {
                 http2::read(answer.await.unwrap()).await.unwrap()
             });
             assert_eq!((told(&answer), answer.field("x-version")), (("", "", ""), "2"), "{path} by {size}");
-            assert!(answer.body == message && answer.trailers["x-last"] == "yes", "{path} by {size}");
+            assert!(answer.body == message && answer.trailers.is_empty(), "{path} by {size}");
             let mut client = Client::connect(gateway.http);
             client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\n"));
             client.send("TE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n");

@@ -99,7 +99,7 @@ fn an_endpoint_sees_the_request_as_it_came() {
 }
 
 #[test]
-fn trailers_go_both_ways_between_all_versions() {
+fn trailers_of_answers_go_between_all_versions_and_those_of_requests_nowhere() {
     let old = Upstream::start(|request, stream| {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let _ = stream.write_all(head.as_bytes());
@@ -122,7 +122,7 @@ fn trailers_go_both_ways_between_all_versions() {
         trailers.insert("x-sum", "8".parse().unwrap());
         stream.send_trailers(trailers).unwrap();
         let answer = http2::read(answer.await.unwrap()).await.unwrap();
-        assert_eq!((answer.text().as_str(), &answer.trailers["x-sum"]), ("abc", &"8".parse().unwrap()));
+        assert_eq!((answer.text().as_str(), answer.trailers.len()), ("abc", 0));
     });
     let mut client = Client::connect(gateway.http);
     client.send("POST /2 HTTP/1.1\r\nHost: x\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -135,7 +135,7 @@ fn trailers_go_both_ways_between_all_versions() {
 }
 
 #[test]
-fn trailers_of_a_request_that_is_repeated_come_along() {
+fn a_request_that_ends_with_trailers_is_repeated_whole() {
     let refuses = Http2Upstream::start(|request, mut respond| async move {
         // All of it was read by the gateway, then.
         let mut body = request.into_body();
@@ -156,7 +156,7 @@ fn trailers_of_a_request_that_is_repeated_come_along() {
         stream.send_trailers(trailers).unwrap();
         let answer = http2::read(answer.await.unwrap()).await.unwrap();
         assert_eq!((refuses.requests(), answer.text().as_str()), (1, "abc"));
-        assert_eq!(answer.trailers.get("x-sum"), Some(&"8".parse().unwrap()));
+        assert!(answer.trailers.is_empty());
     });
 }
 

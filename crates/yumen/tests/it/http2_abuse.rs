@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::harness::http2::{
     self, CONTINUATION, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, Http2Client, Http2Upstream, PING,
-    RST_STREAM, RawClient, SETTINGS, frame, request,
+    RST_STREAM, RawClient, SETTINGS, WINDOW_UPDATE, frame, request,
 };
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Gateway, Options, Upstream, eventually};
@@ -208,4 +208,33 @@ fn interim_answers_without_end_do_not_queue_for_a_client_that_does_not_read() {
     eventually("the endpoint is given up", 10, || faults() == 1.0);
     let grown = gateway.resident_kib().saturating_sub(before);
     assert!(grown < 16 * 1024, "{grown} KiB");
+}
+
+#[test]
+fn what_is_queued_for_a_client_that_does_not_read_is_bounded_for_its_connection() {
+    const BODY: usize = 3_000_000;
+    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", &vec![b'x'; BODY]));
+    let options = Options { workers: 1, ..Options::default() };
+    let gateway = Gateway::with(&upstream.everything(), &options);
+    assert_eq!(gateway.get("/warm").status, 200);
+    let before = gateway.resident_kib();
+    let room = 0x7fff_0000u32.to_be_bytes();
+    let mut clients: Vec<RawClient> = (0..4)
+        .map(|_| {
+            let mut client = RawClient::connect(gateway.http);
+            client.send(&frame(SETTINGS, 0, 0, &[&[0, 4], &room[..]].concat()));
+            client.send(&frame(WINDOW_UPDATE, 0, 0, &room));
+            for at in 0..125 {
+                client.send(&frame(HEADERS, END_HEADERS | END_STREAM, at * 2 + 1, GET));
+            }
+            client
+        })
+        .collect();
+    eventually("all are asked for", 20, || upstream.requests() == 501);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    // A buffer of 64 KiB for each stream, and 1 MiB for each connection.
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < 52 * 1024, "{grown} KiB");
+    // Each gets all of it once it reads: none was forgotten while it waited for room.
+    assert_eq!(clients[0].data_of(125), 125 * BODY);
 }

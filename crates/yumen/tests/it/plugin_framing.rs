@@ -1,7 +1,12 @@
 //! Plugins may say what they like of lengths, methods and statuses: where a message ends is told by what is sent.
 
+use std::io::Read;
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
 use serde_json::{Value, json};
 
+use crate::harness::http2::{self, Http2Client, Http2Upstream};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Upstream};
 
@@ -164,4 +169,63 @@ fn what_an_endpoint_compressed_is_rewritten_and_broken_off_where_it_is_not_whole
         assert!(ask(path).try_reply(false).is_err(), "{path}: an end that is none");
     }
     assert_eq!(gateway.metric("yumen_faults_total{fault=\"upstream_body\",side=\"upstream\"}"), 2.0);
+}
+
+/// Reads one request in chunks as it is, and answers it.
+fn sees_all_bytes() -> (String, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let seen = std::thread::spawn(move || {
+        let (mut stream, mut seen) = (listener.accept().unwrap().0, Vec::new());
+        let is_whole = |seen: &[u8]| {
+            let at = seen.windows(5).position(|bytes| bytes == b"\r\n0\r\n");
+            at.is_some_and(|at| seen[at + 3..].ends_with(b"\r\n\r\n"))
+        };
+        while !is_whole(&seen) {
+            let mut bytes = [0; 4096];
+            let count = stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "cut off");
+            seen.extend_from_slice(&bytes[..count]);
+        }
+        respond(&mut stream, 200, "", b"");
+        String::from_utf8(seen).unwrap()
+    });
+    (address, seen)
+}
+
+#[test]
+fn nobody_says_who_they_are_behind_a_body() {
+    let claims = ["X-Consumer-Username", "X_Consumer_Username", "X-Credential-Identifier", "X-Tenant"];
+    let (address, seen) = sees_all_bytes();
+    let new = Http2Upstream::echo();
+    let plugins =
+        json!({ "key-auth": {}, "proxy-rewrite": { "headers": { "set": { "X-Tenant": "theirs" } } } });
+    let route =
+        |uri: &str, to: Value| json!({ "id": uri[1..], "uri": uri, "plugins": plugins, "upstream": to });
+    let gateway = Gateway::start(&json!({
+        "consumers": [{ "username": "jack", "plugins": { "key-auth": { "key": "jacks" } } }],
+        "routes": [route("/1", json!({ "nodes": { address: 1 } })), route("/2", new.alone())],
+    }));
+    let mut client = Client::connect(gateway.http);
+    client.send("POST /1 HTTP/1.1\r\nHost: a\r\nApikey: jacks\r\nTrailer: X-Tenant\r\n");
+    client.send("Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n");
+    client.send(claims.map(|name| format!("{name}: root\r\n")).concat()).send("\r\n");
+    assert_eq!(client.reply().status, 200);
+    let seen = seen.join().unwrap();
+    assert!(
+        seen.contains("X-Consumer-Username: jack\r\n") && seen.contains("X-Tenant: theirs\r\n"),
+        "{seen}"
+    );
+    assert!(!seen.contains("root") && !seen.contains("Trailer"), "{seen}");
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let mut asked = http2::request("POST", "/2");
+        asked.headers_mut().insert("apikey", "jacks".parse().unwrap());
+        let (answer, mut sender) = client.begin(asked).await;
+        http2::send(&mut sender, b"abc", false).await.unwrap();
+        let claim = |name: &str| (name.to_lowercase().parse().unwrap(), "root".parse().unwrap());
+        sender.send_trailers(claims.iter().map(|name| claim(name)).collect()).unwrap();
+        let answer = http2::read(answer.await.unwrap()).await.unwrap();
+        assert_eq!((answer.text().as_str(), answer.trailers.len()), ("abc", 0));
+    });
 }

@@ -95,3 +95,21 @@ fn a_node_without_memory_takes_nothing_and_says_so() {
     assert_eq!(upstream.requests(), 0);
     assert_eq!((gateway.status_text("/status").0, gateway.metric("yumen_shed_ratio")), (200, 0.0));
 }
+
+#[test]
+fn a_node_whose_memory_was_full_serves_again_once_its_clients_have_left() {
+    let upstream = Upstream::text("x");
+    let gateway = start(&upstream, "overload: {memory_bytes: 130000000, lag_ms: 60000}");
+    let head = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}", "y".repeat(60_000));
+    // Heads without an end, which are kept in pieces that are small to the allocator.
+    let begun: Vec<Client> = (0..2500)
+        .map(|_| {
+            let mut client = Client::connect(gateway.http);
+            client.send(&head);
+            client
+        })
+        .collect();
+    eventually("memory is full", 20, || gateway.get("/").status == 503);
+    drop(begun);
+    eventually("it is free again", 20, || gateway.get("/").status == 200);
+}

@@ -180,11 +180,11 @@ fn trailers_pass() {
 fn hop_by_hop_fields_stay_and_forwarding_fields_are_added() {
     let upstream = Upstream::echo("a");
     let gateway = Gateway::start(&upstream.everything());
-    let fields = "Host: shop.test\r\nConnection: X-Private\r\nX-Private: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\nProxy-Connection: x\r\nX-Forwarded-For: 9.9.9.9\r\nX-Real-IP: 8.8.8.8\r\nX-Forwarded-Host: evil\r\n";
+    let fields = "Host: shop.test\r\nConnection: X-Private\r\nX-Private: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\nProxy-Connection: x\r\nX-Forwarded-For: 9.9.9.9\r\nX-Real-IP: 8.8.8.8\r\nX-Forwarded-Host: evil\r\nX_Real_IP: 7.7.7.7\r\nX-Forwarded_Proto: https\r\n";
     let reply = gateway.send(format!("GET /a?b=c HTTP/1.1\r\n{fields}\r\n"));
     let seen = reply.json();
     let field = |name: &str| seen["fields"][name].as_str().map(str::to_owned);
-    for name in ["x-private", "keep-alive", "proxy-connection"] {
+    for name in ["x-private", "keep-alive", "proxy-connection", "x_real_ip", "x-forwarded_proto"] {
         assert_eq!(field(name), None, "{name}");
     }
     assert_eq!(seen["target"], "/a?b=c");

@@ -312,11 +312,13 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// The fields of `GET /` of a host called `x`.
 pub(crate) const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
+pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_STREAM: u8 = 1;
@@ -361,14 +363,33 @@ impl RawClient {
     /// before.
     pub(crate) fn wait_for(&mut self, kind: u8) -> Option<Vec<u8>> {
         loop {
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).ok()?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let mut payload = vec![0; length];
-            self.0.read_exact(&mut payload).ok()?;
-            if head[3] == kind {
+            let (came, _, payload) = self.next()?;
+            if came == kind {
                 return Some(payload);
             }
         }
+    }
+
+    /// Reads until so many streams have ended; says how much data came.
+    pub(crate) fn data_of(&mut self, streams: usize) -> usize {
+        let (mut ended, mut bytes) = (0, 0);
+        while ended < streams {
+            let (kind, flags, payload) = self.next().expect("the connection goes on");
+            if kind == DATA {
+                bytes += payload.len();
+                ended += usize::from(flags & END_STREAM != 0);
+            }
+        }
+        bytes
+    }
+
+    /// Kind, flags and payload of the next frame.
+    fn next(&mut self) -> Option<(u8, u8, Vec<u8>)> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let mut payload = vec![0; length];
+        self.0.read_exact(&mut payload).ok()?;
+        Some((head[3], head[4], payload))
     }
 }
