@@ -45,6 +45,7 @@ mod stream;
 mod sys;
 mod task;
 mod tcp;
+mod telling;
 mod ties;
 mod timers;
 mod transfer;

@@ -37,6 +37,7 @@ mod guides;
 mod health;
 mod http2;
 mod http2_abuse;
+mod http2_patience;
 mod http3;
 mod http3_frames;
 mod http3_heads;

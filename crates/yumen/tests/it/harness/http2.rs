@@ -287,11 +287,15 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// The fields of `GET /` of a host called `x`.
 pub(crate) const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
+/// The same of `POST /`.
+pub(crate) const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 0x01, b'x'];
+pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_STREAM: u8 = 1;
@@ -336,14 +340,74 @@ impl RawClient {
     /// before.
     pub(crate) fn wait_for(&mut self, kind: u8) -> Option<Vec<u8>> {
         loop {
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).ok()?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let mut payload = vec![0; length];
-            self.0.read_exact(&mut payload).ok()?;
-            if head[3] == kind {
-                return Some(payload);
+            let received = receive(&mut self.0)?;
+            if received.kind == kind {
+                return Some(received.payload);
             }
         }
+    }
+}
+
+/// A frame that was read.
+pub(crate) struct Received {
+    pub(crate) kind: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The next frame.
+fn receive(stream: &mut TcpStream) -> Option<Received> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).ok()?;
+    let number = |at: usize, mask| u32::from_be_bytes(head[at..at + 4].try_into().unwrap()) & mask;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    stream.read_exact(&mut payload).ok()?;
+    Some(Received { kind: head[3], stream: number(5, u32::MAX >> 1), payload })
+}
+
+/// An upstream that writes its own frames: for each that it reads, what the script says.
+pub(crate) struct RawUpstream {
+    pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl RawUpstream {
+    pub(crate) fn start(script: impl Fn(Received) -> Vec<u8> + Clone + Send + 'static) -> RawUpstream {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = connections.clone();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                counted.fetch_add(1, Ordering::AcqRel);
+                let script = script.clone();
+                std::thread::spawn(move || RawUpstream::serve(stream, script));
+            }
+        });
+        RawUpstream { address, connections }
+    }
+
+    fn serve(mut stream: TcpStream, script: impl Fn(Received) -> Vec<u8>) -> Option<()> {
+        stream.set_nodelay(true).unwrap();
+        stream.read_exact(&mut [0; 24]).ok()?;
+        stream.write_all(&[frame(SETTINGS, 0, 0, b""), frame(SETTINGS, ACK, 0, b"")].concat()).ok()?;
+        loop {
+            let received = receive(&mut stream)?;
+            stream.write_all(&script(received)).ok()?;
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    /// An upstream with this one alone.
+    pub(crate) fn alone(&self) -> Value {
+        json!({ "nodes": { self.address.to_string(): 1 }, "http_version": "2" })
+    }
+
+    /// A document that sends everything here.
+    pub(crate) fn everything(&self) -> Value {
+        json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": self.alone() }] })
     }
 }
