@@ -26,11 +26,11 @@ pub(super) struct Head {
 
 /// What was read.
 pub(super) enum Piece {
-    /// The rest of a head, or all of it.
+    /// The rest of a head or all of it, and what has come of its payload.
     Head(Head),
     /// Some of a head, whose rest has not come.
     Part,
-    /// Some of a payload.
+    /// More of a payload.
     Payload,
 }
 
@@ -66,6 +66,12 @@ impl Frames {
             *bytes = &bytes[skipped..];
             return Piece::Payload;
         }
+        if self.head_len == 0
+            && let Some((head, rest)) = bytes.split_first_chunk()
+        {
+            *bytes = rest;
+            return self.begin(*head, bytes);
+        }
         let taken = (HEAD_BYTES - self.head_len).min(bytes.len());
         self.head[self.head_len..self.head_len + taken].copy_from_slice(&bytes[..taken]);
         self.head_len += taken;
@@ -74,9 +80,15 @@ impl Frames {
             return Piece::Part;
         }
         self.head_len = 0;
-        let [high, middle, low, kind, flags, ..] = self.head;
+        self.begin(self.head, bytes)
+    }
+
+    fn begin(&mut self, head: [u8; HEAD_BYTES], bytes: &mut &[u8]) -> Piece {
+        let [high, middle, low, kind, flags, ..] = head;
         let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        self.payload_left = length;
+        let skipped = length.min(bytes.len());
+        self.payload_left = length - skipped;
+        *bytes = &bytes[skipped..];
         Piece::Head(Head { kind, flags, length })
     }
 }
