@@ -141,6 +141,12 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
         |c| c.departed_upstream.get() as f64,
     ),
     (
+        "yumen_upstream_http2_floods_total",
+        "HTTP/2 connections to endpoints closed for a flood of frames, with all they carried.",
+        MetricKind::Counter,
+        |c| c.upstream_http2_floods.get() as f64,
+    ),
+    (
         "yumen_tunnels_ended_total",
         "Tunnels ended by `on_change` because their route or endpoint changed.",
         MetricKind::Counter,
@@ -169,7 +175,7 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ),
     (
         "yumen_http2_floods_total",
-        "HTTP/2 connections closed for a flood of frames.",
+        "HTTP/2 connections of clients closed for a flood of frames.",
         MetricKind::Counter,
         |c| c.http2_floods.get() as f64,
     ),

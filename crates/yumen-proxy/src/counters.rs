@@ -64,6 +64,8 @@ pub struct Counters {
     pub http2_faults: Counter,
     /// Of those, the ones closed for a flood of frames.
     pub http2_floods: Counter,
+    /// Connections of HTTP/2 to endpoints closed for a flood of frames.
+    pub upstream_http2_floods: Counter,
     /// Client connections that spoke HTTP/3.
     pub http3_connections: Counter,
     /// Of those, the ones closed because the client broke its rules.
@@ -110,6 +112,7 @@ impl Default for Counters {
             http2_connections: Counter::default(),
             http2_faults: Counter::default(),
             http2_floods: Counter::default(),
+            upstream_http2_floods: Counter::default(),
             http3_connections: Counter::default(),
             http3_faults: Counter::default(),
             http3_floods: Counter::default(),

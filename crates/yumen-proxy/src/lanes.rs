@@ -17,10 +17,12 @@ use yumen_snapshot::upstream::Keepalive;
 
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::http2::{Lane, Occupied, STREAMS_MAX, client_builder};
+use crate::http2::{Lane, Occupied, PREFACE_BYTES, STREAMS_MAX, client_builder};
 use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::task;
+use crate::tcp::Tcp;
+use crate::telling::{Told, may_tell};
 use crate::wire::{Patience, Wire};
 use crate::worker::Worker;
 pub(crate) use coming::{Coming, Connecting};
@@ -115,12 +117,13 @@ impl Lanes {
         let stall_ms = worker.settings.send_timeout_ms;
         // Requests that time out one by one would not tell that the host has vanished.
         stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
-        let patience = Patience::new(settings.patience, 0, clock::now().mono_ms());
+        let patience = Patience::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
         let lane = Lane::new(sender, keep.requests, worker.timers.timer());
         self.add(key, lane.clone(), keep.size);
-        task::spawn(Driver { lane, connection, wire, keep, stall_ms, stalled_at: None });
+        let worker = worker.clone();
+        task::spawn(Driver { worker, lane, connection, wire, keep, stall_ms, stalled_at: None });
         Some(())
     }
 
@@ -194,6 +197,7 @@ impl Group {
 
 /// Moves a connection's frames until it ends or nobody needed it for long.
 struct Driver {
+    worker: Rc<Worker>,
     lane: Rc<Lane>,
     connection: Connection<Wire, Bytes>,
     wire: Wire,
@@ -205,9 +209,13 @@ struct Driver {
 
 impl Driver {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let is_over = Pin::new(&mut self.connection).poll(cx).is_ready();
+        let polled = Pin::new(&mut self.connection).poll(cx);
         let sent = self.wire.poll_send(cx);
-        if is_over || matches!(sent, Poll::Ready(Err(_))) || self.wire.inner().patience.is_over() {
+        let is_flooded = self.wire.inner().patience.is_over() || is_too_much(&polled);
+        if is_flooded {
+            self.note_flood();
+        }
+        if is_flooded || polled.is_ready() || matches!(sent, Poll::Ready(Err(_))) {
             return Poll::Ready(());
         }
         self.lane.settle();
@@ -225,10 +233,27 @@ impl Driver {
         Poll::Pending
     }
 
+    /// Tells the operator why all that the connection carried has failed.
+    #[cold]
+    fn note_flood(&self) {
+        self.worker.counters.upstream_http2_floods.add(1);
+        if let Some(endpoint) = self.wire.inner().stream.tcp().and_then(Tcp::peer)
+            && let Some(untold) = may_tell(endpoint, Told::Flood)
+        {
+            tracing::warn!(%endpoint, untold, "upstream connection closed for a flood of HTTP/2 frames");
+        }
+    }
+
     /// The deadline has passed: is that reason to end the connection?
     fn is_spent(&self) -> bool {
         self.wire.inner().is_sending() || self.lane.is_idle()
     }
+}
+
+/// The library has bounds of its own against floods.
+fn is_too_much(polled: &Poll<Result<(), h2::Error>>) -> bool {
+    let Poll::Ready(Err(error)) = polled else { return false };
+    error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
 }
 
 impl Drop for Driver {

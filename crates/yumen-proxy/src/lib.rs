@@ -46,6 +46,7 @@ mod stream;
 mod sys;
 mod task;
 mod tcp;
+mod telling;
 mod ties;
 mod timers;
 mod transfer;

@@ -127,7 +127,7 @@ impl Default for Http2Settings {
             enabled: true,
             streams_max: 128,
             stream_window_bytes: 64 * 1024,
-            connection_window_bytes: 1024 * 1024,
+            connection_window_bytes: 8 * 1024 * 1024,
             upstream_window_bytes: 8 * 1024 * 1024,
             patience: 2000,
         }
@@ -153,7 +153,7 @@ impl Default for Http3Settings {
             early_data: false,
             streams_max: 128,
             stream_window_bytes: 64 * 1024,
-            connection_window_bytes: 1024 * 1024,
+            connection_window_bytes: 8 * 1024 * 1024,
         }
     }
 }

@@ -226,6 +226,11 @@ impl Tcp {
         }
     }
 
+    /// Where the peer is, while it is connected.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        rustix::net::getpeername(self.fd().ok()?).ok()??.try_into().ok()
+    }
+
     /// Whether the peer has sent its end or broken off, be there more to read before that or not.
     pub(crate) fn has_left(&self) -> bool {
         let Ok(fd) = self.fd() else { return false };

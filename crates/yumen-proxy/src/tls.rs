@@ -36,7 +36,7 @@ use variants::{Configs, Variant};
 
 pub use challenges::Challenges;
 pub(crate) use enforce::{Refusal, refusal, refuses_stream};
-pub(crate) use handshake::{Handshake, TlsName, Told, may_tell, server_name};
+pub(crate) use handshake::{Handshake, TlsName, server_name};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;

@@ -3,6 +3,7 @@
 //! The library writes into a buffer and believes it flushed; whoever drives the connection sends the
 //! buffer once, when every stream that was ready has been served. Knows frames only to count them.
 
+mod frames;
 mod patience;
 
 use std::cell::{RefCell, RefMut};
@@ -97,7 +98,7 @@ impl Inner {
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.patience.sent(sent);
+            self.patience.sent(&rest[..sent]);
             self.pending_range.start += sent;
             self.sent_bytes += sent as u64;
         }

@@ -204,14 +204,17 @@ pub struct Http2 {
     /// How much a peer sends on one stream before any of it was passed on, in bytes.
     #[schemars(range(min = 65535, max = 16777216))]
     pub stream_window_bytes: u32,
-    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes.
+    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes. Bodies that
+    /// endpoints do not take are kept up to here for each connection: about half as much again where they come in
+    /// crumbs. Below `streams` times `stream_window_bytes`, such bodies hold up all others of their connection.
     #[schemars(range(min = 65535, max = 1073741824))]
     pub connection_window_bytes: u32,
     /// The same for an endpoint, whose connection carries the answers to many clients.
     #[schemars(range(min = 65535, max = 1073741824))]
     pub upstream_window_bytes: u32,
     /// How many control frames a peer sends at once that move no data, such as pings and settings; one that
-    /// takes a request back counts as six. More end the connection. Requests, bodies and time give some back.
+    /// takes a request back counts as six. More end the connection. Requests, bodies and time give some back, and
+    /// each message, either way, pays for three pings or window updates.
     #[schemars(range(min = 100, max = 1000000))]
     pub control_frames: u32,
 }
@@ -222,7 +225,7 @@ impl Default for Http2 {
             enabled: true,
             streams: 128,
             stream_window_bytes: 65536,
-            connection_window_bytes: 1_048_576,
+            connection_window_bytes: 8_388_608,
             upstream_window_bytes: 8_388_608,
             control_frames: 2000,
         }
@@ -243,7 +246,9 @@ pub struct Http3 {
     /// How much a client sends on one stream before any of it was passed on, in bytes.
     #[schemars(range(min = 16384, max = 16777216))]
     pub stream_window_bytes: u32,
-    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes.
+    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes. Bodies that
+    /// endpoints do not take are kept up to here for each connection. Below `streams` times `stream_window_bytes`,
+    /// such bodies hold up all others of their connection.
     #[schemars(range(min = 16384, max = 1073741824))]
     pub connection_window_bytes: u32,
     /// How long a client may remember that HTTP/3 is spoken here, in seconds; 0 tells it nothing.
@@ -260,7 +265,7 @@ impl Default for Http3 {
             early_data: false,
             streams: 128,
             stream_window_bytes: 65536,
-            connection_window_bytes: 1_048_576,
+            connection_window_bytes: 8_388_608,
             alt_svc_max_age_s: 86400,
             advertised_port: 0,
         }

@@ -297,12 +297,20 @@ fn read_fields(
         if known == Known::Host {
             host = Some(value);
         } else if is_told(known, name, &value)
-            && let (Some(name), Ok(value)) = (field_name(known, name), HeaderValue::from_maybe_shared(value))
+            && let (Some(name), Ok(mut value)) =
+                (field_name(known, name), HeaderValue::from_maybe_shared(value))
         {
+            value.set_sensitive(is_secret(known));
             fields.append(name, value);
         }
     }
     host
+}
+
+/// Whether a field is one that nobody on the way may index (RFC 7541 §7.1.3), however it came: on a connection that
+/// many clients share, one could find out another's by how short its own becomes. So do other libraries.
+fn is_secret(known: Known) -> bool {
+    matches!(known, Known::Authorization | Known::ProxyAuthorization)
 }
 
 /// A field name; the known ones are made once.

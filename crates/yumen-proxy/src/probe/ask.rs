@@ -15,7 +15,8 @@ use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
 
 use super::grpc::HealthCall;
 use crate::health::Observation;
-use crate::tls::{self, Told};
+use crate::telling::{Told, may_tell};
+use crate::tls;
 
 /// What is asked of an endpoint, prepared once.
 pub(super) struct Question {
@@ -98,7 +99,7 @@ impl Question {
 
     #[cold]
     fn failed(&self, error: &str) -> Observation {
-        if let Some(untold) = tls::may_tell(self.addr, Told::Probe) {
+        if let Some(untold) = may_tell(self.addr, Told::Probe) {
             tracing::warn!(endpoint = %self.addr, error, untold, "probe: TLS handshake failed");
         }
         Observation::TcpFailure

@@ -1,10 +1,8 @@
 //! Handshakes with endpoints: under which name, and whose fault it is when one fails.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError};
@@ -16,6 +14,7 @@ use super::upstream::client_config;
 use crate::fault::Kind;
 use crate::stream::{Records, Stream};
 use crate::tcp::Tcp;
+use crate::telling::{Told, may_tell};
 
 /// The name TLS is begun with, and an endpoint's certificate is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,28 +116,6 @@ fn other_version(is_asked_for: bool) -> Kind {
     if is_asked_for { Kind::RequestedVersion } else { Kind::UpstreamVersion }
 }
 
-/// How long nothing more is told of failures of the same kind at the same endpoint.
-const QUIET: Duration = Duration::from_secs(10);
-
-/// Endpoints whose failures are told apart; past this the count begins anew.
-const TOLD_MAX: usize = 1024;
-
-/// Which failures are counted together, so that none hides another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Told {
-    /// The name was none the endpoint has.
-    Name,
-    /// Under a name that was asked for.
-    Requested,
-    /// Under the endpoint's own.
-    Own,
-    /// When it was probed.
-    Probe,
-}
-
-/// When a failure was last told, and how many were not since.
-type Tellings = HashMap<(SocketAddr, Told), (Instant, u64)>;
-
 /// Tells the operator why an endpoint is not spoken to.
 #[cold]
 fn warn(upstream: &str, endpoint: SocketAddr, kind: Kind, error: &str) {
@@ -150,29 +127,6 @@ fn warn(upstream: &str, endpoint: SocketAddr, kind: Kind, error: &str) {
     if let Some(untold) = may_tell(endpoint, which) {
         tracing::warn!(%endpoint, upstream, error, untold, "upstream TLS handshake failed");
     }
-}
-
-/// Whether a failure is to be told, and how many were not since the last one that was: clients can bring about as many
-/// as they like.
-#[cold]
-pub(crate) fn may_tell(endpoint: SocketAddr, which: Told) -> Option<u64> {
-    static TOLD: Mutex<Option<Tellings>> = Mutex::new(None);
-    let now = Instant::now();
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = told.get_or_insert_default();
-    let untold = match told.get_mut(&(endpoint, which)) {
-        Some((at, untold)) if now.duration_since(*at) < QUIET => {
-            *untold += 1;
-            return None;
-        }
-        Some((_, untold)) => *untold,
-        None => 0,
-    };
-    if told.len() >= TOLD_MAX {
-        told.clear();
-    }
-    told.insert((endpoint, which), (now, 0));
-    Some(untold)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! How much a peer may ask of a connection without moving any data: floods of control frames, and heads that it begins
 //! and does not end.
 //!
-//! Reads frame headers off the bytes received, and nothing else of them. Knows no stream and no socket.
+//! Reads the heads of frames off the bytes received and sent, and nothing else of them. Knows no stream and no socket.
 
-/// A frame's header is so long (RFC 9113 §4.1).
-const HEADER_BYTES: usize = 9;
+use super::frames::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Head, PADDED, PING, Piece, RESET,
+    WINDOW_UPDATE,
+};
 
 /// What a frame costs. A stream that is opened and reset costs more than it gives, whatever the order.
 const CONTROL_COST: u32 = 1;
@@ -14,24 +16,25 @@ const REQUEST_GAIN: u32 = 2;
 const PAYLOAD_BYTES: u64 = 128;
 /// What a second of time gives back.
 const SECOND_GAIN: u64 = 100;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RESET: u8 = 3;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+/// Control frames that a frame of data pays for: libraries of gRPC answer each with a ping, to measure the path, and with
+/// one or two window updates. Whoever sends data only to buy pings asks little more with them than with the data, each
+/// frame of which has to fit the window, to come in time, and to be taken by the other side.
+const DATA_GAIN: u32 = 3;
+/// Less is no message of gRPC, whose prefix is so long, but a window opened byte by byte.
+const MESSAGE_BYTES_MIN: usize = 5;
 
 /// What is left of the patience with one peer.
 #[derive(Debug)]
 pub(crate) struct Patience {
     left: u32,
     max: u32,
-    header: [u8; HEADER_BYTES],
-    header_len: usize,
-    /// Payload of the current frame still to come.
-    payload_left: usize,
-    /// It is of data: how fast that comes is looked at where bodies are read.
+    /// Pings and window updates that data has paid for. Nothing else is bought with it.
+    paid: u32,
+    /// What each head gives that is sent: an endpoint may reset a request, which is then no whim of its own.
+    sent_head_gain: u32,
+    received: Frames,
+    sent: Frames,
+    /// The frame being received is of data: how fast that comes is looked at where bodies are read.
     is_data: bool,
     /// A head was begun whose last frame has not come.
     is_head_open: bool,
@@ -42,14 +45,15 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// `max` is the cost a peer may run up at once; `preface_bytes` come before the first frame.
+    /// With a client. `max` is the cost a peer may run up at once; `preface_bytes` come before the first frame.
     pub(crate) fn new(max: u32, preface_bytes: usize, now_ms: u64) -> Patience {
         Patience {
             left: max,
             max,
-            header: [0; HEADER_BYTES],
-            header_len: 0,
-            payload_left: preface_bytes,
+            paid: 0,
+            sent_head_gain: 0,
+            received: Frames::behind(preface_bytes),
+            sent: Frames::behind(0),
             // Who waits for the preface waits for all of it.
             is_data: true,
             is_head_open: false,
@@ -57,6 +61,12 @@ impl Patience {
             moved_bytes: 0,
             since_ms: now_ms,
         }
+    }
+
+    /// With an endpoint, which is sent a preface and requests.
+    pub(crate) fn with_endpoint(max: u32, preface_bytes: usize, now_ms: u64) -> Patience {
+        let sent = Frames::behind(preface_bytes);
+        Patience { sent, sent_head_gain: RESET_COST, ..Patience::new(max, 0, now_ms) }
     }
 
     /// Whether it has run out.
@@ -75,33 +85,31 @@ impl Patience {
     }
 
     /// Notes bytes that were sent to the peer.
-    pub(crate) fn sent(&mut self, count: usize) {
-        self.moved_bytes += count as u64;
+    pub(crate) fn sent(&mut self, mut bytes: &[u8]) {
+        self.moved_bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            match self.sent.read(&mut bytes) {
+                Piece::Head(head) if head.kind == DATA => self.pay(head),
+                Piece::Head(head) if head.kind == HEADERS => self.gain(self.sent_head_gain),
+                _ => {}
+            }
+        }
     }
 
     /// Reads on in what the peer sent.
     pub(crate) fn received(&mut self, mut bytes: &[u8], now_ms: u64) {
         self.regain(now_ms);
         while !bytes.is_empty() {
-            if self.payload_left > 0 {
-                let skipped = self.payload_left.min(bytes.len());
-                self.payload_left -= skipped;
-                bytes = &bytes[skipped..];
-                self.settle();
-                continue;
+            match self.received.read(&mut bytes) {
+                Piece::Head(head) => self.frame(head),
+                Piece::Payload => {}
+                Piece::Part => break,
             }
-            let taken = (HEADER_BYTES - self.header_len).min(bytes.len());
-            self.header[self.header_len..self.header_len + taken].copy_from_slice(&bytes[..taken]);
-            self.header_len += taken;
-            bytes = &bytes[taken..];
-            if self.header_len == HEADER_BYTES {
-                self.header_len = 0;
-                self.frame();
-                self.settle();
-            }
+            self.settle();
         }
-        let is_unfinished =
-            self.is_head_open || self.header_len > 0 || (self.payload_left > 0 && !self.is_data);
+        let is_unfinished = self.is_head_open
+            || self.received.is_in_head()
+            || (self.received.payload_left() > 0 && !self.is_data);
         if is_unfinished && self.unfinished_since_ms.is_none() {
             self.unfinished_since_ms = Some(now_ms);
         }
@@ -109,7 +117,7 @@ impl Patience {
 
     /// What was unfinished is not any more, where a frame has ended or turns out to be of data, and no head goes on.
     fn settle(&mut self) {
-        if (self.payload_left == 0 || self.is_data) && !self.is_head_open {
+        if (self.received.payload_left() == 0 || self.is_data) && !self.is_head_open {
             self.unfinished_since_ms = None;
         }
     }
@@ -122,32 +130,44 @@ impl Patience {
         }
         let gained = gained_by_time + self.moved_bytes / PAYLOAD_BYTES;
         self.moved_bytes %= PAYLOAD_BYTES;
-        // Once it is over it stays over.
+        self.gain(gained.min(u64::from(self.max)) as u32);
+    }
+
+    /// Once it is over it stays over.
+    fn gain(&mut self, gained: u32) {
         if self.left > 0 {
-            self.left = (u64::from(self.left) + gained).min(u64::from(self.max)) as u32;
+            self.left = self.left.saturating_add(gained).min(self.max);
         }
     }
 
-    fn frame(&mut self) {
-        let [high, middle, low, kind, flags, ..] = self.header;
-        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        self.payload_left = length;
+    /// What a frame of data is worth that was sent or received. Padding is no message.
+    fn pay(&mut self, data: Head) {
+        if data.length >= MESSAGE_BYTES_MIN && data.flags & PADDED == 0 {
+            self.paid = self.paid.saturating_add(DATA_GAIN).min(self.max);
+        }
+    }
+
+    fn frame(&mut self, head: Head) {
+        let Head { kind, flags, length } = head;
         self.is_data = kind == DATA;
         if matches!(kind, HEADERS | CONTINUATION) {
             self.is_head_open = flags & END_HEADERS == 0;
         }
         let cost = match kind {
             HEADERS => {
-                if self.left > 0 {
-                    self.left = (self.left + REQUEST_GAIN).min(self.max);
-                }
+                self.gain(REQUEST_GAIN);
                 0
             }
             DATA if length > 0 || flags & END_STREAM != 0 => {
                 self.moved_bytes += length as u64;
+                self.pay(head);
                 0
             }
             RESET => RESET_COST,
+            PING | WINDOW_UPDATE if self.paid > 0 => {
+                self.paid -= 1;
+                0
+            }
             _ => CONTROL_COST,
         };
         self.left = self.left.saturating_sub(cost);

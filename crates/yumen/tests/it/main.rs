@@ -39,6 +39,8 @@ mod health;
 mod http2;
 mod http2_abuse;
 mod http2_connecting;
+mod http2_patience;
+mod http2_windows;
 mod http3;
 mod http3_frames;
 mod http3_heads;

@@ -116,6 +116,19 @@ fn a_request_leaves_without_what_belongs_to_a_connection() {
 }
 
 #[test]
+fn secrets_leave_as_fields_that_nobody_may_index() {
+    let text = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nProxy-Authorization: b\r\nX-Other: c\r\n\r\n";
+    let mut last = LastFields::default();
+    // Those that come again as well.
+    for _ in 0..3 {
+        let request = request(text, false, "", &mut last).unwrap();
+        let sensitive = request.headers().iter().filter(|(_, value)| value.is_sensitive());
+        let names: Vec<_> = sensitive.map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["authorization", "proxy-authorization"]);
+    }
+}
+
+#[test]
 fn fields_that_come_again_are_the_same_and_others_are_noticed() {
     let mut last = LastFields::default();
     let mut check = |line: &str, host: &str, fields: &[(&str, &str)]| {

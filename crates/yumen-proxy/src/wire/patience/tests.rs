@@ -1,12 +1,12 @@
+use super::super::frames::HEAD_BYTES;
 use super::*;
 
-const PING: u8 = 6;
 const SETTINGS: u8 = 4;
 
 fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
     let length = (payload as u32).to_be_bytes();
     let mut bytes = vec![length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
-    bytes.resize(HEADER_BYTES + payload, b'x');
+    bytes.resize(HEAD_BYTES + payload, b'x');
     bytes
 }
 
@@ -31,6 +31,7 @@ type Row<'a> = (&'a str, &'a [Vec<u8>], Option<usize>);
 #[test]
 fn floods_end_it_and_traffic_does_not() {
     let request = || frame(HEADERS, 5, 30);
+    let update = || frame(WINDOW_UPDATE, 0, 4);
     let table: &[Row<'_>] = &[
         ("pings", &[frame(PING, 0, 8)], Some(100)),
         ("settings", &[frame(SETTINGS, 0, 60)], Some(100)),
@@ -41,6 +42,16 @@ fn floods_end_it_and_traffic_does_not() {
         ("requests", &[request()], None),
         ("requests with window updates", &[request(), frame(8, 0, 4), frame(8, 0, 4)], None),
         ("one of four taken back", &[request(), request(), request(), frame(RESET, 0, 4)], None),
+        (
+            "messages, answered as gRPC does",
+            &[frame(DATA, 0, 7), update(), update(), frame(PING, 0, 8)],
+            None,
+        ),
+        ("more than that", &[frame(DATA, 0, 7), update(), update(), update(), frame(PING, 0, 8)], Some(105)),
+        ("crumbs of data", &[frame(DATA, 0, 4), frame(PING, 0, 8)], Some(103)),
+        ("padding", &[frame(DATA, PADDED, 7), frame(PING, 0, 8)], Some(105)),
+        ("data and settings", &[frame(DATA, 0, 7), frame(SETTINGS, 0, 6)], Some(105)),
+        ("data and resets", &[frame(DATA, 0, 7), request(), frame(RESET, 0, 4)], Some(25)),
         ("a body, acknowledged", &[frame(DATA, 0, 1000), frame(PING, 0, 8)], None),
         ("the end of a body", &[frame(DATA, END_STREAM, 0)], None),
     ];
@@ -58,13 +69,60 @@ fn time_and_what_is_sent_give_it_back_but_not_once_it_is_over() {
     pings(&mut patience, 9, 0);
     pings(&mut patience, 9, 1000);
     assert!(!patience.is_over(), "a second gave all of it back");
-    patience.sent(100 * 128);
+    patience.sent(&frame(SETTINGS, 0, 100 * 128));
     pings(&mut patience, 9, 1000);
     assert!(!patience.is_over(), "what was sent gave all of it back");
     pings(&mut patience, 1, 1000);
     assert!(patience.is_over());
     pings(&mut patience, 1, 100_000);
     assert!(patience.is_over(), "it stays over");
+}
+
+/// How many rounds a patience of 100 lasts in which `sent` goes to the peer, in pieces, and `received` comes.
+#[track_caller]
+fn check_answered(new: fn() -> Patience, sent: &[u8], received: &[u8], expected: Option<usize>) {
+    for piece in [1, 7, sent.len()] {
+        let mut patience = new();
+        let rounds = (1..=2000).find(|_| {
+            sent.chunks(piece).for_each(|chunk| patience.sent(chunk));
+            patience.received(received, 0);
+            patience.is_over()
+        });
+        assert_eq!(rounds, expected, "{sent:02x?}, {received:02x?}, in pieces of {piece}");
+    }
+}
+
+#[test]
+fn what_was_sent_pays_for_what_it_provokes() {
+    let client = || Patience::new(100, 0, 0);
+    let endpoint = || {
+        let mut patience = Patience::with_endpoint(100, 24, 0);
+        patience.sent(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        patience
+    };
+    let (request, message) = (frame(HEADERS, END_HEADERS, 0), frame(DATA, 0, 7));
+    let (ping, update, reset) = (frame(PING, 0, 8), frame(WINDOW_UPDATE, 0, 4), frame(RESET, 0, 4));
+    let answered = [&update[..], &update, &ping].concat();
+    check_answered(client, &message, &answered, None);
+    check_answered(endpoint, &message, &answered, None);
+    // A window that is opened byte by byte is a flood.
+    check_answered(client, &frame(DATA, 0, 1), &update, Some(108));
+    // An endpoint may reset each request, and nothing else; a client does so of its own will.
+    check_answered(endpoint, &request, &reset, None);
+    check_answered(endpoint, &request, &reset.repeat(2), Some(16));
+    check_answered(endpoint, &message, &reset, Some(17));
+    check_answered(client, &request, &reset, Some(17));
+}
+
+#[test]
+fn what_is_paid_in_advance_is_bounded() {
+    let mut patience = Patience::new(100, 0, 0);
+    (0..1000).for_each(|_| patience.sent(&frame(DATA, 0, 100)));
+    let lasts = (1..=1000).find(|_| {
+        patience.received(&frame(PING, 0, 8), 0);
+        patience.is_over()
+    });
+    assert_eq!(lasts, Some(200));
 }
 
 #[test]

@@ -312,6 +312,8 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// The fields of `GET /` of a host called `x`.
 pub(crate) const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
+/// The same of `POST /`.
+pub(crate) const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 0x01, b'x'];
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
@@ -363,9 +365,9 @@ impl RawClient {
     /// before.
     pub(crate) fn wait_for(&mut self, kind: u8) -> Option<Vec<u8>> {
         loop {
-            let (came, _, payload) = self.next()?;
-            if came == kind {
-                return Some(payload);
+            let received = receive(&mut self.0)?;
+            if received.kind == kind {
+                return Some(received.payload);
             }
         }
     }
@@ -374,22 +376,77 @@ impl RawClient {
     pub(crate) fn data_of(&mut self, streams: usize) -> usize {
         let (mut ended, mut bytes) = (0, 0);
         while ended < streams {
-            let (kind, flags, payload) = self.next().expect("the connection goes on");
-            if kind == DATA {
-                bytes += payload.len();
-                ended += usize::from(flags & END_STREAM != 0);
+            let received = receive(&mut self.0).expect("the connection goes on");
+            if received.kind == DATA {
+                bytes += received.payload.len();
+                ended += usize::from(received.flags & END_STREAM != 0);
             }
         }
         bytes
     }
+}
 
-    /// Kind, flags and payload of the next frame.
-    fn next(&mut self) -> Option<(u8, u8, Vec<u8>)> {
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).ok()?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let mut payload = vec![0; length];
-        self.0.read_exact(&mut payload).ok()?;
-        Some((head[3], head[4], payload))
+/// A frame that was read.
+pub(crate) struct Received {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The next frame.
+fn receive(stream: &mut TcpStream) -> Option<Received> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).ok()?;
+    let number = |at: usize, mask| u32::from_be_bytes(head[at..at + 4].try_into().unwrap()) & mask;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    stream.read_exact(&mut payload).ok()?;
+    Some(Received { kind: head[3], flags: head[4], stream: number(5, u32::MAX >> 1), payload })
+}
+
+/// An upstream that writes its own frames: for each that it reads, what the script says.
+pub(crate) struct RawUpstream {
+    pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl RawUpstream {
+    pub(crate) fn start(script: impl Fn(Received) -> Vec<u8> + Clone + Send + 'static) -> RawUpstream {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = connections.clone();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                counted.fetch_add(1, Ordering::AcqRel);
+                let script = script.clone();
+                std::thread::spawn(move || RawUpstream::serve(stream, script));
+            }
+        });
+        RawUpstream { address, connections }
+    }
+
+    fn serve(mut stream: TcpStream, script: impl Fn(Received) -> Vec<u8>) -> Option<()> {
+        stream.set_nodelay(true).unwrap();
+        stream.read_exact(&mut [0; 24]).ok()?;
+        stream.write_all(&[frame(SETTINGS, 0, 0, b""), frame(SETTINGS, ACK, 0, b"")].concat()).ok()?;
+        loop {
+            let received = receive(&mut stream)?;
+            stream.write_all(&script(received)).ok()?;
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    /// An upstream with this one alone.
+    pub(crate) fn alone(&self) -> Value {
+        json!({ "nodes": { self.address.to_string(): 1 }, "http_version": "2" })
+    }
+
+    /// A document that sends everything here.
+    pub(crate) fn everything(&self) -> Value {
+        json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": self.alone() }] })
     }
 }
