@@ -95,16 +95,19 @@ impl Trim {
         let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
         self.leisure_due = now + LEISURE;
         let is_much = || resident_bytes().is_ok_and(|bytes| bytes > self.bytes_at_start + LEISURE_BYTES);
-        if self.cpu - cpu_before < LEISURE_CPU && is_much() {
+        if self.cpu.saturating_sub(cpu_before) < LEISURE_CPU && is_much() {
             self.if_due();
         }
     }
 }
 
-/// How long all threads together have run.
+/// How long all threads together have run, as the kernel tells it: in hundredths of a second, the 14th and 15th word of
+/// proc_pid_stat(5), of which the second may hold anything up to the last parenthesis.
 fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let words = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+    let ticks = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 
 fn is_full(was_full: bool, bytes: u64, bytes_max: u64) -> bool {
@@ -128,6 +131,16 @@ mod tests {
     fn memory_is_full_above_its_bound_and_calm_a_little_below() {
         assert!(!is_full(false, 1000, 1000) && is_full(false, 1001, 1000));
         assert!(is_full(true, 951, 1000) && !is_full(true, 900, 1000));
+    }
+
+    #[test]
+    fn this_process_has_run_for_some_time() {
+        let begun = Instant::now();
+        while cpu_time() == Duration::ZERO {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::hint::black_box((0..1_000_000_u64).sum::<u64>());
+        }
+        assert!(cpu_time() < Duration::from_secs(3600));
     }
 
     #[test]
