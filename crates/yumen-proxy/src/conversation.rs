@@ -74,8 +74,10 @@ async fn talk(
     _admitted: Admitted,
 ) {
     let timer = worker.timers.timer();
+    let mut is_plain = false;
     let stream = match tls {
         None => Stream::Tcp(tcp),
+        // Nothing is waited for in here: what a handshake gives would be held as long as the connection.
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
             Ok(accepted) => {
                 if let Some(peer) = Rc::get_mut(&mut peer) {
@@ -85,21 +87,17 @@ async fn talk(
                 Stream::Accepted(Box::new(accepted.stream))
             }
             Err(Refused::NotTls(tcp)) => {
-                let stream = Stream::Tcp(tcp);
-                return apart(refuse_plain(Connection {
-                    worker,
-                    peer,
-                    stream,
-                    inbox: Inbox::default(),
-                    timer,
-                }))
-                .await;
+                is_plain = true;
+                Stream::Tcp(tcp)
             }
             Err(Refused::Failed(_)) => return,
         },
     };
     let speaks_http2 = stream.settled_on() == Some(tls::HTTP2);
     let conn = Box::new(Connection { worker, peer, stream, inbox: Inbox::default(), timer });
+    if is_plain {
+        return apart(refuse_plain(conn)).await;
+    }
     if speaks_http2 {
         return apart(http2::run(*conn)).await;
     }
@@ -163,15 +161,19 @@ async fn handshake(
 }
 
 /// Tells a client that it does not speak TLS where it must, as one that speaks HTTP understands it.
-async fn refuse_plain(mut conn: Connection) {
+async fn refuse_plain(mut conn: Box<Connection>) {
     // Its first bytes have come; what they say is for the log.
-    let (stream, inbox, buffers) = (&mut conn.stream, &mut conn.inbox, &conn.worker.buffers);
-    let read = poll_fn(|cx| stream.poll_fill(cx, inbox, buffers)).await;
+    let worker = conn.worker.clone();
+    let read = {
+        let Connection { stream, inbox, .. } = &mut *conn;
+        poll_fn(|cx| stream.poll_fill(cx, inbox, &worker.buffers)).await
+    };
     if read.is_err() || !conn.begins_http() {
-        conn.inbox.consume(conn.inbox.len());
-        return conn.inbox.release(&conn.worker.buffers);
+        let waiting = conn.inbox.len();
+        conn.inbox.consume(waiting);
+        return conn.inbox.release(&worker.buffers);
     }
-    let mut seat = Seat::take(Box::new(conn), Job::Refuse(Kind::NotTls, None));
+    let mut seat = Seat::take(conn, Job::Refuse(Kind::NotTls, None));
     let (conn, _) = poll_fn(|cx| seat.poll(cx)).await;
     seat.leave(&conn.worker);
     linger::linger(conn).await;
