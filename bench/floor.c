@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "sockets.h"
+
 enum { DESCRIPTORS_MAX = 65536, EVENTS_MAX = 1024 };
 enum kind { UNUSED, CLIENT, UPSTREAM };
 
@@ -30,19 +32,6 @@ static struct end ends[DESCRIPTORS_MAX];
 static int idle[DESCRIPTORS_MAX], idle_count;
 static char buffer[65536];
 static int queue, upstream_port;
-
-static void check(int failed, const char *what) {
-    if (failed) {
-        perror(what);
-        exit(1);
-    }
-}
-
-static struct sockaddr_in loopback(int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-}
 
 static void watch(int fd) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = fd};

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sockets.h"
+
 enum { DESCRIPTORS_MAX = 65536, EVENTS_MAX = 256, FRAME_BYTES_MAX = 65535 };
 
 static const char ASK[] =
@@ -26,19 +28,6 @@ static const char ACCEPT[] =
 // The server's: whether the handshake was answered. The client's: bytes of the frame that have come back.
 static int state[DESCRIPTORS_MAX];
 static char buffer[65536];
-
-static void check(int failed, const char *what) {
-    if (failed) {
-        perror(what);
-        exit(1);
-    }
-}
-
-static struct sockaddr_in loopback(int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-}
 
 static void watch(int queue, int fd) {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};

@@ -92,7 +92,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// All that comes until the end; a reset is one too.
-fn rest(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(error) = stream.read_to_end(&mut bytes) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
@@ -101,7 +101,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// What is said first; empty where the connection is closed instead.
-fn first(stream: &mut TcpStream) -> String {
+pub(crate) fn first(stream: &mut TcpStream) -> String {
     let mut room = [0; 256];
     let count = stream.read(&mut room).unwrap_or(0);
     String::from_utf8_lossy(&room[..count]).into_owned()
@@ -437,51 +437,6 @@ fn so_many_connections_at_a_time_and_no_more() {
     });
 }
 
-/// A `CONNECT` of MQTT 3.1.1.
-fn mqtt(client_id: &str) -> Vec<u8> {
-    let id = client_id.as_bytes();
-    [&[0x10, 12 + id.len() as u8, 0, 4][..], b"MQTT\x04\x02\0\x3c", &[0, id.len() as u8], id].concat()
-}
-
-#[test]
-fn an_mqtt_client_finds_the_same_broker_again() {
-    let broker = |name: &'static str| {
-        server(move |mut stream| {
-            let mut room = [0; 256];
-            let count = stream.read(&mut room).unwrap_or(0);
-            let _ = stream.write_all(format!("{name} {count}").as_bytes());
-            let _ = stream.read(&mut [0]);
-        })
-    };
-    let mut upstream = nodes(&[broker("one"), broker("two"), broker("three")]);
-    upstream["type"] = json!("chash");
-    upstream["key"] = json!("mqtt_client_id");
-    let plugins = json!({ "mqtt-proxy": { "protocol_level": 4 } });
-    let (gateway, at) =
-        start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream, "plugins": plugins }] }));
-    let ask = |client_id: &str| {
-        let mut client = connect(at[0]);
-        client.write_all(&mqtt(client_id)).unwrap();
-        first(&mut client)
-    };
-    let mut met = std::collections::BTreeSet::new();
-    for number in 0..12 {
-        let client_id = format!("lamp{number:02}");
-        let answer = ask(&client_id);
-        let (broker, count) = answer.split_once(' ').expect("a broker answers");
-        assert_eq!(count, mqtt(&client_id).len().to_string(), "the packet arrives whole");
-        assert_eq!(ask(&client_id), answer);
-        met.insert(broker.to_owned());
-    }
-    assert!(met.len() > 1, "{met:?}");
-    let mut other = connect(at[0]);
-    other.write_all(b"\x10\x0c\0\x04MQTT\x05\x02\0\x3c\0\0").unwrap();
-    assert_eq!(rest(&mut other), b"");
-    eventually("it is counted", 10, || {
-        gateway.metric("yumen_stream_faults_total{fault=\"protocol\"}") == 1.0
-    });
-}
-
 #[test]
 fn a_stream_is_not_dialled_where_a_pattern_left_open_whether_a_guard_runs() {
     // Only plugins that look at the first bytes: their filters are asked when these have come.
@@ -505,7 +460,7 @@ fn a_stream_is_not_dialled_where_a_pattern_left_open_whether_a_guard_runs() {
     let (gateway, at) =
         start("[{address: '127.0.0.1:0', protocol: udp}]", &json!({ "stream_routes": [route] }));
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.send_to(&mqtt("a"), at[0]).unwrap();
+    client.send_to(&crate::mqtt::mqtt("a"), at[0]).unwrap();
     eventually("its session is refused", 10, || {
         gateway.metric("yumen_stream_faults_total{fault=\"refused\"}") == 1.0
     });

@@ -51,6 +51,7 @@ mod l4;
 mod limits;
 mod long_bodies;
 mod looking_into_bodies;
+mod mqtt;
 mod node;
 mod observe;
 mod operators;
