@@ -199,7 +199,8 @@ impl Errand {
         let name = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
         let shaking = || Handshake::new(&self.upstream, endpoint, name, self.upstream.http2);
         let handshake = self.tls().then(shaking).transpose().map_err(|_| Lost::Connect)?;
-        Ok(Dial { address: endpoint.addr, handshake, timeout_ms: self.upstream.timeouts.connect_ms })
+        let timeout_ms = self.upstream.timeouts.connect_ms;
+        Ok(Dial { address: endpoint.addr, opening: Vec::new(), handshake, timeout_ms })
     }
 
     /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.

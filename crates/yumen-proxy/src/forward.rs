@@ -337,7 +337,8 @@ impl<'a> Attempt<'a, '_, '_> {
         self.conn.worker.counters.connects.add(1);
         let pool_key = self.pool_key(tls);
         self.conn.worker.departures.connected(pool_key.endpoint(), &self.endpoint.state);
-        Ok(Dial { address: self.endpoint.addr, handshake, timeout_ms: self.timeouts().connect_ms })
+        let (address, timeout_ms) = (self.endpoint.addr, self.timeouts().connect_ms);
+        Ok(Dial { address, opening: Vec::new(), handshake, timeout_ms })
     }
 
     fn handshake(&self) -> Result<Handshake, Kind> {

@@ -1,7 +1,6 @@
 //! A connection to an endpoint of the upstream, tried on one after another.
 
-use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::pin::pin;
 
 use yumen_http::proxy_protocol::{self, Ends};
 use yumen_plugin::{Client, Exchange};
@@ -9,10 +8,10 @@ use yumen_snapshot::{Endpoint, PassHost, Scheme, Tried, Underway, Upstream};
 
 use super::{Fault, Tally};
 use crate::clock;
+use crate::dial::Dial;
 use crate::fault::Kind;
 use crate::health::{self, Observation};
 use crate::stream::Stream;
-use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
 use crate::tls::{Handshake, TlsName};
 use crate::worker::Worker;
@@ -146,37 +145,16 @@ async fn attempt(
         Scheme::Tls => Some(Handshake::new(upstream, endpoint, tls_name(client, upstream, endpoint), false)?),
         _ => None,
     };
-    timer.set(upstream.timeouts.connect_ms);
-    let connecting = std::pin::pin!(open(client, upstream, endpoint));
-    let tcp = match until(timer, connecting).await {
-        None => return Err(Kind::ConnectTimeout),
-        Some(Err(error)) => {
-            tracing::debug!(%error, endpoint = %endpoint.addr, "connect failed");
-            return Err(Kind::Connect);
-        }
-        Some(Ok(tcp)) => tcp,
-    };
-    let Some(handshake) = handshake else { return Ok(Stream::Tcp(tcp)) };
-    let shaking = std::pin::pin!(handshake.shake(tcp));
-    until(timer, shaking).await.unwrap_or(Err(Kind::ConnectTimeout))
-}
-
-/// Connects and tells the endpoint of the client, where it wants to know.
-async fn open(client: &Client, upstream: &Upstream, endpoint: &Endpoint) -> io::Result<Tcp> {
-    let tcp = Tcp::connect(endpoint.addr).await?;
-    let Some(version) = upstream.proxy_protocol else { return Ok(tcp) };
-    let mut header = Vec::new();
-    let ends = Ends { source: client.peer, destination: client.local };
-    proxy_protocol::write(&mut header, version, &ends);
-    let mut stream = Stream::Tcp(tcp);
-    let mut sent = 0;
-    while sent < header.len() {
-        sent += poll_fn(|cx| stream.poll_write(cx, &[IoSlice::new(&header[sent..])])).await?;
-    }
-    match stream {
-        Stream::Tcp(tcp) => Ok(tcp),
-        _ => Err(io::ErrorKind::NotConnected.into()),
-    }
+    let opening = upstream.proxy_protocol.map(|version| {
+        let mut header = Vec::new();
+        let ends = Ends { source: client.peer, destination: client.local };
+        proxy_protocol::write(&mut header, version, &ends);
+        header
+    });
+    let timeout_ms = upstream.timeouts.connect_ms;
+    let dial = Dial { address: endpoint.addr, opening: opening.unwrap_or_default(), handshake, timeout_ms };
+    timer.set(timeout_ms);
+    until(timer, pin!(dial.connect())).await.unwrap_or(Err(Kind::ConnectTimeout))
 }
 
 /// The name the endpoint's certificate is asked for: the one written, the endpoint's own, or the client's
