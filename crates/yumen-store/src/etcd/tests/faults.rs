@@ -41,6 +41,7 @@ fn check_compacted(cluster: Cluster) {
     assert_eq!(state.get(Kind::Routes, "kept").unwrap().modified.0, kept);
     assert_eq!(&*state.get(Kind::Routes, "changed").unwrap().json, r#"{"v":2}"#);
     assert!(state.get(Kind::Routes, "deleted").is_none());
+    until("the followers hear of it", || !heard.lock().unwrap().is_empty());
     let heard = heard.lock().unwrap();
     let [committed] = &heard[..] else { panic!("one revision, and not {heard:?}") };
     assert_eq!(

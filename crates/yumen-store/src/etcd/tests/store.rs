@@ -24,7 +24,8 @@ fn check_shared(cluster: &Cluster) {
     let heard = note(other.store());
     let revision = put(one.store(), "a", r#"{"uri":"/a"}"#).unwrap();
     assert_eq!(text(&one.store().state(), Kind::Routes, "a").unwrap(), r#"{"uri":"/a"}"#);
-    until("the other hears of it", || other.store().state().revision.0 == revision);
+    until("the other has it", || other.store().state().revision.0 == revision);
+    until("its followers hear of it", || !heard.lock().unwrap().is_empty());
     let heard = heard.lock().unwrap();
     let told = heard.last().unwrap();
     assert_eq!((told.by.author.as_str(), told.by.reason.as_deref()), ("test", Some("why not")));
