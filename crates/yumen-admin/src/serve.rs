@@ -169,15 +169,25 @@ async fn in_place(
     request: Request<Incoming>,
     bounds: Bounds,
     place: &Place,
+    stopped: &watch::Receiver<()>,
 ) -> Result<Response, Infallible> {
+    const CLOSE: HeaderValue = HeaderValue::from_static("close");
     let Some(busy) = place.busy() else {
         // The connection is about to be closed: nothing may be begun on it.
-        let close = [(header::CONNECTION, HeaderValue::from_static("close"))];
-        return Ok((StatusCode::SERVICE_UNAVAILABLE, close).into_response());
+        return Ok((StatusCode::SERVICE_UNAVAILABLE, [(header::CONNECTION, CLOSE)]).into_response());
     };
     let request = request.map(|body| Body::new(SteadyBody::new(body, bounds.stall)));
-    let response = router.call(request).await?;
+    let mut response = router.call(request).await?;
+    // The next request is for whoever listens then.
+    if has_ended(stopped) {
+        response.headers_mut().insert(header::CONNECTION, CLOSE);
+    }
     Ok(response.map(|body| Body::new(Answered { body, _busy: busy })))
+}
+
+/// The sender is gone, which is the signal.
+fn has_ended(stopped: &watch::Receiver<()>) -> bool {
+    stopped.has_changed().is_err()
 }
 
 async fn connection(
@@ -187,7 +197,7 @@ async fn connection(
     place: &Place,
     mut stopped: watch::Receiver<()>,
 ) {
-    let router = TowerToHyperService::new(router);
+    let (router, ending) = (TowerToHyperService::new(router), stopped.clone());
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)
@@ -195,7 +205,7 @@ async fn connection(
         .max_headers(MAX_HEADERS)
         .serve_connection(
             TokioIo::new(SteadyStream::new(stream, bounds.stall)),
-            service_fn(|request| in_place(&router, request, bounds, place)),
+            service_fn(|request| in_place(&router, request, bounds, place, &ending)),
         );
     tokio::pin!(serving);
     tokio::select! {
@@ -205,7 +215,6 @@ async fn connection(
             }
             return;
         }
-        // an error says that the sender is gone, which is the signal
         _ = stopped.changed() => {
             // One that was just accepted has asked, only later.
             if timeout(LATE, serving.as_mut()).await.is_ok() {

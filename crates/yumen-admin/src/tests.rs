@@ -255,6 +255,26 @@ async fn a_connection_ends_with_its_lifetime() {
 }
 
 #[tokio::test]
+async fn a_listener_that_ends_takes_leave_of_who_asks_late() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async { drop(ended.await) };
+    let serving = tokio::spawn(serve(listener, status::router(state(Ok(()))), BOUNDS, shutdown));
+    let mut late = kept(address).await;
+    drop(end);
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let request = get("/status").replace("Connection: close\r\n", "");
+    let (asked, mut reply) = (late.write_all(request.as_bytes()).await, String::new());
+    let _ = timeout(Duration::from_secs(30), late.read_to_string(&mut reply)).await.expect("an end");
+    // after a second nobody is waited for
+    assert!(asked.is_err() || reply.is_empty() || reply.contains("\r\nconnection: close\r\n"), "{reply}");
+    timeout(Duration::from_secs(30), serving).await.expect("an end").unwrap();
+}
+
+#[tokio::test]
 async fn the_connection_that_idled_longest_gives_way_to_a_new_one() {
     let address = bounded(Bounds { connections: 2, ..BOUNDS }).await;
     let mut first = kept(address).await;

@@ -34,8 +34,9 @@ fn is_ipv6(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
+/// None at all is the scheme's own (RFC 3986 §3.2.3).
 fn is_port(digits: &[u8]) -> bool {
-    (1..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
+    (0..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// Whether a raw path already stands in the form [`normalize`] would give it.

@@ -158,6 +158,12 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
     ("yumen_tls_handshake_failures_total", "TLS handshakes failed.", MetricKind::Counter, |c| {
         c.handshake_failures.get() as f64
     }),
+    (
+        "yumen_connections_not_http_total",
+        "Connections closed because their first bytes were no request of any version.",
+        MetricKind::Counter,
+        |c| c.strangers.get() as f64,
+    ),
     ("yumen_access_log_dropped_total", "Access log lines dropped.", MetricKind::Counter, |c| {
         c.log_lines_dropped.get() as f64
     }),

@@ -123,6 +123,7 @@ async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
             Next::Request(head) => Job::Serve(head),
             Next::Refuse(_) if was_first && conn.begins_http2() => return (conn, End::Http2),
             Next::Refuse(Kind::Head(HeadError::Malformed(_))) if was_first && !conn.begins_http() => {
+                conn.note_stranger();
                 return (conn, End::After(After::Close));
             }
             Next::Refuse(kind) => Job::Refuse(kind, None),
@@ -169,6 +170,7 @@ async fn refuse_plain(mut conn: Box<Connection>) {
         poll_fn(|cx| stream.poll_fill(cx, inbox, &worker.buffers)).await
     };
     if read.is_err() || !conn.begins_http() {
+        conn.note_stranger();
         let waiting = conn.inbox.len();
         conn.inbox.consume(waiting);
         return conn.inbox.release(&worker.buffers);
@@ -250,6 +252,12 @@ impl Connection {
         words.next().is_none()
             || words.next().is_some_and(|target| matches!(target[0], b'/' | b'*'))
             || line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"))
+    }
+
+    /// Nobody is answered and no request is logged.
+    fn note_stranger(&self) {
+        self.worker.counters.strangers.add(1);
+        tracing::debug!(client = %self.peer.client.peer, "the first bytes are no request of any version");
     }
 
     /// Whether what came in place of a request says that HTTP/2 is spoken.

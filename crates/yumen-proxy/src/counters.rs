@@ -44,6 +44,8 @@ pub struct Counters {
     pub handshakes: Counter,
     /// TLS handshakes that failed.
     pub handshake_failures: Counter,
+    /// Connections whose first bytes were no request of any version.
+    pub strangers: Counter,
     /// Idle connections to endpoints, as of the last sweep.
     pub idle_upstream: Gauge,
     /// The share of requests shed, in thousandths, as of the last look.
@@ -103,6 +105,7 @@ impl Default for Counters {
             retries: Counter::default(),
             handshakes: Counter::default(),
             handshake_failures: Counter::default(),
+            strangers: Counter::default(),
             idle_upstream: Gauge::default(),
             shed_share: Gauge::default(),
             departed_upstream: Counter::default(),

@@ -181,9 +181,14 @@ fn plain_http_on_a_port_for_https_is_told_so() {
     crate::harness::eventually("it is logged", 10, || {
         std::fs::read_to_string(&file).is_ok_and(|log| log.contains("\"GET /asked?for=this HTTP/1.1\" 400"))
     });
-    let mut other = crate::harness::Client::connect(gateway.https);
-    other.send("EHLO x\r\n");
-    assert!(other.is_closed_within(Duration::from_secs(5)));
+    for port in [gateway.https, gateway.http] {
+        let mut other = crate::harness::Client::connect(port);
+        other.send("EHLO x\r\n\r\n");
+        assert!(other.is_closed_within(Duration::from_secs(5)));
+    }
+    crate::harness::eventually("both are counted", 10, || {
+        gateway.metric("yumen_connections_not_http_total") == 2.0
+    });
 }
 
 #[test]
