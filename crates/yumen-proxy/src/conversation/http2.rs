@@ -198,7 +198,7 @@ impl Driver {
         let read = heads::read_request(&request, has_ended, limits, &mut head)
             .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
         let is_connect = request.method() == Method::CONNECT;
-        let out = (respond, self.room.clone());
+        let out = (respond, self.room.share());
         let duplex = Duplex::served(request.into_body(), out, is_connect, limits);
         let conn = Connection::of(worker, self.peer.clone(), Stream::Http2(Box::new(duplex)));
         task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));

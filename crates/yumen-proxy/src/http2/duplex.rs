@@ -17,7 +17,7 @@ use yumen_http::{HeadError, Method, ResponseHead};
 
 use super::heads;
 use super::lane::Occupied;
-use super::room::Room;
+use super::room::Share;
 use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::{Fault, Kind};
 use crate::settings::HeadLimits;
@@ -49,7 +49,7 @@ pub(crate) struct Duplex {
 /// Whose request it carries.
 enum Part {
     /// A client's, to be answered where its connection has room.
-    Served(SendResponse<Bytes>, Room),
+    Served(SendResponse<Bytes>, Share),
     /// Ours; the answer, as long as its head has not come.
     Asked { answer: Option<ResponseFuture>, occupied: Occupied },
 }
@@ -63,12 +63,12 @@ impl Duplex {
     /// `is_connect` says that it asks for a tunnel. Trailers are held to the limits of its head.
     pub(crate) fn served(
         incoming: RecvStream,
-        (respond, room): (SendResponse<Bytes>, Room),
+        (respond, share): (SendResponse<Bytes>, Share),
         is_connect: bool,
         limits: &HeadLimits,
     ) -> Duplex {
         let has_ended = incoming.is_end_stream();
-        let duplex = Duplex::new(Part::Served(respond, room), limits);
+        let duplex = Duplex::new(Part::Served(respond, share), limits);
         Duplex { incoming: Some(incoming), has_ended, is_connect, ..duplex }
     }
 
@@ -180,10 +180,11 @@ impl Duplex {
     ) -> Poll<io::Result<usize>> {
         let outgoing = self.outgoing.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
-        let shared = if let Part::Served(_, room) = &self.part { Some(room) } else { None };
-        if let Some(room) = shared {
-            ready!(room.poll_free(cx));
-        }
+        let share = if let Part::Served(_, share) = &self.part { Some(share) } else { None };
+        let free = match share {
+            Some(share) => ready!(share.poll_free(cx)),
+            None => usize::MAX,
+        };
         outgoing.reserve_capacity(wanted);
         let mut room = outgoing.capacity();
         while room == 0 && wanted > 0 {
@@ -193,10 +194,10 @@ impl Duplex {
                 None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             }
         }
-        let data = gather(slices, wanted.min(room));
+        let data = gather(slices, wanted.min(room).min(free));
         let count = data.len();
-        let data = match shared {
-            Some(shared) => shared.queue(data),
+        let data = match share {
+            Some(share) => share.queue(data),
             None => data,
         };
         let is_end = self.is_last && count == wanted;
