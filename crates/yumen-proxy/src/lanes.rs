@@ -246,7 +246,7 @@ impl Driver {
 
     /// The deadline has passed: is that reason to end the connection?
     fn is_spent(&self) -> bool {
-        self.wire.inner().is_sending() || self.lane.is_idle()
+        self.stalled_at.is_some() || self.lane.is_idle()
     }
 }
 

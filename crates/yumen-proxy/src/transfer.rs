@@ -62,6 +62,8 @@ pub(crate) struct Transfer {
     suffix: Range<usize>,
     /// Trailers and the last chunk were put into a frame.
     ended: bool,
+    /// The sink was given all there is, and holds some of it back until the socket takes more, as TLS does.
+    is_held_back: bool,
     /// The edit got data since it was last told of a pause, and may hold some of it back.
     held: bool,
     /// Data bytes read so far.
@@ -92,6 +94,7 @@ impl Transfer {
         let rest = Rest::from(framing);
         Transfer {
             ended: rest.is_done(),
+            is_held_back: false,
             rest,
             ending,
             drops_trailers: false,
@@ -146,7 +149,7 @@ impl Transfer {
 
     /// Whether everything was read and written.
     pub(crate) fn is_done(&self) -> bool {
-        self.ended && self.is_flushed()
+        self.ended && self.is_flushed() && !self.is_held_back
     }
 
     /// Whether everything was read, though not yet written.
@@ -160,7 +163,12 @@ impl Transfer {
 
     /// Whether it is the sink that keeps it waiting.
     pub(crate) fn waits_for_sink(&self) -> bool {
-        !self.is_flushed() || self.pipe.is_some()
+        !self.is_flushed() || self.is_held_back || self.pipe.is_some()
+    }
+
+    /// A number that another follows whenever something has moved.
+    pub(crate) fn progress(&self) -> u64 {
+        (self.sent_bytes + self.read_bytes) << 1 | u64::from(self.is_held_back)
     }
 
     /// Drops what was read and will not be written.
@@ -397,7 +405,7 @@ impl Transfer {
                 if self.ending == Ending::Stream {
                     return Poll::Ready(self.finish_stream(sink));
                 }
-                return sink.poll_flush(cx).map_err(|_| Broken::Write);
+                return self.poll_push_out(cx, sink);
             }
             if inbox.is_empty() && !self.rest.is_done() {
                 if self.may_splice(edit) {
@@ -411,16 +419,21 @@ impl Transfer {
                     Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
                         inbox.park(buffers);
-                        return match sink.poll_flush(cx) {
-                            Poll::Ready(Err(_)) => Poll::Ready(Err(Broken::Write)),
-                            _ => Poll::Pending,
-                        };
+                        ready!(self.poll_push_out(cx, sink))?;
+                        return Poll::Pending;
                     }
                     Poll::Ready(result) => self.received(result, stream, inbox.len())?,
                 }
             }
             self.take_waiting(inbox, edit)?;
         }
+    }
+
+    /// Has the sink send what it holds back.
+    fn poll_push_out(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), Broken>> {
+        let pushed = sink.poll_flush(cx);
+        self.is_held_back = pushed.is_pending();
+        pushed.map_err(|_| Broken::Write)
     }
 
     fn may_splice(&self, edit: &Option<Edit<'_>>) -> bool {

@@ -107,11 +107,6 @@ impl Inner {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether something still waits to be sent.
-    pub(crate) fn is_sending(&self) -> bool {
-        !self.pending_range.is_empty()
-    }
-
     fn poll_buffer(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if self.pending_range.end == BUFFER_BYTES {
             ready!(self.poll_send(cx))?;

@@ -147,7 +147,7 @@ impl HeadWait<'_> {
                 _ => self.pace.rest(),
             }
         }
-        let progress = upload.sent_bytes + upload.read_bytes;
+        let progress = upload.progress();
         if progress != self.progress {
             self.progress = progress;
             self.wait.begin(conn, timeout_ms);

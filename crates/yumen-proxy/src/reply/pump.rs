@@ -89,7 +89,7 @@ impl Pump {
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind));
         }
-        let progress = download.sent_bytes + download.read_bytes + upload.sent_bytes + upload.read_bytes;
+        let progress = download.progress() + upload.progress();
         let (timeout_ms, late) = if download.waits_for_sink() {
             (worker.settings.send_timeout_ms, Kind::ClientStalled)
         } else {

@@ -36,6 +36,7 @@ mod grpc_transcode;
 mod grpc_web;
 mod guides;
 mod health;
+mod held_back;
 mod http2;
 mod http2_abuse;
 mod http2_connecting;
