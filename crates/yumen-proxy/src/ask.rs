@@ -205,9 +205,9 @@ impl Errand {
 
     /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.
     async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<(Stream, u64), Lost> {
-        let keep = self.upstream.keepalive;
+        let (keep, connect_ms) = (self.upstream.keepalive, self.upstream.timeouts.connect_ms);
         let occupied = loop {
-            match worker.lanes.way(self.pool_key(), &keep) {
+            match worker.lanes.way(self.pool_key(), &keep, connect_ms) {
                 Way::Lane(occupied) => break occupied,
                 Way::Settle(lane) => lane.settled().await.map_err(|_| Lost::Connect)?,
                 Way::Wait(coming) => coming.over().await.map_err(|_| Lost::Connect)?,

@@ -2,6 +2,7 @@
 
 pub(crate) mod stream;
 
+use std::cell::Cell;
 use yumen_http::{BodyError, HeadError};
 
 /// Whose fault it is.
@@ -96,6 +97,17 @@ pub struct Fault {
 impl From<Kind> for Fault {
     fn from(kind: Kind) -> Fault {
         Fault { kind, unsent: false }
+    }
+}
+
+/// What many wait for may fail for all of them: to its endpoint that is one failure.
+#[derive(Default)]
+pub(crate) struct Shared(Cell<bool>);
+
+impl Shared {
+    /// Whether nobody has noted it before.
+    pub(crate) fn note(&self) -> bool {
+        !self.0.replace(true)
     }
 }
 

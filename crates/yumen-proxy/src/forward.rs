@@ -134,7 +134,7 @@ fn end_failed(upstream: &Upstream, index: usize, relay: &mut Relay<'_>, fault: F
     let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
     let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
     relay.end_attempt();
-    if !was_stale {
+    if !was_stale && !std::mem::take(&mut relay.was_told) {
         health::observe_fault(upstream, index, fault.kind);
     }
 }

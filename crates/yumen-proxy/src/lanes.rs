@@ -64,8 +64,8 @@ impl Lanes {
         groups.iter().find(|group| group.tls_name == key.tls_name())?.free(keep)
     }
 
-    /// The way to an endpoint.
-    pub(crate) fn way(self: &Rc<Self>, key: PoolKey, keep: &Keepalive) -> Way {
+    /// The way to an endpoint, for one who has so many milliseconds to connect.
+    pub(crate) fn way(self: &Rc<Self>, key: PoolKey, keep: &Keepalive, connect_ms: u64) -> Way {
         let mut by_endpoint = self.by_endpoint.borrow_mut();
         let group = find_or_add(by_endpoint.entry(key.endpoint()).or_default(), key);
         if let Some(occupied) = group.free(keep) {
@@ -83,13 +83,14 @@ impl Lanes {
             return Way::Settle(lane.clone());
         }
         let room = group.room_expected();
-        if let Some(coming) = group.coming.iter().find(|coming| coming.claim(room)) {
+        if let Some(coming) = group.coming.iter().find(|coming| coming.claim(room, connect_ms)) {
             return Way::Wait(coming.clone());
         }
         if let Some(coming) = group.coming.get(COMING_MAX - 1) {
+            coming.extend(connect_ms);
             return Way::Wait(coming.clone());
         }
-        let coming = Rc::<Coming>::default();
+        let coming = Rc::new(Coming::new(connect_ms));
         group.coming.push(coming.clone());
         Way::Connect(Connecting { lanes: self.clone(), key, coming })
     }

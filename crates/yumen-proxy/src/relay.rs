@@ -57,6 +57,8 @@ pub(crate) struct Relay<'u> {
     pub(crate) permit: Option<Permit>,
     /// Its place at an upstream that counts them.
     pub(crate) turn: Option<Place>,
+    /// What the attempt failed by is noted of its endpoint already: it waited for a connection with others.
+    pub(crate) was_told: bool,
 }
 
 impl Relay<'_> {
@@ -73,6 +75,7 @@ impl Relay<'_> {
             upgrade: false,
             permit: None,
             turn: None,
+            was_told: false,
         }
     }
 

@@ -9,7 +9,7 @@ use yumen_snapshot::Scheme;
 
 use super::Attempt;
 use crate::buffer::Inbox;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, Kind, Shared};
 use crate::http2::{self, Duplex, Occupied};
 use crate::lanes::Way;
 use crate::pool::PoolKey;
@@ -56,16 +56,30 @@ impl Attempt<'_, '_, '_> {
         let worker = self.conn.worker.clone();
         let keep = self.upstream.keepalive;
         // Once: who is passed over again and again waits no longer in all than one who connects by himself.
-        let mut wait = Wait::new();
-        wait.begin(self.conn, self.timeouts().connect_ms);
+        let (mut wait, connect_ms) = (Wait::new(), self.timeouts().connect_ms);
+        wait.begin(self.conn, connect_ms);
         loop {
-            match worker.lanes.way(pool_key, &keep) {
+            match worker.lanes.way(pool_key, &keep, connect_ms) {
                 Way::Lane(occupied) => return Ok(occupied),
-                Way::Settle(lane) => wait.on(self.conn, Kind::ConnectTimeout, pin!(lane.settled())).await??,
-                Way::Wait(coming) => wait.on(self.conn, Kind::ConnectTimeout, pin!(coming.over())).await??,
+                Way::Settle(lane) => {
+                    let over = wait.on(self.conn, Kind::ConnectTimeout, pin!(lane.settled())).await;
+                    self.waited(over, &lane.failure)?;
+                }
+                Way::Wait(coming) => {
+                    let over = wait.on(self.conn, Kind::ConnectTimeout, pin!(coming.over())).await;
+                    self.waited(over, &coming.failure)?;
+                }
                 Way::Connect(connecting) => connecting.begin(&worker, self.dial(tls)?, keep),
             }
         }
+    }
+
+    /// What a wait ended with that others shared.
+    fn waited(&mut self, over: Result<Result<(), Kind>, Kind>, failure: &Shared) -> Result<(), Kind> {
+        if let Ok(Err(_)) | Err(Kind::ConnectTimeout) = over {
+            self.relay.was_told = !failure.note();
+        }
+        over?
     }
 
     /// Sends a head on the place that was taken; the body follows as with any other connection.

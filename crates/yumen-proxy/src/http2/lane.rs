@@ -12,7 +12,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use tokio::sync::Notify;
 
-use crate::fault::Kind;
+use crate::fault::{Kind, Shared};
 use crate::timers::Timer;
 
 /// Streams one connection carries at once, where the endpoint does not allow fewer.
@@ -29,6 +29,7 @@ pub(crate) struct Lane {
     streams_max: Cell<usize>,
     /// Told when the endpoint has, or never will.
     settled: Notify,
+    pub(crate) failure: Shared,
     requests: Cell<u64>,
     /// How many it carries in all.
     requests_max: Cell<u64>,
@@ -58,6 +59,7 @@ impl Lane {
             streams: Cell::new(0),
             streams_max: Cell::new(UNTOLD),
             settled: Notify::new(),
+            failure: Shared::default(),
             requests: Cell::new(0),
             requests_max: Cell::new(requests_max),
             is_closed: Cell::new(false),

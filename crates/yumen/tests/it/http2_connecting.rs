@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::http2::{Http2Client, Http2Upstream};
-use crate::harness::{Client, Gateway, certs, eventually};
+use crate::harness::{Client, Gateway, Options, certs, eventually};
 use crate::l4::server;
 
 /// Passes bytes both ways, and begins after a delay.
@@ -31,7 +31,8 @@ fn gateway(address: SocketAddr, more: &Value) -> Gateway {
     let mut upstream = json!({ "nodes": { address.to_string(): 1 }, "http_version": "2",
         "timeout": { "connect": 1, "send": 20, "read": 20 } });
     upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Gateway::start(&json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": upstream }] }))
+    let document = json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": upstream }] });
+    Gateway::with(&document, &Options { workers: 1, ..Options::default() })
 }
 
 /// Statuses of so many requests at once, and how long the last of them took.
@@ -111,4 +112,40 @@ fn more_requests_than_a_connection_carries_have_several_made_at_once() {
     assert_eq!(statuses, [200; 40]);
     // With one connection after the other the last answers came after eight and a half seconds.
     assert!(took < Duration::from_millis(7500), "{took:?}");
+}
+
+#[test]
+fn whoever_has_time_left_waits_on_for_what_took_too_long_for_others() {
+    let pair = certs::simple("b", &["b.test"]);
+    let endpoint = Http2Upstream::tls(&pair, |_, mut respond| async move {
+        respond.send_response(http::Response::new(()), true).map(drop)
+    });
+    let address = late(endpoint.address, Duration::from_millis(800));
+    let timeout = |connect: f64| json!({ "connect": connect, "send": 20, "read": 20 });
+    let document = json!({
+        "upstreams": [{ "id": "u", "nodes": { address.to_string(): 1 }, "http_version": "2", "scheme": "https",
+                        "retries": 0 }],
+        "routes": [{ "id": "a", "uri": "/a", "upstream_id": "u", "timeout": timeout(0.3) },
+                   { "id": "b", "uri": "/b", "upstream_id": "u", "timeout": timeout(10.0) }] });
+    let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
+    std::thread::scope(|scope| {
+        let hasty = scope.spawn(|| gateway.get("/a").status);
+        std::thread::sleep(Duration::from_millis(100));
+        let patient = scope.spawn(|| gateway.get("/b").status);
+        assert_eq!((hasty.join().unwrap(), patient.join().unwrap()), (504, 200));
+    });
+}
+
+#[test]
+fn a_connection_that_fails_is_one_failure_of_its_endpoint_however_many_waited() {
+    let closing = server(|_| std::thread::sleep(Duration::from_millis(500)));
+    let checks = json!({ "active": { "type": "tcp", "healthy": { "interval": 3600 },
+                                     "unhealthy": { "interval": 3600 } },
+                         "passive": { "unhealthy": { "tcp_failures": 2 } } });
+    let gateway = gateway(closing, &json!({ "scheme": "https", "pass_host": "node", "checks": checks }));
+    let is_down = || gateway.status_json("/v1/healthcheck").to_string().contains("\"unhealthy\"");
+    assert_eq!(ask_at_once(&gateway, 8).0, [502; 8]);
+    assert!(!is_down());
+    ask_at_once(&gateway, 8);
+    assert!(is_down());
 }
