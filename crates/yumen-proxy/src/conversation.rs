@@ -200,6 +200,7 @@ impl Connection {
                         Ok(Parsed::Head(used)) => {
                             self.inbox.consume(used);
                             self.inbox.release(&self.worker.buffers);
+                            self.timer.set_idle(false);
                             return Poll::Ready(Next::Request(read));
                         }
                         Ok(Parsed::Partial) => {
@@ -230,6 +231,7 @@ impl Connection {
             *grace = true;
             self.timer.set(DRAIN_GRACE_MS);
         }
+        self.timer.set_idle(self.inbox.is_empty());
         if !self.timer.is_over(cx) {
             let is_asked = self.worker.wants_room() && self.inbox.is_empty();
             let ends = is_asked && self.worker.takes_room(self.idle_ms());

@@ -25,6 +25,8 @@ struct Slot {
     deadline_ms: Cell<u64>,
     /// When the queue will look at this slot; `NEVER` when it is not queued.
     queued_ms: Cell<u64>,
+    /// Whether its task waits for something new to do.
+    is_idle: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -74,6 +76,7 @@ impl Timers {
             Rc::new(Slot {
                 deadline_ms: Cell::new(NEVER),
                 queued_ms: Cell::new(NEVER),
+                is_idle: Cell::new(false),
                 waker: RefCell::new(None),
             })
         });
@@ -159,10 +162,18 @@ impl Timers {
         }
     }
 
-    /// Wakes so many of the tasks whose deadlines come first.
-    pub(crate) fn wake_first(&self, count: usize) {
+    /// Wakes so many of the tasks that idle, those whose deadlines come first.
+    pub(crate) fn wake_idle(&self, count: usize) {
         let queue = self.queue.borrow();
-        for slot in queue.values().flatten().take(count) {
+        let slots = queue.iter().flat_map(|(at, slots)| slots.iter().map(move |slot| (at, slot)));
+        let is_idle = |at: u64, slot: &Slot| slot.is_idle.get() && slot.queued_ms.get() == at;
+        let idle = slots.filter(|(at, slot)| is_idle(**at, slot));
+        let mut idle: Vec<_> = idle.map(|(_, slot)| (slot.deadline_ms.get(), slot)).collect();
+        if idle.len() > count {
+            idle.select_nth_unstable_by_key(count, |(deadline_ms, _)| *deadline_ms);
+            idle.truncate(count);
+        }
+        for (_, slot) in idle {
             if let Some(waker) = slot.waker.borrow().as_ref() {
                 waker.wake_by_ref();
             }
@@ -226,6 +237,12 @@ impl Timer {
         Some(self.cap_ms.get()).filter(|cap_ms| *cap_ms != NEVER)
     }
 
+    /// Says whether the task waits for something new to do: such are asked to end where there is no room for others.
+    #[inline]
+    pub(crate) fn set_idle(&self, is_idle: bool) {
+        self.slot.is_idle.set(is_idle);
+    }
+
     /// Whether the deadline has passed; otherwise the task is woken when it does.
     pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
         let deadline = self.slot.deadline_ms.get();
@@ -243,6 +260,7 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         self.slot.deadline_ms.set(NEVER);
+        self.slot.is_idle.set(false);
         self.slot.waker.borrow_mut().take();
         let mut free = self.timers.free.borrow_mut();
         if free.len() < 65_536 {

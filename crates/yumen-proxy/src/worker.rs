@@ -275,8 +275,7 @@ impl Worker {
         self.made_room_ms.set(now_ms);
         let wanted = (self.open.get() / SPARE_SHARE).max(ROOM_MIN);
         self.room_wanted.set(wanted);
-        // Not all of them wait for a request.
-        self.timers.wake_first(wanted * 4);
+        self.timers.wake_idle(wanted);
     }
 
     /// Whether connections that wait for their next request are asked to end.

@@ -148,9 +148,13 @@ impl Driver {
             self.wire.inner().patience.wait_anew(now_ms);
             return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
+        let idle_ms = self.streams.idle_ms(now_ms);
+        let is_idle = self.stage == Stage::Serving && self.streams.is_idle();
+        self.timer.set_idle(is_idle);
         let left_ms = match self.stage {
             Stage::Leaving { told_ms } => self.streams.leave_ms(told_ms, 0, now_ms),
-            _ => settings.idle_timeout_ms.saturating_sub(self.streams.idle_ms(now_ms)),
+            _ if is_idle && self.worker.wants_room() && self.worker.takes_room(idle_ms) => 0,
+            _ => settings.idle_timeout_ms.saturating_sub(idle_ms),
         };
         if left_ms == 0 {
             match self.stage {

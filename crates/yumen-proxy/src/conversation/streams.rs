@@ -79,9 +79,14 @@ impl Streams {
         self.last_end_ms.set(now_ms);
     }
 
+    /// Whether none is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.get() == 0
+    }
+
     /// For how long none has been open.
     pub(super) fn idle_ms(&self, now_ms: u64) -> u64 {
-        if self.open.get() > 0 { 0 } else { now_ms.saturating_sub(self.last_end_ms.get()) }
+        if !self.is_idle() { 0 } else { now_ms.saturating_sub(self.last_end_ms.get()) }
     }
 
     /// How long a client that was told to go is still served, in milliseconds: until it has been quiet for

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
+use crate::harness::http2::{Http2Client, run};
+use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 
 /// How much the gateway may grow under any of these, in KiB: all of them together hold far more.
@@ -202,6 +204,51 @@ fn idle_connections_give_way_where_there_are_as_many_as_may_be() {
     // Long before they would have been closed for their idleness, and not all of them.
     let left = gateway.metric("yumen_connections");
     assert!((20.0..50.0).contains(&left), "{left}");
+}
+
+/// Of those that wait for a request, however many others wait for something else and have earlier deadlines.
+#[test]
+fn idle_connections_give_way_beside_as_many_that_are_busy() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        opened.pass();
+        respond(stream, 200, "", b"late")
+    });
+    let mut document = mock();
+    let target = json!({ "nodes": upstream.nodes() });
+    document["routes"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "id": "up", "uri": "/slow", "upstream": target }));
+    let node = "limits: {connections_per_worker: 50}";
+    let gateway = Gateway::with(&document, &Options { node, workers: 1, ..Options::default() });
+    let mut busy: Vec<Client> = (0..30).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut busy {
+        client.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    run(async {
+        let mut idle = Vec::new();
+        for _ in 0..20 {
+            let mut client = Http2Client::connect(gateway.http).await;
+            let request = http::Request::get("http://x/mock").body(()).unwrap();
+            assert_eq!(client.ask(request, b"").await.unwrap().status, 200);
+            idle.push(client);
+        }
+        let http = gateway.http;
+        let new = move || {
+            let mut client = Client::connect(http);
+            client.send("GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
+            client.try_reply(false).is_ok_and(|reply| reply.status == 200)
+        };
+        let begun = std::time::Instant::now();
+        while !tokio::task::spawn_blocking(new).await.unwrap() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody new is served");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    gate.open();
+    busy.iter_mut().for_each(|client| assert_eq!(client.reply().text(), "late"));
 }
 
 fn open_files(gateway: &Gateway) -> u64 {
