@@ -95,7 +95,7 @@ impl Exchange<'_> {
 
 /// Whether any coding may touch this answer: it has a whole body, nobody coded it, nobody forbade it.
 fn may_code(head: &ResponseHead) -> bool {
-    let has_body = !matches!(head.status, 100..=199 | 204 | 206 | 304);
+    let has_body = !matches!(head.status, 100..=199 | 204..=206 | 304);
     has_body && !head.fields.has("Content-Range") && !is_settled(head)
 }
 

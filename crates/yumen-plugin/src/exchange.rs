@@ -141,6 +141,8 @@ pub struct Exchange<'s> {
     pub endpoint_host: &'s str,
     /// The request body, once a plugin asked for it.
     pub body: Option<Vec<u8>>,
+    /// How long it was as it came, whatever became of it since.
+    pub body_read_bytes: u64,
     /// The longest request body of this exchange, where a plugin set one: instead of the node's. 0 is none.
     pub body_bytes_max: Option<u64>,
     /// When all must be over, in milliseconds of the monotonic clock; 0 is never. A plugin sets it, in
@@ -221,6 +223,7 @@ impl<'s> Exchange<'s> {
             endpoint: None,
             endpoint_host: "",
             body: None,
+            body_read_bytes: 0,
             body_bytes_max: None,
             deadline_ms: 0,
             response_fields: Fields::default(),

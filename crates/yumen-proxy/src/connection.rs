@@ -166,6 +166,7 @@ impl Connection {
             slow.map(|()| Err(Kind::ClientTimeout.into()))
         })
         .await;
+        ex.body_read_bytes += body.len() as u64;
         ex.request.framing = if rest.is_done() { Framing::None } else { ex.request.framing };
         read?;
         ex.body = Some(body);

@@ -104,11 +104,14 @@ pub(crate) async fn forward<'u>(
         };
         let fault = settled(conn, relay, fault);
         end_failed(upstream, index, relay, fault);
+        flow.upstream_us = Some(clock::now().mono_us.saturating_sub(started.mono_us));
         last = fault;
         attempts.may_have_acted |= !fault.unsent;
         if is_late(upstream, started)
             || !may_retry(conn, ex, upstream, relay, flow, (fault, attempts.tried.count(), body_mark))
         {
+            // What another attempt reads again is counted once.
+            flow.received_bytes += relay.upload.read_bytes;
             return Err(last);
         }
         conn.worker.counters.retries.add(1);

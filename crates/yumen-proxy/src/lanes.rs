@@ -121,16 +121,17 @@ impl Lanes {
         let patience = Patience::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
-        let lane = Lane::new(sender, keep.requests, worker.timers.timer());
+        let lane = Lane::new(sender, &keep, worker.timers.timer());
         self.add(key, lane.clone(), keep.size);
         let worker = worker.clone();
         task::spawn(Driver { worker, lane, connection, wire, keep, stall_ms, stalled_at: None });
         Some(())
     }
 
-    /// Forgets connections that are closed.
+    /// Forgets connections that are closed, and closes those that idle beyond as many as may.
     pub(crate) fn sweep(&self) {
         self.by_endpoint.borrow_mut().retain(|_, groups| {
+            close_excess(groups);
             groups.iter_mut().for_each(|group| group.lanes.retain(|lane| !lane.is_closed()));
             groups.retain(Group::is_of_use);
             !groups.is_empty()
@@ -178,6 +179,13 @@ fn find_or_add(groups: &mut Vec<Group>, key: PoolKey) -> &mut Group {
 fn idle_of(groups: Option<&Vec<Group>>) -> impl Iterator<Item = &Rc<Lane>> {
     let lanes = groups.into_iter().flatten().flat_map(|group| &group.lanes);
     lanes.filter(|lane| !lane.is_closed() && lane.is_idle())
+}
+
+/// Requests take the first with room: of those that idle the last have done so longest.
+fn close_excess(groups: &Vec<Group>) {
+    let idle: Vec<&Rc<Lane>> = idle_of(Some(groups)).collect();
+    let most = idle.iter().map(|lane| lane.idle_max).max().unwrap_or(0);
+    idle.into_iter().skip(most).for_each(|lane| lane.close());
 }
 
 impl Group {

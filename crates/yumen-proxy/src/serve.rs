@@ -433,7 +433,7 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &Chains<'_>, flow: &Fl
     let outcome = Outcome {
         status: flow.status,
         source: flow.source,
-        received_bytes: flow.received_bytes,
+        received_bytes: flow.received_bytes + ex.body_read_bytes,
         sent_bytes: flow.sent_bytes,
         sent_head_bytes: flow.sent_head_bytes,
         duration_us: now_us.saturating_sub(ex.now.mono_us),

@@ -77,7 +77,8 @@ impl Told {
                 Some(us) => seconds(us, out),
                 None => return false,
             },
-            Told::UpstreamStatus => match outcome.upstream_status {
+            // As NGINX has it: what we say in place of an endpoint that failed counts as its answer.
+            Told::UpstreamStatus => match outcome.upstream_status.or(outcome.upstream_failure) {
                 Some(status) => write!(out, "{status}"),
                 None => return false,
             },

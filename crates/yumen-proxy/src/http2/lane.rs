@@ -11,6 +11,7 @@ use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use tokio::sync::Notify;
+use yumen_snapshot::upstream::Keepalive;
 
 use crate::fault::{Kind, Shared};
 use crate::timers::Timer;
@@ -34,6 +35,8 @@ pub(crate) struct Lane {
     /// How many it carries in all.
     requests_max: Cell<u64>,
     is_closed: Cell<bool>,
+    /// How many to its endpoint may idle beside it.
+    pub(crate) idle_max: usize,
     /// Bytes received of the endpoint so far.
     heard_bytes: Cell<u64>,
     /// When its driver looks whether it is still needed.
@@ -53,7 +56,7 @@ pub(crate) struct Occupied {
 }
 
 impl Lane {
-    pub(crate) fn new(sender: SendRequest<Bytes>, requests_max: u64, timer: Timer) -> Rc<Lane> {
+    pub(crate) fn new(sender: SendRequest<Bytes>, keep: &Keepalive, timer: Timer) -> Rc<Lane> {
         Rc::new(Lane {
             sender: RefCell::new(sender),
             streams: Cell::new(0),
@@ -61,8 +64,9 @@ impl Lane {
             settled: Notify::new(),
             failure: Shared::default(),
             requests: Cell::new(0),
-            requests_max: Cell::new(requests_max),
+            requests_max: Cell::new(keep.requests),
             is_closed: Cell::new(false),
+            idle_max: keep.size as usize,
             heard_bytes: Cell::new(0),
             timer,
         })

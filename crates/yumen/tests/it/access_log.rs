@@ -164,3 +164,41 @@ fn a_line_of_ones_own_follows_the_file_that_is_moved_away() {
     eventually("the second line is in a new file", 10, || read(&log) == "GET /two 200 - 200\n");
     assert_eq!(read(&moved), "GET /one 200 - 200\n");
 }
+
+/// What was read of a request and how long an endpoint was waited for, also where nothing came of it.
+#[test]
+fn a_request_that_failed_is_logged_with_what_it_moved() {
+    let silent = Upstream::start(|_, _| {
+        std::thread::sleep(std::time::Duration::from_secs(20));
+        false
+    });
+    let scratch = Scratch::new();
+    let log = scratch.file("access.log");
+    let line = "$uri $status $upstream_status $request_length $upstream_response_time";
+    let node = format!("logs: {{access: {{enabled: true, path: \"{}\", line: '{line}'}}}}", log.display());
+    let upstream = json!({ "nodes": silent.nodes(), "retries": 0,
+                           "timeout": { "connect": 1, "send": 1, "read": 0.5 } });
+    // reads the body before anything is sent
+    let reading = json!({ "request-validation": { "body_schema": { "type": "object" } } });
+    let routes = json!({ "routes": [{ "id": "streamed", "uri": "/streamed", "upstream": upstream },
+                                    { "id": "read", "uri": "/read", "upstream": upstream, "plugins": reading }] });
+    let routes = scratch.write("routes.yaml", routes.to_string());
+    let gateway =
+        Gateway::launch(scratch, &Options { node: &node, ..Options::default() }, &["--file", &routes]);
+    let body = format!("{{\"a\":\"{}\"}}", "x".repeat(100_000));
+    for path in ["/streamed", "/read"] {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n");
+        let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        assert_eq!(Client::connect(gateway.http).send(&request).reply().status, 504);
+    }
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    eventually("both are logged", 5, || read().lines().count() == 2);
+    for line in read().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(words[1..3], ["504", "504"], "{line}");
+        let length: usize = words[3].parse().unwrap();
+        assert!((body.len()..body.len() + 200).contains(&length), "{line}");
+        let waited: f64 = words[4].parse().unwrap();
+        assert!((0.5..10.0).contains(&waited), "{line}");
+    }
+}

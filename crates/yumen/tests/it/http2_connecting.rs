@@ -107,11 +107,15 @@ fn more_requests_than_a_connection_carries_have_several_made_at_once() {
     });
     let address = late(endpoint.address, Duration::from_millis(600));
     let patient = json!({ "connect": 20, "send": 20, "read": 20 });
-    let gateway = gateway(address, &json!({ "scheme": "https", "timeout": patient }));
+    let pool = json!({ "size": 3, "idle_timeout": 60, "requests": 1000 });
+    let gateway = gateway(address, &json!({ "scheme": "https", "timeout": patient, "keepalive_pool": pool }));
     let (statuses, took) = ask_at_once(&gateway, 40);
     assert_eq!(statuses, [200; 40]);
     // With one connection after the other the last answers came after eight and a half seconds.
     assert!(took < Duration::from_millis(7500), "{took:?}");
+    eventually("no more idle than may", 10, || gateway.metric("yumen_upstream_idle_connections") == 3.0);
+    let made = endpoint.connections();
+    assert_eq!((ask_at_once(&gateway, 12).0, endpoint.connections()), (vec![200; 12], made));
 }
 
 #[test]
