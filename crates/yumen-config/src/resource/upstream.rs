@@ -276,7 +276,7 @@ pub struct UpstreamTls {
     /// Whether the endpoint's certificate must be valid for its name.
     #[serde(default)]
     pub verify: bool,
-    /// The authorities to trust instead of the system's, PEM. Beyond APISIX.
+    /// The authorities to trust instead of the system's, PEM; each holds in its own time. Beyond APISIX.
     #[schemars(length(min = 128, max = 1048576))]
     pub ca: Option<String>,
 }
