@@ -113,19 +113,28 @@ fn for_of(pair: &[u8]) -> Option<Option<(IpAddr, u16)>> {
     Some(parse(inner.unwrap_or(value)))
 }
 
-/// The parts between separators that stand outside of quotes.
+/// The parts between separators that stand outside of quotes. Read from the end: there stands what proxies have
+/// appended, which is well-formed. A client can leave a quote open before it, and read from the beginning, that would
+/// take the proxies' words in; from the end, it is the client's own that come apart.
 fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
-    let (mut quoted, mut escaped) = (false, false);
-    let parts = text.split(|byte| {
-        let is_escaped = std::mem::take(&mut escaped);
-        match *byte {
-            b'"' if !is_escaped => quoted = !quoted,
-            b'\\' if quoted => escaped = !is_escaped,
-            _ => {}
+    let (mut quoted, mut end, mut parts) = (false, text.len(), Vec::new());
+    for (at, byte) in text.iter().enumerate().rev() {
+        if *byte == b'"' && !is_escaped(&text[..at]) {
+            quoted = !quoted;
+        } else if *byte == separator && !quoted {
+            parts.push(&text[at + 1..end]);
+            end = at;
         }
-        *byte == separator && !quoted
-    });
-    parts.collect()
+    }
+    parts.push(&text[..end]);
+    parts.reverse();
+    parts
+}
+
+/// Whether what follows this is escaped by it. Backslashes stand only in quotes, and each escapes what follows it
+/// (RFC 9110 §5.6.4).
+fn is_escaped(before: &[u8]) -> bool {
+    before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
 #[cfg(test)]

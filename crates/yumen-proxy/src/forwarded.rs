@@ -58,10 +58,11 @@ fn is_ours_respelt(name: &[u8]) -> bool {
         && OURS.iter().any(|ours| ours.is_alike(name))
 }
 
-/// Writes the field: what trusted peers said before, then an element of our own.
+/// Writes the field: what trusted peers said before, then an element of our own. A line that leaves a quote open would
+/// take our own into it: such are left out.
 pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"Forwarded: ");
-    for said in ex.request.fields.all_known(Known::Forwarded) {
+    for said in ex.request.fields.all_known(Known::Forwarded).filter(|said| is_well_quoted(said)) {
         out.extend_from_slice(said);
         out.extend_from_slice(b", ");
     }
@@ -82,9 +83,61 @@ pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Whether quotes stand only around whole values, and each ends in its line (RFC 7239 §4, RFC 9110 §5.6.4). What else
+/// stands there readers take in ways of their own, and some of them in an open quote.
+fn is_well_quoted(line: &[u8]) -> bool {
+    let (mut quoted, mut escaped, mut before) = (false, false, b',');
+    for byte in line.iter().copied() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' if quoted => (quoted, before) = (false, byte),
+            _ if quoted => {}
+            b' ' | b'\t' => {}
+            b'"' if before == b'=' => quoted = true,
+            b'"' | b'\\' => return false,
+            _ if before == b'"' && !matches!(byte, b';' | b',') => return false,
+            _ => before = byte,
+        }
+    }
+    !quoted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_whose_quotes_are_not_around_values_is_told_from_others() {
+        for line in [
+            "",
+            "for=a",
+            r#"x="""#,
+            r#"x = "a" ; y= "b" "#,
+            r#"x="a\"b""#,
+            r#"x="a\\";y=c"#,
+            r#"x="a", y="b""#,
+            r#"x="a,b;\ " ,y=d"#,
+        ] {
+            assert!(is_well_quoted(line.as_bytes()), "{line}");
+        }
+        for line in [
+            r#"""#,
+            r#"x=", for=a"#,
+            r#"x="a\""#,
+            r#"x="a" y="b""#,
+            r#"x="a"b"#,
+            r#"x"=""#,
+            r#"x=a"b""#,
+            r#"x=\""#,
+            r"x=a\",
+            r#"x="\", for=a"#,
+            r#"x="\ "", for=a"#,
+            r#"x=", for=a;host="b\"c""#,
+        ] {
+            assert!(!is_well_quoted(line.as_bytes()), "{line}");
+        }
+    }
 
     #[test]
     fn only_other_spellings_of_what_the_gateway_says_are_false() {

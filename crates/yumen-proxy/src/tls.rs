@@ -1,15 +1,20 @@
 //! TLS of both sides, by rustls over aws-lc-rs: what is offered, and how a client's handshake is answered.
 
+mod authorities;
 mod challenges;
 mod clients;
 mod der;
 mod enforce;
 mod handshake;
 mod loader;
+mod names;
 pub mod ocsp;
 mod pair;
 mod provider;
 mod quic;
+mod revoked;
+mod sessions;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -41,6 +46,7 @@ pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
 pub(crate) use quic::{asks_client, quic_info};
+pub use terms::{ClientTerms, Term, client_terms, terms_of, upstream_authorities};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{plain_client, shared_config};
 

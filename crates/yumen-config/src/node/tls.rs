@@ -29,7 +29,8 @@ pub struct Tls {
     pub handshake_ms: u64,
     /// Whether the status of certificates that name an OCSP responder is fetched and shown with them.
     pub ocsp_stapling: bool,
-    /// A certificate that ends within so many days is told as a problem; 0 tells only what has ended.
+    /// A certificate that ends within so many days is told as a problem, and so is an authority or a list of the revoked
+    /// that others are verified by; 0 tells only what has ended.
     pub expiry_warning_days: u32,
 }
 

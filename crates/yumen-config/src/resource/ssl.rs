@@ -94,7 +94,7 @@ pub enum SslType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SslClient {
-    /// The authorities of client certificates, PEM.
+    /// The authorities of client certificates, PEM; each holds in its own time.
     #[schemars(schema_with = "pem")]
     pub ca: String,
     /// How many intermediates a client's chain may have.
@@ -103,7 +103,8 @@ pub struct SslClient {
     /// Paths that are served without a valid certificate.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub skip_mtls_uri_regex: Option<Vec<String>>,
-    /// The authorities' lists of revoked certificates, PEM. Beyond APISIX.
+    /// The authorities' lists of revoked certificates, PEM; one whose next update is due refuses all clients of its
+    /// authority. Beyond APISIX.
     #[schemars(length(min = 128, max = 16_777_216))]
     pub crl: Option<String>,
 }
@@ -122,10 +123,12 @@ pub enum SslProtocol {
     Tls13,
 }
 
+/// How short a text may be is left to whoever reads it, who can say what is wrong with it. A reference is never taken
+/// for a text, however long it is.
 fn pem(_: &mut schemars::SchemaGenerator) -> Schema {
     schemars::json_schema!({
         "oneOf": [
-            { "type": "string", "minLength": 128, "maxLength": 65536 },
+            { "type": "string", "maxLength": 65536, "pattern": "^[^$]" },
             { "type": "string", "pattern": "^\\$(secret|env|ENV)://" },
         ]
     })

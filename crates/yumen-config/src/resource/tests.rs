@@ -187,6 +187,15 @@ fn other_kinds_have_their_rules() {
             r#"property "hosts" validation failed: failed to validate item 1: failed to match pattern "^\\*$|^\\*?[0-9a-zA-Z-._\\[\\]:]+$" with "a b""#,
         ),
         (Kind::Ssls, json!({"cert": pem, "key": "$env://KEY", "sni": "a.com"}), "", ""),
+        (Kind::Ssls, json!({"cert": pem, "key": format!("$secret://{pem}"), "sni": "a.com"}), "", ""),
+        // Whoever reads it says what is wrong with it.
+        (Kind::Ssls, json!({"cert": pem, "key": "short", "sni": "a.com"}), "", ""),
+        (
+            Kind::Ssls,
+            json!({"cert": pem, "key": "", "sni": "a.com"}),
+            "key",
+            "property \"key\" validation failed: value should match only one schema, but matches none",
+        ),
         (Kind::Ssls, json!({"cert": pem, "key": pem}), "", "then clause did not match"),
         (Kind::Ssls, json!({"cert": pem, "key": pem, "type": "client"}), "", ""),
         (

@@ -271,12 +271,13 @@ pub struct UpstreamTls {
     #[schemars(length(min = 128, max = 65536))]
     pub client_cert: Option<String>,
     /// Its key, PEM.
-    #[schemars(length(min = 128, max = 65536))]
+    // One of Ed25519 has 118 characters (RFC 8410 §7).
+    #[schemars(length(min = 100, max = 65536))]
     pub client_key: Option<String>,
     /// Whether the endpoint's certificate must be valid for its name.
     #[serde(default)]
     pub verify: bool,
-    /// The authorities to trust instead of the system's, PEM. Beyond APISIX.
+    /// The authorities to trust instead of the system's, PEM; each holds in its own time. Beyond APISIX.
     #[schemars(length(min = 128, max = 1048576))]
     pub ca: Option<String>,
 }

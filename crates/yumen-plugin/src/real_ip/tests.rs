@@ -94,3 +94,43 @@ fn forwarded_is_understood() {
         check(source, trusted, true, &format!("Forwarded: {value}"), expected);
     }
 }
+
+#[test]
+fn what_a_client_leaves_open_does_not_take_in_what_a_proxy_appends() {
+    let (source, trusted) = ("http_forwarded", Some("192.0.2.0/24 10.0.0.0/8"));
+    let appended = [
+        ("for=9.9.9.9", ("9.9.9.9", 0)),
+        ("for=\"9.9.9.9:80\"", ("9.9.9.9", 80)),
+        ("for=\"[2001:db8::1]:80\";proto=https", ("2001:db8::1", 80)),
+        ("for=9.9.9.9;host=\"a,b;c\"", ("9.9.9.9", 0)),
+        ("for=9.9.9.9;host=\"a\\\"b\"", ("9.9.9.9", 0)),
+        ("for=9.9.9.9;host=\"a\\\\\"", ("9.9.9.9", 0)),
+        ("host=\",for=10.0.0.6\\\",for=10.0.0.7\";for=9.9.9.9", ("9.9.9.9", 0)),
+        // One more trusted proxy behind it.
+        ("for=9.9.9.9;host=\"a\\\"b\", for=10.0.0.1;host=\"c\\\"d\"", ("9.9.9.9", 0)),
+        ("for=9.9.9.9\nForwarded: for=10.0.0.1", ("9.9.9.9", 0)),
+    ];
+    let sent = [
+        "x=\"",
+        "for=\"10.0.0.5",
+        "\"",
+        "x=\"\\",
+        "x=\"\\\\",
+        "x=\\\"",
+        "x=\"\\\"",
+        "for=10.0.0.5;x=\"",
+        "x=\", for=10.0.0.5",
+        "for=10.0.0.5, x=\"",
+        "x=\"a\", y=\"",
+        "x=\"\nForwarded: for=10.0.0.5;y=\"",
+        "\\",
+        "for=10.0.0.5\\",
+    ];
+    for (appended, expected) in appended {
+        for sent in sent {
+            for between in [", ", ",", "\nForwarded: "] {
+                check(source, trusted, true, &format!("Forwarded: {sent}{between}{appended}"), expected);
+            }
+        }
+    }
+}

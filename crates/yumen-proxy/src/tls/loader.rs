@@ -10,7 +10,8 @@ use rustls::SupportedCipherSuite;
 use tokio::sync::mpsc::UnboundedSender;
 use yumen_snapshot::compile::{HandshakeRules, LoadTls, Loaded, PairFlaw};
 
-use super::clients::{ClientCheck, roots};
+use super::authorities::Authorities;
+use super::clients::ClientCheck;
 use super::pair::Pair;
 use super::provider::{Versions, suites};
 use super::variants::Configs;
@@ -117,6 +118,6 @@ impl LoadTls for Loader {
     }
 
     fn authorities(&self, pem: &str) -> Result<(), String> {
-        roots(pem).map(drop)
+        Authorities::read(pem).map(drop)
     }
 }

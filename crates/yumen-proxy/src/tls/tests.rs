@@ -268,7 +268,7 @@ fn an_error_carries_nothing_of_a_key() {
         check(way, &key);
         check(&format!("{}{way}", cert.replace('\n', "")), way);
         for read in [
-            super::clients::roots(way).err(),
+            super::authorities::Authorities::read(way).err(),
             super::pair::load(&cert, way).err().map(|flaw| flaw.to_string()),
         ] {
             let told = read.unwrap_or_default();

@@ -3,19 +3,20 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::pki_types::pem::PemObject;
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
-};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use webpki::KeyUsage;
 use yumen_snapshot::{Upstream, UpstreamTls};
 
 use super::HTTP2;
-use super::clients::roots;
+use super::authorities::{Authorities, as_rustls};
 use super::pair;
 use super::provider::provider;
+use super::revoked::Revoked;
+use super::sessions::Sessions;
 
 type Known = Vec<(UpstreamTls, bool, Arc<ClientConfig>)>;
 
@@ -65,16 +66,26 @@ fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let verifier = if tls.verify { verified(tls.ca_pem.as_deref())? } else { unverified() };
+    let given =
+        tls.ca_pem.as_deref().filter(|_| tls.verify).map(Authorities::read).transpose()?.map(Arc::new);
+    let verifier = match &given {
+        _ if !tls.verify => unverified(),
+        None => by_system()?,
+        Some(given) => Arc::new(ByGiven { authorities: given.clone(), provider: provider() }),
+    };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
-    match &tls.client {
-        None => Ok(builder.with_no_client_auth()),
+    let mut config = match &tls.client {
+        None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let pair = pair::load(certificate, key).map_err(|flaw| flaw.to_string())?;
             let resolver = rustls::sign::SingleCertAndKey::from(pair);
-            Ok(builder.with_client_cert_resolver(Arc::new(resolver)))
+            builder.with_client_cert_resolver(Arc::new(resolver))
         }
+    };
+    if let Some(authorities) = given {
+        config.resumption = Resumption::store(Arc::new(Sessions::verified_by(authorities)));
     }
+    Ok(config)
 }
 
 fn system_roots() -> Result<RootCertStore, String> {
@@ -83,41 +94,33 @@ fn system_roots() -> Result<RootCertStore, String> {
     if store.is_empty() { Err("there is no trusted CA".into()) } else { Ok(store) }
 }
 
-/// Takes a certificate that leads to one of these authorities, PEM, or the system's, and is one for the name.
-fn verified(ca_pem: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, String> {
-    let roots = Arc::new(ca_pem.map_or_else(system_roots, roots)?);
-    let chains = WebPkiServerVerifier::builder_with_provider(roots, provider());
-    let given = CertificateDer::pem_slice_iter(ca_pem.unwrap_or_default().as_bytes());
-    Ok(Arc::new(Verified {
-        chains: chains.build().map_err(|error| error.to_string())?,
-        given: given.filter_map(Result::ok).collect(),
-    }))
+/// Takes a certificate that leads to one of the system's authorities, and is one for the name.
+fn by_system() -> Result<Arc<dyn ServerCertVerifier>, String> {
+    let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(system_roots()?), provider());
+    Ok(chains.build().map_err(|error| error.to_string())?)
 }
 
-/// Verifies chains, and takes a certificate that was itself given as an authority, as those are that servers signed
-/// for themselves: OpenSSL does so, and whoever gave it meant it.
+/// Takes a certificate that leads to one of the authorities that were given, and is one for the name.
 #[derive(Debug)]
-struct Verified {
-    chains: Arc<WebPkiServerVerifier>,
-    given: Vec<CertificateDer<'static>>,
+struct ByGiven {
+    authorities: Arc<Authorities>,
+    provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Verified {
+impl ServerCertVerifier for ByGiven {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            Err(error) if is_authority(&error) && self.given.iter().any(|given| given == end_entity) => {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            done => done,
-        }
+        let usage = KeyUsage::server_auth();
+        let path = self.authorities.verify(end_entity, intermediates, now, usage, &Revoked::default());
+        path.map_err(as_rustls)?;
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -126,7 +129,8 @@ impl ServerCertVerifier for Verified {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chains.verify_tls12_signature(message, cert, dss)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -135,21 +139,13 @@ impl ServerCertVerifier for Verified {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chains.verify_tls13_signature(message, cert, dss)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
-}
-
-/// Whether a certificate was refused for nothing but being an authority's. That is found out after its time was
-/// looked at, and before its chain and its name.
-fn is_authority(error: &rustls::Error) -> bool {
-    let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error else {
-        return false;
-    };
-    matches!(inner.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 /// Takes a certificate as it comes.

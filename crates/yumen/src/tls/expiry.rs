@@ -1,4 +1,6 @@
-//! When certificates end: shown as metrics, and told as problems before it happens.
+//! When certificates end, and what others are verified by: shown as metrics, and told as problems before it happens.
+
+mod trusted;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +13,7 @@ use yumen_snapshot::Snapshot;
 
 use super::now_unix_s;
 use crate::control::{Control, Message, Teller};
+use trusted::Trusted;
 
 /// Certificates that have a series of their own: those that end first.
 const SERIES_MAX: usize = 100;
@@ -28,6 +31,8 @@ struct Seen {
     certificates: usize,
     /// By end.
     first: Vec<End>,
+    /// By the first to end.
+    trusted: Vec<Trusted>,
 }
 
 /// When the certificate of an object ends.
@@ -65,14 +70,18 @@ fn look(snapshot: &Snapshot) -> Seen {
         id: id.to_owned(),
         name: name.to_owned(),
     });
-    Seen { certificates, first: kept.collect() }
+    Seen { certificates, first: kept.collect(), trusted: trusted::look(snapshot) }
 }
 
-/// Problems of what has ended or soon will. Soon is never more than a quarter of a certificate's life:
-/// those that live for days are renewed in their last third, and are nothing to worry about before.
+/// Whether something ends soon or has ended. Soon is never more than a quarter of its life: what lives for days is
+/// renewed in its last third, and is nothing to worry about before.
+fn is_soon(at_unix_s: i64, life_s: i64, warning_days: u32, now_unix_s: i64) -> bool {
+    at_unix_s < now_unix_s + (i64::from(warning_days) * DAY_S).min(life_s / 4)
+}
+
+/// Problems of certificates that have ended or soon will.
 fn problems(seen: &Seen, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
-    let soon_s = i64::from(warning_days) * DAY_S;
-    let soon = seen.first.iter().filter(|end| end.at_unix_s < now_unix_s + soon_s.min(end.life_s / 4));
+    let soon = seen.first.iter().filter(|end| is_soon(end.at_unix_s, end.life_s, warning_days, now_unix_s));
     let told = soon.map(|End { at_unix_s, id, name, .. }| {
         let object = format!("ssls/{id}");
         let days = (at_unix_s - now_unix_s).abs() / DAY_S;
@@ -98,7 +107,9 @@ pub(super) async fn watch(expiry: Arc<Expiry>, control: Control, warning_days: u
         let snapshot = snapshots.borrow_and_update().clone();
         let seen = look(&snapshot);
         drop(snapshot);
-        let told = problems(&seen, warning_days, now_unix_s());
+        let now_unix_s = now_unix_s();
+        let mut told = problems(&seen, warning_days, now_unix_s);
+        told.extend(seen.trusted.iter().flat_map(|trusted| trusted.problems(warning_days, now_unix_s)));
         *expiry.0.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         // The control thread ends with the process.
         let _ = control.messages.send(Message::Told(Teller::Expiry, told));

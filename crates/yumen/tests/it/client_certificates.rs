@@ -48,6 +48,22 @@ impl Edge {
         args.extend(more);
         run("curl", &args).1.trim().to_owned()
     }
+
+    /// What openssl says and gets under `a.test` in this version, which keeps its session (`-sess_out`) or resumes
+    /// the one it kept (`-sess_in`).
+    fn talker(&self, who: &Pair) -> impl Fn(&str, &str) -> String + use<> {
+        let (cert, key) = (self.scratch.write("a.pem", &who.cert), self.scratch.write("a.key", &who.key));
+        let session = self.scratch.file("session").display().to_string();
+        let address = self.gateway.https.to_string();
+        move |version, session_option| {
+            let request =
+                "printf 'GET / HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n'; sleep 0.5";
+            let common =
+                format!("openssl s_client -connect {address} -servername a.test -cert {cert} -key {key}");
+            let options = format!("{version} {session_option} {session} -ign_eof");
+            run("sh", &["-c", &format!("({request}) | {common} {options} 2>&1")]).1
+        }
+    }
 }
 
 #[test]
@@ -147,34 +163,125 @@ fn a_revoked_certificate_is_refused() {
 }
 
 #[test]
+fn a_certificate_given_as_its_own_authority_lets_its_owner_in() {
+    let own = Authority::own("robot", 2100);
+    let late = Authority::own("robot", 2021);
+    let given = own.cert.clone() + &late.cert;
+    let both = json!({ "ca": given });
+    let mut lax = both.clone();
+    lax["skip_mtls_uri_regex"] = json!(["^/public$"]);
+    let edge = Edge::new(&[ssl("1", "a.test", &both), ssl("2", "lax.test", &lax)]);
+    for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
+        let said = edge.ask("a.test/", Some(&own), version);
+        assert!(said.starts_with("SUCCESS|CN=robot|CN=robot|") && said.ends_with(" 200"), "{said}");
+        assert_eq!(edge.ask("a.test/", Some(&late), version), "000");
+        // One that looks the same and has another key.
+        assert_eq!(edge.ask("a.test/", Some(&Authority::own("robot", 2100)), version), "000");
+        // Another's certificate with a key of one's own.
+        let thief = Pair { cert: own.cert.clone(), key: certs::ecdsa().serialize_pem() };
+        assert_eq!(edge.ask("lax.test/", Some(&thief), version), "000");
+    }
+    assert!(edge.ask("lax.test/", Some(&own), &[]).starts_with("SUCCESS|"));
+    let said = edge.ask("lax.test/", Some(&late), &[]);
+    assert!(said.contains("certificate has expired"), "{said}");
+}
+
+#[test]
+fn nothing_is_trusted_beyond_its_time() {
+    // 2025-01-01
+    let past = 1_735_689_600;
+    let (old, stale) = (Authority::until("old", past), Authority::new("stale"));
+    let rules = [
+        json!({ "ca": old.cert }),
+        json!({ "ca": stale.cert, "crl": stale.revoked_until(&[7], past) }),
+        // What follows is there already.
+        json!({ "ca": stale.cert, "crl": stale.revoked_until(&[7], past) + &stale.revoked(&[7]) }),
+    ];
+    let optional = |rules: &Value| {
+        let mut rules = rules.clone();
+        rules["skip_mtls_uri_regex"] = json!(["^/public$"]);
+        rules
+    };
+    let edge = Edge::new(&[
+        ssl("1", "ca.test", &rules[0]),
+        ssl("2", "crl.test", &rules[1]),
+        ssl("3", "new.test", &rules[2]),
+        ssl("4", "lax-ca.test", &optional(&rules[0])),
+        ssl("5", "lax-crl.test", &optional(&rules[1])),
+    ]);
+    let (ada, eve) = (old.person("ada", 1, 2100), stale.person("eve", 8, 2100));
+    for (name, who, expected) in [
+        ("ca.test", &ada, "000"),
+        ("crl.test", &eve, "000"),
+        ("new.test", &eve, "SUCCESS|"),
+        (
+            "lax-ca.test",
+            &ada,
+            r#"{"error_msg":"the client certificate is refused: certificate has expired"}"#,
+        ),
+        ("lax-crl.test", &eve, r#"{"error_msg":"the client certificate is refused: CRL has expired"}"#),
+    ] {
+        let said = edge.ask(&format!("{name}/"), Some(who), &[]);
+        assert!(said.starts_with(expected), "{name}: {said}");
+    }
+    assert_eq!(edge.ask("new.test/", Some(&stale.person("out", 7, 2100)), &[]), "000");
+    for told in [
+        ("ssls/1", "client.ca", "the authority CN=old expired"),
+        ("ssls/2", "client.crl", "the list of what CN=stale has revoked ended"),
+    ] {
+        eventually_told(&edge.gateway, told);
+    }
+    let problems = edge.gateway.status_json("/yumen/v1/problems").to_string();
+    assert!(!problems.contains("ssls/3"), "{problems}");
+}
+
+fn eventually_told(gateway: &Gateway, (object, path, message): (&str, &str, &str)) {
+    crate::harness::eventually("the end is told", 10, || {
+        let problems = gateway.status_json("/yumen/v1/problems");
+        problems.as_array().is_some_and(|all| {
+            all.iter().any(|one| {
+                one["object"] == object
+                    && one["path"] == path
+                    && one["message"].as_str().is_some_and(|text| text.contains(message))
+            })
+        })
+    });
+}
+
+#[test]
 fn a_resumed_session_obeys_the_rules_in_force() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let certificate = ssl("1", "a.test", &json!({ "ca": old.cert }));
     let edge = Edge::new(std::slice::from_ref(&certificate));
-    let ada = old.person("ada", 1, 2100);
-    let (cert, key) = (edge.scratch.write("a.pem", &ada.cert), edge.scratch.write("a.key", &ada.key));
-    let session = edge.scratch.file("session").display().to_string();
-    let address = edge.gateway.https.to_string();
-    let talk = |version: &str, more: &str| {
-        let request =
-            "printf 'GET / HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n'; sleep 0.5";
-        let common =
-            format!("openssl s_client -connect {address} -servername a.test -cert {cert} -key {key}");
-        run("sh", &["-c", &format!("({request}) | {common} {version} {more} -ign_eof 2>&1")]).1
-    };
+    let talk = edge.talker(&old.person("ada", 1, 2100));
     for (at, version) in ["-tls1_2", "-tls1_3"].into_iter().enumerate() {
         if at > 0 {
             edge.gateway.apply(&document(std::slice::from_ref(&certificate)));
         }
-        assert!(talk(version, &format!("-sess_out {session}")).contains("SUCCESS|"), "{version}");
-        let resumed = talk(version, &format!("-sess_in {session}"));
+        assert!(talk(version, "-sess_out").contains("SUCCESS|"), "{version}");
+        let resumed = talk(version, "-sess_in");
         assert!(resumed.contains("Reused, ") && resumed.contains("SUCCESS|"), "{version}: {resumed}");
         let mut changed = certificate.clone();
         changed["client"] = json!({ "ca": new.cert });
         edge.gateway.apply(&document(&[changed]));
-        let refused = talk(version, &format!("-sess_in {session}"));
+        let refused = talk(version, "-sess_in");
         assert!(!refused.contains("SUCCESS|"), "{version}: {refused}");
     }
+}
+
+#[test]
+fn a_resumed_session_does_not_outlive_its_authority() {
+    let now_unix_s = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let until_unix_s = now_unix_s() + 8;
+    let authority = Authority::until("people", until_unix_s);
+    let edge = Edge::new(&[ssl("1", "a.test", &json!({ "ca": authority.cert }))]);
+    let talk = edge.talker(&authority.person("ada", 1, 2100));
+    assert!(talk("-tls1_3", "-sess_out").contains("SUCCESS|"));
+    let resumed = talk("-tls1_3", "-sess_in");
+    assert!(resumed.contains("Reused, ") && resumed.contains("SUCCESS|"), "{resumed}");
+    std::thread::sleep(std::time::Duration::from_secs((until_unix_s + 2).saturating_sub(now_unix_s())));
+    let refused = talk("-tls1_3", "-sess_in");
+    assert!(refused.contains("Reused, ") && refused.contains("certificate has expired"), "{refused}");
 }
 
 #[test]
@@ -233,15 +340,7 @@ fn what_ends_soon_is_told_and_measured() {
     let pair = authority.person("old", 1, 2021);
     let ssl = json!({ "id": "old", "snis": ["b.test", "a.test"], "cert": pair.cert, "key": pair.key });
     let gateway = Gateway::start(&document(&[ssl]));
-    crate::harness::eventually("the end is told", 10, || {
-        let problems = gateway.status_json("/yumen/v1/problems");
-        problems.as_array().is_some_and(|all| {
-            all.iter().any(|one| {
-                one["object"] == "ssls/old"
-                    && one["message"].as_str().is_some_and(|text| text.contains("expired"))
-            })
-        })
-    });
+    eventually_told(&gateway, ("ssls/old", "cert", "expired"));
     let sample = "yumen_tls_certificate_expiry_seconds{sni=\"a.test\",ssl=\"old\"}";
     // 2021-01-01
     assert_eq!(gateway.metric(sample), 1_609_459_200.0);

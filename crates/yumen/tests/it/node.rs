@@ -161,6 +161,26 @@ fn endpoints_learn_of_the_client_in_forwarded_where_asked() {
 }
 
 #[test]
+fn a_quote_that_a_client_leaves_open_makes_it_nobody_else() {
+    let upstream = Upstream::echo("a");
+    let node = "{forwarded_header: true, trusted_addresses: [127.0.0.1], \
+        real_ip: {from: [127.0.0.1], source: http_forwarded, recursive: true}}";
+    let gateway = with_node(node, 1, &upstream.alone());
+    let own = "for=9.9.9.9;host=\"test\";proto=http";
+    for (said, passed_on) in [
+        ("x=\"a\", for=9.9.9.9", "x=\"a\", for=9.9.9.9, "),
+        ("x=\", for=9.9.9.9", ""),
+        ("x=\"\\, for=9.9.9.9;proto=\"http\"", ""),
+        ("for=\"127.0.0.1, for=9.9.9.9", ""),
+        ("x=\"\r\nForwarded: for=9.9.9.9", "for=9.9.9.9, "),
+    ] {
+        let seen = gateway.get_with("/", &format!("Forwarded: {said}\r\n")).json();
+        assert_eq!(seen["fields"]["x-real-ip"], "9.9.9.9", "{said}");
+        assert_eq!(seen["fields"]["forwarded"], format!("{passed_on}{own}"), "{said}");
+    }
+}
+
+#[test]
 fn kept_connections_carry_as_many_requests_as_the_pool_allows() {
     let upstream = Upstream::text("x");
     let mut settings = upstream.alone();

@@ -86,6 +86,54 @@ fn rsa_and_ecdsa_are_both_offered() {
     assert_eq!(shown(&gateway, "a.test", &[]), "ecdsa");
 }
 
+/// An Ed25519 certificate and its key as openssl writes them, which is as short as keys get.
+fn ed25519(name: &str) -> Pair {
+    let scratch = Scratch::new();
+    let [cert, key] = ["cert.pem", "key.pem"].map(|file| scratch.file(file).display().to_string());
+    let subject = format!("/CN={name}");
+    let args =
+        ["req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", &subject, "-keyout", &key, "-out", &cert];
+    let (status, _, err) = run("openssl", &args);
+    assert_eq!(status, 0, "{err}");
+    let [cert, key] = [cert, key].map(|path| std::fs::read_to_string(path).unwrap());
+    assert_eq!(key.len(), 119);
+    Pair { cert, key }
+}
+
+#[test]
+fn an_ed25519_certificate_is_shown_to_those_that_take_it() {
+    let (short, ecdsa) = (ed25519("short"), certs::simple("ecdsa", &["a.test"]));
+    let both = json!({
+        "id": "1", "snis": ["a.test"], "cert": short.cert, "key": short.key, "certs": [ecdsa.cert], "keys": [ecdsa.key],
+    });
+    let gateway = Gateway::start(&document(&[both, ssl("2", &short, &["b.test"])]));
+    for version in ["-tls1_2", "-tls1_3"] {
+        assert_eq!(shown(&gateway, "a.test", &[version, "-sigalgs", "ECDSA+SHA256:ed25519"]), "short");
+        assert_eq!(shown(&gateway, "a.test", &[version, "-sigalgs", "ECDSA+SHA256"]), "ecdsa");
+        assert_eq!(shown(&gateway, "b.test", &[version]), "short");
+    }
+    let none = handshake(gateway.https, &["-servername", "b.test", "-sigalgs", "ECDSA+SHA256"]);
+    assert!(none.contains("handshake failure"), "{none}");
+}
+
+#[test]
+fn a_key_that_is_too_short_to_be_one_is_told_as_such() {
+    let pair = certs::simple("a", &["a.test"]);
+    for (key, expected) in [
+        ("secret", "the private key is not PEM: it has no line `-----BEGIN ...-----`"),
+        (
+            "-----BEGIN PRIVATE KEY-----\nMC4C\n",
+            "the private key is not PEM: it has no line `-----END ...-----`",
+        ),
+        (" ", "the private key is not PEM: it is empty"),
+    ] {
+        let short = Pair { cert: pair.cert.clone(), key: key.to_owned() };
+        let gateway = Gateway::start(&document(&[ssl("1", &short, &["a.test"])]));
+        let problems = gateway.status_json("/yumen/v1/problems");
+        assert_eq!((&problems[0]["path"], &problems[0]["message"]), (&json!("key"), &json!(expected)));
+    }
+}
+
 #[test]
 fn sessions_are_resumed() {
     let pair = certs::simple("a", &["a.test"]);

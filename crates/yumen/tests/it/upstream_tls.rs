@@ -259,3 +259,36 @@ fn a_certificate_given_as_its_own_authority_is_taken_for_its_name_and_time() {
     let over = Authority::own("shop.test", 2021);
     check(&Nginx::tls(&over.cert, &over.key), &verified(&over.cert), 502);
 }
+
+#[test]
+fn servers_are_not_trusted_beyond_the_time_of_their_authority() {
+    let now_unix_s = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let until_unix_s = now_unix_s() + 8;
+    let ending = Authority::until("ending", until_unix_s);
+    let pair = ending.sign("shop", &["shop.test"], ecdsa());
+    let nginx = Nginx::tls(&pair.cert, &pair.key);
+    let upstream = json!({
+        "scheme": "https", "nodes": { nginx.address.to_string(): 1 }, "tls": { "verify": true, "ca": ending.cert },
+        // Each request has a connection of its own, whose session is resumed.
+        "keepalive_pool": { "size": 1, "requests": 1 },
+    });
+    let options = crate::harness::Options { workers: 1, ..Default::default() };
+    let route = json!({ "id": "1", "uri": "/*", "upstream": upstream });
+    let gateway = Gateway::with(&json!({ "routes": [route] }), &options);
+    let ask = || gateway.get_with("/host", "Host: shop.test\r\n");
+    assert_eq!([ask().status, ask().status, ask().status], [200; 3], "{}", gateway.log());
+    std::thread::sleep(std::time::Duration::from_secs((until_unix_s + 2).saturating_sub(now_unix_s())));
+    let refused = ask();
+    assert_eq!(refused.status, 502, "{}", gateway.log());
+    assert!(refused.json()["error_msg"].as_str().unwrap().contains("TLS"));
+    assert!(gateway.log().contains("certificate expired"), "{}", gateway.log());
+    let late = Authority::until("late", 1_609_459_200);
+    let routes = [json!({ "id": "2", "uri": "/*", "upstream": {
+        "scheme": "https", "nodes": { nginx.address.to_string(): 1 }, "tls": { "verify": true, "ca": late.cert },
+    } })];
+    gateway.apply(&json!({ "routes": routes }));
+    crate::harness::eventually("the end is told", 10, || {
+        let problems = gateway.status_json("/yumen/v1/problems").to_string();
+        problems.contains("upstream.tls.ca") && problems.contains("the authority CN=late expired")
+    });
+}

@@ -1,3 +1,4 @@
+use super::trusted::What;
 use super::*;
 
 fn seen(ends: &[(i64, &str)], life_days: i64) -> Seen {
@@ -7,7 +8,7 @@ fn seen(ends: &[(i64, &str)], life_days: i64) -> Seen {
         id: (*id).to_owned(),
         name: format!("{id}.test"),
     };
-    Seen { certificates: ends.len(), first: ends.iter().map(end).collect() }
+    Seen { certificates: ends.len(), first: ends.iter().map(end).collect(), trusted: Vec::new() }
 }
 
 #[test]
@@ -26,4 +27,56 @@ fn what_ends_soon_is_a_warning_and_what_has_ended_an_error() {
     assert_eq!(problems(&seen(&ends, 365), 30, now).len(), 3);
     // one that lives for six days has 36 hours of worry
     assert_eq!(problems(&seen(&ends, 6), 14, now).len(), 1);
+}
+
+#[test]
+fn what_others_are_verified_by_is_told_before_it_ends_and_after() {
+    let now = 1_000 * DAY_S;
+    let term = |name: &str, left_days: i64| yumen_proxy::tls::Term {
+        name: format!("CN={name}"),
+        from_unix_s: now - 365 * DAY_S,
+        until_unix_s: now + left_days * DAY_S + 60,
+    };
+    let check = |trusted: Trusted, expected: &[&str]| {
+        let told: Vec<String> = trusted.problems(14, now).map(|problem| problem.to_string()).collect();
+        let short: Vec<&str> = told.iter().filter_map(|told| told.lines().next()).collect();
+        assert_eq!(short, expected);
+    };
+    let clients = |terms: &[_]| Trusted::new("ssls/1", "client.ca", What::Authorities("clients"), terms);
+    check(
+        clients(&[term("old", -3), term("soon", 3), term("new", 300)]),
+        &[
+            "warning: ssls/1 at client.ca: the authority CN=old expired 2 days ago: the clients it vouches for are refused",
+            "warning: ssls/1 at client.ca: the authority CN=soon expires in 3 days",
+        ],
+    );
+    check(
+        clients(&[term("old", -3)]),
+        &[
+            "error: ssls/1 at client.ca: the authority CN=old expired 2 days ago: the clients it vouches for are refused",
+        ],
+    );
+    check(
+        Trusted::new(
+            "ssls/1",
+            "client.crl",
+            What::Revoked,
+            &[term("stale", -3), term("soon", 3), term("new", 300)],
+        ),
+        &[
+            "error: ssls/1 at client.crl: the list of what CN=stale has revoked ended 2 days ago: its clients are refused",
+            "warning: ssls/1 at client.crl: the list of what CN=soon has revoked ends in 3 days",
+        ],
+    );
+}
+
+#[test]
+fn an_upstream_is_told_by_the_object_and_the_field_it_is_written_in() {
+    let check = |origin: &str, object: &str, path: &str| {
+        assert_eq!(trusted::place(origin), (object.to_owned(), path.to_owned()), "{origin}");
+    };
+    check("upstreams/1", "upstreams/1", "tls.ca");
+    check("routes/1", "routes/1", "upstream.tls.ca");
+    check("stream_routes/1", "stream_routes/1", "upstream.tls.ca");
+    check("routes/1/plugins.traffic-split.a.b", "routes/1", "plugins.traffic-split.a.b.tls.ca");
 }

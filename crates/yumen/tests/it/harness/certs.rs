@@ -1,9 +1,14 @@
 //! Certificates of the tests: an authority, and what it signs.
 
+use std::time::Duration;
+
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
     KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RevokedCertParams, SerialNumber, date_time_ymd,
 };
+
+/// 2100-01-01.
+const FAR_UNIX_S: u64 = 4_102_444_800;
 
 /// A certificate and its key, PEM.
 #[derive(Clone)]
@@ -20,10 +25,16 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Authority {
+        Authority::until(name, FAR_UNIX_S)
+    }
+
+    /// One that ends at this moment, in seconds since the Unix epoch.
+    pub(crate) fn until(name: &str, unix_s: u64) -> Authority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(unix_s);
         let cert = params.self_signed(&key).expect("a certificate").pem();
         Authority { cert, issuer: Issuer::new(params, key) }
     }
@@ -65,6 +76,11 @@ impl Authority {
 
     /// The list of what it has revoked.
     pub(crate) fn revoked(&self, serials: &[u8]) -> String {
+        self.revoked_until(serials, FAR_UNIX_S)
+    }
+
+    /// Such a list whose next is due at this moment, in seconds since the Unix epoch.
+    pub(crate) fn revoked_until(&self, serials: &[u8], unix_s: u64) -> String {
         let revoked = |serial: &u8| RevokedCertParams {
             serial_number: SerialNumber::from(vec![*serial]),
             revocation_time: date_time_ymd(2024, 1, 1),
@@ -73,7 +89,7 @@ impl Authority {
         };
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2024, 1, 1),
-            next_update: date_time_ymd(2100, 1, 1),
+            next_update: date_time_ymd(1970, 1, 1) + Duration::from_secs(unix_s),
             crl_number: SerialNumber::from(vec![1]),
             issuing_distribution_point: None,
             revoked_certs: serials.iter().map(revoked).collect(),

@@ -1,0 +1,148 @@
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
+    KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
+
+use super::super::sessions::Sessions;
+use super::*;
+
+/// A year, its first second in seconds since the Unix epoch.
+fn year(year: i32) -> i64 {
+    date_time_ymd(year, 1, 1).unix_timestamp()
+}
+
+fn at(of_year: i32) -> UnixTime {
+    unix_time(year(of_year))
+}
+
+/// An authority from one year to another, all with the same name.
+struct Made {
+    pem: String,
+    der: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+fn authority(key: &KeyPair, (from, until): (i32, i32)) -> Made {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "people");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.serial_number = Some(SerialNumber::from(vec![9]));
+    params.not_before = date_time_ymd(from, 1, 1);
+    params.not_after = date_time_ymd(until, 1, 1);
+    let made = params.self_signed(key).unwrap();
+    let key = KeyPair::from_pem(&key.serialize_pem()).unwrap();
+    Made { pem: made.pem(), der: made.der().clone(), issuer: Issuer::new(params, key) }
+}
+
+impl Made {
+    fn person(&self) -> CertificateDer<'static> {
+        let params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
+        params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap().der().clone()
+    }
+
+    fn list(&self, revoked: &[u8], (from, until): (i32, i32)) -> String {
+        let one = |serial: &u8| RevokedCertParams {
+            serial_number: SerialNumber::from(vec![*serial]),
+            revocation_time: date_time_ymd(from, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(from, 1, 1),
+            next_update: date_time_ymd(until, 1, 1),
+            crl_number: SerialNumber::from(vec![1]),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.iter().map(one).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+}
+
+/// What a certificate is refused by, in the library's word.
+fn refused(given: &str, leaf: &CertificateDer<'_>, revoked: &str, now: UnixTime) -> String {
+    let revoked = if revoked.is_empty() { Revoked::default() } else { Revoked::read(revoked).unwrap() };
+    let authorities = Authorities::read(given).unwrap();
+    let told = authorities.verify(leaf, &[], now, KeyUsage::client_auth(), &revoked);
+    let told = told.err().map(|error| format!("{error:?}")).unwrap_or_default();
+    told.split([' ', '(']).next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn an_authority_vouches_for_others_in_its_time() {
+    let key = KeyPair::generate().unwrap();
+    let (old, new) = (authority(&key, (2010, 2020)), authority(&key, (2018, 2030)));
+    let other = authority(&KeyPair::generate().unwrap(), (2000, 2090));
+    let ada = old.person();
+    let check = |given: &[&Made], now: i32, expected: &str| {
+        let pem: String = given.iter().map(|one| &*one.pem).collect();
+        assert_eq!(refused(&pem, &ada, "", at(now)), expected, "{now}");
+    };
+    check(&[&old], 2009, "CertNotValidYet");
+    check(&[&old], 2010, "");
+    check(&[&old], 2020, "");
+    check(&[&old], 2021, "CertExpired");
+    // The same authority with another time, in whichever order.
+    for both in [[&old, &new], [&new, &old]] {
+        check(&both, 2015, "");
+        check(&both, 2025, "");
+        check(&both, 2031, "CertExpired");
+    }
+    // One of the same name that has another key.
+    check(&[&other], 2025, "InvalidSignatureForPublicKey");
+    check(&[&other, &old], 2025, "CertExpired");
+    check(&[&other, &new], 2025, "");
+}
+
+#[test]
+fn a_certificate_that_was_itself_given_holds_in_its_time_and_until_it_is_revoked() {
+    let own = authority(&KeyPair::generate().unwrap(), (2010, 2020));
+    let other = authority(&KeyPair::generate().unwrap(), (2010, 2020));
+    let check = |given: &str, revoked: &str, now: i32, expected: &str| {
+        assert_eq!(refused(given, &own.der, revoked, at(now)), expected, "{now}");
+    };
+    check(&own.pem, "", 2015, "");
+    check(&(other.pem.clone() + &own.pem), "", 2015, "");
+    check(&other.pem, "", 2015, "CaUsedAsEndEntity");
+    check(&own.pem, "", 2009, "CertNotValidYet");
+    check(&own.pem, "", 2021, "CertExpired");
+    check(&own.pem, &own.list(&[8], (2014, 2016)), 2015, "");
+    check(&own.pem, &own.list(&[8, 9], (2014, 2016)), 2015, "CertRevoked");
+    check(&own.pem, &own.list(&[8], (2013, 2014)), 2015, "CrlExpired");
+    check(&own.pem, &(own.list(&[8], (2013, 2014)) + &own.list(&[8], (2014, 2016))), 2015, "");
+}
+
+#[test]
+fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
+    let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
+    let ada = authority.person();
+    let check = |lists: &[String], now: i32, expected: &str| {
+        assert_eq!(refused(&authority.pem, &ada, &lists.concat(), at(now)), expected, "{now}");
+    };
+    let (old, new) = (authority.list(&[1], (2014, 2016)), authority.list(&[1], (2015, 2020)));
+    check(std::slice::from_ref(&old), 2015, "");
+    check(std::slice::from_ref(&old), 2016, "CrlExpired");
+    check(&[old.clone(), new.clone()], 2016, "");
+    check(&[new.clone(), old.clone()], 2016, "");
+    check(&[new.clone(), old.clone()], 2020, "CrlExpired");
+    let lists = Revoked::read(&(old + &new)).unwrap();
+    let ends: Vec<i64> = lists.terms().map(|term| term.until_unix_s).collect();
+    assert_eq!(ends, [year(2020)], "the older one is in force no more");
+}
+
+#[test]
+fn sessions_are_forgotten_when_an_authority_begins_or_ends() {
+    let key = KeyPair::generate().unwrap();
+    let pem = [(2010, 2020), (2015, 2030)].map(|term| authority(&key, term).pem).concat();
+    let sessions = Sessions::verified_by(Arc::new(Authorities::read(&pem).unwrap()));
+    let mut before = sessions.at(at(2012));
+    for (now, is_kept) in
+        [(2013, true), (2015, false), (2019, true), (2020, true), (2021, false), (2029, true)]
+    {
+        let after = sessions.at(at(now));
+        assert_eq!(Arc::ptr_eq(&before, &after), is_kept, "{now}");
+        before = after;
+    }
+}

@@ -1,0 +1,124 @@
+//! What clients and servers are verified by, and when it ends: authorities, and lists of what they have revoked.
+
+use std::collections::{BTreeSet, HashMap};
+
+use yumen_base::Problem;
+use yumen_proxy::tls::{Term, client_terms, terms_of, upstream_authorities};
+use yumen_snapshot::Snapshot;
+
+use super::{DAY_S, SERIES_MAX, is_soon};
+
+/// What a field of an object trusts.
+pub(super) struct Trusted {
+    object: String,
+    path: String,
+    what: What,
+    terms: Vec<Term>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// Authorities, and who is verified by them.
+    Authorities(&'static str),
+    /// Lists of what authorities have revoked.
+    Revoked,
+}
+
+/// What all objects trust; of very many, what ends first.
+pub(super) fn look(snapshot: &Snapshot) -> Vec<Trusted> {
+    let mut all: Vec<Trusted> = of_clients(snapshot).chain(of_upstreams(snapshot)).collect();
+    all.retain(|trusted| !trusted.terms.is_empty());
+    all.sort_by_cached_key(|trusted| {
+        let first = trusted.terms.iter().map(|term| term.until_unix_s).min();
+        (first, trusted.object.clone(), trusted.path.clone())
+    });
+    all.truncate(SERIES_MAX);
+    all
+}
+
+fn of_clients(snapshot: &Snapshot) -> impl Iterator<Item = Trusted> {
+    let mut seen = BTreeSet::new();
+    // An object stands under each of its names.
+    let objects = snapshot.certificates().filter(move |(_, certificate)| seen.insert(&certificate.id));
+    objects.flat_map(|(_, certificate)| {
+        let terms = client_terms(certificate);
+        let object = format!("ssls/{}", certificate.id);
+        let revoked: Vec<Term> = terms.revoked.into_iter().cloned().collect();
+        [
+            Trusted::new(&object, "client.ca", What::Authorities("clients"), terms.authorities),
+            Trusted::new(&object, "client.crl", What::Revoked, &revoked),
+        ]
+    })
+}
+
+fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = Trusted> {
+    // Many upstreams may share one text.
+    let mut read: HashMap<*const u8, Vec<Term>> = HashMap::new();
+    snapshot.upstreams().filter_map(move |(_, upstream)| {
+        let pem = upstream_authorities(upstream)?;
+        let (object, path) = place(&upstream.origin);
+        let terms = read.entry(pem.as_ptr()).or_insert_with(|| terms_of(pem));
+        Some(Trusted::new(&object, &path, What::Authorities("servers"), terms))
+    })
+}
+
+/// The object an upstream is written in, and its field for authorities. The origin is the object's, with the path of
+/// the settings of a plugin where it stands in some.
+pub(super) fn place(origin: &str) -> (String, String) {
+    let mut parts = origin.splitn(3, '/');
+    let object = parts.by_ref().take(2).collect::<Vec<_>>().join("/");
+    let path = match parts.next() {
+        Some(settings) => format!("{settings}.tls.ca"),
+        None if object.starts_with("upstreams/") => "tls.ca".to_owned(),
+        None => "upstream.tls.ca".to_owned(),
+    };
+    (object, path)
+}
+
+impl Trusted {
+    pub(super) fn new(object: &str, path: &str, what: What, terms: &[Term]) -> Trusted {
+        Trusted { object: object.to_owned(), path: path.to_owned(), what, terms: terms.to_vec() }
+    }
+
+    /// Problems of what has ended or soon will.
+    pub(super) fn problems(&self, warning_days: u32, now_unix_s: i64) -> impl Iterator<Item = Problem> {
+        let is_any_left = self.terms.iter().any(|term| term.until_unix_s >= now_unix_s);
+        let soon = self.terms.iter().filter(move |term| {
+            is_soon(term.until_unix_s, term.until_unix_s - term.from_unix_s, warning_days, now_unix_s)
+        });
+        soon.map(move |term| {
+            let days = (term.until_unix_s - now_unix_s).abs() / DAY_S;
+            let has_ended = term.until_unix_s < now_unix_s;
+            let (message, hint) = self.words(&term.name, days, has_ended);
+            // Whoever has already given the authority that follows need not hurry to take the old one out.
+            let make = match has_ended && (self.what == What::Revoked || !is_any_left) {
+                true => Problem::error,
+                false => Problem::warning,
+            };
+            make(self.object.clone(), self.path.clone(), message).hint(hint)
+        })
+    }
+
+    fn words(&self, name: &str, days: i64, has_ended: bool) -> (String, String) {
+        match (self.what, has_ended) {
+            (What::Authorities(whom), true) => (
+                format!(
+                    "the authority {name} expired {days} days ago: the {whom} it vouches for are refused"
+                ),
+                "put the one that follows it in its place".to_owned(),
+            ),
+            (What::Authorities(whom), false) => (
+                format!("the authority {name} expires in {days} days"),
+                format!("add the one that follows it: the {whom} it vouches for are refused afterwards"),
+            ),
+            (What::Revoked, true) => (
+                format!("the list of what {name} has revoked ended {days} days ago: its clients are refused"),
+                "put the newest list in its place".to_owned(),
+            ),
+            (What::Revoked, false) => (
+                format!("the list of what {name} has revoked ends in {days} days"),
+                "put the next list in its place: the authority's clients are refused afterwards".to_owned(),
+            ),
+        }
+    }
+}
