@@ -229,11 +229,14 @@ impl EtcdStore {
     /// Who this node is, on every start again: a name in the data directory, made by the first start.
     pub fn node_id(&self) -> Result<String, StoreError> {
         let place = self.place.join(NODE_ID);
-        match std::fs::read_to_string(&place) {
-            Ok(id) if is_node_id(id.trim()) => return Ok(id.trim().to_owned()),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        let kept = match std::fs::read(&place) {
+            Ok(kept) => kept,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(directory::about(&place, &error).into()),
+        };
+        // What is damaged is no name, be it no text at all.
+        if let Some(id) = std::str::from_utf8(&kept).ok().map(str::trim).filter(|id| is_node_id(id)) {
+            return Ok(id.to_owned());
         }
         let (id, draft) = (random_name(), directory::suffixed(&place, ".draft"));
         std::io::Write::write_all(&mut directory::create_private(&draft)?, id.as_bytes())?;
