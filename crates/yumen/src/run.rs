@@ -131,7 +131,7 @@ impl Rule {
         let Ground { node, listeners, .. } = ground;
         ground.before.start.check(&node.store)?;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
-        let tls = Tls::new(node, &ground.before.ticket_keys)?;
+        let mut tls = Tls::new(node, &ground.before.ticket_keys, &ground.before.staples)?;
         let compiler =
             compiler::new(&listeners.actual(node), ground.workers, carry.clone(), tls.loader.clone());
         let trial = Arc::new(Trial::new(&compiler));
@@ -150,6 +150,7 @@ impl Rule {
         let knowledge = start_resolving(&ground.runtime, node, &control, known);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);
+        tls.staple_known();
         let held = doors.held();
         Ok(Rule { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
     }
@@ -198,6 +199,7 @@ impl Rule {
             held: self.held.clone(),
             control: self.control.clone(),
             knowledge: self.knowledge.clone(),
+            staples: self.tls.staples.clone(),
         }
     }
 

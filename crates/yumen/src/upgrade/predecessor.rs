@@ -37,6 +37,7 @@ use crate::listeners::Http3Legacy;
 use crate::process;
 use crate::service;
 use crate::sockets::{Door, Label, Sockets};
+use crate::tls::Staples;
 
 /// Why nothing comes of an upgrade then.
 pub(super) const ENDING: &str = "the gateway is ending";
@@ -87,6 +88,7 @@ pub(crate) struct Handover {
     pub(crate) held: Arc<Held>,
     pub(crate) control: Control,
     pub(crate) knowledge: Knowledge,
+    pub(crate) staples: Arc<Staples>,
 }
 
 /// Starts processes that take over, one at a time.
@@ -330,6 +332,7 @@ impl Predecessor {
             outlives,
             applied,
             known: self.handover.knowledge.now().told(),
+            staples: self.handover.staples.told(),
         })?;
         channel.send_descriptors(&descriptors)
     }
