@@ -200,6 +200,7 @@ impl Rule {
             control: self.control.clone(),
             knowledge: self.knowledge.clone(),
             staples: self.tls.staples.clone(),
+            orders: self.tls.orders.clone(),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::control::Control;
 use crate::{node, process};
 use staples::Stapler;
 
-pub(crate) use acme::{Keeper, fetched};
+pub(crate) use acme::{Keeper, Orders, fetched};
 pub(crate) use expiry::Expiry;
 pub(crate) use staples::{Staples, ToldStaple};
 
@@ -44,6 +44,7 @@ pub(crate) struct Tls {
     stapler: Stapler,
     pub(crate) tickets: Option<Arc<TicketKeys>>,
     challenges: Arc<Challenges>,
+    pub(crate) orders: Arc<Orders>,
 }
 
 impl Tls {
@@ -76,6 +77,7 @@ impl Tls {
             staples,
             tickets,
             challenges: Arc::default(),
+            orders: Arc::default(),
         })
     }
 
@@ -102,7 +104,7 @@ impl Tls {
     /// The certificates an ACME server gave before, put in force; they are renewed once the node serves.
     pub(crate) fn open_acme(&self, node: &NodeConfig, control: &Control) -> anyhow::Result<Option<Keeper>> {
         match node.acme.is_on() {
-            true => Keeper::open(node, control, &self.challenges).map(Some).context("acme"),
+            true => Keeper::open(node, control, &self.challenges, &self.orders).map(Some).context("acme"),
             false => Ok(None),
         }
     }

@@ -4,6 +4,7 @@
 
 mod disk;
 mod order;
+mod orders;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use crate::control::{Control, Message, Teller};
 use disk::{Disk, Issued};
 use order::{Prover, Transport};
 
+pub(crate) use orders::Orders;
+
 /// After a failure, at first and at most. Authorities count failures and refuse those who insist.
 const RETRY_S: u64 = 60;
 const RETRY_MAX_S: u64 = 6 * 60 * 60;
@@ -41,8 +44,11 @@ pub(crate) struct Keeper {
     disk: Disk,
     control: Control,
     challenges: Arc<Challenges>,
+    orders: Arc<Orders>,
     transport: Transport,
     wanted: Vec<Wanted>,
+    /// That an account was kept and cannot be read, until the next start.
+    lost_account: Option<Problem>,
 }
 
 /// A certificate of the configuration.
@@ -115,6 +121,7 @@ impl Keeper {
         node: &NodeConfig,
         control: &Control,
         challenges: &Arc<Challenges>,
+        orders: &Arc<Orders>,
     ) -> anyhow::Result<Keeper> {
         let data_dir = Path::new(&node.store.data_dir);
         let keyring = open_keyring(data_dir, &node.store.keyring)?;
@@ -123,8 +130,10 @@ impl Keeper {
             transport: Transport::new(&node.acme.ca)?,
             control: control.clone(),
             challenges: challenges.clone(),
+            orders: orders.clone(),
             wanted: node.acme.certificates.iter().map(|one| Wanted::new(&node.acme.directory, one)).collect(),
             settings: node.acme.clone(),
+            lost_account: None,
         };
         let mut changes = Vec::new();
         for wanted in &mut keeper.wanted {
@@ -157,7 +166,8 @@ impl Keeper {
                     self.see_to(at, &mut account).await;
                 }
             }
-            let problems = self.wanted.iter().filter_map(|wanted| wanted.problem.clone()).collect();
+            let of_certificates = self.wanted.iter().filter_map(|wanted| wanted.problem.clone());
+            let problems = self.lost_account.iter().cloned().chain(of_certificates).collect();
             // The control thread ends with the process.
             let _ = self.control.messages.send(Message::Told(Teller::Acme, problems));
             let (unix_s, now) = (now_unix_s(), Instant::now());
@@ -167,6 +177,8 @@ impl Keeper {
     }
 
     async fn see_to(&mut self, at: usize, account: &mut Option<Account>) {
+        // While another process takes over it stays due, here or there.
+        let Some(_under_way) = self.orders.begin() else { return };
         let outcome = self.fetch(at, account).await;
         let wanted = &mut self.wanted[at];
         match outcome {
@@ -188,12 +200,12 @@ impl Keeper {
     }
 
     /// Fetches one certificate, keeps it and puts it in force; says when it holds.
-    async fn fetch(&self, at: usize, account: &mut Option<Account>) -> anyhow::Result<Validity> {
-        let wanted = &self.wanted[at];
+    async fn fetch(&mut self, at: usize, account: &mut Option<Account>) -> anyhow::Result<Validity> {
         let known = match account {
             Some(account) => account,
             None => account.insert(self.account().await.context("the account")?),
         };
+        let wanted = &self.wanted[at];
         let prover = Prover {
             challenge: self.settings.challenge,
             control: &self.control,
@@ -219,12 +231,30 @@ impl Keeper {
     }
 
     /// The account kept on disk, or a new one.
-    async fn account(&self) -> anyhow::Result<Account> {
-        let Some(kept) = self.disk.text(&disk::id_of(&self.settings.directory, &[]))? else {
-            return self.register().await;
-        };
-        let credentials: AccountCredentials = serde_json::from_str(&kept)?;
-        Ok(self.builder().from_credentials(credentials).await?)
+    async fn account(&mut self) -> anyhow::Result<Account> {
+        match self.credentials() {
+            Ok(Some(credentials)) => Ok(self.builder().from_credentials(credentials).await?),
+            Ok(None) => self.register().await,
+            Err(error) if disk::is_damage(&error) => {
+                self.tell_lost_account(&error);
+                self.register().await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Of the account kept on disk.
+    fn credentials(&self) -> anyhow::Result<Option<AccountCredentials>> {
+        let kept = self.disk.text(&disk::id_of(&self.settings.directory, &[]))?;
+        Ok(kept.map(|kept| serde_json::from_str(&kept)).transpose()?)
+    }
+
+    fn tell_lost_account(&mut self, error: &anyhow::Error) {
+        let (directory, error) = (&self.settings.directory, format!("{error:#}"));
+        tracing::warn!(directory, error, "the ACME account cannot be read, another is registered");
+        let message = format!("the account kept for {directory} cannot be read: {error}");
+        let hint = "another is registered, and the one kept is renamed to `.before`";
+        self.lost_account = Some(Problem::warning("acme", "", message).hint(hint));
     }
 
     /// A new account. One kept before is set aside, once there is another.

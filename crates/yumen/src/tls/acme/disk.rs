@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 use yumen_config::Kind;
-use yumen_store::{Key, Keyring, Seal};
+use yumen_store::{Key, Keyring, Seal, SealError};
 
 /// A certificate and its key, PEM.
 pub(super) struct Issued {
@@ -56,8 +56,9 @@ impl Disk {
     /// What was kept under an id.
     pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
         let path = self.path(id);
-        let sealed = match fs::read_to_string(&path) {
-            Ok(sealed) => sealed,
+        let sealed = match fs::read(&path) {
+            // What is no text was not sealed so either.
+            Ok(sealed) => String::from_utf8_lossy(&sealed).into_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
@@ -94,6 +95,11 @@ impl Disk {
     fn path(&self, id: &str) -> PathBuf {
         self.dir.join(format!("{id}.sealed"))
     }
+}
+
+/// Whether what was kept is lost, and not only out of reach: reading it again would change nothing.
+pub(super) fn is_damage(error: &anyhow::Error) -> bool {
+    error.chain().any(|one| one.is::<SealError>() || one.is::<serde_json::Error>())
 }
 
 /// Sealed under its name, so that no file can stand for another.
