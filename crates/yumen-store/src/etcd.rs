@@ -4,6 +4,7 @@
 //! texts mean, nor who follows.
 
 mod announce;
+mod board;
 mod client;
 mod follow;
 mod layout;
@@ -32,6 +33,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 pub use announce::{Announced, Announcement, Describe};
+pub use board::Board;
 pub use client::{Client, Head, Listing, Watch, WatchNews};
 pub use mirror::FOREIGN;
 pub use nodes::NodeRecord;
@@ -257,6 +259,11 @@ impl EtcdStore {
     /// Changes when a record did.
     pub fn nodes_moved(&self) -> watch::Receiver<u64> {
         self.shared.nodes.moves()
+    }
+
+    /// What nodes tell one another beside the configuration.
+    pub fn board(&self) -> Board {
+        Board::new(self.shared.clone())
     }
 
     /// The client the store uses, for what else a node has to say or hear in the cluster.

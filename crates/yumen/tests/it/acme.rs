@@ -1,5 +1,7 @@
 //! Certificates from an ACME server, Pebble: fetched, kept over a restart, renewed.
 
+mod cluster;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

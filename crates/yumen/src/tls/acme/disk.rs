@@ -16,6 +16,22 @@ pub(super) struct Issued {
     pub(super) key: String,
 }
 
+impl Issued {
+    /// As it is kept.
+    pub(super) fn text(&self) -> String {
+        json!({ "cert": self.cert, "key": self.key }).to_string()
+    }
+
+    pub(super) fn read(text: &str) -> anyhow::Result<Issued> {
+        let kept: Value = serde_json::from_str(text)?;
+        let part = |name: &str| kept[name].as_str().map(str::to_owned);
+        Ok(Issued {
+            cert: part("cert").context("there is no certificate in it")?,
+            key: part("key").context("there is no key in it")?,
+        })
+    }
+}
+
 /// Where they are kept.
 pub(super) struct Disk {
     dir: PathBuf,
@@ -40,17 +56,11 @@ impl Disk {
     }
 
     pub(super) fn certificate(&self, id: &str) -> anyhow::Result<Option<Issued>> {
-        let Some(text) = self.text(id)? else { return Ok(None) };
-        let kept: Value = serde_json::from_str(&text)?;
-        let part = |name: &str| kept[name].as_str().map(str::to_owned);
-        Ok(Some(Issued {
-            cert: part("cert").context("there is no certificate in it")?,
-            key: part("key").context("there is no key in it")?,
-        }))
+        self.text(id)?.map(|text| Issued::read(&text)).transpose()
     }
 
     pub(super) fn keep_certificate(&self, id: &str, issued: &Issued) -> anyhow::Result<()> {
-        self.keep(id, &json!({ "cert": issued.cert, "key": issued.key }).to_string())
+        self.keep(id, &issued.text())
     }
 
     /// What was kept under an id.
@@ -103,6 +113,6 @@ pub(super) fn is_damage(error: &anyhow::Error) -> bool {
 }
 
 /// Sealed under its name, so that no file can stand for another.
-fn seal_key(id: &str) -> Key {
+pub(super) fn seal_key(id: &str) -> Key {
     Key::new(Kind::Ssls, id)
 }
