@@ -4,6 +4,7 @@
 //! texts mean, nor who follows.
 
 mod announce;
+mod board;
 mod client;
 mod follow;
 mod layout;
@@ -32,6 +33,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 pub use announce::{Announced, Announcement, Describe};
+pub use board::Board;
 pub use client::{Client, Head, Listing, Watch, WatchNews};
 pub use mirror::FOREIGN;
 pub use nodes::NodeRecord;
@@ -229,11 +231,14 @@ impl EtcdStore {
     /// Who this node is, on every start again: a name in the data directory, made by the first start.
     pub fn node_id(&self) -> Result<String, StoreError> {
         let place = self.place.join(NODE_ID);
-        match std::fs::read_to_string(&place) {
-            Ok(id) if is_node_id(id.trim()) => return Ok(id.trim().to_owned()),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        let kept = match std::fs::read(&place) {
+            Ok(kept) => kept,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(directory::about(&place, &error).into()),
+        };
+        // What is damaged is no name, be it no text at all.
+        if let Some(id) = std::str::from_utf8(&kept).ok().map(str::trim).filter(|id| is_node_id(id)) {
+            return Ok(id.to_owned());
         }
         let (id, draft) = (random_name(), directory::suffixed(&place, ".draft"));
         std::io::Write::write_all(&mut directory::create_private(&draft)?, id.as_bytes())?;
@@ -254,6 +259,11 @@ impl EtcdStore {
     /// Changes when a record did.
     pub fn nodes_moved(&self) -> watch::Receiver<u64> {
         self.shared.nodes.moves()
+    }
+
+    /// What nodes tell one another beside the configuration.
+    pub fn board(&self) -> Board {
+        Board::new(self.shared.clone())
     }
 
     /// The client the store uses, for what else a node has to say or hear in the cluster.

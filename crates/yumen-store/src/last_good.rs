@@ -38,14 +38,17 @@ const CHANGES_BYTES_MIN: u64 = 64 * 1024;
 pub struct LastGood;
 
 impl LastGood {
-    /// Makes `state` the last good one, durably; the one before is kept beside it.
+    /// Makes `state` the last good one, durably; the one before is kept beside it, if it is whole.
     pub(crate) fn save(directory: &Path, state: &State, edge: &Edge) -> Result<Kept, StoreError> {
         let (place, draft) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
         let (text, digest) = text::whole(state, edge);
         let mut file = directory::create_private(&draft)?;
         file.write_all(&text).map_err(|error| about(&draft, &error))?;
         drop(file);
-        directory::keep_as(&place, &directory.join(PREVIOUS))?;
+        // A damaged one would take the place of the one that stood in for it.
+        if fs::read(&place).is_ok_and(|before| text::is_whole(&before)) {
+            directory::keep_as(&place, &directory.join(PREVIOUS))?;
+        }
         directory::put_in_place(&draft, &place)?;
         let bytes = text.len() as u64;
         let bytes_max = bytes + bytes.max(CHANGES_BYTES_MIN);

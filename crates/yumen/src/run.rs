@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -30,6 +31,7 @@ use crate::known::{Knowledge, Known};
 use crate::listeners::{Http3Legacy, Listeners};
 use crate::node_log::NodeLog;
 use crate::operators::{Doorway, House, Operators};
+use crate::origin::ConfigSource;
 use crate::process::Placement;
 use crate::reach::Reach;
 use crate::signals::{Event, Signals};
@@ -131,7 +133,7 @@ impl Rule {
         let Ground { node, listeners, .. } = ground;
         ground.before.start.check(&node.store)?;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
-        let tls = Tls::new(node, &ground.before.ticket_keys)?;
+        let mut tls = Tls::new(node, &ground.before.ticket_keys, &ground.before.staples)?;
         let compiler =
             compiler::new(&listeners.actual(node), ground.workers, carry.clone(), tls.loader.clone());
         let trial = Arc::new(Trial::new(&compiler));
@@ -140,16 +142,20 @@ impl Rule {
         let known = &ground.before.known;
         let (carried, published) = (carry.clone(), publisher.clone());
         let control = control::start(compiler, known.clone(), carried, published, versions.clone(), reach)?;
-        let acme = tls.open_acme(node, &control)?;
+        let mut acme = tls.open_acme(node, &control)?;
         if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
             successor.want_store()?;
         }
         let doors = Doors::open(node, &ground.before.start, &control, trial.clone(), versions)?;
+        if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &doors.source) {
+            acme.share(node, store, &ground.runtime).context("acme")?;
+        }
         // A store that counts anew has not come that far.
         control.reach.goes_on_from(ground.before.applied.min(doors.store.state().revision));
         let knowledge = start_resolving(&ground.runtime, node, &control, known);
         successor.iter().for_each(|successor| successor.does("the new process compiles the configuration"));
         wait_for_first_snapshot(&control);
+        tls.staple_known();
         let held = doors.held();
         Ok(Rule { carry, publisher, tls, acme, trial, control, doors, held, knowledge })
     }
@@ -198,6 +204,8 @@ impl Rule {
             held: self.held.clone(),
             control: self.control.clone(),
             knowledge: self.knowledge.clone(),
+            staples: self.tls.staples.clone(),
+            orders: self.tls.orders.clone(),
         }
     }
 

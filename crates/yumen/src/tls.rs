@@ -6,26 +6,27 @@ mod acme;
 mod expiry;
 mod staples;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 use yumen_base::metric::Family;
 use yumen_config::NodeConfig;
 use yumen_config::node::TlsVersion;
 use yumen_proxy::tls::{
-    self, Acceptor, Challenges, Loader, Pair, ServerTls, TICKET_KEY_BYTES, TicketKeys, Versions,
+    self, Acceptor, Challenges, Loader, ServerTls, TICKET_KEY_BYTES, TicketKeys, Versions,
 };
 use yumen_snapshot::Publisher;
 
 use crate::control::Control;
 use crate::{node, process};
+use staples::Stapler;
 
-pub(crate) use acme::{Keeper, fetched};
+pub(crate) use acme::{Keeper, Orders, fetched};
 pub(crate) use expiry::Expiry;
-pub(crate) use staples::Staples;
+pub(crate) use staples::{Staples, ToldStaple};
 
 /// The families of this module, without values, for the reference.
 pub(crate) fn describe(out: &mut Vec<Family>) {
@@ -40,14 +41,19 @@ pub(crate) struct Tls {
     pub(crate) loader: Arc<Loader>,
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) staples: Arc<Staples>,
-    wanted: UnboundedReceiver<Weak<Pair>>,
+    stapler: Stapler,
     pub(crate) tickets: Option<Arc<TicketKeys>>,
     challenges: Arc<Challenges>,
+    pub(crate) orders: Arc<Orders>,
 }
 
 impl Tls {
-    /// As the node's configuration wants it, with the ticket keys of the process before; nothing runs yet.
-    pub(crate) fn new(node: &NodeConfig, ticket_keys: &[[u8; TICKET_KEY_BYTES]]) -> anyhow::Result<Tls> {
+    /// As the node's configuration wants it, with the ticket keys and staples of the process before; nothing runs yet.
+    pub(crate) fn new(
+        node: &NodeConfig,
+        ticket_keys: &[[u8; TICKET_KEY_BYTES]],
+        told: &[ToldStaple],
+    ) -> anyhow::Result<Tls> {
         let (tell, wanted) = unbounded_channel();
         let loader = match node.tls.ocsp_stapling {
             true => Loader::telling(tell),
@@ -63,13 +69,15 @@ impl Tls {
                 keys.rotate(&new_ticket_key()?);
             }
         }
+        let staples = Arc::new(Staples::knowing(told));
         Ok(Tls {
             loader: Arc::new(loader),
             expiry: Arc::default(),
-            staples: Arc::default(),
-            wanted,
+            stapler: Stapler::new(wanted, staples.clone()),
+            staples,
             tickets,
             challenges: Arc::default(),
+            orders: Arc::default(),
         })
     }
 
@@ -96,9 +104,14 @@ impl Tls {
     /// The certificates an ACME server gave before, put in force; they are renewed once the node serves.
     pub(crate) fn open_acme(&self, node: &NodeConfig, control: &Control) -> anyhow::Result<Option<Keeper>> {
         match node.acme.is_on() {
-            true => Keeper::open(node, control, &self.challenges).map(Some).context("acme"),
+            true => Keeper::open(node, control, &self.challenges, &self.orders).map(Some).context("acme"),
             false => Ok(None),
         }
+    }
+
+    /// Staples the certificates that must be shown with one, of what the process before has told.
+    pub(crate) fn staple_known(&mut self) {
+        self.stapler.staple_known();
     }
 
     /// Keeps tickets, staples and the watch over expiry going.
@@ -106,7 +119,7 @@ impl Tls {
         if let Some(keys) = self.tickets {
             runtime.spawn(rotate(keys, Duration::from_secs(node.tls.ticket_rotation_s.into())));
         }
-        runtime.spawn(staples::tend(self.wanted, self.staples));
+        runtime.spawn(self.stapler.tend());
         runtime.spawn(expiry::watch(self.expiry, control.clone(), node.tls.expiry_warning_days));
     }
 }

@@ -48,6 +48,11 @@ impl Layout {
         format!("{}{OWN}/nodes/", self.root)
     }
 
+    /// What the keys of the texts begin with by which nodes fetch certificates together.
+    pub(super) fn board(&self) -> String {
+        format!("{}{OWN}/acme/", self.root)
+    }
+
     /// The key in etcd.
     pub(super) fn path(&self, place: &Place) -> String {
         let root = &self.root;
@@ -140,6 +145,7 @@ mod tests {
             "/apisix/consumers/jack/credentials/",
             "/apisix/data_plane/server_info/1",
             "/apisix/yumen/nodes/a",
+            "/apisix/yumen/acme/order",
             "/other/routes/1",
         ] {
             assert_eq!(layout.place(path.as_bytes()), None, "{path}");

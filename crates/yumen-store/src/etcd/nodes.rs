@@ -1,4 +1,5 @@
-//! What the nodes of a cluster say of themselves: a record each, which ends with its lease.
+//! What the nodes of a cluster say of themselves: a record each, which ends with its lease. What they pin up for one
+//! another is kept in the same way.
 //!
 //! Keeps what was heard last, and when; must not know what the records mean.
 

@@ -93,6 +93,16 @@ pub(super) fn decide(
     plan
 }
 
+/// A key of its own that is written only where it is not there.
+pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
+    let put = PutRequest { key: path.clone().into(), value: value.into(), lease };
+    TxnRequest {
+        compare: vec![demanded(path.into(), 0)],
+        success: vec![Step { kind: Some(StepKind::Put(put)) }],
+        failure: Vec::new(),
+    }
+}
+
 /// What is held back is gone in etcd already: nothing there can be deleted, and nobody would be told.
 fn refuse_held(mirror: &Mirror, finished: &Finished) -> Result<(), StoreError> {
     let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
@@ -188,8 +198,7 @@ pub(super) fn transaction(
     let mut request = TxnRequest::default();
     let mut demand = |place: &Place, revision: u64| {
         let key: bytes::Bytes = layout.path(place).into();
-        let with = Some(CompareWith::ModRevision(revision as i64));
-        request.compare.push(Compare { result: 0, target: 2, key: key.clone(), with });
+        request.compare.push(demanded(key.clone(), revision));
         let range = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
         request.failure.push(Step { kind: Some(StepKind::Range(range)) });
     };
@@ -206,6 +215,11 @@ pub(super) fn transaction(
     let steps = writes.iter().zip(leases).map(step).chain([StepKind::Put(noted)]);
     request.success = steps.map(|kind| Step { kind: Some(kind) }).collect();
     request
+}
+
+/// That a key is of this revision, or absent where that is 0.
+fn demanded(key: bytes::Bytes, revision: u64) -> Compare {
+    Compare { result: 0, target: 2, key, with: Some(CompareWith::ModRevision(revision as i64)) }
 }
 
 /// What was decided, with the number it got.

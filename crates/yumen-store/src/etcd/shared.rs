@@ -106,6 +106,8 @@ pub(super) struct Shared {
     pub(super) client: Client,
     pub(super) layout: Layout,
     pub(super) nodes: Nodes,
+    /// What they tell one another.
+    pub(super) board: Nodes,
     core: Mutex<Core>,
     state: RwLock<State>,
     followers: Mutex<Vec<Follower>>,
@@ -148,6 +150,7 @@ impl Shared {
             settings,
             client,
             nodes: Nodes::new(layout.nodes()),
+            board: Nodes::new(layout.board()),
             layout,
         }
     }
@@ -203,6 +206,7 @@ impl Shared {
     pub(super) fn take_list(&self, listing: &Listing) {
         self.take(true, |mirror| mirror.take_list(listing, now_ms()));
         self.nodes.take_list(listing);
+        self.board.take_list(listing);
         let mut sight = lock(&self.sight);
         (sight.last_good_since, sight.error, sight.cut_at) = (None, None, None);
         // Whatever was heard of before: an older copy, or another cluster, may stand in its place.
@@ -216,6 +220,7 @@ impl Shared {
     #[must_use]
     pub(super) fn take_events(&self, head: Head, events: Vec<Event>) -> bool {
         self.nodes.take_events(&events);
+        self.board.take_events(&events);
         let is_out_of_step = self.take(false, |mirror| mirror.take_events(events, now_ms()));
         let seen = self.with_mirror(Mirror::seen);
         self.note_head(head);

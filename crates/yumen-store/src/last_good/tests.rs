@@ -64,6 +64,25 @@ fn every_cut_and_every_altered_byte_is_noticed() {
 }
 
 #[test]
+fn a_damaged_file_does_not_replace_the_one_that_stands_in_for_it() {
+    let dir = TestDir::new();
+    let all = [state(1, &["{\"v\":1}"]), state(2, &["{\"v\":2}"]), state(3, &["{\"v\":3}"])];
+    let [first, second, third] = &all;
+    let edge = Edge::default();
+    let previous = || contents(&LastGood::read(&dir.join(PREVIOUS), &edge).unwrap());
+    for damaged in [&b"{\"yumen_last_good\":2,\"bytes\":90}\n{"[..], b"", &[0xff; 300]] {
+        LastGood::save(dir.path(), first, &edge).unwrap();
+        LastGood::save(dir.path(), second, &edge).unwrap();
+        fs::write(dir.join(FILE), damaged).unwrap();
+        LastGood::save(dir.path(), third, &edge).unwrap();
+        assert_eq!(previous(), contents(first));
+        assert_eq!(contents(&LastGood::load(dir.path(), &edge).unwrap()), contents(third));
+        LastGood::save(dir.path(), second, &edge).unwrap();
+        assert_eq!(previous(), contents(third));
+    }
+}
+
+#[test]
 fn two_damaged_files_give_both_reasons_and_none_gives_no_state() {
     let dir = TestDir::new();
     assert!(is_missing(&LastGood::load(dir.path(), &Edge::default()).unwrap_err()));

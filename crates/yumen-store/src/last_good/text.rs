@@ -79,6 +79,18 @@ pub(super) fn record(from: &State, to: &State, edge: &Edge, continued: &str) -> 
 
 /// What a text says; an error where not even its whole state is.
 pub(super) fn parse(bytes: &[u8]) -> Result<Told, String> {
+    let (body, records, digest) = parts(bytes)?;
+    let state = parse_body(body).map_err(|line| format!("line {} cannot be read", line + 2))?;
+    Ok(continue_with(state, records, digest))
+}
+
+/// Whether a text holds a whole state, as its seal tells.
+pub(super) fn is_whole(bytes: &[u8]) -> bool {
+    parts(bytes).is_ok()
+}
+
+/// The state under the seal, the records behind it, and the digest that the first of them continues.
+fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8], String), String> {
     const NOT_A_SEAL: &str = "the first line is not that of a last good state";
     let (seal, rest) = line_of(bytes).ok_or(NOT_A_SEAL)?;
     let seal: Value = serde_json::from_slice(seal).map_err(|_| NOT_A_SEAL)?;
@@ -93,11 +105,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Told, String> {
         format!("cut off: it holds {} bytes where {} were written", rest.len(), seal["bytes"])
     })?;
     let digest = sha256(&[body]);
-    if seal["sha256"].as_str() != Some(&digest) {
-        return Err("altered: its digest is not that of what was written".into());
+    match seal["sha256"].as_str() == Some(&digest) {
+        true => Ok((body, records, digest)),
+        false => Err("altered: its digest is not that of what was written".into()),
     }
-    let state = parse_body(body).map_err(|line| format!("line {} cannot be read", line + 2))?;
-    Ok(continue_with(state, records, digest))
 }
 
 /// Applies records one after another, up to the first that is not whole.

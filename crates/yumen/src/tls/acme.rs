@@ -1,9 +1,13 @@
 //! Certificates from an ACME server (RFC 8555): fetched, kept on disk, put in force, renewed.
 //!
-//! They are objects of the node itself: no store holds them, and no request waits for any of this.
+//! They are objects of the node itself: no configuration holds them, and no request waits for any of this. Nodes of a
+//! cluster fetch them together (`commons`).
 
+mod commons;
 mod disk;
 mod order;
+mod orders;
+mod proof;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,17 +18,23 @@ use instant_acme::{Account, AccountBuilder, AccountCredentials, ExternalAccountK
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use yumen_base::Problem;
 use yumen_config::node::{Acme, AcmeCertificate};
 use yumen_config::{Kind, NodeConfig, Resource};
 use yumen_proxy::tls::Challenges;
 use yumen_snapshot::compile::Change;
-use yumen_store::open_keyring;
+use yumen_store::{EtcdStore, open_keyring};
 
 use super::now_unix_s;
 use crate::control::{Control, Message, Teller};
+use commons::{Commons, Follower, Turn};
 use disk::{Disk, Issued};
 use order::{Prover, Transport};
+use proof::Screen;
+
+pub(crate) use orders::Orders;
 
 /// After a failure, at first and at most. Authorities count failures and refuse those who insist.
 const RETRY_S: u64 = 60;
@@ -39,10 +49,15 @@ const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 pub(crate) struct Keeper {
     settings: Acme,
     disk: Disk,
-    control: Control,
-    challenges: Arc<Challenges>,
+    screen: Screen,
+    /// What the nodes of a cluster share, and what shows here what they pin up.
+    commons: Option<Arc<Commons>>,
+    follower: Option<Follower>,
+    orders: Arc<Orders>,
     transport: Transport,
     wanted: Vec<Wanted>,
+    /// That an account was kept and cannot be read, until the next start.
+    lost_account: Option<Problem>,
 }
 
 /// A certificate of the configuration.
@@ -53,6 +68,17 @@ struct Wanted {
     due: Due,
     failures: u32,
     problem: Option<Problem>,
+    /// When the one in force ends, in seconds since the Unix epoch.
+    until_s: Option<i64>,
+}
+
+/// Whether this node may order.
+enum Leave {
+    /// There is nobody else.
+    Alone,
+    Granted(Turn),
+    /// Another node does, or has.
+    Withheld,
 }
 
 /// When to see to a certificate next.
@@ -80,14 +106,18 @@ impl Wanted {
     fn new(directory: &str, certificate: &AcmeCertificate) -> Wanted {
         let names: Vec<String> = certificate.names.iter().map(|name| name.to_ascii_lowercase()).collect();
         let id = disk::id_of(directory, &names);
-        Wanted { names, id, due: Due::At(0), failures: 0, problem: None }
+        Wanted { names, id, due: Due::At(0), failures: 0, problem: None, until_s: None }
     }
 
-    /// Notes that it was fetched just now.
+    /// Notes that it was fetched some time ago.
+    fn found(&mut self, validity: Validity) {
+        (self.due, self.until_s) = (Due::At(validity.renewal()), Some(validity.until_s));
+    }
+
+    /// Notes that it was fetched just now, by whichever node.
     fn fetched(&mut self, validity: Validity, directory: &str) {
         (self.due, self.problem) = (validity.due(now_unix_s(), Instant::now()), None);
-        self.failures = 0;
-        tracing::info!(names = ?self.names, "certificate fetched");
+        (self.failures, self.until_s) = (0, Some(validity.until_s));
         if let Due::Late { again, .. } = self.due {
             let object = format!("ssls/{}", self.id);
             let message = format!(
@@ -97,6 +127,15 @@ impl Wanted {
             let hint = format!("is the clock right? it is fetched again in {pause_s} s");
             self.problem = Some(Problem::warning(object, "cert", message).hint(hint));
         }
+    }
+
+    /// How long to wait after one more failure.
+    fn pause(&self) -> Duration {
+        Duration::from_secs(RETRY_S.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX_S))
+    }
+
+    fn is_due(&self) -> bool {
+        self.due.left(now_unix_s(), Instant::now()).is_zero()
     }
 
     /// What seemed late is not where the clock was wrong and has been set since.
@@ -115,16 +154,20 @@ impl Keeper {
         node: &NodeConfig,
         control: &Control,
         challenges: &Arc<Challenges>,
+        orders: &Arc<Orders>,
     ) -> anyhow::Result<Keeper> {
         let data_dir = Path::new(&node.store.data_dir);
         let keyring = open_keyring(data_dir, &node.store.keyring)?;
         let mut keeper = Keeper {
             disk: Disk::open(&data_dir.join("acme"), keyring)?,
             transport: Transport::new(&node.acme.ca)?,
-            control: control.clone(),
-            challenges: challenges.clone(),
+            screen: Screen { control: control.clone(), challenges: challenges.clone() },
+            commons: None,
+            follower: None,
+            orders: orders.clone(),
             wanted: node.acme.certificates.iter().map(|one| Wanted::new(&node.acme.directory, one)).collect(),
             settings: node.acme.clone(),
+            lost_account: None,
         };
         let mut changes = Vec::new();
         for wanted in &mut keeper.wanted {
@@ -137,7 +180,7 @@ impl Keeper {
                 );
             });
             if let Some(issued) = known.ok().flatten() {
-                wanted.due = Due::At(Validity::of(&issued.cert)?.renewal());
+                wanted.found(Validity::of(&issued.cert)?);
                 changes.push(put(wanted, &issued));
             }
         }
@@ -147,58 +190,180 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Fetches what is missing and renews what is due, for ever.
-    pub(crate) async fn tend(mut self) {
-        let mut account = None;
-        loop {
+    /// Has it fetch together with the other nodes of the store. What they have, and what they show, is in force then.
+    pub(crate) fn share(
+        &mut self,
+        node: &NodeConfig,
+        store: &EtcdStore,
+        runtime: &Runtime,
+    ) -> anyhow::Result<()> {
+        let keyring = open_keyring(Path::new(&node.store.data_dir), &node.store.keyring)?;
+        let seals = !node.store.keyring.is_empty();
+        let commons = Arc::new(Commons::new(store.board(), &store.node_id()?, keyring, seals));
+        let mut follower = Follower::new(commons.clone(), self.screen.clone());
+        self.commons = Some(commons);
+        runtime.block_on(async {
+            follower.look().await;
             for at in 0..self.wanted.len() {
-                self.wanted[at].look_at_clock(now_unix_s());
-                if self.wanted[at].due.left(now_unix_s(), Instant::now()).is_zero() {
-                    self.see_to(at, &mut account).await;
-                }
+                self.adopt(at, |wanted, validity, _| wanted.found(validity)).await;
             }
-            let problems = self.wanted.iter().filter_map(|wanted| wanted.problem.clone()).collect();
-            // The control thread ends with the process.
-            let _ = self.control.messages.send(Message::Told(Teller::Acme, problems));
-            let (unix_s, now) = (now_unix_s(), Instant::now());
-            let next = self.wanted.iter().map(|wanted| wanted.due.left(unix_s, now)).min();
-            tokio::time::sleep(next.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX)).await;
+        });
+        self.follower = Some(follower);
+        Ok(())
+    }
+
+    /// Fetches what is missing and renews what is due, and shows what other nodes want shown; for ever.
+    pub(crate) async fn tend(mut self) {
+        match self.follower.take() {
+            None => self.fetch_all().await,
+            Some(follower) => {
+                tokio::join!(follower.run(), self.fetch_all());
+            }
         }
     }
 
+    async fn fetch_all(mut self) {
+        let mut account = None;
+        let mut moves = self.commons.as_ref().map(|commons| commons.moves());
+        self.offer_kept().await;
+        loop {
+            for at in 0..self.wanted.len() {
+                self.adopt(at, Wanted::fetched).await;
+                self.wanted[at].look_at_clock(now_unix_s());
+                if self.wanted[at].is_due() {
+                    self.see_to(at, &mut account).await;
+                }
+            }
+            // The control thread ends with the process.
+            let _ = self.screen.control.messages.send(Message::Told(Teller::Acme, self.problems()));
+            let (unix_s, now) = (now_unix_s(), Instant::now());
+            let next = self.wanted.iter().map(|wanted| wanted.due.left(unix_s, now)).min();
+            let pause = next.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX);
+            tokio::time::sleep(PAUSE_MIN).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause - PAUSE_MIN) => {}
+                () = moved(&mut moves) => {}
+            }
+        }
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let of_certificates = self.wanted.iter().filter_map(|wanted| wanted.problem.clone());
+        let closed = self
+            .commons
+            .iter()
+            .flat_map(|commons| self.wanted.iter().find_map(|wanted| commons.text(&wanted.id).err()));
+        let closed = closed.map(|error| Problem::warning("acme", "", format!("{error:#}")));
+        self.lost_account.iter().cloned().chain(closed).chain(of_certificates).collect()
+    }
+
+    /// Gives the other nodes what this one has, where they have nothing: it was alone before.
+    async fn offer_kept(&self) {
+        let Some(commons) = &self.commons else { return };
+        let account = disk::id_of(&self.settings.directory, &[]);
+        for id in self.wanted.iter().map(|wanted| &wanted.id).chain([&account]) {
+            if let (Ok(Some(text)), Ok(None)) = (self.disk.text(id), commons.text(id))
+                && let Err(error) = commons.keep_first(id, &text).await
+            {
+                tracing::warn!(error = format!("{error:#}"), id, "a certificate cannot be shared");
+            }
+        }
+    }
+
+    /// Takes over what another node has fetched, where it holds longer than what is in force here; `note` notes it.
+    async fn adopt(&mut self, at: usize, note: impl FnOnce(&mut Wanted, Validity, &str)) {
+        let (Some(commons), wanted) = (&self.commons, &mut self.wanted[at]) else { return };
+        // What cannot be opened is told as a problem.
+        let Some(text) = commons.text(&wanted.id).ok().flatten() else { return };
+        let read = Issued::read(&text).and_then(|issued| Ok((Validity::of(&issued.cert)?, issued)));
+        let Ok((validity, issued)) = read else { return };
+        if wanted.until_s.is_some_and(|until_s| until_s >= validity.until_s) {
+            return;
+        }
+        if let Err(error) = self.disk.keep_certificate(&wanted.id, &issued) {
+            tracing::warn!(error = format!("{error:#}"), "a certificate of another node cannot be kept");
+        }
+        tracing::info!(names = ?wanted.names, "certificate of another node taken");
+        note(wanted, validity, &self.settings.directory);
+        let change = put(wanted, &issued);
+        // It fails only when the gateway ends.
+        let _ = self.screen.put_in_force(vec![change]).await;
+    }
+
+    /// Whether this node may order a certificate now.
+    async fn leave(&mut self, at: usize) -> anyhow::Result<Leave> {
+        let Some(commons) = self.commons.clone() else { return Ok(Leave::Alone) };
+        if commons.has_failed_elsewhere(&self.wanted[at].id) {
+            return Ok(Leave::Withheld);
+        }
+        let Some(turn) = commons.turn().await? else { return Ok(Leave::Withheld) };
+        // Whose turn it was before may have fetched it.
+        self.adopt(at, Wanted::fetched).await;
+        if self.wanted[at].is_due() {
+            return Ok(Leave::Granted(turn));
+        }
+        turn.end().await;
+        Ok(Leave::Withheld)
+    }
+
     async fn see_to(&mut self, at: usize, account: &mut Option<Account>) {
-        let outcome = self.fetch(at, account).await;
+        // While another process takes over it stays due, here or there.
+        let Some(_under_way) = self.orders.begin() else { return };
+        let outcome = match self.leave(at).await {
+            Ok(Leave::Withheld) => return,
+            Ok(Leave::Alone) => self.fetch(at, account, None).await,
+            Ok(Leave::Granted(turn)) => {
+                let outcome = self.fetch(at, account, Some(&turn)).await;
+                if outcome.is_err() {
+                    self.tell_failure(at).await;
+                }
+                turn.end().await;
+                outcome
+            }
+            Err(error) => Err(error),
+        };
         let wanted = &mut self.wanted[at];
         match outcome {
-            Ok(validity) => wanted.fetched(validity, &self.settings.directory),
+            Ok(validity) => {
+                tracing::info!(names = ?wanted.names, "certificate fetched");
+                wanted.fetched(validity, &self.settings.directory);
+            }
             Err(error) => {
                 // It knows the server's addresses, which may have changed: the next attempt asks for them again.
                 *account = None;
                 let message = format!("no certificate from {}: {error:#}", self.settings.directory);
                 tracing::error!(names = ?wanted.names, error = format!("{error:#}"), "certificate not fetched");
-                let pause_s = RETRY_S.saturating_mul(1 << wanted.failures.min(16)).min(RETRY_MAX_S);
+                let pause = wanted.pause();
                 wanted.failures += 1;
-                wanted.due = Due::Again(Instant::now() + Duration::from_secs(pause_s));
+                wanted.due = Due::Again(Instant::now() + pause);
                 let object = format!("ssls/{}", wanted.id);
-                wanted.problem = Some(
-                    Problem::warning(object, "cert", message).hint(format!("tried again in {pause_s} s")),
-                );
+                let hint = format!("tried again in {} s", pause.as_secs());
+                wanted.problem = Some(Problem::warning(object, "cert", message).hint(hint));
             }
         }
     }
 
+    /// Has the other nodes wait as this one will.
+    async fn tell_failure(&self, at: usize) {
+        let (Some(commons), wanted) = (&self.commons, &self.wanted[at]) else { return };
+        if let Err(error) = commons.note_failure(&wanted.id, wanted.pause()).await {
+            tracing::debug!(error = format!("{error:#}"), "other nodes are not told of the failure");
+        }
+    }
+
     /// Fetches one certificate, keeps it and puts it in force; says when it holds.
-    async fn fetch(&self, at: usize, account: &mut Option<Account>) -> anyhow::Result<Validity> {
-        let wanted = &self.wanted[at];
+    async fn fetch(
+        &mut self,
+        at: usize,
+        account: &mut Option<Account>,
+        turn: Option<&Turn>,
+    ) -> anyhow::Result<Validity> {
         let known = match account {
             Some(account) => account,
             None => account.insert(self.account().await.context("the account")?),
         };
-        let prover = Prover {
-            challenge: self.settings.challenge,
-            control: &self.control,
-            challenges: &self.challenges,
-        };
+        let wanted = &self.wanted[at];
+        let prover = Prover { challenge: self.settings.challenge, screen: &self.screen, turn };
         let mut issued = order::certificate(known, &wanted.names, &prover).await;
         if let Err(error) = &issued
             && has_no_account(error)
@@ -209,22 +374,68 @@ impl Keeper {
                 error,
                 "the ACME server does not know the account, another is registered"
             );
-            let other = self.register().await.context("another account, as the one kept is unknown")?;
+            let other = self.other_account().await.context("another account, as the one kept is unknown")?;
             issued = order::certificate(account.insert(other), &wanted.names, &prover).await;
         }
         let issued = issued?;
         self.disk.keep_certificate(&wanted.id, &issued)?;
-        order::put_in_force(&self.control, vec![put(wanted, &issued)]).await?;
+        self.screen.put_in_force(vec![put(wanted, &issued)]).await?;
+        if let Some(commons) = &self.commons
+            && let Err(error) = commons.keep(&wanted.id, &issued.text()).await
+        {
+            tracing::warn!(error = format!("{error:#}"), "the certificate is not shared with other nodes");
+        }
         Validity::of(&issued.cert)
     }
 
     /// The account kept on disk, or a new one.
-    async fn account(&self) -> anyhow::Result<Account> {
-        let Some(kept) = self.disk.text(&disk::id_of(&self.settings.directory, &[]))? else {
-            return self.register().await;
+    async fn account(&mut self) -> anyhow::Result<Account> {
+        match self.credentials() {
+            Ok(Some(credentials)) => Ok(self.builder().from_credentials(credentials).await?),
+            Ok(None) => self.register().await,
+            Err(error) if disk::is_damage(&error) => {
+                self.tell_lost_account(&error);
+                self.register().await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Of the account kept on disk, or else by the other nodes.
+    fn credentials(&self) -> anyhow::Result<Option<AccountCredentials>> {
+        let kept = self.disk.text(&disk::id_of(&self.settings.directory, &[]));
+        let kept = match (kept, self.shared_account()) {
+            (Ok(None), Some(shared)) => Some(shared),
+            (Err(error), Some(shared)) if disk::is_damage(&error) => Some(shared),
+            (kept, _) => kept?,
         };
-        let credentials: AccountCredentials = serde_json::from_str(&kept)?;
-        Ok(self.builder().from_credentials(credentials).await?)
+        Ok(kept.map(|kept| serde_json::from_str(&kept)).transpose()?)
+    }
+
+    fn shared_account(&self) -> Option<String> {
+        self.commons.as_ref()?.text(&disk::id_of(&self.settings.directory, &[])).ok()?
+    }
+
+    /// In place of an account the server does not know: what another node has in its place already, or a new one.
+    async fn other_account(&self) -> anyhow::Result<Account> {
+        let id = disk::id_of(&self.settings.directory, &[]);
+        let kept = self.disk.text(&id)?;
+        match self.shared_account().filter(|shared| kept.as_ref() != Some(shared)) {
+            None => self.register().await,
+            Some(shared) => {
+                self.disk.set_aside(&id)?;
+                self.disk.keep(&id, &shared)?;
+                Ok(self.builder().from_credentials(serde_json::from_str(&shared)?).await?)
+            }
+        }
+    }
+
+    fn tell_lost_account(&mut self, error: &anyhow::Error) {
+        let (directory, error) = (&self.settings.directory, format!("{error:#}"));
+        tracing::warn!(directory, error, "the ACME account cannot be read, another is registered");
+        let message = format!("the account kept for {directory} cannot be read: {error}");
+        let hint = "another is registered, and the one kept is renamed to `.before`";
+        self.lost_account = Some(Problem::warning("acme", "", message).hint(hint));
     }
 
     /// A new account. One kept before is set aside, once there is another.
@@ -238,13 +449,27 @@ impl Keeper {
         let made = self.builder().create(&new, self.settings.directory.clone(), tied.as_ref()).await;
         let (account, credentials) = made?;
         self.disk.set_aside(&id)?;
-        self.disk.keep(&id, &serde_json::to_string(&credentials)?)?;
+        let text = serde_json::to_string(&credentials)?;
+        self.disk.keep(&id, &text)?;
+        if let Some(commons) = &self.commons {
+            commons.keep(&id, &text).await?;
+        }
         Ok(account)
     }
 
     fn builder(&self) -> AccountBuilder {
         Account::builder_with_http(Box::new(self.transport.clone()))
     }
+}
+
+/// Returns when other nodes have something new to say.
+async fn moved(news: &mut Option<watch::Receiver<u64>>) {
+    if let Some(news) = news
+        && news.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Ids of the ssl objects whose certificates a node of this configuration fetches.

@@ -1,18 +1,23 @@
 //! OCSP staples: fetched beside the traffic, shown with their certificates, fetched anew before they end.
 //!
 //! A responder that fails costs nothing but its staple: the last good one is shown until it ends. That it is
-//! not shown longer, handshakes see to themselves (`Pair::ready`), whenever the next is fetched.
+//! not shown longer, handshakes see to themselves (`Pair::ready`), whenever the next is fetched. A process that
+//! takes over shows what the one before it did.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::header::CONTENT_TYPE;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use yumen_base::metric::{Family, Gather, MetricKind, Sample, Value};
@@ -31,17 +36,42 @@ const RETRY_MAX: Duration = Duration::from_secs(60 * 60);
 const REFRESH_MIN: Duration = Duration::from_secs(5);
 const REFRESH_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// How asking went.
+/// All that is told to another process is no longer: a certificate without a staple costs less than an upgrade.
+const TOLD_BYTES_MAX: usize = 64 << 20;
+
+/// Which certificate: the SHA-256 of its DER.
+type LeafDigest = [u8; 32];
+
+/// The staples there are, and how asking went.
 #[derive(Default)]
 pub(crate) struct Staples {
     fetched: AtomicU64,
     failed: AtomicU64,
+    kept: Mutex<HashMap<LeafDigest, Kept>>,
 }
 
-/// A staple that is shown, kept for a certificate that comes again in another object.
+/// A staple that is shown, kept for a certificate that comes again: in another object or in another process.
+#[derive(Clone)]
 struct Kept {
     answer: Vec<u8>,
     until_unix_s: i64,
+}
+
+/// A staple as one process tells another.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ToldStaple {
+    /// The digest of the certificate and the answer, in base64.
+    leaf: String,
+    answer: String,
+    until_unix_s: i64,
+}
+
+/// Certificates that want a staple, and when to ask about them next.
+pub(super) struct Stapler {
+    wanted: UnboundedReceiver<Weak<Pair>>,
+    staples: Arc<Staples>,
+    due: BTreeMap<(Instant, u64), (Weak<Pair>, u32)>,
+    count: u64,
 }
 
 /// What came of asking.
@@ -51,39 +81,132 @@ struct Asked {
     outcome: anyhow::Result<(Vec<u8>, Good)>,
 }
 
-/// Serves certificates that want a staple, for ever.
-pub(super) async fn tend(mut wanted: UnboundedReceiver<Weak<Pair>>, staples: Arc<Staples>) {
-    let mut due: BTreeMap<(Instant, u64), (Weak<Pair>, u32)> = BTreeMap::new();
-    let mut kept: HashMap<Box<[u8]>, Kept> = HashMap::new();
-    let mut asking = JoinSet::new();
-    let mut count = 0;
-    loop {
-        let first = due.first_key_value().map(|((at, _), _)| *at).filter(|_| asking.len() < ASKED_MAX);
-        let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
-        let (pair, failures, after) = tokio::select! {
-            one = wanted.recv() => match one {
-                Some(pair) => (pair, 0, Duration::ZERO),
-                None if due.is_empty() && asking.is_empty() => return,
-                None => { tokio::time::sleep(REFRESH_MIN).await; continue }
-            },
-            Some(Ok(asked)) = asking.join_next(), if !asking.is_empty() => settle(asked, &staples, &mut kept),
-            () = tokio::time::sleep(pause), if first.is_some() => {
-                if let Some((_, (pair, failures))) = due.pop_first() {
-                    asking.spawn(ask(pair, failures));
+impl Staples {
+    /// What another process is told.
+    pub(crate) fn told(&self) -> Vec<ToldStaple> {
+        let kept = self.kept();
+        let fresh = kept.iter().filter(|(_, one)| one.is_fresh());
+        let told = fresh.map(|(leaf, one)| ToldStaple {
+            leaf: BASE64.encode(leaf),
+            answer: BASE64.encode(&one.answer),
+            until_unix_s: one.until_unix_s,
+        });
+        let mut bytes = 0;
+        let fits = |one: &ToldStaple| {
+            bytes += one.answer.len();
+            bytes <= TOLD_BYTES_MAX
+        };
+        told.take_while(fits).collect()
+    }
+
+    /// Knows what another process has told. What cannot be read is fetched.
+    pub(super) fn knowing(told: &[ToldStaple]) -> Staples {
+        let read = |one: &ToldStaple| {
+            let leaf = BASE64.decode(&one.leaf).ok()?.try_into().ok()?;
+            let answer = BASE64.decode(&one.answer).ok()?;
+            Some((leaf, Kept { answer, until_unix_s: one.until_unix_s }))
+        };
+        Staples { kept: Mutex::new(told.iter().filter_map(read).collect()), ..Staples::default() }
+    }
+
+    /// The staple known of a certificate, if it may be shown: it may be another process's word.
+    fn known(&self, pair: &Pair) -> Option<Kept> {
+        let known = self.kept().get(&leaf_digest(pair)).filter(|kept| kept.is_fresh()).cloned()?;
+        let good = pair.question()?.check(&known.answer, pair.issuer()?, now_unix_s()).ok()?;
+        let until_unix_s = good.next_update_unix_s.unwrap_or(known.until_unix_s);
+        Some(Kept { until_unix_s, ..known })
+    }
+
+    fn keep(&self, pair: &Pair, shown: Kept) {
+        let mut kept = self.kept();
+        kept.retain(|_, one| one.is_fresh());
+        kept.insert(leaf_digest(pair), shown);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<LeafDigest, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn leaf_digest(pair: &Pair) -> LeafDigest {
+    *digest(&SHA256, pair.leaf()).as_ref().first_chunk().expect("a digest of SHA-256 has 32 bytes")
+}
+
+impl Stapler {
+    pub(super) fn new(wanted: UnboundedReceiver<Weak<Pair>>, staples: Arc<Staples>) -> Stapler {
+        Stapler { wanted, staples, due: BTreeMap::new(), count: 0 }
+    }
+
+    /// Staples what wants it by now and has a staple that is known: clients refuse some certificates without.
+    pub(super) fn staple_known(&mut self) {
+        while let Ok(pair) = self.wanted.try_recv() {
+            self.take(pair);
+        }
+    }
+
+    /// Serves certificates that want a staple, for ever.
+    pub(super) async fn tend(mut self) {
+        let mut asking = JoinSet::new();
+        loop {
+            let first = self.due.first_key_value().map(|((at, _), _)| *at);
+            let first = first.filter(|_| asking.len() < ASKED_MAX);
+            let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
+            tokio::select! {
+                one = self.wanted.recv() => match one {
+                    Some(pair) => self.take(pair),
+                    None if self.due.is_empty() && asking.is_empty() => return,
+                    None => tokio::time::sleep(REFRESH_MIN).await,
+                },
+                Some(Ok(asked)) = asking.join_next(), if !asking.is_empty() => self.settle(asked),
+                () = tokio::time::sleep(pause), if first.is_some() => {
+                    if let Some((_, (pair, failures))) = self.due.pop_first() {
+                        asking.spawn(ask(pair, failures));
+                    }
                 }
-                continue;
             }
-        };
-        let Some(held) = pair.upgrade() else { continue };
-        let after = match kept.get(held.leaf()).filter(|kept| after.is_zero() && kept.is_fresh()) {
-            Some(known) => {
-                held.staple(known.answer.clone(), known.until_unix_s);
-                known.refresh()
+        }
+    }
+
+    /// One that wants a staple: the one that is known, or the next that is fetched.
+    fn take(&mut self, pair: Weak<Pair>) {
+        let Some(held) = pair.upgrade() else { return };
+        let after = self.staples.known(&held).map_or(Duration::ZERO, |known| {
+            let after = known.refresh();
+            held.staple(known.answer, known.until_unix_s);
+            after
+        });
+        self.ask_after(after, pair, 0);
+    }
+
+    fn ask_after(&mut self, after: Duration, pair: Weak<Pair>, failures: u32) {
+        self.count += 1;
+        self.due.insert((Instant::now() + after, self.count), (pair, failures));
+    }
+
+    /// Shows what was told, and asks again later.
+    fn settle(&mut self, asked: Asked) {
+        let Asked { pair, failures, outcome } = asked;
+        let Some(held) = pair.upgrade() else { return };
+        match outcome {
+            Ok((answer, good)) => {
+                self.staples.fetched.fetch_add(1, Ordering::Relaxed);
+                let until_unix_s = good.next_update_unix_s.unwrap_or_else(|| now_unix_s() + 60);
+                held.staple(answer.clone(), until_unix_s);
+                let shown = Kept { answer, until_unix_s };
+                self.ask_after(shown.refresh(), pair, 0);
+                self.staples.keep(&held, shown);
             }
-            None => after,
-        };
-        count += 1;
-        due.insert((Instant::now() + after, count), (pair, failures));
+            Err(error) => {
+                self.staples.failed.fetch_add(1, Ordering::Relaxed);
+                let error = format!("{error:#}");
+                match held.staple_wish() {
+                    StapleWish::Must => tracing::error!(error, "no staple for a certificate that needs one"),
+                    _ => tracing::warn!(error, "no new staple for a certificate"),
+                }
+                let after = RETRY.saturating_mul(1 << failures.min(16)).min(RETRY_MAX);
+                self.ask_after(after, pair, failures + 1);
+            }
+        }
     }
 }
 
@@ -126,38 +249,6 @@ async fn fetch_staple(question: &Question, issuer: &[u8]) -> anyhow::Result<(Vec
     Ok((answer, good))
 }
 
-/// Shows what was told; says when to ask again, and after how many failures.
-fn settle(
-    asked: Asked,
-    staples: &Staples,
-    kept: &mut HashMap<Box<[u8]>, Kept>,
-) -> (Weak<Pair>, u32, Duration) {
-    let Asked { pair, failures, outcome } = asked;
-    let Some(held) = pair.upgrade() else { return (pair, 0, Duration::ZERO) };
-    kept.retain(|_, one| one.is_fresh());
-    match outcome {
-        Ok((answer, good)) => {
-            staples.fetched.fetch_add(1, Ordering::Relaxed);
-            let until_unix_s = good.next_update_unix_s.unwrap_or_else(|| now_unix_s() + 60);
-            held.staple(answer.clone(), until_unix_s);
-            let shown = Kept { answer, until_unix_s };
-            let after = shown.refresh();
-            kept.insert(held.leaf().into(), shown);
-            (pair, 0, after)
-        }
-        Err(error) => {
-            staples.failed.fetch_add(1, Ordering::Relaxed);
-            let error = format!("{error:#}");
-            match held.staple_wish() {
-                StapleWish::Must => tracing::error!(error, "no staple for a certificate that needs one"),
-                _ => tracing::warn!(error, "no new staple for a certificate"),
-            }
-            let after = RETRY.saturating_mul(1 << failures.min(16)).min(RETRY_MAX);
-            (pair, failures + 1, after)
-        }
-    }
-}
-
 impl Gather for Staples {
     fn gather(&self, out: &mut Vec<Family>) {
         let sample = |result: &str, count: &AtomicU64| Sample {
@@ -172,3 +263,6 @@ impl Gather for Staples {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

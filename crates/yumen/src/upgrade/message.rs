@@ -8,6 +8,7 @@ use serde_json::Value;
 use yumen_plugin::Told;
 
 use crate::sockets::Label;
+use crate::tls::ToldStaple;
 
 /// The version of what is said.
 pub(super) const PROTOCOL: u32 = 1;
@@ -48,6 +49,9 @@ pub(super) struct Offer {
     /// What is known of host names and discovered services; a version that does not tell it knows nothing of them.
     #[serde(default)]
     pub(super) known: Value,
+    /// What is shown of the status of certificates; a version that does not tell it leaves it to be fetched.
+    #[serde(default)]
+    pub(super) staples: Vec<ToldStaple>,
 }
 
 /// What the process that serves says after its offer.

@@ -37,6 +37,7 @@ use crate::listeners::Http3Legacy;
 use crate::process;
 use crate::service;
 use crate::sockets::{Door, Label, Sockets};
+use crate::tls::{Orders, Staples};
 
 /// Why nothing comes of an upgrade then.
 pub(super) const ENDING: &str = "the gateway is ending";
@@ -55,6 +56,9 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 /// So long writes wait for the store to change hands; then they are refused until it has.
 const WRITES_WAIT: Duration = Duration::from_secs(5);
+
+/// For an order of a certificate to come to its end: the new process does not show what the authority looks for.
+const ORDERED_WITHIN: Duration = Duration::from_secs(30);
 
 /// For this process to hear of deletions the new one knows of: they follow the same file or cluster, and a watch
 /// without notices looks once a second.
@@ -87,6 +91,8 @@ pub(crate) struct Handover {
     pub(crate) held: Arc<Held>,
     pub(crate) control: Control,
     pub(crate) knowledge: Knowledge,
+    pub(crate) staples: Arc<Staples>,
+    pub(crate) orders: Arc<Orders>,
 }
 
 /// Starts processes that take over, one at a time.
@@ -158,11 +164,13 @@ impl Predecessor {
         process::settle_nice(self.base_nice);
         service::notify_reloading();
         let began = Instant::now();
+        self.wait_for_order(tell);
         let handed = self.try_hand_over(ask, tell);
         match &handed {
             Ok(pid) => tracing::info!(pid, took_ms = began.elapsed().as_millis() as u64, "{HANDED_OVER}"),
             Err(reason) if reason == ENDING => tracing::warn!("the upgrade was given up, {ENDING}"),
             Err(reason) => {
+                self.handover.orders.go_on();
                 self.is_underway.store(false, Ordering::Release);
                 tracing::error!(reason, "the upgrade failed, this process serves on");
                 service::notify("READY=1\nSTATUS=an upgrade failed, serving on");
@@ -171,7 +179,20 @@ impl Predecessor {
         handed
     }
 
+    /// Has no order of a certificate begin, and the one under way end.
+    fn wait_for_order(&self, tell: &mut dyn FnMut(&str)) {
+        let orders = &self.handover.orders;
+        if orders.is_under_way() {
+            let seconds = ORDERED_WITHIN.as_secs();
+            tell(&format!("a certificate is being ordered, waiting for it for at most {seconds} s"));
+        }
+        orders.hold(ORDERED_WITHIN, || self.is_ending.load(Ordering::Acquire));
+    }
+
     fn try_hand_over(self: &Arc<Self>, ask: &Ask, tell: &mut dyn FnMut(&str)) -> Result<u32, String> {
+        if self.is_ending.load(Ordering::Acquire) {
+            return Err(ENDING.to_owned());
+        }
         let program = ask.binary.as_deref().unwrap_or(&self.program);
         tell(&format!("starting {}", program.display()));
         let (mut child, channel) =
@@ -330,6 +351,7 @@ impl Predecessor {
             outlives,
             applied,
             known: self.handover.knowledge.now().told(),
+            staples: self.handover.staples.told(),
         })?;
         channel.send_descriptors(&descriptors)
     }

@@ -27,6 +27,7 @@ use crate::doors::Start;
 use crate::known::Known;
 use crate::reach::Hindrance;
 use crate::sockets::{Passed, Sockets};
+use crate::tls::ToldStaple;
 
 /// Between two looks at whether this process shall end sooner than it would.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -54,6 +55,8 @@ pub(crate) struct Received {
     pub(crate) applied: Revision,
     /// What it knows of endpoints that the configuration only names.
     pub(crate) known: Known,
+    /// What it shows of the status of certificates.
+    pub(crate) staples: Vec<ToldStaple>,
 }
 
 /// What the process before is told of, and has a part in, until its last connection has ended.
@@ -79,6 +82,7 @@ impl Received {
             outlives: false,
             applied: Revision::default(),
             known: Known::default(),
+            staples: Vec::new(),
         }
     }
 }
@@ -138,6 +142,7 @@ impl Successor {
             outlives,
             applied,
             known: Known::of(&offer.known),
+            staples: offer.staples,
         })
     }
 

@@ -1,5 +1,7 @@
 //! Certificates from an ACME server, Pebble: fetched, kept over a restart, renewed.
 
+mod cluster;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -55,6 +57,10 @@ struct Pebble {
 
 impl Pebble {
     fn start(more: &Value) -> Option<Pebble> {
+        Pebble::start_with(more, ("PEBBLE_VA_NOSLEEP", "1"))
+    }
+
+    fn start_with(more: &Value, env: (&str, &str)) -> Option<Pebble> {
         let (pebble, names) = (tool("pebble")?, tool("pebble-challtestsrv")?);
         let [listen, manage, dns, dns_manage, http, tls] = [(); 6].map(|()| closed_port());
         let scratch = Scratch::new();
@@ -79,7 +85,7 @@ impl Pebble {
         let mut names = Command::new(names);
         names.args(["-dnsserver", &dns, "-management", &dns_manage, "-defaultIPv4", "127.0.0.1"]).args(off);
         let mut program = Command::new(pebble);
-        program.args(["-config", &config, "-dnsserver", &dns]).env("PEBBLE_VA_NOSLEEP", "1");
+        program.args(["-config", &config, "-dnsserver", &dns]).env(env.0, env.1);
         let names = begin(&mut names, &scratch);
         let mut pebble = Pebble {
             directory: format!("https://{listen}/dir"),
@@ -199,18 +205,7 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
     let options = Options { node: &node, args: &args, ..Options::default() };
     let gateway = Gateway::launch(Scratch::new(), &options, &["--data-dir", "data"]);
     let first = wait_for_certificate(&gateway, &pebble, "shop.test");
-    let kept = || -> Vec<(String, String)> {
-        let files = std::fs::read_dir(gateway.scratch.file("data/acme")).unwrap();
-        let files = files.map(|file| file.unwrap().path());
-        let accounts = files.filter(|file| file.display().to_string().contains("acme-account-"));
-        let read = |file: PathBuf| {
-            let text = std::fs::read_to_string(&file).unwrap();
-            (file.extension().unwrap().to_str().unwrap().to_owned(), text)
-        };
-        let mut all: Vec<_> = accounts.map(read).collect();
-        all.sort();
-        all
-    };
+    let kept = || kept_accounts(gateway.scratch.file("data/acme"));
     let before = kept();
     pebble.serve();
     eventually("the certificate is renewed", 40, || {
@@ -224,6 +219,75 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
     assert_eq!((after[0].0.as_str(), &after[0].1), ("before", &before[0].1));
     assert_eq!(after[1].0, before[0].0);
     assert_ne!(after[1].1, before[0].1);
+}
+
+/// The accounts in a directory: how their files' names end, and what is in them.
+fn kept_accounts(dir: impl AsRef<Path>) -> Vec<(String, String)> {
+    let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+    let accounts = files.filter(|file| file.display().to_string().contains("acme-account-"));
+    let read = |file: PathBuf| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        (file.extension().unwrap().to_str().unwrap().to_owned(), text)
+    };
+    let mut all: Vec<_> = accounts.map(read).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
+    let Some(pebble) = Pebble::start(&json!({})) else { return };
+    let node = pebble.node("http-01", "shop.test", "");
+    let http = pebble.http.clone();
+    let args = ["--listen", http.as_str()];
+    let options = Options { node: &node, args: &args, ..Options::default() };
+    let data = Scratch::new();
+    let dir = data.path().display().to_string();
+    let launch = || {
+        let scratch = Scratch::new();
+        let routes = scratch.write("routes.yaml", "routes: []\n");
+        Gateway::launch(scratch, &options, &["--data-dir", &dir, "--file", &routes])
+    };
+    let mut gateway = launch();
+    let first = wait_for_certificate(&gateway, &pebble, "shop.test");
+    let before = kept_accounts(data.file("acme"));
+    gateway.terminate();
+    gateway.wait(10);
+    std::fs::remove_file(data.file("keyring")).unwrap();
+    let mut gateway = launch();
+    let second = wait_for_certificate(&gateway, &pebble, "shop.test");
+    assert_ne!(first, second);
+    let after = kept_accounts(data.file("acme"));
+    assert_eq!(after.len(), 2, "the one before is set aside");
+    assert_eq!((after[0].0.as_str(), &after[0].1), ("before", &before[0].1));
+    let told = || gateway.status_json("/yumen/v1/problems").to_string();
+    eventually("what is missing is told", 10, || told().contains("which the keyring does not hold"));
+    gateway.terminate();
+    gateway.wait(10);
+    let gateway = launch();
+    assert_eq!(wait_for_certificate(&gateway, &pebble, "shop.test"), second);
+    eventually("nothing is told of it any more", 10, || {
+        gateway.status_json("/yumen/v1/problems") == json!([])
+    });
+}
+
+#[test]
+fn an_order_is_finished_before_another_process_takes_over() {
+    let slow = Pebble::start_with(&json!({}), ("PEBBLE_VA_SLEEPTIME", "5"));
+    let Some(pebble) = slow else { return };
+    let node = pebble.node("http-01", "shop.test", "");
+    let http = pebble.http.clone();
+    let args = ["--listen", http.as_str()];
+    let options = Options { node: &node, args: &args, ..Options::default() };
+    let mut line = crate::upgrade::start_with(&json!({ "routes": [] }), &options);
+    eventually("the server is about to look", 20, || pebble.log().contains("Starting 3 validations"));
+    let output = line.ask(&[]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("a certificate is being ordered"), "{output:?}");
+    wait_for_certificate(&line.gateway, &pebble, "shop.test");
+    let log = pebble.log();
+    assert!(!log.contains("INVALID") && log.matches("Issued certificate").count() == 1, "{log}");
+    line.upgrade();
 }
 
 #[test]

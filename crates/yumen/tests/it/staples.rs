@@ -202,3 +202,23 @@ fn no_answer_and_a_bad_answer_cost_nothing_but_the_staple() {
     stapled(&off, "a.test");
     assert_eq!(stapled(&off, "a.test"), missing);
 }
+
+#[test]
+fn a_process_that_takes_over_shows_the_staples_of_the_one_before() {
+    let authority = Authority::new();
+    let responder = authority.respond(GOOD);
+    let (cert, key) = authority.sign("a.test", "1", "tlsfeature=status_request");
+    let ssl = json!({ "id": "1", "snis": ["a.test"], "cert": cert, "key": key });
+    let mut line = crate::upgrade::start(&json!({ "routes": [], "ssls": [ssl] }), "");
+    let good = "Cert Status: good";
+    eventually("the staple is shown", 20, || stapled(&line.gateway, "a.test") == good);
+    // Nobody could be asked now, and what one process was told another tells on.
+    drop(responder);
+    for _ in 0..2 {
+        let before = line.serving();
+        line.upgrade();
+        line.wait_for_end_of(before);
+        assert_eq!(stapled(&line.gateway, "a.test"), good);
+    }
+    assert_eq!(line.gateway.metric("yumen_tls_staple_fetches_total{result=\"good\"}"), 0.0);
+}

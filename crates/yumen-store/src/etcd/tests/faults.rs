@@ -220,6 +220,21 @@ fn an_empty_cluster_in_place_of_a_full_one_takes_nothing_away() {
     assert_eq!((node.store().state().len(), node.store().status().held), (12, 12));
 }
 
+#[test]
+fn a_damaged_name_of_a_node_is_made_anew() {
+    let cluster = Cluster::start(1);
+    let node = cluster.node("one");
+    let place = cluster.dir.join("one/etcd/node");
+    let name = node.store().node_id().unwrap();
+    assert_eq!(node.store().node_id().unwrap(), name);
+    for damage in [&b""[..], b"no name\n", &[0xff, 0xfe, 0x80], &[0; 300]] {
+        std::fs::write(&place, damage).unwrap();
+        let other = node.store().node_id().unwrap();
+        assert_ne!(other, name);
+        assert_eq!(node.store().node_id().unwrap(), other);
+    }
+}
+
 /// From now on `yumen` with the password `secret` may write, and nobody without one.
 pub(super) fn demand_passwords(cluster: &Cluster) {
     for command in [

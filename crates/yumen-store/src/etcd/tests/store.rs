@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use yumen_config::Kind;
 
@@ -228,6 +229,29 @@ fn what_has_a_lifetime_ends_on_every_node() {
     for node in [&one, &other] {
         until("it ends", || node.store().state().len() == 1);
     }
+}
+
+#[test]
+fn what_one_node_pins_up_all_see_until_its_lease_ends() {
+    let cluster = Cluster::start(1);
+    let (one, other) = (cluster.node("one"), cluster.node("other"));
+    let (ours, theirs) = (one.store().board(), other.store().board());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let revision = one.store().state().revision;
+    runtime.block_on(async {
+        let lease = ours.lease(Duration::from_secs(60)).await.unwrap();
+        assert!(ours.put_new("turn", "one".into(), lease).await.unwrap());
+        assert!(!theirs.put_new("turn", "other".into(), 0).await.unwrap());
+        ours.put("kept/a", "text".into(), 0).await.unwrap();
+        until("both are seen", || theirs.texts().len() == 2);
+        assert_eq!(theirs.texts().get("turn").map(|text| &**text), Some("one"));
+        ours.end(lease).await.unwrap();
+        until("one is left", || theirs.texts().into_keys().eq(["kept/a".into()]));
+        assert!(theirs.put_new("turn", "other".into(), 0).await.unwrap());
+        theirs.delete("turn").await.unwrap();
+        until("it is gone", || ours.texts().len() == 1);
+    });
+    assert_eq!(one.store().state().revision, revision, "it is nothing of the configuration");
 }
 
 #[test]

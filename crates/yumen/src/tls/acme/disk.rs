@@ -8,12 +8,28 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 use yumen_config::Kind;
-use yumen_store::{Key, Keyring, Seal};
+use yumen_store::{Key, Keyring, Seal, SealError};
 
 /// A certificate and its key, PEM.
 pub(super) struct Issued {
     pub(super) cert: String,
     pub(super) key: String,
+}
+
+impl Issued {
+    /// As it is kept.
+    pub(super) fn text(&self) -> String {
+        json!({ "cert": self.cert, "key": self.key }).to_string()
+    }
+
+    pub(super) fn read(text: &str) -> anyhow::Result<Issued> {
+        let kept: Value = serde_json::from_str(text)?;
+        let part = |name: &str| kept[name].as_str().map(str::to_owned);
+        Ok(Issued {
+            cert: part("cert").context("there is no certificate in it")?,
+            key: part("key").context("there is no key in it")?,
+        })
+    }
 }
 
 /// Where they are kept.
@@ -40,24 +56,19 @@ impl Disk {
     }
 
     pub(super) fn certificate(&self, id: &str) -> anyhow::Result<Option<Issued>> {
-        let Some(text) = self.text(id)? else { return Ok(None) };
-        let kept: Value = serde_json::from_str(&text)?;
-        let part = |name: &str| kept[name].as_str().map(str::to_owned);
-        Ok(Some(Issued {
-            cert: part("cert").context("there is no certificate in it")?,
-            key: part("key").context("there is no key in it")?,
-        }))
+        self.text(id)?.map(|text| Issued::read(&text)).transpose()
     }
 
     pub(super) fn keep_certificate(&self, id: &str, issued: &Issued) -> anyhow::Result<()> {
-        self.keep(id, &json!({ "cert": issued.cert, "key": issued.key }).to_string())
+        self.keep(id, &issued.text())
     }
 
     /// What was kept under an id.
     pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
         let path = self.path(id);
-        let sealed = match fs::read_to_string(&path) {
-            Ok(sealed) => sealed,
+        let sealed = match fs::read(&path) {
+            // What is no text was not sealed so either.
+            Ok(sealed) => String::from_utf8_lossy(&sealed).into_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
@@ -96,7 +107,12 @@ impl Disk {
     }
 }
 
+/// Whether what was kept is lost, and not only out of reach: reading it again would change nothing.
+pub(super) fn is_damage(error: &anyhow::Error) -> bool {
+    error.chain().any(|one| one.is::<SealError>() || one.is::<serde_json::Error>())
+}
+
 /// Sealed under its name, so that no file can stand for another.
-fn seal_key(id: &str) -> Key {
+pub(super) fn seal_key(id: &str) -> Key {
     Key::new(Kind::Ssls, id)
 }

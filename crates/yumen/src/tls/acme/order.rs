@@ -12,21 +12,17 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use instant_acme::{
     Account, AuthorizationStatus, BodyWrapper, BytesResponse, ChallengeType, ExternalAccountKey, HttpClient,
-    Identifier, KeyAuthorization, NewOrder, Order, OrderStatus, RetryPolicy,
+    Identifier, NewOrder, Order, OrderStatus, RetryPolicy,
 };
-use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::json;
-use tokio::sync::oneshot;
 use yumen_config::node::{AcmeChallenge, ExternalAccount};
-use yumen_config::{Kind, Resource};
-use yumen_proxy::tls::Challenges;
-use yumen_snapshot::compile::Change;
 
+use super::commons::Turn;
 use super::disk::Issued;
-use crate::control::{Control, Message};
+use super::proof::{Proof, Screen, Shown};
 use crate::fetch;
 
 /// Asks the ACME server.
@@ -89,18 +85,18 @@ pub(super) fn external_account(settings: &ExternalAccount) -> anyhow::Result<Opt
     Ok(Some(ExternalAccountKey::new(settings.key_id.clone(), &key)))
 }
 
-/// Puts objects of the node in force.
-pub(super) async fn put_in_force(control: &Control, changes: Vec<Change>) -> anyhow::Result<()> {
-    let (tell, told) = oneshot::channel();
-    control.messages.send(Message::Own(changes, Some(tell))).ok().context("the gateway is ending")?;
-    told.await.context("the gateway is ending")
-}
-
 /// How names are proved.
 pub(super) struct Prover<'k> {
     pub(super) challenge: AcmeChallenge,
-    pub(super) control: &'k Control,
-    pub(super) challenges: &'k Challenges,
+    pub(super) screen: &'k Screen,
+    /// In a cluster, that it is this node's turn: all nodes show the proof.
+    pub(super) turn: Option<&'k Turn>,
+}
+
+/// What is shown for a proof, to be taken away again.
+enum Proved {
+    Here(Shown),
+    Everywhere(String),
 }
 
 /// A certificate for these names.
@@ -113,7 +109,7 @@ pub(super) async fn certificate(
     let mut order = account.new_order(&NewOrder::new(&identifiers)).await.context("the order")?;
     let mut shown = Vec::new();
     let proved = prove(&mut order, prover, &mut shown).await;
-    prover.clear(&shown).await;
+    prover.clear(shown).await;
     proved?;
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = DistinguishedName::new();
@@ -125,7 +121,7 @@ pub(super) async fn certificate(
 }
 
 /// Proves all names of an order; notes what is shown for that.
-async fn prove(order: &mut Order, prover: &Prover<'_>, shown: &mut Vec<Shown>) -> anyhow::Result<()> {
+async fn prove(order: &mut Order, prover: &Prover<'_>, shown: &mut Vec<Proved>) -> anyhow::Result<()> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization.context("an authorization")?;
@@ -142,8 +138,13 @@ async fn prove(order: &mut Order, prover: &Prover<'_>, shown: &mut Vec<Shown>) -
         let mut challenge = authorization
             .challenge(kind)
             .with_context(|| format!("the server does not offer this challenge for {name}"))?;
-        let proof = prover.show(&name, &challenge.token, &challenge.key_authorization()).await?;
-        shown.push(proof);
+        let proof = Proof {
+            challenge: prover.challenge,
+            name: name.clone(),
+            token: challenge.token.clone(),
+            key: challenge.key_authorization().as_str().to_owned(),
+        };
+        prover.show(&proof, shown).await?;
         challenge.set_ready().await.with_context(|| format!("the challenge for {name}"))?;
     }
     match order.poll_ready(&RetryPolicy::default()).await {
@@ -170,62 +171,27 @@ async fn failure(order: &mut Order) -> String {
     said
 }
 
-/// What is shown for a proof, to be taken away again.
-enum Shown {
-    Route(String),
-    Certificate(String),
-}
-
 impl Prover<'_> {
-    async fn show(&self, name: &str, token: &str, key: &KeyAuthorization) -> anyhow::Result<Shown> {
-        // It becomes part of a path.
-        if token.is_empty()
-            || !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-        {
-            bail!("the server's token for {name} is none");
-        }
-        match self.challenge {
-            AcmeChallenge::Http01 => {
-                let id = format!("acme-challenge-{token}");
-                let route = json!({
-                    "uri": format!("/.well-known/acme-challenge/{token}"),
-                    "hosts": [name],
-                    "priority": i32::MAX,
-                    // They may ask for keys, send elsewhere or refuse addresses; the server of ACME follows nothing.
-                    "skip_global_rules": true,
-                    "plugins": { "mocking": {
-                        "content_type": "text/plain",
-                        "response_example": key.as_str(),
-                        "with_mock_header": false,
-                    } },
-                });
-                put_in_force(self.control, vec![Change::Put(Resource::new(Kind::Routes, &id, &route))])
-                    .await?;
-                Ok(Shown::Route(id))
-            }
-            AcmeChallenge::TlsAlpn01 => {
-                let mut params = CertificateParams::new(vec![name.to_owned()])?;
-                params.custom_extensions = vec![CustomExtension::new_acme_identifier(key.digest().as_ref())];
-                let own = KeyPair::generate()?;
-                let certificate = params.self_signed(&own)?;
-                let put = self.challenges.put(name, &certificate.pem(), &own.serialize_pem());
-                put.map_err(|error| anyhow::anyhow!(error))?;
-                Ok(Shown::Certificate(name.to_owned()))
+    async fn show(&self, proof: &Proof, shown: &mut Vec<Proved>) -> anyhow::Result<()> {
+        match self.turn {
+            None => shown.push(Proved::Here(self.screen.show(proof).await?)),
+            Some(turn) => {
+                shown.push(Proved::Everywhere(proof.token.clone()));
+                turn.pin(proof).await?;
             }
         }
+        Ok(())
     }
 
-    async fn clear(&self, shown: &[Shown]) {
-        let mut gone = Vec::new();
+    async fn clear(&self, shown: Vec<Proved>) {
+        let mut here = Vec::new();
         for one in shown {
-            match one {
-                Shown::Route(id) => gone.push(Change::Delete(Kind::Routes, id.as_str().into())),
-                Shown::Certificate(name) => self.challenges.remove(name),
+            match (one, self.turn) {
+                (Proved::Here(shown), _) => here.push(shown),
+                (Proved::Everywhere(token), Some(turn)) => turn.unpin(&token).await,
+                (Proved::Everywhere(_), None) => {}
             }
         }
-        if !gone.is_empty() {
-            // It fails only when the gateway ends, and with it what was shown.
-            let _ = put_in_force(self.control, gone).await;
-        }
+        self.screen.clear(&here).await;
     }
 }

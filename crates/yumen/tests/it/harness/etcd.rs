@@ -145,6 +145,12 @@ impl Etcd {
         self.gateway_by(&self.urls(), name, more)
     }
 
+    /// A gateway of this name with more settings of `store`, and behind them more of the node.
+    pub(crate) fn gateway_with(&self, name: &str, more: &str) -> Gateway {
+        let node = self.node(&self.urls(), name, "") + more;
+        Gateway::launch(Scratch::new(), &Options { node: &node, ..Options::default() }, &[])
+    }
+
     /// The same, which finds the members elsewhere.
     pub(crate) fn gateway_by(&self, urls: &[String], name: &str, more: &str) -> Gateway {
         self.gateway_in(Place::default(), urls, name, more)
@@ -156,12 +162,16 @@ impl Etcd {
     }
 
     fn gateway_in(&self, place: Place, urls: &[String], name: &str, more: &str) -> Gateway {
-        let node = format!(
+        let node = self.node(urls, name, more);
+        Gateway::launch(Scratch::new(), &Options { node: &node, place, ..Options::default() }, &[])
+    }
+
+    fn node(&self, urls: &[String], name: &str, more: &str) -> String {
+        format!(
             "admin: {{keys: [{{name: ann, key: {KEY}}}]}}\nstore:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: {:?}, start_wait_ms: 60000, node_name: {name}{more}}}\n",
             self.scratch.file(name).display(),
             urls,
-        );
-        Gateway::launch(Scratch::new(), &Options { node: &node, place, ..Options::default() }, &[])
+        )
     }
 }
 

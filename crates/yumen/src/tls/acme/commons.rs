@@ -1,0 +1,265 @@
+//! How the nodes of a cluster fetch certificates together: one at a time orders, all of them show what proves the names,
+//! and what was fetched is everybody's.
+//!
+//! Knows names and leases of what nodes pin up; neither what an order is nor what is in force.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+use yumen_store::etcd::Board;
+use yumen_store::{Keyring, Seal};
+
+use super::disk::seal_key;
+use super::proof::{Proof, Screen, Shown};
+
+/// Held by the node that orders.
+const ORDER: &str = "order";
+/// So long after a node has died the next one may order.
+const TURN: Duration = Duration::from_secs(30);
+/// For all nodes to show a proof. One that does not, as one of a version that knows nothing of this, is passed over.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+/// For the watch to tell of what was written here.
+const HEARD_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the nodes share.
+pub(super) struct Commons {
+    board: Board,
+    /// This one's id.
+    node: Arc<str>,
+    keyring: Keyring,
+    /// Whether all nodes have the keys that seal: they are the node configuration's, not those this node has made.
+    seals: bool,
+}
+
+/// A proof as it is pinned up.
+#[derive(Serialize, Deserialize)]
+struct Pinned {
+    proof: Proof,
+    /// The lease it ends with.
+    lease: i64,
+}
+
+/// This node's turn to order, until it is ended or dropped.
+pub(super) struct Turn {
+    commons: Arc<Commons>,
+    lease: i64,
+    keeping: AbortHandle,
+    /// Nodes that did not show a proof in time: no other is waited for.
+    passed_over: Mutex<BTreeSet<Arc<str>>>,
+}
+
+fn kept(id: &str) -> String {
+    format!("kept/{id}")
+}
+
+fn failed(id: &str) -> String {
+    format!("failed/{id}")
+}
+
+fn shown_by(token: &str, node: &str) -> String {
+    format!("shown/{token}/{node}")
+}
+
+impl Commons {
+    pub(super) fn new(board: Board, node: &str, keyring: Keyring, seals: bool) -> Commons {
+        Commons { board, node: node.into(), keyring, seals }
+    }
+
+    /// Changes when there may be something new.
+    pub(super) fn moves(&self) -> watch::Receiver<u64> {
+        self.board.moves()
+    }
+
+    /// What the nodes keep under an id.
+    pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
+        let texts = self.board.texts();
+        let Some(sealed) = texts.get(&*kept(id)) else { return Ok(None) };
+        let opened = self.keyring.open(&seal_key(id), sealed);
+        opened.map(Some).context("what the nodes share cannot be opened: is store.keyring the same on all?")
+    }
+
+    /// Keeps a text for all nodes.
+    pub(super) async fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        self.board.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
+    }
+
+    /// The same, where the nodes have none.
+    pub(super) async fn keep_first(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        self.board.put_new(&kept(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
+    }
+
+    fn sealed(&self, id: &str, text: &str) -> String {
+        match self.seals {
+            true => self.keyring.seal(&seal_key(id), text),
+            false => text.to_owned(),
+        }
+    }
+
+    /// Says that an order failed and is not to be tried again for so long.
+    pub(super) async fn note_failure(&self, id: &str, pause: Duration) -> anyhow::Result<()> {
+        let lease = self.board.lease(pause).await?;
+        Ok(self.board.put(&failed(id), self.node.to_string(), lease).await?)
+    }
+
+    /// Whether another node has failed with it and waits.
+    pub(super) fn has_failed_elsewhere(&self, id: &str) -> bool {
+        self.board.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
+    }
+
+    /// The turn to order; nothing where it is another node's. What that one has kept can be seen then.
+    pub(super) async fn turn(self: &Arc<Self>) -> anyhow::Result<Option<Turn>> {
+        if self.board.texts().contains_key(ORDER) {
+            return Ok(None);
+        }
+        let lease = self.board.lease(TURN).await.context("etcd")?;
+        let keeping = tokio::spawn(keep_lease(self.board.clone(), lease)).abort_handle();
+        let turn = Turn { commons: self.clone(), lease, keeping, passed_over: Mutex::default() };
+        if !self.board.put_new(ORDER, self.node.to_string(), lease).await.context("etcd")? {
+            turn.end().await;
+            return Ok(None);
+        }
+        let is_heard = || self.board.texts().contains_key(ORDER);
+        match self.comes_within(HEARD_WITHIN, is_heard).await {
+            true => Ok(Some(turn)),
+            false => bail!("etcd does not tell what is written"),
+        }
+    }
+
+    async fn comes_within(&self, within: Duration, is_there: impl Fn() -> bool) -> bool {
+        let until = Instant::now() + within;
+        let mut moves = self.board.moves();
+        while !is_there() {
+            if !matches!(timeout_at(until, moves.changed()).await, Ok(Ok(()))) {
+                return is_there();
+            }
+        }
+        true
+    }
+}
+
+async fn keep_lease(board: Board, lease: i64) {
+    loop {
+        sleep(TURN / 3).await;
+        if let Err(error) = board.keep(lease).await {
+            tracing::debug!(%error, "the turn to order certificates cannot be kept");
+        }
+    }
+}
+
+impl Turn {
+    /// Has all nodes show a proof.
+    pub(super) async fn pin(&self, proof: &Proof) -> anyhow::Result<()> {
+        proof.check()?;
+        let (commons, token) = (&self.commons, &proof.token);
+        let pinned = Pinned { proof: proof.clone(), lease: self.lease };
+        let text = serde_json::to_string(&pinned)?;
+        commons.board.put(&format!("proofs/{token}"), text, self.lease).await.context("etcd")?;
+        if commons.comes_within(SHOWN_WITHIN, || self.waits_for(token).is_empty()).await {
+            return Ok(());
+        }
+        let late = self.waits_for(token);
+        if late.contains(&commons.node) {
+            bail!("etcd does not tell what is written");
+        }
+        tracing::warn!(nodes = ?late, "nodes do not show what proves a name");
+        self.passed_over().extend(late);
+        Ok(())
+    }
+
+    /// The nodes that are there and do not show a proof, but those that did not before.
+    fn waits_for(&self, token: &str) -> BTreeSet<Arc<str>> {
+        let (commons, passed_over) = (&self.commons, self.passed_over());
+        let texts = commons.board.texts();
+        let all = commons.board.nodes().into_iter().chain([commons.node.clone()]);
+        let is_late =
+            |node: &Arc<str>| !passed_over.contains(node) && !texts.contains_key(&*shown_by(token, node));
+        all.filter(is_late).collect()
+    }
+
+    /// Has the nodes show a proof no more.
+    pub(super) async fn unpin(&self, token: &str) {
+        // It ends with the turn at the latest.
+        let _ = self.commons.board.delete(&format!("proofs/{token}")).await;
+    }
+
+    /// It is the next one's turn, and nothing that was pinned up in this one is there any more.
+    pub(super) async fn end(self) {
+        if let Err(error) = self.commons.board.end(self.lease).await {
+            tracing::debug!(%error, "the turn to order certificates ends by itself");
+        }
+    }
+
+    fn passed_over(&self) -> std::sync::MutexGuard<'_, BTreeSet<Arc<str>>> {
+        self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}
+
+/// Shows on this node what any of them has pinned up.
+pub(super) struct Follower {
+    pub(super) commons: Arc<Commons>,
+    pub(super) screen: Screen,
+    /// By token; nothing where it cannot be shown.
+    shown: HashMap<Arc<str>, Option<Shown>>,
+}
+
+impl Follower {
+    pub(super) fn new(commons: Arc<Commons>, screen: Screen) -> Follower {
+        Follower { commons, screen, shown: HashMap::new() }
+    }
+
+    /// Follows for ever.
+    pub(super) async fn run(mut self) {
+        let mut moves = self.commons.moves();
+        loop {
+            self.look().await;
+            if moves.changed().await.is_err() {
+                // The store has ended.
+                return;
+            }
+        }
+    }
+
+    /// Shows what is pinned up now, and nothing else.
+    pub(super) async fn look(&mut self) {
+        let texts = self.commons.board.texts();
+        let proofs: HashMap<&str, &Arc<str>> =
+            texts.iter().filter_map(|(name, text)| Some((name.strip_prefix("proofs/")?, text))).collect();
+        // First, since the next proof of a name may stand in the place of the one before.
+        let gone = self.shown.extract_if(|token, _| !proofs.contains_key(&**token));
+        let gone: Vec<Shown> = gone.filter_map(|(_, shown)| shown).collect();
+        self.screen.clear(&gone).await;
+        for (token, text) in proofs {
+            if !self.shown.contains_key(token) {
+                let shown = self.show(text).await;
+                let shown = shown.inspect_err(|error| {
+                    tracing::warn!(error = format!("{error:#}"), "what proves a name cannot be shown");
+                });
+                self.shown.insert(token.into(), shown.ok());
+            }
+        }
+    }
+
+    async fn show(&self, text: &str) -> anyhow::Result<Shown> {
+        let Pinned { proof, lease } = serde_json::from_str(text)?;
+        let shown = self.screen.show(&proof).await?;
+        let (board, name) = (self.commons.board.clone(), shown_by(&proof.token, &self.commons.node));
+        tokio::spawn(async move {
+            if let Err(error) = board.put(&name, String::new(), lease).await {
+                tracing::debug!(%error, "the node that orders is not told that a proof is shown");
+            }
+        });
+        Ok(shown)
+    }
+}

@@ -1,0 +1,101 @@
+//! When orders may begin: none does while another process takes over, and one under way is waited for.
+//!
+//! What an authority looks for must be shown by whoever serves then, until it has looked.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two looks at whether it is worth while to wait.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The orders of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_under_way: bool,
+    are_held: bool,
+}
+
+/// An order, until it is dropped.
+pub(super) struct UnderWay(Arc<Orders>);
+
+impl Orders {
+    /// Begins an order; nothing while they are held.
+    pub(super) fn begin(self: &Arc<Self>) -> Option<UnderWay> {
+        let mut state = self.state();
+        if state.are_held {
+            return None;
+        }
+        state.is_under_way = true;
+        Some(UnderWay(self.clone()))
+    }
+
+    /// Whether there is an order to be waited for.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.state().is_under_way
+    }
+
+    /// Lets none begin until `go_on`, and waits for the one under way: at most so long, or until `is_over` says so.
+    pub(crate) fn hold(&self, at_most: Duration, is_over: impl Fn() -> bool) {
+        let until = Instant::now() + at_most;
+        let mut state = self.state();
+        state.are_held = true;
+        while state.is_under_way && Instant::now() < until && !is_over() {
+            let waited = self.ended.wait_timeout(state, LOOK_EVERY);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Lets them begin again.
+    pub(crate) fn go_on(&self) {
+        self.state().are_held = false;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.state().is_under_way = false;
+        self.0.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_under_way_is_waited_for_and_none_begins_meanwhile() {
+        let orders = Arc::new(Orders::default());
+        let order = orders.begin().unwrap();
+        let held = orders.clone();
+        let holding = std::thread::spawn(move || held.hold(Duration::from_secs(60), || false));
+        while !orders.state().are_held {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(orders.begin().is_none());
+        assert!(orders.is_under_way() && !holding.is_finished());
+        drop(order);
+        holding.join().unwrap();
+        assert!(orders.begin().is_none());
+        orders.go_on();
+        assert!(orders.begin().is_some());
+    }
+
+    #[test]
+    fn waiting_has_an_end() {
+        let orders = Arc::new(Orders::default());
+        let _order = orders.begin().unwrap();
+        orders.hold(Duration::from_millis(20), || false);
+        orders.hold(Duration::from_secs(600), || true);
+        assert!(orders.is_under_way());
+    }
+}
