@@ -16,6 +16,7 @@ use crate::direction::{Direction, Pair, Watched};
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::task;
+use crate::tcp::Tcp;
 use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
@@ -77,14 +78,14 @@ pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfe
         // Where nobody takes it back any more it ends with its streams.
         let _ = give_back.send(tunnel);
     });
-    let Ok(tunnel) = given_back.await else { return Ended::default() };
-    conn.stream = tunnel.client;
-    link.stream = tunnel.endpoint;
+    let Ok(mut tunnel) = given_back.await else { return Ended::default() };
+    conn.stream = tunnel.client.take();
+    link.stream = tunnel.endpoint.take();
     Ended {
         up_bytes: tunnel.pair.up.bytes(),
         down_bytes: tunnel.pair.down.bytes() + tunnel.opening.sent_bytes,
         is_whole: tunnel.pair.is_whole(),
-        was_told: tunnel.tied.is_some_and(|tied| tied.leaving.is_some()),
+        was_told: tunnel.tied.as_ref().is_some_and(|tied| tied.leaving.is_some()),
     }
 }
 
@@ -151,6 +152,16 @@ struct Tunnel {
     tied: Option<Tied>,
 }
 
+impl Drop for Tunnel {
+    /// What a panic of its task cuts off is counted, and does not look finished.
+    fn drop(&mut self) {
+        if self.worker.counters.note_panic() {
+            let sides = [self.client.tcp(), self.endpoint.tcp()];
+            sides.into_iter().flatten().for_each(Tcp::reset_on_close);
+        }
+    }
+}
+
 impl Tunnel {
     /// Follows the frames in what came right behind the heads.
     fn watch_waiting(&mut self) {
@@ -211,3 +222,6 @@ impl Tunnel {
         self.pair.poll_silence(cx, &self.worker, &self.timer)
     }
 }
+
+#[cfg(test)]
+mod tests;
