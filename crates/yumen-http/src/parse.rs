@@ -18,7 +18,7 @@ use crate::uri::{self, HostPart};
 /// Bounds of a head.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadLimits {
-    /// The whole head, its empty line included.
+    /// The whole head, its empty line included and those before it, which take the same room.
     pub head_bytes_max: usize,
     /// The request target.
     pub target_bytes_max: usize,
@@ -108,17 +108,17 @@ pub fn request(
     let skip = leading_empty_lines(bytes);
     let bytes = &bytes[skip..];
     if scanned > skip && head_end(bytes, scanned - skip).is_none() {
-        return partial(bytes, limits, true);
+        return partial(bytes, skip, limits, true);
     }
     let lines =
         request_line(bytes, head, limits).and_then(|at| field_lines(bytes, at, &mut head.fields, limits));
     let end = match lines {
-        Ok(end) if end <= limits.head_bytes_max => end,
+        Ok(end) if skip + end <= limits.head_bytes_max => end,
         // Nearly every head comes whole, so its end is looked for only where reading it failed.
         failed => {
             head.clear();
-            let Some(end) = head_end(bytes, 0) else { return partial(bytes, limits, true) };
-            let is_large = end > limits.head_bytes_max;
+            let Some(end) = head_end(bytes, 0) else { return partial(bytes, skip, limits, true) };
+            let is_large = skip + end > limits.head_bytes_max;
             return Err(failed.err().filter(|_| !is_large).unwrap_or_else(|| too_large(bytes, limits)));
         }
     };
@@ -140,8 +140,9 @@ pub fn refused_request(bytes: &[u8], limits: &HeadLimits, head: &mut RequestHead
     }
 }
 
-fn partial(bytes: &[u8], limits: &HeadLimits, is_request: bool) -> Result<Parsed, HeadError> {
-    if bytes.len() < limits.head_bytes_max {
+/// What there is of a head that has not ended, behind so many bytes of empty lines.
+fn partial(bytes: &[u8], skipped: usize, limits: &HeadLimits, is_request: bool) -> Result<Parsed, HeadError> {
+    if skipped + bytes.len() < limits.head_bytes_max {
         // A target that is already too long need not be read to its end.
         if is_request && bytes.len() > limits.target_bytes_max + 32 && memchr(b'\n', bytes).is_none() {
             return Err(HeadError::TargetTooLong);
@@ -462,14 +463,14 @@ pub fn response(
     head: &mut ResponseHead,
 ) -> Result<Parsed, HeadError> {
     if scanned > 0 && head_end(bytes, scanned).is_none() {
-        return partial(bytes, limits, false);
+        return partial(bytes, 0, limits, false);
     }
     let lines = status_line(bytes, head).and_then(|at| field_lines(bytes, at, &mut head.fields, limits));
     let end = match lines {
         Ok(end) if end <= limits.head_bytes_max => end,
         failed => {
             head.clear();
-            let Some(end) = head_end(bytes, 0) else { return partial(bytes, limits, false) };
+            let Some(end) = head_end(bytes, 0) else { return partial(bytes, 0, limits, false) };
             let is_large = end > limits.head_bytes_max;
             return Err(failed.err().filter(|_| !is_large).unwrap_or(HeadError::TooLarge));
         }

@@ -143,6 +143,15 @@ impl Counters {
         }
     }
 
+    /// Counts the panic that drops its caller; says whether it is one.
+    pub(crate) fn note_panic(&self) -> bool {
+        let is_panic = std::thread::panicking();
+        if is_panic {
+            self.panics.add(1);
+        }
+        is_panic
+    }
+
     #[cold]
     fn failed(&self, word: &str) {
         if let Some(at) = COUNTED.iter().position(|(_, known)| *known == word) {

@@ -2,6 +2,8 @@
 //!
 //! Knows neither heads nor what ends a tunnel beside its two sides.
 
+mod pair;
+
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
@@ -12,6 +14,7 @@ use crate::buffer::Inbox;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
 use crate::worker::Worker;
+pub(crate) use pair::{Pair, Side};
 
 /// A read of this many bytes is one of a large flow.
 const LARGE_BYTES: usize = 32 * 1024;
@@ -30,7 +33,7 @@ pub(crate) struct Direction {
     ended: bool,
     /// Whether it broke off without TLS' goodbye, as many do that have said all they had to say.
     is_cut: bool,
-    /// Whether the sink has been told.
+    /// Whether the sink has been told, or takes no more.
     shut: bool,
     /// Whether only the source can move it on, which will wake the task.
     rests: bool,
@@ -62,7 +65,7 @@ impl Direction {
         self.bytes
     }
 
-    /// Whether the sink was told of the end.
+    /// Whether it is over: the sink was told of the end, or takes no more.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut
     }
@@ -70,6 +73,13 @@ impl Direction {
     /// Whether it is the sink that keeps it waiting.
     pub(crate) fn waits_for_sink(&self) -> bool {
         !self.inbox.is_empty()
+    }
+
+    /// Passes nothing on any more, as the sink takes nothing.
+    pub(crate) fn give_up(&mut self, worker: &Worker) {
+        self.inbox.consume(self.inbox.len());
+        self.inbox.release(&worker.buffers);
+        (self.pipe, self.rests, self.shut) = (None, false, true);
     }
 
     /// Lets what was read before the first poll pass.

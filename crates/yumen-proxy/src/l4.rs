@@ -18,6 +18,7 @@ use yumen_snapshot::{StreamAsk, StreamRoute, Target, Upstream};
 
 use crate::buffer::Inbox;
 use crate::clock;
+use crate::direction::Pair;
 pub(crate) use crate::fault::stream::Fault;
 use crate::settings::StreamProtocol;
 use crate::stream::Stream;
@@ -121,21 +122,12 @@ async fn pass(
     phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
     let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.stream_idle_ms);
-    let patience = relay::Patience { idle_ms, half_closed_ms: worker.settings.stream_half_closed_ms };
     let tie = worker.ties.tie_stream(&worker.timers, &upstream, tally.endpoint);
-    let mut relay = relay::Relay::new(std::mem::take(&mut front.inbox), patience, tie);
+    let pair = Pair::new(std::mem::take(&mut front.inbox), Inbox::default(), idle_ms);
+    let mut relay = relay::Relay { pair, tie };
     let ended = relay.run(worker, &front.timer, &mut front.stream, &mut back.stream).await;
     (tally.received_bytes, tally.sent_bytes) = relay.bytes();
-    if let Err(fault) = ended {
-        // What came before one side broke off is the other's.
-        let other = match fault {
-            Fault::ClientReset => Some(&mut back.stream),
-            Fault::UpstreamReset => Some(&mut front.stream),
-            _ => None,
-        };
-        if let Some(other) = other {
-            other.settle(&worker.timers, worker.settings.send_timeout_ms).await;
-        }
+    if ended.is_err() {
         back.stream.tcp().into_iter().for_each(Tcp::reset_on_close);
     }
     ended

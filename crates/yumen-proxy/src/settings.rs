@@ -43,7 +43,7 @@ pub struct Settings {
     pub send_timeout_ms: u64,
     /// Between two pieces of a stream, where its upstream does not say, in milliseconds.
     pub stream_idle_ms: u64,
-    /// The same once one side of a stream has ended, in milliseconds; 0 is as long as before.
+    /// The same once one side of a stream or a tunnel has ended, in milliseconds; 0 is as long as before.
     pub stream_half_closed_ms: u64,
     /// Between two datagrams of a session, where its upstream does not say, in milliseconds.
     pub udp_idle_ms: u64,

@@ -10,6 +10,8 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::tcp::Tcp;
+
 /// How much a pipe may hold. The system may give less to users that are not privileged.
 const PIPE_BYTES: usize = 1024 * 1024;
 /// A smaller one takes more calls than copying does. Users that are not privileged get pipes of two pages once they
@@ -64,6 +66,18 @@ impl Pipe {
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
+        source: &mut Tcp,
+        bytes_max: u64,
+    ) -> Poll<io::Result<usize>> {
+        match ready!(self.poll_fill_from(cx, source.register()?, bytes_max)) {
+            Ok(0) => Poll::Ready(source.end_of_reading()),
+            filled => Poll::Ready(filled),
+        }
+    }
+
+    fn poll_fill_from(
+        &mut self,
+        cx: &mut Context<'_>,
         source: &TcpStream,
         bytes_max: u64,
     ) -> Poll<io::Result<usize>> {
@@ -89,7 +103,15 @@ impl Pipe {
     }
 
     /// Passes on some of what is in the pipe, which is not empty.
-    pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, sink: &TcpStream) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, sink: &mut Tcp) -> Poll<io::Result<usize>> {
+        let drained = ready!(self.poll_drain_to(cx, sink.register()?));
+        if let Err(error) = &drained {
+            sink.note_failure(error.kind());
+        }
+        Poll::Ready(drained)
+    }
+
+    fn poll_drain_to(&mut self, cx: &mut Context<'_>, sink: &TcpStream) -> Poll<io::Result<usize>> {
         let Some(ends) = &self.ends else { return Poll::Ready(Ok(0)) };
         loop {
             ready!(sink.poll_write_ready(cx))?;
@@ -118,10 +140,11 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
 
 /// Has the reactor know whether anything stands behind what was taken of a source. After a receive that had room for
 /// more it does.
-pub(crate) fn look_behind(source: &TcpStream) {
+pub(crate) fn look_behind(source: &mut Tcp) {
+    let Ok(source) = source.register() else { return };
     let looked = source.try_io(Interest::READABLE, || {
         let mut room = [0_u8; 1];
-        Ok(rustix::net::recv(source, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT)?)
+        Ok(rustix::net::recv(&*source, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT)?)
     });
     // That there is nothing is what the call is for; anything else is found by who reads next.
     drop(looked);

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::buffer::{Buffers, Inbox};
 use crate::http2::Duplex;
@@ -36,7 +35,7 @@ pub(crate) enum Stream {
 impl Stream {
     /// Takes it, leaving one in its place that is not connected.
     pub(crate) fn take(&mut self) -> Stream {
-        std::mem::replace(self, Stream::Tcp(Tcp::Moving))
+        std::mem::replace(self, Stream::Tcp(Tcp::moving()))
     }
 
     /// Reads into an inbox and says how much; 0 is the peer's end. While it waits the inbox may hold an
@@ -166,10 +165,10 @@ impl Stream {
         matches!(self, Stream::Tcp(_))
     }
 
-    /// The socket, of a stream that is nothing but that.
-    pub(crate) fn socket(&mut self) -> Option<&TcpStream> {
+    /// The connection, of a stream that is nothing but a socket.
+    pub(crate) fn socket(&mut self) -> Option<&mut Tcp> {
         match self {
-            Stream::Tcp(tcp) => tcp.register().ok().map(|socket| &*socket),
+            Stream::Tcp(tcp) => tcp.register().is_ok().then_some(tcp),
             _ => None,
         }
     }

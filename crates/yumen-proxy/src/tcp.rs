@@ -16,7 +16,14 @@ use crate::buffer::{Buffers, Inbox};
 
 /// A TCP connection. One that was just accepted is read at once: with deferred accept its request is
 /// already there, and a connection answered without waiting never costs the reactor anything.
-pub(crate) enum Tcp {
+pub(crate) struct Tcp {
+    socket: Socket,
+    /// What a write failed with. The system tells why a connection broke once, to whoever asks first, and from then on
+    /// lets reads come to an end as if the peer had said all.
+    failure: Option<io::ErrorKind>,
+}
+
+enum Socket {
     /// Not known to the reactor.
     Fresh(Fresh),
     /// Known to the reactor.
@@ -29,64 +36,96 @@ pub(crate) enum Tcp {
 }
 
 /// A connection that has not been waited for.
-pub(crate) struct Fresh {
+struct Fresh {
     stream: std::net::TcpStream,
     /// Whether something was written to it, which told the peer that what it sent is here.
     has_answered: bool,
 }
 
+impl From<Socket> for Tcp {
+    fn from(socket: Socket) -> Tcp {
+        Tcp { socket, failure: None }
+    }
+}
+
 impl Tcp {
     /// A connection that was just accepted, and does not block.
     pub(crate) fn fresh(stream: std::net::TcpStream) -> Tcp {
-        Tcp::Fresh(Fresh { stream, has_answered: false })
+        Socket::Fresh(Fresh { stream, has_answered: false }).into()
+    }
+
+    /// What stands where a connection was that has been taken away.
+    pub(crate) fn moving() -> Tcp {
+        Socket::Moving.into()
+    }
+
+    /// One end of a connection of the simulation's net.
+    #[cfg(test)]
+    pub(crate) fn memory(end: crate::simulation::net::End) -> Tcp {
+        Socket::Memory(end).into()
     }
 
     /// Connects to an endpoint.
     pub(crate) async fn connect(address: SocketAddr) -> io::Result<Tcp> {
         #[cfg(test)]
         if let Some(connecting) = crate::simulation::net::connect(address) {
-            return connecting.await.map(Tcp::Memory);
+            return connecting.await.map(Tcp::memory);
         }
         let stream = TcpStream::connect(address).await?;
         // Where it cannot be set, requests are only slower.
         let _ = stream.set_nodelay(true);
-        Ok(Tcp::Registered(stream))
+        Ok(Socket::Registered(stream).into())
     }
 
     pub(crate) fn register(&mut self) -> io::Result<&mut TcpStream> {
-        if let Tcp::Fresh(_) = self {
-            let Tcp::Fresh(Fresh { stream, has_answered }) = std::mem::replace(self, Tcp::Moving) else {
+        if let Socket::Fresh(_) = self.socket {
+            let taken = std::mem::replace(&mut self.socket, Socket::Moving);
+            let Socket::Fresh(Fresh { stream, has_answered }) = taken else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
             if !has_answered {
                 acknowledge(stream.as_fd());
             }
-            *self = Tcp::Registered(TcpStream::from_std(stream)?);
+            self.socket = Socket::Registered(TcpStream::from_std(stream)?);
         }
-        match self {
-            Tcp::Registered(stream) => Ok(stream),
+        match &mut self.socket {
+            Socket::Registered(stream) => Ok(stream),
             _ => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        match self {
-            Tcp::Fresh(fresh) => Ok(fresh.stream.as_fd()),
-            Tcp::Registered(stream) => Ok(stream.as_fd()),
-            Tcp::Moving => Err(io::ErrorKind::NotConnected.into()),
+        match &self.socket {
+            Socket::Fresh(fresh) => Ok(fresh.stream.as_fd()),
+            Socket::Registered(stream) => Ok(stream.as_fd()),
+            Socket::Moving => Err(io::ErrorKind::NotConnected.into()),
             #[cfg(test)]
-            Tcp::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Keeps what a write failed with. A broken pipe tells that the peer had said its end before: what is still to be
+    /// read of it is whole.
+    #[cold]
+    pub(crate) fn note_failure(&mut self, kind: io::ErrorKind) {
+        if kind != io::ErrorKind::BrokenPipe {
+            self.failure.get_or_insert(kind);
+        }
+    }
+
+    /// What it means that a read gave nothing.
+    pub(crate) fn end_of_reading(&self) -> io::Result<usize> {
+        self.failure.map_or(Ok(0), |kind| Err(kind.into()))
     }
 
     #[inline]
     fn read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        let stream = match self {
-            Tcp::Registered(stream) => stream,
-            Tcp::Moving => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        let stream = match &mut self.socket {
+            Socket::Registered(stream) => stream,
+            Socket::Moving => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             #[cfg(test)]
-            Tcp::Memory(end) => return end.poll_read(cx, room),
-            Tcp::Fresh(fresh) => match fresh.stream.read(room) {
+            Socket::Memory(end) => return end.poll_read(cx, room),
+            Socket::Fresh(fresh) => match fresh.stream.read(room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.register()?,
                 done => return Poll::Ready(done),
             },
@@ -105,11 +144,14 @@ impl Tcp {
         bytes_max: usize,
     ) -> Poll<io::Result<usize>> {
         #[cfg(test)]
-        if let Tcp::Memory(end) = self {
-            return end.poll_read(cx, inbox.room(buffers));
+        if let Socket::Memory(end) = &self.socket {
+            return match ready!(end.poll_read(cx, inbox.room(buffers))) {
+                Ok(0) => Poll::Ready(self.end_of_reading()),
+                read => Poll::Ready(read),
+            };
         }
         loop {
-            if let Tcp::Registered(stream) = self
+            if let Socket::Registered(stream) = &self.socket
                 && (has_nothing_to_read(stream) || !coop::has_budget_remaining())
             {
                 ready!(stream.poll_read_ready(cx))?;
@@ -135,14 +177,17 @@ impl Tcp {
     /// the reactor is told: it saves the receive that would find out.
     fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         let fd = self.fd()?;
-        let Tcp::Registered(stream) = self else {
-            return Ok(rustix::net::recv(fd, room, RecvFlags::empty())?.0);
+        let Socket::Registered(stream) = &self.socket else {
+            let count = rustix::net::recv(fd, room, RecvFlags::empty())?.0;
+            return if count == 0 { self.end_of_reading() } else { Ok(count) };
         };
         let mut short = None;
         let full = stream.try_io(Interest::READABLE, || {
             let (count, _) = rustix::net::recv(fd, &mut *room, RecvFlags::empty())?;
-            if count == 0 || count == room.len() {
-                return Ok(count);
+            match count {
+                0 => return self.end_of_reading(),
+                count if count == room.len() => return Ok(count),
+                _ => {}
             }
             short = Some(count);
             Err(io::ErrorKind::WouldBlock.into())
@@ -151,15 +196,24 @@ impl Tcp {
     }
 
     pub(crate) fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = ready!(self.write_some(cx, slices));
+        if let Err(error) = &written {
+            self.note_failure(error.kind());
+        }
+        Poll::Ready(written)
+    }
+
+    #[inline(always)]
+    fn write_some(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         #[cfg(test)]
-        if let Tcp::Memory(end) = self {
+        if let Socket::Memory(end) = &self.socket {
             return end.poll_write(cx, slices);
         }
         // Nearly always there is room: asking the reactor first would cost more than the rare EAGAIN.
         match send(self.fd()?, slices, SendFlags::empty()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             done => {
-                if let Tcp::Fresh(fresh) = self {
+                if let Socket::Fresh(fresh) = &mut self.socket {
                     fresh.has_answered = true;
                 }
                 return Poll::Ready(done);
@@ -175,14 +229,14 @@ impl Tcp {
     /// Waits for the first byte and leaves it where it is; `None` is the end.
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
         #[cfg(test)]
-        if let Tcp::Memory(_) = self {
+        if let Socket::Memory(_) = self.socket {
             return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
         }
         loop {
             let mut first = [0_u8; 1];
             let mut peek = |fd: BorrowedFd<'_>| Ok(rustix::net::recv(fd, &mut first, RecvFlags::PEEK)?.0);
-            let peeked = match self {
-                Tcp::Registered(stream) => {
+            let peeked = match &mut self.socket {
+                Socket::Registered(stream) => {
                     ready!(stream.poll_read_ready(cx))?;
                     stream.try_io(Interest::READABLE, || peek(stream.as_fd()))
                 }
@@ -199,7 +253,7 @@ impl Tcp {
     /// known to it.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
-        matches!(self, Tcp::Registered(stream) if has_nothing_to_read(stream))
+        matches!(&self.socket, Socket::Registered(stream) if has_nothing_to_read(stream))
     }
 
     /// Tells the peer at once that what it sent is here, and goes on to until something is sent to it.
@@ -210,10 +264,10 @@ impl Tcp {
     /// Whether nothing has arrived while it idled, not even an end. Costs no system call, since the reactor has heard
     /// of anything that has.
     pub(crate) fn is_quiet(&self) -> bool {
-        match self {
-            Tcp::Registered(stream) => has_nothing_to_read(stream),
+        match &self.socket {
+            Socket::Registered(stream) => has_nothing_to_read(stream),
             #[cfg(test)]
-            Tcp::Memory(end) => end.is_quiet(),
+            Socket::Memory(end) => end.is_quiet(),
             _ => false,
         }
     }
@@ -254,7 +308,7 @@ impl Tcp {
     /// Ends the writing side.
     pub(crate) fn end(&self) -> io::Result<()> {
         #[cfg(test)]
-        if let Tcp::Memory(end) = self {
+        if let Socket::Memory(end) = &self.socket {
             return end.shutdown();
         }
         Ok(rustix::net::shutdown(self.fd()?, Shutdown::Write)?)
@@ -263,7 +317,7 @@ impl Tcp {
     /// Makes the close that follows a reset, which nobody takes for the end of a body.
     pub(crate) fn reset_on_close(&self) {
         #[cfg(test)]
-        if let Tcp::Memory(end) = self {
+        if let Socket::Memory(end) = &self.socket {
             return end.reset();
         }
         if let Ok(fd) = self.fd() {
@@ -275,7 +329,7 @@ impl Tcp {
     /// Sends without asking the reactor, keeping the last segment back for the close that follows.
     pub(crate) fn send_with_more(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         #[cfg(test)]
-        if let Tcp::Memory(end) = self {
+        if let Socket::Memory(end) = &self.socket {
             return end.try_write(slices);
         }
         send(self.fd()?, slices, SendFlags::MORE)
@@ -311,13 +365,17 @@ impl AsyncRead for Tcp {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let tcp = self.get_mut();
-        if let Tcp::Registered(stream) = tcp {
+        let (tcp, before) = (self.get_mut(), buffer.filled().len());
+        if let Socket::Registered(stream) = &mut tcp.socket {
             // It needs no room that was cleared before.
-            return Pin::new(stream).poll_read(cx, buffer);
+            ready!(Pin::new(stream).poll_read(cx, buffer))?;
+        } else {
+            let count = ready!(tcp.read(cx, buffer.initialize_unfilled()))?;
+            buffer.advance(count);
         }
-        let count = ready!(tcp.read(cx, buffer.initialize_unfilled()))?;
-        buffer.advance(count);
+        if buffer.filled().len() == before {
+            tcp.end_of_reading()?;
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -362,5 +420,37 @@ mod tests {
         // More than the system can count is left to it.
         tcp.break_after(u64::MAX);
         assert_eq!(told(&tcp), 0);
+    }
+
+    /// How reading ends when a write has failed first: the peer says one byte, and its end too if `ends`, then resets.
+    fn end_behind_a_failed_write(ends: bool) -> io::Result<usize> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (mut tcp, mut peer) = (Tcp::fresh(stream), listener.accept().unwrap().0);
+        io::Write::write_all(&mut peer, b"x").unwrap();
+        if ends {
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        rustix::net::sockopt::set_socket_linger(&peer, Some(std::time::Duration::ZERO)).unwrap();
+        drop(peer);
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        assert!(matches!(tcp.write(cx, &[IoSlice::new(b"y")]), Poll::Ready(Err(_))));
+        let mut read = || {
+            let mut room = [0; 8];
+            let mut buffer = ReadBuf::new(&mut room);
+            let Poll::Ready(read) = Pin::new(&mut tcp).poll_read(cx, &mut buffer) else { panic!("it waits") };
+            read.map(|()| buffer.filled().len())
+        };
+        assert_eq!(read().unwrap(), 1, "what came before stays");
+        read()
+    }
+
+    #[test]
+    fn a_reset_that_a_write_was_told_of_is_none_the_less_no_end() {
+        let end = end_behind_a_failed_write(false);
+        assert_eq!(end.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
+        // One behind the peer's end takes nothing from that.
+        assert_eq!(end_behind_a_failed_write(true).unwrap(), 0);
     }
 }

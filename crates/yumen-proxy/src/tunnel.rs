@@ -12,10 +12,11 @@ use yumen_http::websocket::{Frames, close_frame};
 use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::connection::Connection;
-use crate::direction::{Broken, Direction, Watched};
+use crate::direction::{Direction, Pair, Watched};
 use crate::relay::Link;
 use crate::stream::Stream;
 use crate::task;
+use crate::tcp::Tcp;
 use crate::ties::Tie;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
@@ -62,29 +63,29 @@ pub(crate) async fn run(conn: &mut Connection, link: &mut Link, opening: Transfe
         timer: conn.worker.timers.timer(),
         opening,
         is_open: false,
-        up: Direction::new(std::mem::take(&mut conn.inbox)),
-        down: Direction::new(std::mem::take(&mut link.inbox)),
-        progress: u64::MAX,
-        idle_timeout_ms: bounds.idle_timeout_ms,
+        pair: Pair::new(
+            std::mem::take(&mut conn.inbox),
+            std::mem::take(&mut link.inbox),
+            bounds.idle_timeout_ms,
+        ),
         tied: bounds.tie.map(|tie| Tied::new(tie, bounds.is_websocket)),
-        broken: None,
     };
     tunnel.watch_waiting();
     let (give_back, given_back) = oneshot::channel();
     task::spawn(async move {
         poll_fn(|cx| tunnel.poll(cx)).await;
-        tunnel.settle().await;
+        tunnel.pair.settle(&tunnel.worker, &mut tunnel.client, &mut tunnel.endpoint).await;
         // Where nobody takes it back any more it ends with its streams.
         let _ = give_back.send(tunnel);
     });
-    let Ok(tunnel) = given_back.await else { return Ended::default() };
-    conn.stream = tunnel.client;
-    link.stream = tunnel.endpoint;
+    let Ok(mut tunnel) = given_back.await else { return Ended::default() };
+    conn.stream = tunnel.client.take();
+    link.stream = tunnel.endpoint.take();
     Ended {
-        up_bytes: tunnel.up.bytes(),
-        down_bytes: tunnel.down.bytes() + tunnel.opening.sent_bytes,
-        is_whole: tunnel.up.is_shut() && tunnel.down.is_shut(),
-        was_told: tunnel.tied.is_some_and(|tied| tied.leaving.is_some()),
+        up_bytes: tunnel.pair.up.bytes(),
+        down_bytes: tunnel.pair.down.bytes() + tunnel.opening.sent_bytes,
+        is_whole: tunnel.pair.is_whole(),
+        was_told: tunnel.tied.as_ref().is_some_and(|tied| tied.leaving.is_some()),
     }
 }
 
@@ -147,27 +148,26 @@ struct Tunnel {
     opening: Transfer,
     /// Whether the client was told of the change.
     is_open: bool,
-    up: Direction,
-    down: Direction,
-    progress: u64,
-    idle_timeout_ms: u64,
+    pair: Pair,
     tied: Option<Tied>,
-    /// Whose peer broke off: whatever it said before is for the other.
-    broken: Option<Side>,
 }
 
-/// A side of a tunnel.
-enum Side {
-    Client,
-    Endpoint,
+impl Drop for Tunnel {
+    /// What a panic of its task cuts off is counted, and does not look finished.
+    fn drop(&mut self) {
+        if self.worker.counters.note_panic() {
+            let sides = [self.client.tcp(), self.endpoint.tcp()];
+            sides.into_iter().flatten().for_each(Tcp::reset_on_close);
+        }
+    }
 }
 
 impl Tunnel {
     /// Follows the frames in what came right behind the heads.
     fn watch_waiting(&mut self) {
         if let Some((mut up, mut down)) = watched(&mut self.tied) {
-            self.up.watch_waiting(&mut up);
-            self.down.watch_waiting(&mut down);
+            self.pair.up.watch_waiting(&mut up);
+            self.pair.down.watch_waiting(&mut down);
         }
     }
 
@@ -185,31 +185,9 @@ impl Tunnel {
         self.wait(cx)
     }
 
-    /// Moves bytes both ways; ready when there is nothing more to move.
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (mut watched_up, mut watched_down) = watched(&mut self.tied).unzip();
-        let (client, endpoint) = (&mut self.client, &mut self.endpoint);
-        let up = self.up.poll(cx, &self.worker, (client, endpoint), &mut watched_up);
-        if let Poll::Ready(Err(broken)) = up {
-            self.broken = Some(if broken == Broken::Source { Side::Client } else { Side::Endpoint });
-            return Poll::Ready(());
-        }
-        let down = self.down.poll(cx, &self.worker, (endpoint, client), &mut watched_down);
-        if let Poll::Ready(Err(broken)) = down {
-            self.broken = Some(if broken == Broken::Source { Side::Endpoint } else { Side::Client });
-            return Poll::Ready(());
-        }
-        if up.is_ready() && down.is_ready() { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Waits until the side that is there has what the other said before it broke off.
-    async fn settle(&mut self) {
-        let there = match &self.broken {
-            Some(Side::Client) => &mut self.endpoint,
-            Some(Side::Endpoint) => &mut self.client,
-            None => return,
-        };
-        there.settle(&self.worker.timers, self.worker.settings.send_timeout_ms).await;
+        let sides = (&mut self.client, &mut self.endpoint);
+        self.pair.poll(cx, &self.worker, sides, watched(&mut self.tied))
     }
 
     /// Ends the tunnel when what it is tied to has changed: a WebSocket with a closing frame to both sides.
@@ -226,10 +204,9 @@ impl Tunnel {
             }
         }
         let Some([to_endpoint, to_client]) = &mut tied.leaving else { return Poll::Pending };
-        let is_up_done =
-            self.up.is_shut() || is_said(cx, (&tied.up, &self.up), to_endpoint, &mut self.endpoint);
-        let is_down_done =
-            self.down.is_shut() || is_said(cx, (&tied.down, &self.down), to_client, &mut self.client);
+        let (up, down) = (&self.pair.up, &self.pair.down);
+        let is_up_done = up.is_shut() || is_said(cx, (&tied.up, up), to_endpoint, &mut self.endpoint);
+        let is_down_done = down.is_shut() || is_said(cx, (&tied.down, down), to_client, &mut self.client);
         if !(is_up_done && is_down_done) {
             return Poll::Pending;
         }
@@ -242,11 +219,9 @@ impl Tunnel {
         if self.client.given_up(cx).is_some() {
             return Poll::Ready(());
         }
-        let progress = self.up.bytes() + self.down.bytes();
-        if progress != self.progress {
-            self.progress = progress;
-            self.timer.set(self.idle_timeout_ms);
-        }
-        if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
+        self.pair.poll_silence(cx, &self.worker, &self.timer)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,7 +135,8 @@ pub struct Timeouts {
     /// Between two pieces of a TCP stream in either direction, where its upstream does not say.
     #[schemars(range(min = 1))]
     pub stream_idle_ms: u64,
-    /// The same once one side has ended the stream, at most: it may be gone for good. 0 is as long as before.
+    /// The same once one side has ended a TCP stream, a WebSocket or another tunnel, at most: it may be gone for good. 0
+    /// is as long as before.
     pub stream_half_closed_ms: u64,
     /// Between two datagrams of a session, where its upstream does not say.
     #[schemars(range(min = 1))]

@@ -243,6 +243,15 @@ fn heads_are_bounded() {
     check(&format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(80)), Err(HeadError::TooLarge));
     check("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n", Err(HeadError::TooManyFields));
     check("", Ok(Parsed::Partial));
+    // Empty lines before it count, as the room may be no more than for a head.
+    let unfinished = |bytes: usize| format!("\r\n\r\nGET / HTTP/1.1\r\nA: {}", "a".repeat(bytes - 23));
+    check(&unfinished(79), Ok(Parsed::Partial));
+    check(&unfinished(80), Err(HeadError::TooLarge));
+    let scanned = |text: &str| request(text.as_bytes(), 30, &limits, &mut RequestHead::default());
+    assert_eq!(scanned(&unfinished(79)), Ok(Parsed::Partial));
+    assert_eq!(scanned(&unfinished(80)), Err(HeadError::TooLarge));
+    check(&format!("\r\n{fits}"), Err(HeadError::TooLarge));
+    check(&format!("\r\n{}", fits.replacen("xx", "", 1)), Ok(Parsed::Head(80)));
 }
 
 #[test]

@@ -113,9 +113,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.last_end_ms.set(clock::now().mono_ms());
-        if std::thread::panicking() {
-            self.0.worker.counters.panics.add(1);
-        }
+        self.0.worker.counters.note_panic();
     }
 }
 

@@ -107,7 +107,7 @@ async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<st
 
 async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> Result<TlsInfo, Fault> {
     let Stream::Tcp(tcp) = &mut front.stream else { return Err(Fault::ClientTls) };
-    let tcp = std::mem::replace(tcp, Tcp::Moving);
+    let tcp = std::mem::replace(tcp, Tcp::moving());
     match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
         Some(Ok(Accepted { stream, info, .. })) => {
             worker.counters.handshakes.add(1);

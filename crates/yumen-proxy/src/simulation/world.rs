@@ -305,7 +305,7 @@ impl Visitor {
         let local = SocketAddr::from(([10, 0, 1, 1], 80));
         let client = Client { peer, local, tls: None, connection: self.worker.counters.accepted.get() };
         let worker = self.worker.clone();
-        let run = conversation::run(worker, Tcp::Memory(end), client, None, admitted);
+        let run = conversation::run(worker, Tcp::memory(end), client, None, admitted);
         self.net.scheduler.spawn(format!("gateway for {name}"), run);
     }
 }

@@ -41,6 +41,11 @@ fn heads_and_bodies_beyond_the_limits_are_refused() {
     let gateway = gateway(&upstream);
     check(&gateway, &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(5000)), 431);
     check(&gateway, &format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(25)), 431);
+    // What is read at once holds no more than the largest head, be there empty lines before it or not.
+    let largest = Gateway::start(&upstream.everything());
+    for lines in ["", "\r\n", "\r\n\r\n"] {
+        check(&largest, &format!("{lines}GET / HTTP/1.1\r\nHost: x\r\nX: {}", "y".repeat(70_000)), 431);
+    }
     check(&gateway, &format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(1500)), 414);
     check(&gateway, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10001\r\n\r\n", 413);
     let chunk = format!("{:x}\r\n{}\r\n", 6000, "y".repeat(6000));

@@ -21,6 +21,7 @@ mod client_certificates;
 mod cluster;
 mod cluster_history;
 mod compression;
+mod cut_answers;
 mod datagrams;
 mod discovery;
 mod drain;

@@ -1,0 +1,119 @@
+//! Both directions between a client and an endpoint, and how long they may be silent.
+//!
+//! A side that takes no more has broken off; what it said before still goes to the other. Knows no protocol.
+
+use std::task::{Context, Poll};
+
+use super::{Broken, Direction, Watched};
+use crate::buffer::Inbox;
+use crate::stream::Stream;
+use crate::timers::Timer;
+use crate::worker::Worker;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Endpoint,
+}
+
+/// Two directions, one against the other.
+pub(crate) struct Pair {
+    pub(crate) up: Direction,
+    pub(crate) down: Direction,
+    /// Who broke off first.
+    broken: Option<Side>,
+    /// How long nothing may move while both sides are there, in milliseconds.
+    idle_ms: u64,
+    /// Bytes that went on, and whether one direction was over, when last something moved.
+    progress: (u64, bool),
+}
+
+impl Pair {
+    /// What waits was read of the client and of the endpoint, and goes first.
+    pub(crate) fn new(from_client: Inbox, from_endpoint: Inbox, idle_ms: u64) -> Pair {
+        let (up, down) = (Direction::new(from_client), Direction::new(from_endpoint));
+        Pair { up, down, broken: None, idle_ms, progress: (u64::MAX, false) }
+    }
+
+    /// Who broke off, if one did.
+    pub(crate) fn broken(&self) -> Option<Side> {
+        self.broken
+    }
+
+    /// Whether both sides have said all they had to say, and know it of each other.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.broken.is_none() && self.up.is_shut() && self.down.is_shut()
+    }
+
+    /// Moves bytes both ways; ready when there is nothing more to move.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        (client, endpoint): (&mut Stream, &mut Stream),
+        watched: Option<(Watched<'_>, Watched<'_>)>,
+    ) -> Poll<()> {
+        let (mut watched_up, mut watched_down) = watched.unzip();
+        let up = match self.up.poll(cx, worker, (client, endpoint), &mut watched_up) {
+            Poll::Ready(Err(Broken::Source)) => return self.end_by(Side::Client),
+            Poll::Ready(Err(Broken::Sink)) => self.leave_out(worker, Side::Endpoint),
+            polled => polled.is_ready(),
+        };
+        let down = match self.down.poll(cx, worker, (endpoint, client), &mut watched_down) {
+            Poll::Ready(Err(Broken::Source)) => return self.end_by(Side::Endpoint),
+            Poll::Ready(Err(Broken::Sink)) => self.leave_out(worker, Side::Client),
+            polled => polled.is_ready(),
+        };
+        if up && down { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// A side has broken off, and all it said before was passed on.
+    #[cold]
+    fn end_by(&mut self, side: Side) -> Poll<()> {
+        self.broken.get_or_insert(side);
+        Poll::Ready(())
+    }
+
+    /// A side takes no more: the direction to it is over.
+    #[cold]
+    fn leave_out(&mut self, worker: &Worker, side: Side) -> bool {
+        self.broken.get_or_insert(side);
+        match side {
+            Side::Client => self.down.give_up(worker),
+            Side::Endpoint => self.up.give_up(worker),
+        }
+        true
+    }
+
+    /// Ready when nothing has moved for too long.
+    #[inline]
+    pub(crate) fn poll_silence(&mut self, cx: &mut Context<'_>, worker: &Worker, timer: &Timer) -> Poll<()> {
+        let is_half_closed = self.up.is_shut() || self.down.is_shut();
+        let progress = (self.up.bytes() + self.down.bytes(), is_half_closed);
+        if progress != self.progress {
+            self.progress = progress;
+            timer.set(if is_half_closed { self.half_closed_ms(worker) } else { self.idle_ms });
+        }
+        if timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// How long nothing may move once one direction is over: a side that has ended may be gone for good, and of one
+    /// that has broken off nothing more comes than waits to be taken.
+    #[cold]
+    fn half_closed_ms(&self, worker: &Worker) -> u64 {
+        let settings = &worker.settings;
+        let bounds = [settings.stream_half_closed_ms, self.broken.map_or(0, |_| settings.send_timeout_ms)];
+        bounds.into_iter().filter(|bound_ms| *bound_ms > 0).fold(self.idle_ms, u64::min)
+    }
+
+    /// Waits until the side that is there has what the other said before it broke off.
+    pub(crate) async fn settle(&self, worker: &Worker, client: &mut Stream, endpoint: &mut Stream) {
+        let there = match self.broken {
+            Some(Side::Client) => endpoint,
+            Some(Side::Endpoint) => client,
+            None => return,
+        };
+        there.settle(&worker.timers, worker.settings.send_timeout_ms).await;
+    }
+}
