@@ -24,7 +24,7 @@ use crate::control::Control;
 use crate::{node, process};
 
 pub(crate) use acme::{Keeper, fetched};
-pub(crate) use expiry::Expiry;
+pub(crate) use expiry::{Expiry, trusted_problems};
 pub(crate) use staples::Staples;
 
 /// The families of this module, without values, for the reference.
