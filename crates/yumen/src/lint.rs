@@ -5,22 +5,30 @@ use std::process::ExitCode;
 
 use x509_parser::pem::Pem;
 use x509_parser::public_key::PublicKey;
-use yumen_snapshot::{CertificateFacts, KeyFacts, Lint, lint};
+use yumen_base::Problem;
+use yumen_config::Resource;
+use yumen_snapshot::{CertificateFacts, KeyFacts, Lint, Snapshot, lint};
 
+use crate::tls::trusted_problems;
 use crate::{check, offline};
+
+/// What ends is told so many days before, as certificates are.
+const SOON_DAYS: u32 = 30;
 
 /// Looks `file` over and prints every finding, those of `yumen check` first.
 pub(crate) fn run(file: &Path, strict: bool, json: bool) -> anyhow::Result<ExitCode> {
     let loaded = offline::load(file)?;
     let mut problems = loaded.problems;
-    problems.extend(lint(&Lint {
-        resources: &loaded.resources,
-        snapshot: &loaded.snapshot,
-        now_unix_s: yumen_proxy::clock::exact().unix_s(),
-        certificate: &certificate,
-        strict,
-    }));
+    problems.extend(findings(&loaded.resources, &loaded.snapshot, strict));
     check::report(&problems, loaded.resources.len(), json)
+}
+
+/// What resources say that is probably not meant, and what they trust that ends.
+pub(crate) fn findings(resources: &[Resource], snapshot: &Snapshot, strict: bool) -> Vec<Problem> {
+    let now_unix_s = yumen_proxy::clock::exact().unix_s();
+    let mut problems = lint(&Lint { resources, snapshot, now_unix_s, certificate: &certificate, strict });
+    problems.extend(trusted_problems(snapshot, SOON_DAYS, now_unix_s as i64));
+    problems
 }
 
 /// Reads the first certificate of a PEM text.

@@ -25,7 +25,7 @@ use crate::{node, process};
 use staples::Stapler;
 
 pub(crate) use acme::{Keeper, Orders, fetched};
-pub(crate) use expiry::Expiry;
+pub(crate) use expiry::{Expiry, trusted_problems};
 pub(crate) use staples::{Staples, ToldStaple};
 
 /// The families of this module, without values, for the reference.

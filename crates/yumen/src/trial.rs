@@ -9,11 +9,11 @@ use yumen_base::Problem;
 use yumen_config::{Kind, Resource};
 use yumen_snapshot::compile::Compiler;
 use yumen_snapshot::plan::{Limits, Plan, Workshop, plan};
-use yumen_snapshot::{Lint, Question, Snapshot, lint, policy};
+use yumen_snapshot::{Question, Snapshot, policy};
 use yumen_store::Store;
 
 use crate::control::{Control, Message, Teller};
-use crate::lint as facts;
+use crate::lint;
 
 /// Many changes may follow each other.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ impl Trial {
         let workshop = Workshop {
             compiler: &|| self.empty.lock().unwrap_or_else(PoisonError::into_inner).fresh(),
             now: yumen_proxy::clock::exact(),
-            certificate: &facts::certificate,
+            certificate: &lint::certificate,
             is_healthy,
             limits,
         };
@@ -67,10 +67,8 @@ impl Trial {
     /// meant.
     pub(crate) fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem> {
         let (snapshot, mut problems) = self.compile(resources.to_vec());
-        let now = yumen_proxy::clock::exact();
-        problems.extend(policy::run(&snapshot, resources, now));
-        let (now_unix_s, certificate) = (now.unix_s(), &facts::certificate);
-        problems.extend(lint(&Lint { resources, snapshot: &snapshot, now_unix_s, certificate, strict }));
+        problems.extend(policy::run(&snapshot, resources, yumen_proxy::clock::exact()));
+        problems.extend(lint::findings(resources, &snapshot, strict));
         problems
     }
 

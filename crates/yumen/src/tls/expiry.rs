@@ -100,6 +100,12 @@ fn problems(seen: &Seen, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
     told.collect()
 }
 
+/// Problems of what others are verified by in this snapshot, and that has ended or soon will.
+pub(crate) fn trusted_problems(snapshot: &Snapshot, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
+    let all = trusted::look(snapshot);
+    all.iter().flat_map(|trusted| trusted.problems(warning_days, now_unix_s)).collect()
+}
+
 /// Looks now and then, and after each change.
 pub(super) async fn watch(expiry: Arc<Expiry>, control: Control, warning_days: u32) {
     let mut snapshots = control.snapshots.clone();

@@ -233,6 +233,9 @@ fn nothing_is_trusted_beyond_its_time() {
     }
     let problems = edge.gateway.status_json("/yumen/v1/problems").to_string();
     assert!(!problems.contains("ssls/3"), "{problems}");
+    let file = edge.scratch.write("lint.json", document(&[ssl("1", "ca.test", &rules[0])]).to_string());
+    let found = run(env!("CARGO_BIN_EXE_yumen"), &["lint", &file]).1;
+    assert!(found.contains("error: ssls/1 at client.ca: the authority CN=old expired"), "{found}");
 }
 
 fn eventually_told(gateway: &Gateway, (object, path, message): (&str, &str, &str)) {
