@@ -455,7 +455,11 @@ fn an_outage_costs_few_requests_their_deadline_and_is_told_once() {
     assert!(fast >= 100.0, "{fast} requests did not wait");
     assert!(gateway.metric("yumen_redis_degraded_total") >= 100.0);
     redis.freeze(false);
-    eventually("it counts again", 30, || (0..8).all(|_| gateway.get("/strict").status == 200));
+    // Each worker finds it out by a request of its own.
+    eventually("all workers count again", 30, || {
+        (0..8).all(|_| gateway.get("/strict").status == 200)
+            && gateway.log().contains("redis is reached again")
+    });
     let log = gateway.log();
     let lines = |text: &str| log.lines().filter(|line| line.contains(text)).count();
     assert_eq!(lines("redis is out of reach"), 1, "{log}");
