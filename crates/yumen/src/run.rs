@@ -372,7 +372,8 @@ impl Gateway {
         let (asked, outlived) = (self.duty.subscribe(), before.clone().filter(|_| successor.is_some()));
         let hurry = Hurry { duty: self.duty, end: successor.map(|_| end), before };
         self.runtime.spawn(hurry.run(self.signals, self.handed_over, self.predecessor.clone()));
-        self.announced.take().into_iter().for_each(Announced::leave);
+        let leave = if successor.is_some() { Announced::hand_over } else { Announced::leave };
+        self.announced.take().into_iter().for_each(leave);
         self.fleet.join();
         let hurried_ms = self.node.timeouts.drain_ms + ENDED_WITHIN_MS;
         let is_hurried = || matches!(*asked.borrow(), Duty::End { .. });

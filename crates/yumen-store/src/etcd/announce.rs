@@ -38,11 +38,18 @@ pub struct Announcement {
 
 /// A node that is announced until this is told to leave, or the store ends.
 pub struct Announced {
-    leave: oneshot::Sender<()>,
+    leave: oneshot::Sender<Stays>,
     left: mpsc::Receiver<()>,
 }
 
 impl Announced {
+    /// Says nothing more and leaves the record as it is: another process of this node goes on with it. Were it taken back
+    /// before that one has said something, the others would do without this node.
+    pub fn hand_over(self) {
+        let _ = self.leave.send(Stays);
+        let _ = self.left.recv_timeout(LEAVE_WAIT * 2);
+    }
+
     /// Takes the record back, if that is possible within a second. Blocks as long.
     pub fn leave(self) {
         drop(self.leave);
@@ -51,19 +58,25 @@ impl Announced {
     }
 }
 
+/// The node is there: another process of it announces it.
+struct Stays;
+
 /// Announces on the store's runtime.
 pub(super) fn begin(shared: Arc<Shared>, runtime: &tokio::runtime::Handle, what: Announcement) -> Announced {
     let (leave, asked) = oneshot::channel();
     let (tell, left) = mpsc::channel();
     runtime.spawn(async move {
         let lease = AtomicI64::new(0);
-        tokio::select! {
-            // Whoever lets go of the other end asks as well.
-            _ = asked => {}
+        let stays = tokio::select! {
+            // Whoever lets go of the other end wants it to leave.
+            stays = asked => stays.is_ok(),
             never = keep(&shared, what, &lease) => match never {},
-        }
+        };
         let lease = lease.into_inner();
-        if lease != 0 && !matches!(timeout(LEAVE_WAIT, shared.client.revoke_lease(lease)).await, Ok(Ok(()))) {
+        if !stays
+            && lease != 0
+            && !matches!(timeout(LEAVE_WAIT, shared.client.revoke_lease(lease)).await, Ok(Ok(())))
+        {
             tracing::info!("the node's record stays in etcd until its lease ends");
         }
         let _ = tell.send(());

@@ -52,6 +52,7 @@ fn a_write_for_all_nodes_waits_for_processes_that_were_taken_over_from() {
         let path = "/apisix/admin/routes/a?wait=applied&nodes=all";
         let reply = ask(&other, "PUT", path, "", &json!({ "uri": "/a", "plugins": plugins }).to_string());
         assert_eq!(reply.field("x-yumen-applied"), Some("true"), "{reply:?}");
+        assert_eq!(reply.field("x-yumen-nodes"), Some("2/2"), "the node is there all the time: {reply:?}");
         assert_eq!(client.get("/a").text(), text);
     }
 }
