@@ -20,7 +20,7 @@ use crate::buffer::Inbox;
 use crate::clock;
 use crate::dial::Dial;
 use crate::fault::{Fault, Kind};
-use crate::http2::{Duplex, heads};
+use crate::http2::{Duplex, Occupied, heads};
 use crate::lanes::Way;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
@@ -203,17 +203,24 @@ impl Errand {
         Ok(Dial { address: endpoint.addr, opening: Vec::new(), handshake, timeout_ms })
     }
 
-    /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.
-    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<(Stream, u64), Lost> {
+    /// A place on a connection that carries many, for as long as may be connected.
+    async fn take_place(&self, worker: &Rc<Worker>) -> Result<Occupied, Lost> {
         let (keep, connect_ms) = (self.upstream.keepalive, self.upstream.timeouts.connect_ms);
-        let occupied = loop {
+        loop {
             match worker.lanes.way(self.pool_key(), &keep, connect_ms) {
-                Way::Lane(occupied) => break occupied,
+                Way::Lane(occupied) => return Ok(occupied),
                 Way::Settle(lane) => lane.settled().await.map_err(|_| Lost::Connect)?,
                 Way::Wait(coming) => coming.over().await.map_err(|_| Lost::Connect)?,
                 Way::Connect(connecting) => connecting.begin(worker, self.dial(worker)?, keep),
             }
-        };
+        }
+    }
+
+    /// A stream of HTTP/2 whose head was sent, and how many requests its connection carried before.
+    async fn open_on_lane(&self, worker: &Rc<Worker>) -> Result<(Stream, u64), Lost> {
+        let timer = worker.timers.timer();
+        timer.set(self.upstream.timeouts.connect_ms);
+        let occupied = until(&timer, pin!(self.take_place(worker))).await.unwrap_or(Err(Lost::Connect))?;
         let authority = &self.upstream.endpoints[self.index].authority;
         let request = heads::request(&self.head, self.tls(), authority, &mut heads::LastFields::default());
         let mut request = request.ok_or(Lost::Underway)?;

@@ -2,8 +2,9 @@
 
 pub(crate) mod stream;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use yumen_http::{BodyError, HeadError};
+use yumen_snapshot::Upstream;
 
 /// Whose fault it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,14 +101,19 @@ impl From<Kind> for Fault {
     }
 }
 
-/// What many wait for may fail for all of them: to its endpoint that is one failure.
+/// What many wait for may fail for all of them: to each upstream its endpoint is in that is one failure.
 #[derive(Default)]
-pub(crate) struct Shared(Cell<bool>);
+pub(crate) struct Shared(RefCell<Vec<usize>>);
 
 impl Shared {
-    /// Whether nobody has noted it before.
-    pub(crate) fn note(&self) -> bool {
-        !self.0.replace(true)
+    /// Whether nobody has noted it for this upstream before.
+    pub(crate) fn note(&self, upstream: &Upstream) -> bool {
+        let (mut noted, upstream) = (self.0.borrow_mut(), std::ptr::from_ref(upstream).addr());
+        let is_first = !noted.contains(&upstream);
+        if is_first {
+            noted.push(upstream);
+        }
+        is_first
     }
 }
 

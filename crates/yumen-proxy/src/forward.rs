@@ -137,8 +137,9 @@ fn end_failed(upstream: &Upstream, index: usize, relay: &mut Relay<'_>, fault: F
     let was_kept = relay.link.take().is_some_and(|link| link.requests > 0);
     let was_stale = was_kept && fault.kind == Kind::UpstreamClosed;
     relay.end_attempt();
-    if !was_stale && !std::mem::take(&mut relay.was_told) {
-        health::observe_fault(upstream, index, fault.kind);
+    let shared = relay.shared.take();
+    if !was_stale {
+        health::observe_fault(upstream, index, fault.kind, shared.as_deref());
     }
 }
 
@@ -500,7 +501,7 @@ impl<'a> Attempt<'a, '_, '_> {
             replay: &mut relay.replay,
             timeouts,
             body_ms,
-            progress: u64::MAX,
+            progress: None,
             wait: Wait::new(),
             scanned: 0,
             upload_broken: false,

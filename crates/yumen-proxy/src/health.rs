@@ -12,7 +12,7 @@ use yumen_snapshot::protection::{Failure, News, Protection};
 use yumen_snapshot::upstream::{ActiveChecks, Counts, Health, PassiveChecks};
 
 use crate::clock;
-use crate::fault::Kind;
+use crate::fault::{Kind, Shared};
 use crate::grpc;
 
 /// Changes of state since the process began: to down and to up.
@@ -168,8 +168,8 @@ fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
     }
 }
 
-/// [`observe`] for an attempt that failed.
-pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind) {
+/// [`observe`] for an attempt that failed; what others waited for with it is noted once.
+pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind, shared: Option<&Shared>) {
     let seen = match kind {
         Kind::Connect
         | Kind::UpstreamTls
@@ -182,6 +182,9 @@ pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind) {
         // RequestedVersion.
         _ => return,
     };
+    if shared.is_some_and(|failure| !failure.note(upstream)) {
+        return;
+    }
     observe(upstream, index, seen);
     if let Some(protection) = &upstream.protection {
         note_outlier(upstream, protection, index, Failure::Gateway);

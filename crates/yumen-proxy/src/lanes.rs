@@ -181,9 +181,10 @@ fn idle_of(groups: Option<&Vec<Group>>) -> impl Iterator<Item = &Rc<Lane>> {
     lanes.filter(|lane| !lane.is_closed() && lane.is_idle())
 }
 
-/// Requests take the first with room: of those that idle the last have done so longest.
+/// Requests take the first with room: of those that idle the last have done so longest. One that has not settled is
+/// waited for.
 fn close_excess(groups: &Vec<Group>) {
-    let idle: Vec<&Rc<Lane>> = idle_of(Some(groups)).collect();
+    let idle: Vec<&Rc<Lane>> = idle_of(Some(groups)).filter(|lane| lane.is_settled()).collect();
     let most = idle.iter().map(|lane| lane.idle_max).max().unwrap_or(0);
     idle.into_iter().skip(most).for_each(|lane| lane.close());
 }

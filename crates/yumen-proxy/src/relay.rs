@@ -1,5 +1,7 @@
 //! An exchange with an endpoint: `forward` fills it in, `reply` drains it.
 
+use std::rc::Rc;
+
 use yumen_http::{Framing, ResponseHead};
 use yumen_snapshot::Underway;
 use yumen_snapshot::protection::{Permit, Place, Retry};
@@ -7,7 +9,7 @@ use yumen_snapshot::protection::{Permit, Place, Retry};
 use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::fault::Kind;
+use crate::fault::{Kind, Shared};
 use crate::forward::{Interim, Replay};
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
@@ -57,8 +59,8 @@ pub(crate) struct Relay<'u> {
     pub(crate) permit: Option<Permit>,
     /// Its place at an upstream that counts them.
     pub(crate) turn: Option<Place>,
-    /// What the attempt failed by is noted of its endpoint already: it waited for a connection with others.
-    pub(crate) was_told: bool,
+    /// What the attempt failed by, where it waited for it with others.
+    pub(crate) shared: Option<Rc<Shared>>,
 }
 
 impl Relay<'_> {
@@ -75,7 +77,7 @@ impl Relay<'_> {
             upgrade: false,
             permit: None,
             turn: None,
-            was_told: false,
+            shared: None,
         }
     }
 

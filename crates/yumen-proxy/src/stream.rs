@@ -102,6 +102,14 @@ impl Stream {
         }
     }
 
+    /// How much the socket has taken of what TLS gave it; 0 of a stream without.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        match self {
+            Stream::Tcp(_) => 0,
+            _ => self.tcp().map_or(0, Tcp::taken_bytes),
+        }
+    }
+
     /// Ends the writing side as a peer does that breaks off: after what was written, and without TLS' goodbye.
     pub(crate) fn poll_break_off(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {

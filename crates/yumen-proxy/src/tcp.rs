@@ -21,6 +21,8 @@ pub(crate) struct Tcp {
     /// What a write failed with. The system tells why a connection broke once, to whoever asks first, and from then on
     /// lets reads come to an end as if the peer had said all.
     failure: Option<io::ErrorKind>,
+    /// How much was written for whoever stands on it, as TLS does.
+    taken_bytes: u64,
 }
 
 enum Socket {
@@ -44,7 +46,7 @@ struct Fresh {
 
 impl From<Socket> for Tcp {
     fn from(socket: Socket) -> Tcp {
-        Tcp { socket, failure: None }
+        Tcp { socket, failure: None, taken_bytes: 0 }
     }
 }
 
@@ -111,6 +113,11 @@ impl Tcp {
         if kind != io::ErrorKind::BrokenPipe {
             self.failure.get_or_insert(kind);
         }
+    }
+
+    /// How much it has taken of whoever stands on it.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     /// What it means that a read gave nothing.
@@ -382,7 +389,7 @@ impl AsyncRead for Tcp {
 
 impl AsyncWrite for Tcp {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().write(cx, &[IoSlice::new(bytes)])
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -390,7 +397,10 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(cx, slices)
+        let tcp = self.get_mut();
+        let taken = ready!(tcp.write(cx, slices))?;
+        tcp.taken_bytes += taken as u64;
+        Poll::Ready(Ok(taken))
     }
 
     fn is_write_vectored(&self) -> bool {

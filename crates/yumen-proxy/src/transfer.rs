@@ -64,6 +64,8 @@ pub(crate) struct Transfer {
     ended: bool,
     /// The sink was given all there is, and holds some of it back until the socket takes more, as TLS does.
     is_held_back: bool,
+    /// How much of that the socket has taken.
+    pushed_bytes: u64,
     /// The edit got data since it was last told of a pause, and may hold some of it back.
     held: bool,
     /// Data bytes read so far.
@@ -95,6 +97,7 @@ impl Transfer {
         Transfer {
             ended: rest.is_done(),
             is_held_back: false,
+            pushed_bytes: 0,
             rest,
             ending,
             drops_trailers: false,
@@ -166,9 +169,14 @@ impl Transfer {
         !self.is_flushed() || self.is_held_back || self.pipe.is_some()
     }
 
-    /// A number that another follows whenever something has moved.
-    pub(crate) fn progress(&self) -> u64 {
-        (self.sent_bytes + self.read_bytes) << 1 | u64::from(self.is_held_back)
+    /// Changes whenever something has moved, and whoever is waited for.
+    pub(crate) fn progress(&self) -> (u64, bool) {
+        (self.taken_bytes() + self.read_bytes, self.is_held_back)
+    }
+
+    /// Grows with what its sink takes.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.sent_bytes + self.pushed_bytes
     }
 
     /// Drops what was read and will not be written.
@@ -431,7 +439,9 @@ impl Transfer {
 
     /// Has the sink send what it holds back.
     fn poll_push_out(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), Broken>> {
+        let before = sink.taken_bytes();
         let pushed = sink.poll_flush(cx);
+        self.pushed_bytes += sink.taken_bytes() - before;
         self.is_held_back = pushed.is_pending();
         pushed.map_err(|_| Broken::Write)
     }

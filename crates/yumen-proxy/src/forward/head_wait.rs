@@ -28,7 +28,7 @@ pub(super) struct HeadWait<'a> {
     pub(super) timeouts: Timeouts,
     /// How long the client may send nothing of its body.
     pub(super) body_ms: u64,
-    pub(super) progress: u64,
+    pub(super) progress: Option<(u64, bool)>,
     pub(super) wait: Wait,
     pub(super) scanned: usize,
     pub(super) upload_broken: bool,
@@ -79,7 +79,7 @@ impl HeadWait<'_> {
                     let unsent = upload.sent_bytes == 0;
                     return Poll::Ready(Err(Fault { kind: Kind::UpstreamClosed, unsent }));
                 }
-                Poll::Ready(Ok(_)) => self.progress = u64::MAX,
+                Poll::Ready(Ok(_)) => self.progress = None,
                 Poll::Pending => {
                     link.inbox.park(&conn.worker.buffers);
                     break;
@@ -147,7 +147,7 @@ impl HeadWait<'_> {
                 _ => self.pace.rest(),
             }
         }
-        let progress = upload.progress();
+        let progress = Some(upload.progress());
         if progress != self.progress {
             self.progress = progress;
             self.wait.begin(conn, timeout_ms);
@@ -169,7 +169,7 @@ impl HeadWait<'_> {
         upload: &Transfer,
     ) -> Poll<Result<(), Fault>> {
         // Whoever is waited for next is waited for anew.
-        self.progress = u64::MAX;
+        self.progress = None;
         let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, upload.read_bytes);
         slow.map(|()| Err(Kind::ClientTimeout.into()))
     }

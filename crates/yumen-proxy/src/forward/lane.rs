@@ -3,6 +3,7 @@
 //! Knows how a request gets onto such a connection; waiting for the answer is as with any other.
 
 use std::pin::pin;
+use std::rc::Rc;
 
 use yumen_http::{Framing, Known};
 use yumen_snapshot::Scheme;
@@ -75,9 +76,9 @@ impl Attempt<'_, '_, '_> {
     }
 
     /// What a wait ended with that others shared.
-    fn waited(&mut self, over: Result<Result<(), Kind>, Kind>, failure: &Shared) -> Result<(), Kind> {
+    fn waited(&mut self, over: Result<Result<(), Kind>, Kind>, failure: &Rc<Shared>) -> Result<(), Kind> {
         if let Ok(Err(_)) | Err(Kind::ConnectTimeout) = over {
-            self.relay.was_told = !failure.note();
+            self.relay.shared = Some(failure.clone());
         }
         over?
     }

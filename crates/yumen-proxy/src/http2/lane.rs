@@ -30,7 +30,8 @@ pub(crate) struct Lane {
     streams_max: Cell<usize>,
     /// Told when the endpoint has, or never will.
     settled: Notify,
-    pub(crate) failure: Shared,
+    /// That it settles for nobody.
+    pub(crate) failure: Rc<Shared>,
     requests: Cell<u64>,
     /// How many it carries in all.
     requests_max: Cell<u64>,
@@ -62,7 +63,7 @@ impl Lane {
             streams: Cell::new(0),
             streams_max: Cell::new(UNTOLD),
             settled: Notify::new(),
-            failure: Shared::default(),
+            failure: Rc::default(),
             requests: Cell::new(0),
             requests_max: Cell::new(keep.requests),
             is_closed: Cell::new(false),

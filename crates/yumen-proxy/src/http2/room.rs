@@ -4,8 +4,8 @@
 //! times that for a client that does not read. One that has hardly anything queued may always add a frame: however
 //! much the others would send, its turn comes.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -21,7 +21,8 @@ pub(crate) struct Room(Arc<Queue>);
 #[derive(Default)]
 struct Queue {
     bytes: AtomicUsize,
-    waiting: Waiting,
+    /// Streams that want to know when there is less.
+    waiting: Mutex<Vec<Weak<Own>>>,
 }
 
 /// What one stream has in the queue.
@@ -30,7 +31,9 @@ pub(crate) struct Share(Arc<Own>);
 struct Own {
     all: Arc<Queue>,
     bytes: AtomicUsize,
-    waiting: Waiting,
+    /// Whether the connection's queue knows that it waits.
+    is_waiting: AtomicBool,
+    waker: Mutex<Option<Waker>>,
 }
 
 /// Data that is in the queue for as long as it lives: until it was written, or its stream was given up.
@@ -42,8 +45,12 @@ struct Queued {
 impl Room {
     /// For one stream more.
     pub(crate) fn share(&self) -> Share {
-        let (bytes, waiting) = Default::default();
-        Share(Arc::new(Own { all: self.0.clone(), bytes, waiting }))
+        Share(Arc::new(Own {
+            all: self.0.clone(),
+            bytes: AtomicUsize::default(),
+            is_waiting: AtomicBool::default(),
+            waker: Mutex::default(),
+        }))
     }
 }
 
@@ -57,11 +64,14 @@ impl Share {
 
     #[cold]
     fn poll_frame(&self, cx: &Context<'_>) -> Poll<usize> {
-        if self.0.bytes.load(Relaxed) < FRAME_BYTES {
+        let own = &self.0;
+        if own.bytes.load(Relaxed) < FRAME_BYTES {
             return Poll::Ready(FRAME_BYTES);
         }
-        self.0.waiting.add(cx.waker());
-        self.0.all.waiting.add(cx.waker());
+        *lock(&own.waker) = Some(cx.waker().clone());
+        if !own.is_waiting.swap(true, Relaxed) {
+            lock(&own.all.waiting).push(Arc::downgrade(own));
+        }
         Poll::Pending
     }
 
@@ -73,6 +83,35 @@ impl Share {
     }
 }
 
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.0.is_waiting.load(Relaxed) {
+            let own = Arc::as_ptr(&self.0);
+            lock(&self.0.all.waiting).retain(|other| !std::ptr::eq(other.as_ptr(), own));
+        }
+    }
+}
+
+impl Own {
+    #[cold]
+    fn wake(&self) {
+        let waker = lock(&self.waker).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Queue {
+    /// Wakes all that wait, in the order in which they came.
+    #[cold]
+    fn wake(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        for own in waiting.iter().filter_map(Weak::upgrade) {
+            own.is_waiting.store(false, Relaxed);
+            own.wake();
+        }
+    }
+}
+
 impl AsRef<[u8]> for Queued {
     fn as_ref(&self) -> &[u8] {
         &self.data
@@ -81,48 +120,30 @@ impl AsRef<[u8]> for Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        let Own { all, bytes, waiting } = &*self.own;
-        waiting.wake_below(FRAME_BYTES, bytes, self.data.len());
+        let (own, left) = (&*self.own, self.data.len());
+        if falls_below(FRAME_BYTES, &own.bytes, left) {
+            own.wake();
+        }
         // At half, so that those who wait are not woken for each frame that leaves.
-        all.waiting.wake_below(BYTES_MAX / 2 + 1, &all.bytes, self.data.len());
+        if falls_below(BYTES_MAX / 2 + 1, &own.all.bytes, left) {
+            own.all.wake();
+        }
     }
 }
 
-/// Who wants to know when there is less.
-#[derive(Default)]
-struct Waiting(Mutex<Vec<Waker>>);
+/// Takes what left from the sum; whether that brought it below the bound.
+#[inline]
+fn falls_below(bound: usize, sum: &AtomicUsize, left: usize) -> bool {
+    let before = sum.fetch_sub(left, Relaxed);
+    before >= bound && before - left < bound
+}
 
-impl Waiting {
-    fn add(&self, waker: &Waker) {
-        let mut waiting = self.lock();
-        if !waiting.iter().any(|other| other.will_wake(waker)) {
-            waiting.push(waker.clone());
-        }
-    }
-
-    /// Takes what left from the sum, and wakes all, in the order in which they came, once it comes below the bound.
-    #[inline]
-    fn wake_below(&self, bound: usize, sum: &AtomicUsize, left: usize) {
-        let before = sum.fetch_sub(left, Relaxed);
-        if before >= bound && before - left < bound {
-            self.wake();
-        }
-    }
-
-    #[cold]
-    fn wake(&self) {
-        let waiting = std::mem::take(&mut *self.lock());
-        waiting.into_iter().for_each(Waker::wake);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Waker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
     use std::task::Wake;
 
     use super::*;
@@ -148,7 +169,7 @@ mod tests {
         let share = room.share();
         let mut queued: Vec<Bytes> = (0..4).map(|_| share.queue(bytes(BYTES_MAX / 4))).collect();
         assert!(share.poll_free(&cx).is_pending() && share.poll_free(&cx).is_pending());
-        assert_eq!(room.0.waiting.lock().len(), 1);
+        assert_eq!(lock(&room.0.waiting).len(), 1);
         queued.pop();
         assert!(!woken.0.load(Relaxed) && share.poll_free(&cx).is_ready());
         // A part that lives on keeps the whole.
@@ -178,5 +199,9 @@ mod tests {
         // its own have left, those of the others have not
         drop(more);
         assert!(woken.0.load(Relaxed) && small.poll_free(&cx).is_ready());
+        // who has gone is not remembered, however long there is no room
+        assert_eq!(lock(&room.0.waiting).len(), 2);
+        drop(small);
+        assert_eq!(lock(&room.0.waiting).len(), 1);
     }
 }

@@ -124,7 +124,7 @@ impl<'a> Attempts<'a> {
             Kind::RequestedName => Fault::UpstreamName,
             _ => Fault::Connect,
         };
-        health::observe_fault(self.upstream, index, kind);
+        health::observe_fault(self.upstream, index, kind, None);
         self.tried.push(index);
         self.last = fault;
         let bound_ms = self.upstream.retry_timeout_ms;

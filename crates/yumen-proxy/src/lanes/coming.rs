@@ -28,7 +28,7 @@ pub(crate) struct Coming {
     begun_ms: u64,
     /// How long it may take, as who of those that wait for it has the most time says; 0 for ever.
     timeout_ms: Cell<u64>,
-    pub(crate) failure: Shared,
+    pub(crate) failure: Rc<Shared>,
 }
 
 impl Coming {
@@ -39,7 +39,7 @@ impl Coming {
             claims: Cell::default(),
             begun_ms: clock::now().mono_ms(),
             timeout_ms: Cell::new(timeout_ms),
-            failure: Shared::default(),
+            failure: Rc::default(),
         }
     }
 

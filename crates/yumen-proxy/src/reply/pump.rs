@@ -32,7 +32,7 @@ pub(super) async fn download_body<const RARE: bool>(
         return Ok(());
     }
     let (pace, wait) = (Pace::default(), Wait::new());
-    let mut pump = Pump { pace, wait, progress: u64::MAX, upload_broken: false, read_timeout_ms };
+    let mut pump = Pump { pace, wait, progress: ANEW, upload_broken: false, read_timeout_ms };
     poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
 }
 
@@ -44,10 +44,14 @@ fn upstream_kind(broken: &Broken) -> Kind {
     }
 }
 
+/// Nothing that was waited for goes on.
+const ANEW: (u64, bool, bool) = (u64::MAX, false, false);
+
 struct Pump {
     pace: Pace,
     wait: Wait,
-    progress: u64,
+    /// What had moved when it was last waited for anew.
+    progress: (u64, bool, bool),
     /// Nothing more of the request goes out.
     upload_broken: bool,
     read_timeout_ms: u64,
@@ -89,7 +93,8 @@ impl Pump {
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind));
         }
-        let progress = download.progress() + upload.progress();
+        let ((down, down_held), (up, up_held)) = (download.progress(), upload.progress());
+        let progress = (down + up, down_held, up_held);
         let (timeout_ms, late) = if download.waits_for_sink() {
             (worker.settings.send_timeout_ms, Kind::ClientStalled)
         } else {
@@ -97,7 +102,7 @@ impl Pump {
         };
         if worker.settings.answer_rate.is_set() {
             match late {
-                Kind::ClientStalled => return self.wait_at_pace(cx, conn, download.sent_bytes),
+                Kind::ClientStalled => return self.wait_at_pace(cx, conn, download.taken_bytes()),
                 _ => self.pace.rest(),
             }
         }
@@ -119,13 +124,13 @@ impl Pump {
         &mut self,
         cx: &mut Context<'_>,
         conn: &Connection,
-        sent_bytes: u64,
+        taken_bytes: u64,
     ) -> Poll<Result<(), Kind>> {
         // Whoever is waited for next is waited for anew.
-        self.progress = u64::MAX;
+        self.progress = ANEW;
         let settings = &conn.worker.settings;
         let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
         let rate = Rate { window_ms, ..settings.answer_rate };
-        self.pace.poll_slow(cx, &conn.timer, rate, sent_bytes).map(|()| Err(Kind::ClientStalled))
+        self.pace.poll_slow(cx, &conn.timer, rate, taken_bytes).map(|()| Err(Kind::ClientStalled))
     }
 }

@@ -153,3 +153,38 @@ fn a_connection_that_fails_is_one_failure_of_its_endpoint_however_many_waited() 
     ask_at_once(&gateway, 8);
     assert!(is_down());
 }
+
+/// Whoever runs out of time of its own says nothing of the endpoint, and each upstream hears for itself.
+#[test]
+fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
+    let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
+    let upstream = |id: &str, timeouts: u32| {
+        let active = json!({ "type": "tcp", "healthy": { "interval": 3600 },
+                             "unhealthy": { "interval": 3600 } });
+        let checks = json!({ "active": active, "passive": { "unhealthy": { "timeouts": timeouts } } });
+        json!({ "id": id, "nodes": { silent.to_string(): 1 }, "http_version": "2", "scheme": "https",
+                "pass_host": "node", "retries": 0, "checks": checks })
+    };
+    let route = |id: &str, upstream: &str, more: Value| {
+        let mut timeout = json!({ "connect": 1, "send": 20, "read": 20 });
+        timeout.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "id": id, "uri": format!("/{id}"), "upstream_id": upstream, "timeout": timeout })
+    };
+    let document = json!({
+        "upstreams": [upstream("u", 1), upstream("v", 2)],
+        "routes": [route("hasty", "u", json!({ "total": 0.3 })), route("u", "u", json!({})),
+                   route("v", "v", json!({}))] });
+    let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
+    let ask = |path: &'static str| (path, gateway.get(path).status);
+    for _ in 0..2 {
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| ask("/u"));
+            std::thread::sleep(Duration::from_millis(100));
+            let others = ["/hasty", "/v"].map(|path| scope.spawn(move || ask(path)));
+            assert_eq!(first.join().unwrap(), ("/u", 504));
+            others.into_iter().for_each(|one| assert_eq!(one.join().unwrap().1, 504));
+        });
+    }
+    let report = gateway.status_json("/v1/healthcheck").to_string();
+    assert_eq!(report.matches("\"unhealthy\"").count(), 2, "{report}");
+}
