@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
-    KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
+    CrlIssuingDistributionPoint, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
+    date_time_ymd,
 };
 
 use super::super::sessions::Sessions;
@@ -16,6 +17,9 @@ fn year(year: i32) -> i64 {
 fn at(of_year: i32) -> UnixTime {
     unix_time(year(of_year))
 }
+
+/// The serial of a person's certificate.
+const PERSON: u8 = 77;
 
 /// An authority from one year to another, all with the same name.
 struct Made {
@@ -38,11 +42,27 @@ fn authority(key: &KeyPair, (from, until): (i32, i32)) -> Made {
 
 impl Made {
     fn person(&self) -> CertificateDer<'static> {
-        let params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
+        params.serial_number = Some(SerialNumber::from(vec![PERSON]));
         params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap().der().clone()
     }
 
-    fn list(&self, revoked: &[u8], (from, until): (i32, i32)) -> String {
+    fn list(&self, revoked: &[u8], term: (i32, i32)) -> String {
+        self.numbered_list(1, revoked, term, None)
+    }
+
+    /// A list for the certificates of a distribution point, where one is given.
+    fn numbered_list(
+        &self,
+        number: u64,
+        revoked: &[u8],
+        (from, until): (i32, i32),
+        point: Option<&str>,
+    ) -> String {
+        let point = point.map(|uri| CrlIssuingDistributionPoint {
+            distribution_point: CrlDistributionPoint { uris: vec![uri.to_owned()] },
+            scope: None,
+        });
         let one = |serial: &u8| RevokedCertParams {
             serial_number: SerialNumber::from(vec![*serial]),
             revocation_time: date_time_ymd(from, 1, 1),
@@ -52,8 +72,8 @@ impl Made {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(from, 1, 1),
             next_update: date_time_ymd(until, 1, 1),
-            crl_number: SerialNumber::from(vec![1]),
-            issuing_distribution_point: None,
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: point,
             revoked_certs: revoked.iter().map(one).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
@@ -130,6 +150,57 @@ fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
     let lists = Revoked::read(&(old + &new)).unwrap();
     let ends: Vec<i64> = lists.terms().map(|term| term.until_unix_s).collect();
     assert_eq!(ends, [year(2020)], "the older one is in force no more");
+}
+
+#[test]
+fn of_lists_of_one_authority_the_newest_counts() {
+    let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
+    let ada = authority.person();
+    // In either order.
+    let check = |one: &str, other: &str, now: i32, expected: &str, end: i32| {
+        for lists in [format!("{one}{other}"), format!("{other}{one}")] {
+            assert_eq!(refused(&authority.pem, &ada, &lists, at(now)), expected, "{now}");
+            let lists = Revoked::read(&lists).unwrap();
+            let ends: Vec<i64> = lists.terms().map(|term| term.until_unix_s).collect();
+            assert_eq!(ends, [year(end)]);
+        }
+    };
+    let numbered = |number, revoked: &[u8], term| authority.numbered_list(number, revoked, term, None);
+    let for_long = numbered(1, &[], (2014, 2030));
+    check(&for_long, &numbered(2, &[PERSON], (2015, 2017)), 2016, "CertRevoked", 2017);
+    check(&for_long, &numbered(2, &[], (2015, 2017)), 2016, "", 2017);
+    // Once its next is due, nobody knows what that would say, and the older one knows less.
+    check(&for_long, &numbered(2, &[], (2015, 2017)), 2017, "CrlExpired", 2017);
+    // What was on hold is so no more.
+    check(&numbered(1, &[PERSON], (2014, 2030)), &numbered(2, &[], (2015, 2017)), 2016, "", 2017);
+    // Of those of one moment the higher number, which is no text; then the one that holds longer.
+    check(
+        &numbered(255, &[], (2015, 2030)),
+        &numbered(256, &[PERSON], (2015, 2017)),
+        2016,
+        "CertRevoked",
+        2017,
+    );
+    check(&numbered(2, &[], (2015, 2017)), &numbered(2, &[PERSON], (2015, 2018)), 2016, "CertRevoked", 2018);
+}
+
+#[test]
+fn a_list_for_some_certificates_of_an_authority_replaces_none_for_others() {
+    let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
+    let ada = authority.person();
+    let list = |revoked: &[u8], from: i32, point| authority.numbered_list(1, revoked, (from, 2030), point);
+    let (one, other) = (Some("http://a.test/1.crl"), Some("http://a.test/2.crl"));
+    let check = |lists: &[String], expected: &str| {
+        assert_eq!(refused(&authority.pem, &ada, &lists.concat(), at(2016)), expected);
+    };
+    let points = [None, one, other];
+    for (point, newer) in points.iter().flat_map(|point| points.map(|newer| (*point, newer))) {
+        let is_replaced = point == newer;
+        let (old, new) = (list(&[PERSON], 2014, point), list(&[], 2015, newer));
+        let expected = if is_replaced { "" } else { "CertRevoked" };
+        check(&[old.clone(), new.clone()], expected);
+        check(&[new, old], expected);
+    }
 }
 
 #[test]
