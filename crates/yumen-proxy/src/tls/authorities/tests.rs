@@ -5,8 +5,12 @@ use rcgen::{
     CrlIssuingDistributionPoint, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
     date_time_ymd,
 };
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
+use yumen_snapshot::UpstreamTls;
 
-use super::super::sessions::Sessions;
+use super::super::sessions::Client;
+use super::super::upstream::shared_client;
 use super::*;
 
 /// A year, its first second in seconds since the Unix epoch.
@@ -45,6 +49,13 @@ impl Made {
         let mut params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
         params.serial_number = Some(SerialNumber::from(vec![PERSON]));
         params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap().der().clone()
+    }
+
+    fn server(&self, name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        (cert, key.serialize_der().try_into().unwrap())
     }
 
     fn list(&self, revoked: &[u8], term: (i32, i32)) -> String {
@@ -203,17 +214,69 @@ fn a_list_for_some_certificates_of_an_authority_replaces_none_for_others() {
     }
 }
 
+/// Settings of an upstream that verifies by these.
+fn client(authorities: &str) -> Arc<Client> {
+    let tls = UpstreamTls { verify: true, ca_pem: Some(authorities.into()), ..UpstreamTls::default() };
+    shared_client(&tls, false).unwrap()
+}
+
 #[test]
 fn sessions_are_forgotten_when_an_authority_begins_or_ends() {
     let key = KeyPair::generate().unwrap();
-    let pem = [(2010, 2020), (2015, 2030)].map(|term| authority(&key, term).pem).concat();
-    let sessions = Sessions::verified_by(Arc::new(Authorities::read(&pem).unwrap()));
-    let mut before = sessions.at(at(2012));
+    let client = client(&[(2035, 2050), (2045, 2060)].map(|term| authority(&key, term).pem).concat());
+    let mut before = client.config_at(at(2040));
     for (now, is_kept) in
-        [(2013, true), (2015, false), (2019, true), (2020, true), (2021, false), (2029, true)]
+        [(2042, true), (2045, false), (2049, true), (2050, true), (2051, false), (2059, true)]
     {
-        let after = sessions.at(at(now));
+        let after = client.config_at(at(now));
         assert_eq!(Arc::ptr_eq(&before, &after), is_kept, "{now}");
         before = after;
     }
+}
+
+/// How hands are shaken. What the server sends once they are comes after `meanwhile`.
+fn shake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, meanwhile: impl FnOnce()) -> HandshakeKind {
+    let mut client = ClientConnection::new(client.clone(), "a.test".try_into().unwrap()).unwrap();
+    let mut server = ServerConnection::new(server.clone()).unwrap();
+    let mut flight = Vec::new();
+    while client.is_handshaking() {
+        client.write_tls(&mut flight).unwrap();
+        server.read_tls(&mut &*std::mem::take(&mut flight)).unwrap();
+        server.process_new_packets().unwrap();
+        server.write_tls(&mut flight).unwrap();
+        client.read_tls(&mut &*std::mem::take(&mut flight)).unwrap();
+        client.process_new_packets().unwrap();
+    }
+    meanwhile();
+    while client.wants_write() {
+        client.write_tls(&mut flight).unwrap();
+    }
+    server.read_tls(&mut &*std::mem::take(&mut flight)).unwrap();
+    server.process_new_packets().unwrap();
+    while server.wants_write() {
+        server.write_tls(&mut flight).unwrap();
+    }
+    client.read_tls(&mut &*flight).unwrap();
+    client.process_new_packets().unwrap();
+    client.handshake_kind().unwrap()
+}
+
+#[test]
+fn a_session_that_comes_after_the_end_of_an_authority_is_not_resumed() {
+    let key = KeyPair::generate().unwrap();
+    // The library looks at the clock: both hold today.
+    let [old, new] = [(2010, 2090), (2010, 2095)].map(|term| authority(&key, term));
+    let (cert, key) = old.server("a.test");
+    let server = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert], key)
+        .unwrap();
+    let (client, server) = (client(&(old.pem + &new.pem)), Arc::new(server));
+    let shaken_at = |now: i32, meanwhile: &dyn Fn()| shake(&client.config_at(at(now)), &server, meanwhile);
+    assert_eq!(shaken_at(2080, &|| {}), HandshakeKind::Full);
+    assert_eq!(shaken_at(2081, &|| drop(client.config_at(at(2091)))), HandshakeKind::Resumed);
+    assert_eq!(shaken_at(2092, &|| {}), HandshakeKind::Full);
+    assert_eq!(shaken_at(2093, &|| {}), HandshakeKind::Resumed);
 }
