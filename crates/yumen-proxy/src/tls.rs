@@ -46,9 +46,10 @@ pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;
 pub(crate) use quic::{asks_client, quic_info};
+pub(crate) use sessions::Client;
 pub use terms::{ClientTerms, Term, client_terms, terms_of, upstream_authorities};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
-pub(crate) use upstream::{plain_client, shared_config};
+pub(crate) use upstream::{plain_client, shared_client};
 
 /// What a connection of TLS begins with: the type of its first record (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;

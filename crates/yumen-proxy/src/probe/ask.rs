@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,7 +22,7 @@ pub(super) struct Question {
     addr: SocketAddr,
     /// The whole request; empty where a connection is all that is asked.
     request: Vec<u8>,
-    tls: Option<Result<(Arc<ClientConfig>, ServerName<'static>), String>>,
+    tls: Option<Result<(Arc<tls::Client>, ServerName<'static>), String>>,
     /// The call to make instead of the request.
     call: Option<HealthCall>,
 }
@@ -79,8 +78,8 @@ impl Question {
         match &self.tls {
             None => self.talk(stream).await,
             Some(Err(_)) => Observation::TcpFailure,
-            Some(Ok((config, name))) => {
-                let connector = tokio_rustls::TlsConnector::from(config.clone());
+            Some(Ok((client, name))) => {
+                let connector = tokio_rustls::TlsConnector::from(client.config());
                 match connector.connect(name.clone(), stream).await {
                     Ok(stream) if self.is_spoken_on(stream.get_ref().1.alpn_protocol()) => {
                         self.talk(stream).await
@@ -143,11 +142,11 @@ fn tls_of(
     verify: bool,
     upstream: &UpstreamTls,
     http2: bool,
-) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
+) -> Result<(Arc<tls::Client>, ServerName<'static>), String> {
     let settings = UpstreamTls { verify, ..upstream.clone() };
     let name = tls::server_name(host, address, verify);
     let name = name.ok_or_else(|| format!("`{host}` is none that a certificate can have"))?;
-    Ok((tls::shared_config(&settings, http2)?, name))
+    Ok((tls::shared_client(&settings, http2)?, name))
 }
 
 /// The host of `host:port`.

@@ -92,7 +92,9 @@ impl Authorities {
             now,
             usage,
             revoked.options(&revoked.lists()),
-            Some(&|path: &VerifiedPath<'_>| self.holds(path.anchor(), now)),
+            Some(&|path: &VerifiedPath<'_>| {
+                self.holds(path.anchor(), now).and_then(|()| revoked.check_path(path))
+            }),
         );
         match path {
             Ok(path) => Ok(path.intermediate_certificates().count()),

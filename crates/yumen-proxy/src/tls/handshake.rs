@@ -10,7 +10,8 @@ use tokio_rustls::TlsConnector;
 use yumen_snapshot::{Endpoint, Upstream};
 
 use super::HTTP2;
-use super::upstream::client_config;
+use super::sessions::Client;
+use super::upstream::client_of;
 use crate::fault::Kind;
 use crate::stream::{Records, Stream};
 use crate::tcp::Tcp;
@@ -27,7 +28,7 @@ pub(crate) struct TlsName<'n> {
 
 /// A handshake with an endpoint, ready before there is a connection.
 pub(crate) struct Handshake {
-    connector: TlsConnector,
+    client: Arc<Client>,
     name: ServerName<'static>,
     is_asked_for: bool,
     http2: bool,
@@ -44,7 +45,7 @@ impl Handshake {
         name: TlsName<'_>,
         http2: bool,
     ) -> Result<Handshake, Kind> {
-        let config = client_config(upstream, http2).map_err(|error| {
+        let client = client_of(upstream, http2).map_err(|error| {
             warn(&upstream.origin, endpoint.addr, Kind::UpstreamTls, &error);
             Kind::UpstreamTls
         })?;
@@ -60,15 +61,15 @@ impl Handshake {
             );
             return Err(kind);
         };
-        let connector = TlsConnector::from(config);
         let (is_asked_for, endpoint) = (name.is_asked_for, endpoint.addr);
         let origin = upstream.origin.clone();
-        Ok(Handshake { connector, name: server_name, is_asked_for, http2, origin, endpoint })
+        Ok(Handshake { client, name: server_name, is_asked_for, http2, origin, endpoint })
     }
 
     /// Shakes hands on a new connection.
     pub(crate) async fn shake(self, tcp: Tcp) -> Result<Stream, Kind> {
-        let shaken = self.connector.connect(self.name, Records::new(tcp)).await;
+        let connector = TlsConnector::from(self.client.config());
+        let shaken = connector.connect(self.name, Records::new(tcp)).await;
         let stream = shaken.map_err(|error| {
             let kind = kind_of(&error, self.is_asked_for);
             warn(&self.origin, self.endpoint, kind, &error.to_string());

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
 use webpki::{
-    CertRevocationList, EndEntityCert, ExpirationPolicy, OwnedCertRevocationList, RevocationOptions,
-    RevocationOptionsBuilder, UnknownStatusPolicy,
+    Cert, CertRevocationList, EndEntityCert, ExpirationPolicy, OwnedCertRevocationList, RevocationOptions,
+    RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
 };
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
@@ -17,8 +17,19 @@ use super::names::rfc2253;
 /// of: nobody knows what it would say today.
 #[derive(Default)]
 pub(super) struct Revoked {
-    /// Of each authority, the one that holds longest first: the first that speaks of a certificate counts.
+    /// The newest first: the library asks the first that speaks of a certificate. Of those of one scope there is but
+    /// the newest, which replaces those before it even once it has ended (RFC 5280 §5).
     lists: Vec<(CertRevocationList<'static>, Term)>,
+}
+
+/// What tells the newer of two lists of one scope, in this order. Until when they hold does not: a list for a week
+/// replaces one for a year.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Issue {
+    this_update_unix_s: i64,
+    /// Its length and its digits. An authority may issue two lists within a second.
+    number: Option<(usize, Vec<u8>)>,
+    next_update_unix_s: i64,
 }
 
 impl Revoked {
@@ -30,16 +41,18 @@ impl Revoked {
                 list.map_err(|_| format!("the list of revoked certificates is not PEM: {}", flaw()))?;
             let unusable =
                 |error: String| format!("the list of revoked certificates cannot be used: {error}");
-            let term = term(&list).map_err(unusable)?;
+            let (term, issue) = issued(&list).map_err(unusable)?;
             let list =
                 OwnedCertRevocationList::from_der(&list).map_err(|error| unusable(error.to_string()))?;
-            Ok((CertRevocationList::from(list), term))
+            Ok((CertRevocationList::from(list), term, issue))
         });
         let mut lists = lists.collect::<Result<Vec<_>, String>>()?;
-        lists.sort_by_key(|(_, term)| std::cmp::Reverse((term.until_unix_s, term.from_unix_s)));
+        lists.sort_by(|(.., one), (.., other)| other.cmp(one));
+        let mut seen = HashSet::new();
+        lists.retain(|(list, ..)| seen.insert(scope(list)));
         match lists.is_empty() {
             true => Err("there is no list of revoked certificates in the PEM text".into()),
-            false => Ok(Revoked { lists }),
+            false => Ok(Revoked { lists: lists.into_iter().map(|(list, term, _)| (list, term)).collect() }),
         }
     }
 
@@ -59,25 +72,44 @@ impl Revoked {
         Some(options.with_expiration_policy(ExpirationPolicy::Enforce).build())
     }
 
+    /// Whether a list names a certificate of a path. The library asks one list only, though some are for a part of an
+    /// authority's certificates, and takes each for the list of a certificate that does not tell where its own is.
+    pub(super) fn check_path(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
+        self.check_named(path.end_entity())?;
+        path.intermediate_certificates().try_for_each(|certificate| self.check_named(certificate))
+    }
+
     /// What the lists say of a certificate that leads to no other, so that nobody is there to have signed them.
     pub(super) fn check(&self, certificate: &EndEntityCert<'_>, now: UnixTime) -> Result<(), webpki::Error> {
-        let of_issuer = || self.lists.iter().filter(|(list, _)| list.issuer() == certificate.issuer());
-        for (list, _) in of_issuer() {
+        self.check_named(certificate)?;
+        self.of_issuer(certificate).next().map_or(Ok(()), |(_, term)| is_current(term, now))
+    }
+
+    fn check_named(&self, certificate: &Cert<'_>) -> Result<(), webpki::Error> {
+        for (list, _) in self.of_issuer(certificate) {
             if list.find_serial(certificate.serial())?.is_some() {
                 return Err(webpki::Error::CertRevoked);
             }
         }
-        of_issuer().next().map_or(Ok(()), |(_, term)| is_current(term, now))
+        Ok(())
     }
 
-    /// Until when what is in force of them holds: of lists for the same, the one that holds longest.
-    pub(super) fn terms(&self) -> impl Iterator<Item = &Term> {
-        let scope = |list: &CertRevocationList<'_>| {
-            (list.issuer().to_vec(), list.issuing_distribution_point().map(<[u8]>::to_vec))
-        };
-        let mut seen = HashSet::new();
-        self.lists.iter().filter(move |(list, _)| seen.insert(scope(list))).map(|(_, term)| term)
+    fn of_issuer(
+        &self,
+        certificate: &Cert<'_>,
+    ) -> impl Iterator<Item = &(CertRevocationList<'static>, Term)> {
+        self.lists.iter().filter(|(list, _)| list.issuer() == certificate.issuer())
     }
+
+    /// Until when what is in force of them holds.
+    pub(super) fn terms(&self) -> impl Iterator<Item = &Term> {
+        self.lists.iter().map(|(_, term)| term)
+    }
+}
+
+/// What a list is for: all certificates of an authority or a part of them.
+fn scope(list: &CertRevocationList<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
+    (list.issuer().to_vec(), list.issuing_distribution_point().map(<[u8]>::to_vec))
 }
 
 /// Whether the next list is not due yet.
@@ -86,12 +118,19 @@ fn is_current(term: &Term, now: UnixTime) -> Result<(), webpki::Error> {
     if now >= next_update { Err(webpki::Error::CrlExpired { time: now, next_update }) } else { Ok(()) }
 }
 
-fn term(list: &CertificateRevocationListDer<'_>) -> Result<Term, String> {
+fn issued(list: &CertificateRevocationListDer<'_>) -> Result<(Term, Issue), String> {
     let (_, parsed) = CertificateRevocationList::from_der(list).map_err(|error| error.to_string())?;
-    let until = parsed.next_update().ok_or("it does not say when the next one comes")?;
-    Ok(Term {
+    let next_update = parsed.next_update().ok_or("it does not say when the next one comes")?;
+    let term = Term {
         name: rfc2253(parsed.issuer()),
         from_unix_s: parsed.last_update().timestamp(),
-        until_unix_s: until.timestamp(),
-    })
+        until_unix_s: next_update.timestamp(),
+    };
+    let digits = parsed.crl_number().map(|number| number.to_bytes_be());
+    let issue = Issue {
+        this_update_unix_s: term.from_unix_s,
+        number: digits.map(|digits| (digits.len(), digits)),
+        next_update_unix_s: term.until_unix_s,
+    };
+    Ok((term, issue))
 }

@@ -1,84 +1,49 @@
-//! Sessions with servers, resumed as long as the authorities are the same under which they were begun.
+//! Settings towards servers, with the sessions that are resumed under them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustls::NamedGroup;
-use rustls::client::{
-    ClientSessionMemoryCache, ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue,
-};
-use rustls::pki_types::{ServerName, UnixTime};
+use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls::pki_types::UnixTime;
 
 use super::authorities::Authorities;
 
-/// Sessions that are remembered, as many as the library does.
-const SESSIONS_MAX: usize = 256;
-
-/// A resumed session is not verified again. So all are forgotten when an authority begins or ends, and the next
-/// handshakes decide anew.
+/// Settings towards servers, kept as long as somebody speaks to them.
 #[derive(Debug)]
-pub(super) struct Sessions {
-    authorities: Arc<Authorities>,
-    kept: Mutex<Kept>,
+pub(crate) struct Client {
+    /// Those that were given. Of the system's it is not known when they begin and end.
+    authorities: Option<Arc<Authorities>>,
+    current: Mutex<Current>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    sessions: Arc<ClientSessionMemoryCache>,
+struct Current {
+    config: Arc<ClientConfig>,
     looked_at: UnixTime,
 }
 
-impl Kept {
-    fn new(now: UnixTime) -> Kept {
-        Kept { sessions: Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)), looked_at: now }
-    }
-}
-
-impl Sessions {
-    pub(super) fn verified_by(authorities: Arc<Authorities>) -> Sessions {
-        Sessions { authorities, kept: Mutex::new(Kept::new(UnixTime::now())) }
+impl Client {
+    pub(super) fn new(config: ClientConfig, authorities: Option<Arc<Authorities>>) -> Client {
+        let current = Current { config: Arc::new(config), looked_at: UnixTime::now() };
+        Client { authorities, current: Mutex::new(current) }
     }
 
-    /// Those of a moment.
-    pub(super) fn at(&self, now: UnixTime) -> Arc<ClientSessionMemoryCache> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.authorities.have_changed(kept.looked_at, now) {
-            *kept = Kept::new(now);
+    /// What a handshake that begins now goes by.
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        self.config_at(UnixTime::now())
+    }
+
+    /// A resumed session is not verified again. So each change of who is trusted has sessions of its own: those begun
+    /// before are resumed no more, and neither is what their servers send once it has come.
+    pub(super) fn config_at(&self, now: UnixTime) -> Arc<ClientConfig> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_changed = |given: &Arc<Authorities>| given.have_changed(current.looked_at, now);
+        if self.authorities.as_ref().is_some_and(has_changed) {
+            let mut config = ClientConfig::clone(&current.config);
+            config.resumption = Resumption::default();
+            current.config = Arc::new(config);
         }
-        kept.looked_at = now;
-        kept.sessions.clone()
-    }
-
-    fn now(&self) -> Arc<ClientSessionMemoryCache> {
-        self.at(UnixTime::now())
-    }
-}
-
-impl ClientSessionStore for Sessions {
-    fn set_kx_hint(&self, server_name: ServerName<'static>, group: NamedGroup) {
-        self.now().set_kx_hint(server_name, group);
-    }
-
-    fn kx_hint(&self, server_name: &ServerName<'_>) -> Option<NamedGroup> {
-        self.now().kx_hint(server_name)
-    }
-
-    fn set_tls12_session(&self, server_name: ServerName<'static>, value: Tls12ClientSessionValue) {
-        self.now().set_tls12_session(server_name, value);
-    }
-
-    fn tls12_session(&self, server_name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.now().tls12_session(server_name)
-    }
-
-    fn remove_tls12_session(&self, server_name: &ServerName<'static>) {
-        self.now().remove_tls12_session(server_name);
-    }
-
-    fn insert_tls13_ticket(&self, server_name: ServerName<'static>, value: Tls13ClientSessionValue) {
-        self.now().insert_tls13_ticket(server_name, value);
-    }
-
-    fn take_tls13_ticket(&self, server_name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.now().take_tls13_ticket(server_name)
+        current.looked_at = now;
+        current.config.clone()
     }
 }

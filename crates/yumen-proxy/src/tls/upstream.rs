@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -16,53 +16,49 @@ use super::authorities::{Authorities, as_rustls};
 use super::pair;
 use super::provider::provider;
 use super::revoked::Revoked;
-use super::sessions::Sessions;
+use super::sessions::Client;
 
-type Known = Vec<(UpstreamTls, bool, Arc<ClientConfig>)>;
+type Known = Vec<(UpstreamTls, bool, Arc<Client>)>;
 
 /// The client settings of an upstream, made once and shared by all with the same settings, so that
 /// sessions are resumed across configuration changes.
-pub(crate) fn client_config(upstream: &Upstream, http2: bool) -> Result<Arc<ClientConfig>, String> {
+pub(crate) fn client_of(upstream: &Upstream, http2: bool) -> Result<Arc<Client>, String> {
     if http2 {
         // Its connections are few: the shared table is quick enough.
-        return shared_config(&upstream.tls, true);
+        return shared_client(&upstream.tls, true);
     }
-    if let Some(config) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
-        return Ok(config);
+    if let Some(client) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
+        return Ok(client);
     }
-    let config = shared_config(&upstream.tls, false)?;
-    Ok(upstream.tls_cache.get_or_init(|| config.clone()).clone().downcast().unwrap_or(config))
+    let client = shared_client(&upstream.tls, false)?;
+    Ok(upstream.tls_cache.get_or_init(|| client.clone()).clone().downcast().unwrap_or(client))
 }
 
 /// Settings remembered; past this the oldest goes.
 const KNOWN_MAX: usize = 1024;
 
 /// `http2` is whether that is asked for in the handshake.
-pub(crate) fn shared_config(tls: &UpstreamTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
+pub(crate) fn shared_client(tls: &UpstreamTls, http2: bool) -> Result<Arc<Client>, String> {
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((.., config)) = known.iter().find(|known| known.0 == *tls && known.1 == http2) {
-        return Ok(config.clone());
+    if let Some((.., client)) = known.iter().find(|known| known.0 == *tls && known.1 == http2) {
+        return Ok(client.clone());
     }
-    let mut config = build_client(tls)?;
-    if http2 {
-        config.alpn_protocols = vec![HTTP2.to_vec()];
-    }
-    let config = Arc::new(config);
+    let client = Arc::new(build_client(tls, http2)?);
     if known.len() >= KNOWN_MAX {
         known.remove(0);
     }
-    known.push((tls.clone(), http2, config.clone()));
-    Ok(config)
+    known.push((tls.clone(), http2, client.clone()));
+    Ok(client)
 }
 
 /// Settings towards a server that is no upstream, made once: verified against the system's authorities, or
 /// not at all.
 pub(crate) fn plain_client(verify: bool) -> Result<Arc<ClientConfig>, String> {
-    shared_config(&UpstreamTls { verify, ..UpstreamTls::default() }, false)
+    Ok(shared_client(&UpstreamTls { verify, ..UpstreamTls::default() }, false)?.config())
 }
 
-fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
+fn build_client(tls: &UpstreamTls, http2: bool) -> Result<Client, String> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -82,10 +78,10 @@ fn build_client(tls: &UpstreamTls) -> Result<ClientConfig, String> {
             builder.with_client_cert_resolver(Arc::new(resolver))
         }
     };
-    if let Some(authorities) = given {
-        config.resumption = Resumption::store(Arc::new(Sessions::verified_by(authorities)));
+    if http2 {
+        config.alpn_protocols = vec![HTTP2.to_vec()];
     }
-    Ok(config)
+    Ok(Client::new(config, given))
 }
 
 fn system_roots() -> Result<RootCertStore, String> {

@@ -1,11 +1,16 @@
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
-    KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
+    CrlIssuingDistributionPoint, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
+    date_time_ymd,
 };
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
+use yumen_snapshot::UpstreamTls;
 
-use super::super::sessions::Sessions;
+use super::super::sessions::Client;
+use super::super::upstream::shared_client;
 use super::*;
 
 /// A year, its first second in seconds since the Unix epoch.
@@ -16,6 +21,9 @@ fn year(year: i32) -> i64 {
 fn at(of_year: i32) -> UnixTime {
     unix_time(year(of_year))
 }
+
+/// The serial of a person's certificate.
+const PERSON: u8 = 77;
 
 /// An authority from one year to another, all with the same name.
 struct Made {
@@ -38,11 +46,34 @@ fn authority(key: &KeyPair, (from, until): (i32, i32)) -> Made {
 
 impl Made {
     fn person(&self) -> CertificateDer<'static> {
-        let params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
+        params.serial_number = Some(SerialNumber::from(vec![PERSON]));
         params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap().der().clone()
     }
 
-    fn list(&self, revoked: &[u8], (from, until): (i32, i32)) -> String {
+    fn server(&self, name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        (cert, key.serialize_der().try_into().unwrap())
+    }
+
+    fn list(&self, revoked: &[u8], term: (i32, i32)) -> String {
+        self.numbered_list(1, revoked, term, None)
+    }
+
+    /// A list for the certificates of a distribution point, where one is given.
+    fn numbered_list(
+        &self,
+        number: u64,
+        revoked: &[u8],
+        (from, until): (i32, i32),
+        point: Option<&str>,
+    ) -> String {
+        let point = point.map(|uri| CrlIssuingDistributionPoint {
+            distribution_point: CrlDistributionPoint { uris: vec![uri.to_owned()] },
+            scope: None,
+        });
         let one = |serial: &u8| RevokedCertParams {
             serial_number: SerialNumber::from(vec![*serial]),
             revocation_time: date_time_ymd(from, 1, 1),
@@ -52,8 +83,8 @@ impl Made {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(from, 1, 1),
             next_update: date_time_ymd(until, 1, 1),
-            crl_number: SerialNumber::from(vec![1]),
-            issuing_distribution_point: None,
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: point,
             revoked_certs: revoked.iter().map(one).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
@@ -133,16 +164,119 @@ fn a_list_refuses_all_it_speaks_of_once_its_next_is_due() {
 }
 
 #[test]
+fn of_lists_of_one_authority_the_newest_counts() {
+    let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
+    let ada = authority.person();
+    // In either order.
+    let check = |one: &str, other: &str, now: i32, expected: &str, end: i32| {
+        for lists in [format!("{one}{other}"), format!("{other}{one}")] {
+            assert_eq!(refused(&authority.pem, &ada, &lists, at(now)), expected, "{now}");
+            let lists = Revoked::read(&lists).unwrap();
+            let ends: Vec<i64> = lists.terms().map(|term| term.until_unix_s).collect();
+            assert_eq!(ends, [year(end)]);
+        }
+    };
+    let numbered = |number, revoked: &[u8], term| authority.numbered_list(number, revoked, term, None);
+    let for_long = numbered(1, &[], (2014, 2030));
+    check(&for_long, &numbered(2, &[PERSON], (2015, 2017)), 2016, "CertRevoked", 2017);
+    check(&for_long, &numbered(2, &[], (2015, 2017)), 2016, "", 2017);
+    // Once its next is due, nobody knows what that would say, and the older one knows less.
+    check(&for_long, &numbered(2, &[], (2015, 2017)), 2017, "CrlExpired", 2017);
+    // What was on hold is so no more.
+    check(&numbered(1, &[PERSON], (2014, 2030)), &numbered(2, &[], (2015, 2017)), 2016, "", 2017);
+    // Of those of one moment the higher number, which is no text; then the one that holds longer.
+    check(
+        &numbered(255, &[], (2015, 2030)),
+        &numbered(256, &[PERSON], (2015, 2017)),
+        2016,
+        "CertRevoked",
+        2017,
+    );
+    check(&numbered(2, &[], (2015, 2017)), &numbered(2, &[PERSON], (2015, 2018)), 2016, "CertRevoked", 2018);
+}
+
+#[test]
+fn a_list_for_some_certificates_of_an_authority_replaces_none_for_others() {
+    let authority = authority(&KeyPair::generate().unwrap(), (2010, 2090));
+    let ada = authority.person();
+    let list = |revoked: &[u8], from: i32, point| authority.numbered_list(1, revoked, (from, 2030), point);
+    let (one, other) = (Some("http://a.test/1.crl"), Some("http://a.test/2.crl"));
+    let check = |lists: &[String], expected: &str| {
+        assert_eq!(refused(&authority.pem, &ada, &lists.concat(), at(2016)), expected);
+    };
+    let points = [None, one, other];
+    for (point, newer) in points.iter().flat_map(|point| points.map(|newer| (*point, newer))) {
+        let is_replaced = point == newer;
+        let (old, new) = (list(&[PERSON], 2014, point), list(&[], 2015, newer));
+        let expected = if is_replaced { "" } else { "CertRevoked" };
+        check(&[old.clone(), new.clone()], expected);
+        check(&[new, old], expected);
+    }
+}
+
+/// Settings of an upstream that verifies by these.
+fn client(authorities: &str) -> Arc<Client> {
+    let tls = UpstreamTls { verify: true, ca_pem: Some(authorities.into()), ..UpstreamTls::default() };
+    shared_client(&tls, false).unwrap()
+}
+
+#[test]
 fn sessions_are_forgotten_when_an_authority_begins_or_ends() {
     let key = KeyPair::generate().unwrap();
-    let pem = [(2010, 2020), (2015, 2030)].map(|term| authority(&key, term).pem).concat();
-    let sessions = Sessions::verified_by(Arc::new(Authorities::read(&pem).unwrap()));
-    let mut before = sessions.at(at(2012));
+    let client = client(&[(2035, 2050), (2045, 2060)].map(|term| authority(&key, term).pem).concat());
+    let mut before = client.config_at(at(2040));
     for (now, is_kept) in
-        [(2013, true), (2015, false), (2019, true), (2020, true), (2021, false), (2029, true)]
+        [(2042, true), (2045, false), (2049, true), (2050, true), (2051, false), (2059, true)]
     {
-        let after = sessions.at(at(now));
+        let after = client.config_at(at(now));
         assert_eq!(Arc::ptr_eq(&before, &after), is_kept, "{now}");
         before = after;
     }
+}
+
+/// How hands are shaken. What the server sends once they are comes after `meanwhile`.
+fn shake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, meanwhile: impl FnOnce()) -> HandshakeKind {
+    let mut client = ClientConnection::new(client.clone(), "a.test".try_into().unwrap()).unwrap();
+    let mut server = ServerConnection::new(server.clone()).unwrap();
+    let mut flight = Vec::new();
+    while client.is_handshaking() {
+        client.write_tls(&mut flight).unwrap();
+        server.read_tls(&mut &*std::mem::take(&mut flight)).unwrap();
+        server.process_new_packets().unwrap();
+        server.write_tls(&mut flight).unwrap();
+        client.read_tls(&mut &*std::mem::take(&mut flight)).unwrap();
+        client.process_new_packets().unwrap();
+    }
+    meanwhile();
+    while client.wants_write() {
+        client.write_tls(&mut flight).unwrap();
+    }
+    server.read_tls(&mut &*std::mem::take(&mut flight)).unwrap();
+    server.process_new_packets().unwrap();
+    while server.wants_write() {
+        server.write_tls(&mut flight).unwrap();
+    }
+    client.read_tls(&mut &*flight).unwrap();
+    client.process_new_packets().unwrap();
+    client.handshake_kind().unwrap()
+}
+
+#[test]
+fn a_session_that_comes_after_the_end_of_an_authority_is_not_resumed() {
+    let key = KeyPair::generate().unwrap();
+    // The library looks at the clock: both hold today.
+    let [old, new] = [(2010, 2090), (2010, 2095)].map(|term| authority(&key, term));
+    let (cert, key) = old.server("a.test");
+    let server = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert], key)
+        .unwrap();
+    let (client, server) = (client(&(old.pem + &new.pem)), Arc::new(server));
+    let shaken_at = |now: i32, meanwhile: &dyn Fn()| shake(&client.config_at(at(now)), &server, meanwhile);
+    assert_eq!(shaken_at(2080, &|| {}), HandshakeKind::Full);
+    assert_eq!(shaken_at(2081, &|| drop(client.config_at(at(2091)))), HandshakeKind::Resumed);
+    assert_eq!(shaken_at(2092, &|| {}), HandshakeKind::Full);
+    assert_eq!(shaken_at(2093, &|| {}), HandshakeKind::Resumed);
 }
