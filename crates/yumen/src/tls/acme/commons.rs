@@ -101,14 +101,14 @@ impl Commons {
         }
     }
 
-    /// Says that an order failed and is not to be tried again for so long.
-    pub(super) async fn note_failure(&self, id: &str, pause: Duration) -> anyhow::Result<()> {
-        let lease = self.board.lease(pause).await?;
+    /// Says that an order was refused and is not to be tried by other nodes for so long.
+    pub(super) async fn note_refusal(&self, id: &str, held: Duration) -> anyhow::Result<()> {
+        let lease = self.board.lease(held).await?;
         Ok(self.board.put(&failed(id), self.node.to_string(), lease).await?)
     }
 
-    /// Whether another node has failed with it and waits.
-    pub(super) fn has_failed_elsewhere(&self, id: &str) -> bool {
+    /// Whether it was refused another node just now.
+    pub(super) fn is_refused_elsewhere(&self, id: &str) -> bool {
         self.board.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
     }
 
