@@ -120,11 +120,13 @@ impl Commons {
         let lease = self.board.lease(TURN).await.context("etcd")?;
         let keeping = tokio::spawn(keep_lease(self.board.clone(), lease)).abort_handle();
         let turn = Turn { commons: self.clone(), lease, keeping, passed_over: Mutex::default() };
-        if !self.board.put_new(ORDER, self.node.to_string(), lease).await.context("etcd")? {
+        // No other turn's text is like this one, which may be heard of late.
+        let text = format!("{} {lease:x}", self.node);
+        if !self.board.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
             turn.end().await;
             return Ok(None);
         }
-        let is_heard = || self.board.texts().contains_key(ORDER);
+        let is_heard = || self.board.texts().get(ORDER).is_some_and(|heard| **heard == *text);
         match self.comes_within(HEARD_WITHIN, is_heard).await {
             true => Ok(Some(turn)),
             false => bail!("etcd does not tell what is written"),
@@ -210,7 +212,7 @@ impl Drop for Turn {
 pub(super) struct Follower {
     pub(super) commons: Arc<Commons>,
     pub(super) screen: Screen,
-    /// By token; nothing where it cannot be shown.
+    /// By what is pinned up, since a server may give a token again in the next turn; nothing where it cannot be shown.
     shown: HashMap<Arc<str>, Option<Shown>>,
 }
 
@@ -234,19 +236,19 @@ impl Follower {
     /// Shows what is pinned up now, and nothing else.
     pub(super) async fn look(&mut self) {
         let texts = self.commons.board.texts();
-        let proofs: HashMap<&str, &Arc<str>> =
-            texts.iter().filter_map(|(name, text)| Some((name.strip_prefix("proofs/")?, text))).collect();
+        let proofs: BTreeSet<&Arc<str>> =
+            texts.iter().filter(|(name, _)| name.starts_with("proofs/")).map(|(_, text)| text).collect();
         // First, since the next proof of a name may stand in the place of the one before.
-        let gone = self.shown.extract_if(|token, _| !proofs.contains_key(&**token));
+        let gone = self.shown.extract_if(|text, _| !proofs.contains(text));
         let gone: Vec<Shown> = gone.filter_map(|(_, shown)| shown).collect();
         self.screen.clear(&gone).await;
-        for (token, text) in proofs {
-            if !self.shown.contains_key(token) {
+        for text in proofs {
+            if !self.shown.contains_key(text) {
                 let shown = self.show(text).await;
                 let shown = shown.inspect_err(|error| {
                     tracing::warn!(error = format!("{error:#}"), "what proves a name cannot be shown");
                 });
-                self.shown.insert(token.into(), shown.ok());
+                self.shown.insert(text.clone(), shown.ok());
             }
         }
     }
