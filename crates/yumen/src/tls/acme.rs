@@ -255,12 +255,16 @@ impl Keeper {
 
     fn problems(&self) -> Vec<Problem> {
         let of_certificates = self.wanted.iter().filter_map(|wanted| wanted.problem.clone());
-        let closed = self
-            .commons
-            .iter()
-            .flat_map(|commons| self.wanted.iter().find_map(|wanted| commons.text(&wanted.id).err()));
-        let closed = closed.map(|error| Problem::warning("acme", "", format!("{error:#}")));
-        self.lost_account.iter().cloned().chain(closed).chain(of_certificates).collect()
+        self.lost_account.iter().cloned().chain(self.closed()).chain(of_certificates).collect()
+    }
+
+    /// That what the nodes share cannot be opened here.
+    fn closed(&self) -> Option<Problem> {
+        let (commons, account) = (self.commons.as_ref()?, disk::id_of(&self.settings.directory, &[]));
+        let mut ids = self.wanted.iter().map(|wanted| &wanted.id).chain([&account]);
+        let error = ids.find_map(|id| commons.text(id).err())?;
+        let hint = "it is left as it is and this node orders for itself; if no node can open it any more, delete it in etcd";
+        Some(Problem::warning("acme", "", format!("{error:#}")).hint(hint))
     }
 
     /// Gives the other nodes what this one has, where they have nothing: it was alone before.

@@ -84,8 +84,11 @@ impl Commons {
         opened.map(Some).context("what the nodes share cannot be opened: is store.keyring the same on all?")
     }
 
-    /// Keeps a text for all nodes.
+    /// Keeps a text for all nodes. What this one cannot open stays: others may, and its problem tells of that.
     pub(super) async fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        if self.text(id).is_err() {
+            return Ok(());
+        }
         self.board.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
     }
 

@@ -82,6 +82,31 @@ fn certificates_of_a_cluster_are_renewed_once_and_sealed_under_a_common_key() {
 }
 
 #[test]
+fn a_node_with_another_key_orders_for_itself_and_leaves_what_the_others_share() {
+    let Some(pebble) = Pebble::start(&json!({})) else { return };
+    let etcd = Etcd::start(1);
+    let node = pebble.node("http-01", "shop.test", "");
+    let front = TcpListener::bind(&pebble.http).unwrap();
+    let start = |name: &str, key: &str| etcd.gateway_with(name, &format!("  keyring: [{key}]\n{node}"));
+    let one = start("one", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
+    balance(front, vec![one.http]);
+    let serial = wait_for_certificate(&one, &pebble, "shop.test");
+    let kept = || etcd.ctl(&["get", "/apisix/yumen/acme/kept/", "--prefix"]).unwrap();
+    eventually("account and certificate are kept", 10, || kept().matches("sealed:1:").count() == 2);
+    let before = kept();
+    let other = start("other", "HxAdHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=");
+    assert_ne!(wait_for_certificate(&other, &pebble, "shop.test"), serial);
+    let told = || other.status_json("/yumen/v1/problems").to_string();
+    eventually("it is told", 10, || {
+        told().contains("cannot be opened: is store.keyring the same on all?")
+            && told().contains("orders for itself")
+    });
+    assert_eq!(kept(), before);
+    assert!(has_no_problems(&one) && shown(&one, "shop.test").1 == serial);
+    assert_eq!(issued(&pebble), 2);
+}
+
+#[test]
 fn what_one_node_failed_with_the_next_does_not_try_at_once() {
     let Some(pebble) = Pebble::start(&json!({ "domainBlocklist": ["shop.test"] })) else { return };
     let etcd = Etcd::start(1);
