@@ -39,7 +39,7 @@ use loader::Rules;
 use tickets::BoundTickets;
 use variants::{Configs, Variant};
 
-pub use challenges::Challenges;
+pub use challenges::{Challenge, Challenges};
 pub(crate) use enforce::{Refusal, refusal, refuses_stream};
 pub(crate) use handshake::{Handshake, TlsName, server_name};
 pub use loader::Loader;

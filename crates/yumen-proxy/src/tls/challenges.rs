@@ -21,17 +21,28 @@ pub struct Challenges {
     by_name: Mutex<HashMap<String, Arc<CertifiedKey>>>,
 }
 
+/// One of them, to be taken away again.
+#[derive(Debug)]
+pub struct Challenge {
+    name: String,
+    pair: Arc<CertifiedKey>,
+}
+
 impl Challenges {
-    /// Shows this certificate, PEM, to an ACME server that asks for `name`.
-    pub fn put(&self, name: &str, certificate: &str, key: &str) -> Result<(), String> {
+    /// Shows this certificate, PEM, to an ACME server that asks for `name`, in place of the one before.
+    pub fn put(&self, name: &str, certificate: &str, key: &str) -> Result<Challenge, String> {
         let pair = pair::load_unchecked(certificate, key).map_err(|flaw| flaw.to_string())?;
-        self.lock().insert(name.to_ascii_lowercase(), pair);
-        Ok(())
+        let name = name.to_ascii_lowercase();
+        self.lock().insert(name.clone(), pair.clone());
+        Ok(Challenge { name, pair })
     }
 
-    /// The challenge is over.
-    pub fn remove(&self, name: &str) {
-        self.lock().remove(&name.to_ascii_lowercase());
+    /// The challenge is over; another one for its name, which has taken its place, is not.
+    pub fn remove(&self, challenge: &Challenge) {
+        let mut shown = self.lock();
+        if shown.get(&challenge.name).is_some_and(|pair| Arc::ptr_eq(pair, &challenge.pair)) {
+            shown.remove(&challenge.name);
+        }
     }
 
     /// How to answer, where this is an ACME server that asks for something.
@@ -55,3 +66,6 @@ impl Challenges {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,8 @@ pub(crate) use orders::Orders;
 /// After a failure, at first and at most. Authorities count failures and refuse those who insist.
 const RETRY_S: u64 = 60;
 const RETRY_MAX_S: u64 = 6 * 60 * 60;
+/// So long other nodes do not try what the authority has refused one of them.
+const HELD: Duration = Duration::from_secs(RETRY_S);
 /// What is due is looked for at most and at least so often.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -129,9 +131,13 @@ impl Wanted {
         }
     }
 
-    /// How long to wait after one more failure.
-    fn pause(&self) -> Duration {
-        Duration::from_secs(RETRY_S.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX_S))
+    /// How long to wait after one more failure, which holds other nodes for so long: clearly longer than they do, since
+    /// the next try is theirs.
+    fn pause(&self, held: Duration) -> Duration {
+        let pause_s = RETRY_S.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX_S);
+        // Nodes that failed together do not try again together.
+        let apart_s = getrandom::u64().unwrap_or_default() % (RETRY_S / 2);
+        held + Duration::from_secs(pause_s + apart_s)
     }
 
     fn is_due(&self) -> bool {
@@ -249,12 +255,16 @@ impl Keeper {
 
     fn problems(&self) -> Vec<Problem> {
         let of_certificates = self.wanted.iter().filter_map(|wanted| wanted.problem.clone());
-        let closed = self
-            .commons
-            .iter()
-            .flat_map(|commons| self.wanted.iter().find_map(|wanted| commons.text(&wanted.id).err()));
-        let closed = closed.map(|error| Problem::warning("acme", "", format!("{error:#}")));
-        self.lost_account.iter().cloned().chain(closed).chain(of_certificates).collect()
+        self.lost_account.iter().cloned().chain(self.closed()).chain(of_certificates).collect()
+    }
+
+    /// That what the nodes share cannot be opened here.
+    fn closed(&self) -> Option<Problem> {
+        let (commons, account) = (self.commons.as_ref()?, disk::id_of(&self.settings.directory, &[]));
+        let mut ids = self.wanted.iter().map(|wanted| &wanted.id).chain([&account]);
+        let error = ids.find_map(|id| commons.text(id).err())?;
+        let hint = "it is left as it is and this node orders for itself; if no node can open it any more, delete it in etcd";
+        Some(Problem::warning("acme", "", format!("{error:#}")).hint(hint))
     }
 
     /// Gives the other nodes what this one has, where they have nothing: it was alone before.
@@ -293,7 +303,7 @@ impl Keeper {
     /// Whether this node may order a certificate now.
     async fn leave(&mut self, at: usize) -> anyhow::Result<Leave> {
         let Some(commons) = self.commons.clone() else { return Ok(Leave::Alone) };
-        if commons.has_failed_elsewhere(&self.wanted[at].id) {
+        if commons.is_refused_elsewhere(&self.wanted[at].id) {
             return Ok(Leave::Withheld);
         }
         let Some(turn) = commons.turn().await? else { return Ok(Leave::Withheld) };
@@ -309,13 +319,16 @@ impl Keeper {
     async fn see_to(&mut self, at: usize, account: &mut Option<Account>) {
         // While another process takes over it stays due, here or there.
         let Some(_under_way) = self.orders.begin() else { return };
+        let mut held = Duration::ZERO;
         let outcome = match self.leave(at).await {
             Ok(Leave::Withheld) => return,
             Ok(Leave::Alone) => self.fetch(at, account, None).await,
             Ok(Leave::Granted(turn)) => {
                 let outcome = self.fetch(at, account, Some(&turn)).await;
-                if outcome.is_err() {
-                    self.tell_failure(at).await;
+                // What keeps the authority from this node may let others reach it.
+                if outcome.as_ref().is_err_and(|error| !order::is_unanswered(error)) {
+                    held = HELD;
+                    self.tell_refusal(at).await;
                 }
                 turn.end().await;
                 outcome
@@ -333,7 +346,7 @@ impl Keeper {
                 *account = None;
                 let message = format!("no certificate from {}: {error:#}", self.settings.directory);
                 tracing::error!(names = ?wanted.names, error = format!("{error:#}"), "certificate not fetched");
-                let pause = wanted.pause();
+                let pause = wanted.pause(held);
                 wanted.failures += 1;
                 wanted.due = Due::Again(Instant::now() + pause);
                 let object = format!("ssls/{}", wanted.id);
@@ -343,11 +356,11 @@ impl Keeper {
         }
     }
 
-    /// Has the other nodes wait as this one will.
-    async fn tell_failure(&self, at: usize) {
-        let (Some(commons), wanted) = (&self.commons, &self.wanted[at]) else { return };
-        if let Err(error) = commons.note_failure(&wanted.id, wanted.pause()).await {
-            tracing::debug!(error = format!("{error:#}"), "other nodes are not told of the failure");
+    /// Has the other nodes wait a while.
+    async fn tell_refusal(&self, at: usize) {
+        let Some(commons) = &self.commons else { return };
+        if let Err(error) = commons.note_refusal(&self.wanted[at].id, HELD).await {
+            tracing::debug!(error = format!("{error:#}"), "other nodes are not told of the refusal");
         }
     }
 

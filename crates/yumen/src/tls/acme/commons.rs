@@ -84,8 +84,11 @@ impl Commons {
         opened.map(Some).context("what the nodes share cannot be opened: is store.keyring the same on all?")
     }
 
-    /// Keeps a text for all nodes.
+    /// Keeps a text for all nodes. What this one cannot open stays: others may, and its problem tells of that.
     pub(super) async fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        if self.text(id).is_err() {
+            return Ok(());
+        }
         self.board.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
     }
 
@@ -101,14 +104,14 @@ impl Commons {
         }
     }
 
-    /// Says that an order failed and is not to be tried again for so long.
-    pub(super) async fn note_failure(&self, id: &str, pause: Duration) -> anyhow::Result<()> {
-        let lease = self.board.lease(pause).await?;
+    /// Says that an order was refused and is not to be tried by other nodes for so long.
+    pub(super) async fn note_refusal(&self, id: &str, held: Duration) -> anyhow::Result<()> {
+        let lease = self.board.lease(held).await?;
         Ok(self.board.put(&failed(id), self.node.to_string(), lease).await?)
     }
 
-    /// Whether another node has failed with it and waits.
-    pub(super) fn has_failed_elsewhere(&self, id: &str) -> bool {
+    /// Whether it was refused another node just now.
+    pub(super) fn is_refused_elsewhere(&self, id: &str) -> bool {
         self.board.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
     }
 
@@ -120,11 +123,13 @@ impl Commons {
         let lease = self.board.lease(TURN).await.context("etcd")?;
         let keeping = tokio::spawn(keep_lease(self.board.clone(), lease)).abort_handle();
         let turn = Turn { commons: self.clone(), lease, keeping, passed_over: Mutex::default() };
-        if !self.board.put_new(ORDER, self.node.to_string(), lease).await.context("etcd")? {
+        // No other turn's text is like this one, which may be heard of late.
+        let text = format!("{} {lease:x}", self.node);
+        if !self.board.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
             turn.end().await;
             return Ok(None);
         }
-        let is_heard = || self.board.texts().contains_key(ORDER);
+        let is_heard = || self.board.texts().get(ORDER).is_some_and(|heard| **heard == *text);
         match self.comes_within(HEARD_WITHIN, is_heard).await {
             true => Ok(Some(turn)),
             false => bail!("etcd does not tell what is written"),
@@ -210,7 +215,7 @@ impl Drop for Turn {
 pub(super) struct Follower {
     pub(super) commons: Arc<Commons>,
     pub(super) screen: Screen,
-    /// By token; nothing where it cannot be shown.
+    /// By what is pinned up, since a server may give a token again in the next turn; nothing where it cannot be shown.
     shown: HashMap<Arc<str>, Option<Shown>>,
 }
 
@@ -234,19 +239,19 @@ impl Follower {
     /// Shows what is pinned up now, and nothing else.
     pub(super) async fn look(&mut self) {
         let texts = self.commons.board.texts();
-        let proofs: HashMap<&str, &Arc<str>> =
-            texts.iter().filter_map(|(name, text)| Some((name.strip_prefix("proofs/")?, text))).collect();
+        let proofs: BTreeSet<&Arc<str>> =
+            texts.iter().filter(|(name, _)| name.starts_with("proofs/")).map(|(_, text)| text).collect();
         // First, since the next proof of a name may stand in the place of the one before.
-        let gone = self.shown.extract_if(|token, _| !proofs.contains_key(&**token));
+        let gone = self.shown.extract_if(|text, _| !proofs.contains(text));
         let gone: Vec<Shown> = gone.filter_map(|(_, shown)| shown).collect();
         self.screen.clear(&gone).await;
-        for (token, text) in proofs {
-            if !self.shown.contains_key(token) {
+        for text in proofs {
+            if !self.shown.contains_key(text) {
                 let shown = self.show(text).await;
                 let shown = shown.inspect_err(|error| {
                     tracing::warn!(error = format!("{error:#}"), "what proves a name cannot be shown");
                 });
-                self.shown.insert(token.into(), shown.ok());
+                self.shown.insert(text.clone(), shown.ok());
             }
         }
     }

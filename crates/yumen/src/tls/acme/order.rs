@@ -1,5 +1,6 @@
 //! One order: its names are proved, its certificate is signed and fetched.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -69,9 +70,27 @@ impl HttpClient for Transport {
                 fetch::send(Request::from_parts(head, Full::new(body)), Some(&tls), fetch::Bounds::SMALL)
                     .await;
             sent.map(BytesResponse::from)
-                .map_err(|error| instant_acme::Error::Other(format!("{error:#}").into()))
+                .map_err(|error| instant_acme::Error::Other(Box::new(Unanswered(format!("{error:#}")))))
         })
     }
+}
+
+/// Why there is no answer of the server.
+#[derive(Debug)]
+struct Unanswered(String);
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+/// Whether the server has not answered, or could not be asked.
+pub(super) fn is_unanswered(error: &anyhow::Error) -> bool {
+    let mut errors = error.chain().filter_map(|error| error.downcast_ref::<instant_acme::Error>());
+    errors.any(|error| matches!(error, instant_acme::Error::Other(inner) if inner.is::<Unanswered>()))
 }
 
 /// The key that ties a new account to one the authority knows.

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use yumen_config::node::AcmeChallenge;
 use yumen_config::{Kind, Resource};
-use yumen_proxy::tls::Challenges;
+use yumen_proxy::tls::{Challenge, Challenges};
 use yumen_snapshot::compile::Change;
 
 use crate::control::{Control, Message};
@@ -29,7 +29,7 @@ pub(super) struct Proof {
 #[derive(Debug)]
 pub(super) enum Shown {
     Route(String),
-    Certificate(String),
+    Certificate(Challenge),
 }
 
 /// Where this node shows proofs.
@@ -88,8 +88,7 @@ impl Screen {
                 let own = KeyPair::generate()?;
                 let certificate = params.self_signed(&own)?;
                 let put = self.challenges.put(name, &certificate.pem(), &own.serialize_pem());
-                put.map_err(|error| anyhow::anyhow!(error))?;
-                Ok(Shown::Certificate(name.clone()))
+                put.map(Shown::Certificate).map_err(|error| anyhow::anyhow!(error))
             }
         }
     }
@@ -99,7 +98,7 @@ impl Screen {
         for one in shown {
             match one {
                 Shown::Route(id) => gone.push(Change::Delete(Kind::Routes, id.as_str().into())),
-                Shown::Certificate(name) => self.challenges.remove(name),
+                Shown::Certificate(challenge) => self.challenges.remove(challenge),
             }
         }
         if !gone.is_empty() {

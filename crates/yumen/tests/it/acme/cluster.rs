@@ -4,9 +4,10 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Pebble, shown, wait_for_certificate};
+use crate::harness::certs::Authority;
 use crate::harness::etcd::Etcd;
 use crate::harness::{Gateway, eventually};
 use crate::upgrade::Line;
@@ -81,6 +82,31 @@ fn certificates_of_a_cluster_are_renewed_once_and_sealed_under_a_common_key() {
 }
 
 #[test]
+fn a_node_with_another_key_orders_for_itself_and_leaves_what_the_others_share() {
+    let Some(pebble) = Pebble::start(&json!({})) else { return };
+    let etcd = Etcd::start(1);
+    let node = pebble.node("http-01", "shop.test", "");
+    let front = TcpListener::bind(&pebble.http).unwrap();
+    let start = |name: &str, key: &str| etcd.gateway_with(name, &format!("  keyring: [{key}]\n{node}"));
+    let one = start("one", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
+    balance(front, vec![one.http]);
+    let serial = wait_for_certificate(&one, &pebble, "shop.test");
+    let kept = || etcd.ctl(&["get", "/apisix/yumen/acme/kept/", "--prefix"]).unwrap();
+    eventually("account and certificate are kept", 10, || kept().matches("sealed:1:").count() == 2);
+    let before = kept();
+    let other = start("other", "HxAdHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=");
+    assert_ne!(wait_for_certificate(&other, &pebble, "shop.test"), serial);
+    let told = || other.status_json("/yumen/v1/problems").to_string();
+    eventually("it is told", 10, || {
+        told().contains("cannot be opened: is store.keyring the same on all?")
+            && told().contains("orders for itself")
+    });
+    assert_eq!(kept(), before);
+    assert!(has_no_problems(&one) && shown(&one, "shop.test").1 == serial);
+    assert_eq!(issued(&pebble), 2);
+}
+
+#[test]
 fn what_one_node_failed_with_the_next_does_not_try_at_once() {
     let Some(pebble) = Pebble::start(&json!({ "domainBlocklist": ["shop.test"] })) else { return };
     let etcd = Etcd::start(1);
@@ -90,6 +116,33 @@ fn what_one_node_failed_with_the_next_does_not_try_at_once() {
     std::thread::sleep(Duration::from_secs(4));
     let log = pebble.log();
     assert_eq!(log.matches("POST /order-plz").count(), 1, "{log}");
+    // The next try is the other one's.
+    let refused = etcd.ctl(&["get", "/apisix/yumen/acme/failed/", "--prefix", "-w", "json"]).unwrap();
+    let lease = serde_json::from_str::<Value>(&refused).unwrap()["kvs"][0]["lease"].as_i64().unwrap();
+    let left = etcd.ctl(&["lease", "timetolive", &format!("{lease:x}"), "-w", "json"]).unwrap();
+    let held_s = serde_json::from_str::<Value>(&left).unwrap()["granted-ttl"].as_u64().unwrap();
+    let told = gateways.iter().map(|gateway| gateway.status_json("/yumen/v1/problems").to_string());
+    let told: String = told.collect();
+    let again_s = told.split("tried again in ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(held_s == 60 && again_s.parse::<u64>().unwrap() >= 2 * held_s, "{held_s}, {told}");
+}
+
+#[test]
+fn a_node_that_cannot_reach_the_authority_keeps_no_other_from_ordering() {
+    let Some(pebble) = Pebble::start(&json!({})) else { return };
+    let etcd = Etcd::start(1);
+    let node = pebble.node("http-01", "shop.test", "");
+    let stranger = pebble.scratch.write("stranger.pem", &Authority::new("a stranger").cert);
+    let one = etcd.gateway_with("one", &node.replace(&pebble.ca, &stranger));
+    let told = || one.status_json("/yumen/v1/problems").to_string();
+    eventually("one node does not trust the authority", 30, || told().contains("no certificate from"));
+    let front = TcpListener::bind(&pebble.http).unwrap();
+    let other = etcd.gateway_with("other", &node);
+    balance(front, vec![one.http, other.http]);
+    let serial = wait_for_certificate(&other, &pebble, "shop.test");
+    assert_eq!(wait_for_certificate(&one, &pebble, "shop.test"), serial);
+    eventually("all is well", 10, || has_no_problems(&one));
+    assert_eq!(issued(&pebble), 1);
 }
 
 #[test]
