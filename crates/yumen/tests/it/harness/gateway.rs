@@ -72,7 +72,26 @@ impl Gateway {
         line.split_whitespace().nth(1).map(str::to_owned)
     }
 
-    pub(crate) fn launch(scratch: Scratch, options: &Options<'_>, more: &[&str]) -> Gateway {
+    pub(crate) fn launch(mut scratch: Scratch, options: &Options<'_>, more: &[&str]) -> Gateway {
+        // Of a port that the system chose for connections, somebody else may have the datagrams.
+        for _ in 0..4 {
+            match Gateway::try_launch(scratch, options, more) {
+                Ok(gateway) => return gateway,
+                Err((same, log)) if log.contains("for HTTP/3") && log.contains("already in use") => {
+                    scratch = same
+                }
+                Err((_, log)) => panic!("yumen did not become ready:\n{log}"),
+            }
+        }
+        panic!("no port is free for HTTP/3");
+    }
+
+    /// Its directory and log, where it does not become ready.
+    fn try_launch(
+        scratch: Scratch,
+        options: &Options<'_>,
+        more: &[&str],
+    ) -> Result<Gateway, (Scratch, String)> {
         let config = scratch.write("yumen.yaml", options.node);
         let log = std::fs::File::create(scratch.file("stderr")).expect("a log file");
         let any = SocketAddr::new(options.place.host, 0).to_string();
@@ -103,7 +122,7 @@ impl Gateway {
             if started.elapsed() > Duration::from_secs(30) || child.try_wait().unwrap().is_some() {
                 let log = std::fs::read_to_string(scratch.file("stderr")).unwrap_or_default();
                 let _ = child.kill();
-                panic!("yumen did not become ready:\n{log}");
+                return Err((scratch, log));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -118,7 +137,7 @@ impl Gateway {
         if !options.place.is_here() {
             admin = Cable::from(options.place.clone(), admin).address();
         }
-        Gateway { http, https, status, admin, scratch, lines, child }
+        Ok(Gateway { http, https, status, admin, scratch, lines, child })
     }
 
     /// What it printed on standard output so far.
