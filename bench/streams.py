@@ -51,9 +51,17 @@ def sink(listener):
         for key, _ in selector.select():
             if key.fileobj is listener:
                 selector.register(listener.accept()[0], selectors.EVENT_READ)
-            elif not key.fileobj.recv_into(room):
+            elif is_over(key.fileobj, room):
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
+
+
+def is_over(connection, room):
+    """A gateway that is ended resets what it carries."""
+    try:
+        return not connection.recv_into(room)
+    except ConnectionResetError:
+        return True
 
 
 def send(port, options, seconds):
