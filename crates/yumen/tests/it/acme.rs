@@ -9,8 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, Pair, ecdsa, simple};
-use crate::harness::upstream::closed_port;
-use crate::harness::{Client, Gateway, Options, Scratch, eventually, run};
+use crate::harness::{Client, Gateway, Options, Scratch, eventually, free_port, run};
 
 /// Where `scripts/deps.sh` puts what Go builds; `None` where there is no Go to build it.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests is told what was left out")]
@@ -62,7 +61,7 @@ impl Pebble {
 
     fn start_with(more: &Value, env: (&str, &str)) -> Option<Pebble> {
         let (pebble, names) = (tool("pebble")?, tool("pebble-challtestsrv")?);
-        let [listen, manage, dns, dns_manage, http, tls] = [(); 6].map(|()| closed_port());
+        let [listen, manage, dns, dns_manage, http, tls] = [(); 6].map(|()| free_port());
         let scratch = Scratch::new();
         let authority = Authority::new("who vouches for Pebble");
         let own = authority.sign("pebble", &["127.0.0.1"], ecdsa());

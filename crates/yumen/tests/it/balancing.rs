@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::upstream::{Gate, closed_port, respond};
-use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+use crate::harness::upstream::{Gate, respond};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually, free_port};
 
 fn one_route(upstream: &Value) -> Value {
     json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] })
@@ -123,7 +123,7 @@ fn peak_ewma_prefers_the_endpoint_that_answers_sooner() {
 #[test]
 fn a_dead_endpoint_costs_no_request() {
     let alive = Upstream::text("alive");
-    let nodes = json!({ closed_port().to_string(): 1, alive.address.to_string(): 1 });
+    let nodes = json!({ free_port().to_string(): 1, alive.address.to_string(): 1 });
     let gateway = Gateway::start(&one_route(&json!({ "nodes": nodes })));
     assert_eq!(shares(&gateway, 40, |_| String::new()), expected(&[("alive", 40)]));
     // a body that has been read is sent again: nothing had reached the dead endpoint
@@ -176,14 +176,14 @@ fn lower_priorities_serve_only_when_the_higher_fail() {
     let node = |address: std::net::SocketAddr, priority: i32| json!({ "host": "127.0.0.1", "port": address.port(), "weight": 1, "priority": priority });
     let gateway = one_worker(&json!({ "nodes": [node(first.address, 10), node(second.address, -10)] }));
     assert_eq!(shares(&gateway, 10, |_| String::new()), expected(&[("first", 10)]));
-    let nodes = json!([node(closed_port(), 10), node(closed_port(), 10), node(second.address, -10)]);
+    let nodes = json!([node(free_port(), 10), node(free_port(), 10), node(second.address, -10)]);
     gateway.apply(&one_route(&json!({ "nodes": nodes })));
     assert_eq!(shares(&gateway, 10, |_| String::new()), expected(&[("second", 10)]));
 }
 
 #[test]
 fn when_all_are_down_the_client_is_told_soon() {
-    let nodes = json!({ closed_port().to_string(): 1, closed_port().to_string(): 1 });
+    let nodes = json!({ free_port().to_string(): 1, free_port().to_string(): 1 });
     let gateway = Gateway::start(&one_route(&json!({ "nodes": nodes })));
     let started = Instant::now();
     let reply = gateway.get("/");
@@ -199,7 +199,7 @@ fn when_all_are_down_the_client_is_told_soon() {
 #[test]
 fn retries_zero_means_one_attempt() {
     let alive = Upstream::text("alive");
-    let nodes = json!({ closed_port().to_string(): 1, alive.address.to_string(): 1 });
+    let nodes = json!({ free_port().to_string(): 1, alive.address.to_string(): 1 });
     let gateway = one_worker(&json!({ "nodes": nodes, "retries": 0 }));
     let mut statuses: Vec<u16> = (0..10).map(|_| gateway.get("/").status).collect();
     statuses.sort_unstable();

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::harness::registry::{Registry, consul_instance};
-use crate::harness::upstream::{closed_port, respond};
-use crate::harness::{Gateway, Options, Scratch, Upstream, eventually};
+use crate::harness::upstream::respond;
+use crate::harness::{Gateway, Options, Scratch, Upstream, eventually, free_port};
 
 /// A document whose one route goes to a service.
 fn asks(kind: &str, service: &str, args: Value) -> Value {
@@ -72,7 +72,7 @@ fn consul_tells_of_changes_by_blocking_queries_and_may_fail() {
     consul.says("web", instances(&[a.address]));
     let node = format!(
         "discovery:\n  empty_hold_ms: 1000\n  consul:\n    servers: ['http://{}', '{}']\n    token: hush\n    datacenter: here\n",
-        closed_port(),
+        free_port(),
         consul.url()
     );
     let gateway = start(&node, &asks("consul", "web", json!({ "tag": "blue" })));
@@ -268,7 +268,7 @@ fn nacos_is_asked_again_and_again_as_somebody_who_logged_in() {
     );
     let node = format!(
         "discovery: {{nacos: {{fetch_interval: 1, host: ['http://{}', 'http://nacos:secret@{}']}}}}\n",
-        closed_port(),
+        free_port(),
         nacos.address()
     );
     let args = json!({ "namespace_id": "n", "group_name": "g", "metadata": { "stage": "live" } });

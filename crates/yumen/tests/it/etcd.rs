@@ -1,14 +1,13 @@
 //! Gateways that share a store in etcd: what one is told, all serve; and what they do while it is not there.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::harness::gateway::YUMEN;
-use crate::harness::{Client, Gateway, Options, Reply, Scratch, eventually, run};
+use crate::harness::{Client, Gateway, Options, Reply, Scratch, eventually, free_port, run};
 use crate::upgrade::Line;
 
 /// Longer than anything takes on a machine that works at all.
@@ -82,19 +81,6 @@ impl Etcd {
 impl Drop for Etcd {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// A port nobody else is given, as etcd needs it again after a stop: below those the system hands out by itself.
-pub(crate) fn free_port() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let number =
-            NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add((std::process::id() as u16).wrapping_mul(31));
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 12_000 + number % 8_000));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
     }
 }
 

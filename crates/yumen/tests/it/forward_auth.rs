@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::certs::{Authority, ecdsa};
 use crate::harness::nginx::Nginx;
-use crate::harness::upstream::{closed_port, respond};
-use crate::harness::{Gateway, Options, Upstream};
+use crate::harness::upstream::respond;
+use crate::harness::{Gateway, Options, Upstream, free_port};
 
 /// Lets in who says `open sesame`, by name; drops the connection of who says `drop`.
 fn doorkeeper() -> Upstream {
@@ -78,7 +78,7 @@ fn a_body_goes_to_the_service_and_still_to_the_upstream() {
 #[test]
 fn a_service_that_cannot_be_asked_refuses_unless_that_is_let_pass() {
     let upstream = Upstream::echo("a");
-    let nobody = format!("http://{}", closed_port());
+    let nobody = format!("http://{}", free_port());
     let silent = Upstream::start(|_, stream| {
         let _ = std::io::Read::read(stream, &mut [0; 1]);
         false

@@ -3,14 +3,11 @@
 //! In a `console` block a line `$ command` is run, by one shell per guide; the lines under it must
 //! appear in its output in that order, whatever stands between. `...` stands for anything.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::gateway::YUMEN;
-use crate::harness::upstream::closed_port;
-use crate::harness::{Gateway, Options, Scratch, Upstream};
+use crate::harness::{Gateway, Options, Scratch, Upstream, free_port, port};
 
 /// What a guide asks the reader to type, and what it says comes out.
 struct Step {
@@ -75,11 +72,11 @@ fn check(guide: &Path) {
         ("localhost:1980", format!("localhost:{}", first.address.port())),
         (":9443", format!(":{}", gateway.https.port())),
         ("9100", stream.expect("the listener for streams is announced")),
-        ("6390", closed_port().port().to_string()),
+        ("6390", free_port().port().to_string()),
     ];
     // What guides start themselves listens on ports of its own too.
     let blocks = ["2107", "2108", "2109", "2207", "2208"].into_iter().filter(|block| text.contains(block));
-    actual.extend(blocks.map(|block| (block, free_block())));
+    actual.extend(blocks.map(|block| (block, port::free_block())));
     let text = replaced(&text, &actual);
     let steps = steps(&text);
     assert!(!steps.is_empty(), "{}: no command", guide.display());
@@ -129,18 +126,6 @@ fn replaced(text: &str, actual: &[(&str, String)]) -> String {
 fn what_took_the_place_of_a_port_is_not_replaced() {
     let actual = [("127.0.0.1:9080", "127.0.0.1:42107".into()), ("2107", "1333".into())];
     assert_eq!(replaced("http://127.0.0.1:9080/ 21071", &actual), "http://127.0.0.1:42107/ 13331");
-}
-
-/// The first four digits of ten ports that nobody uses, below those the system hands out by itself.
-fn free_block() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let block = 1200 + (std::process::id() * 7 + NEXT.fetch_add(1, Ordering::Relaxed)) % 1800;
-        let is_free = |last: u16| TcpListener::bind(("127.0.0.1", block as u16 * 10 + last)).is_ok();
-        if (0..10).all(is_free) {
-            return block.to_string();
-        }
-    }
 }
 
 fn expect(guide: &Path, step: &Step, printed: &str) {

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::upstream::closed_port;
-use crate::harness::{Gateway, Options, Upstream, certs, eventually, noise, run};
+use crate::harness::{Gateway, Options, Upstream, certs, eventually, free_port, noise, run};
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -226,12 +225,12 @@ fn a_change_is_for_new_connections_and_leaves_old_ones_alone() {
 
 #[test]
 fn endpoints_that_refuse_are_passed_over() {
-    let upstream = nodes(&[closed_port(), named("alive")]);
+    let upstream = nodes(&[free_port(), named("alive")]);
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
     for _ in 0..6 {
         assert_eq!(first(&mut connect(at[0])), "alive");
     }
-    gateway.apply(&everything_to(closed_port()));
+    gateway.apply(&everything_to(free_port()));
     assert_eq!(rest(&mut connect(at[0])), b"");
     eventually("it is counted", 10, || gateway.metric("yumen_stream_faults_total{fault=\"connect\"}") == 1.0);
 }
@@ -570,7 +569,7 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
 
 #[test]
 fn a_client_whose_datagrams_are_refused_is_led_to_another_endpoint() {
-    let mut upstream = nodes(&[closed_port(), udp_echo("alive")]);
+    let mut upstream = nodes(&[free_port(), udp_echo("alive")]);
     upstream["scheme"] = json!("udp");
     let (gateway, at) = start(
         "[{address: '127.0.0.1:0', protocol: udp}]",

@@ -131,7 +131,7 @@ fn top_shows_what_happened_in_its_interval() {
 
 #[test]
 fn top_says_what_to_do_where_nobody_answers() {
-    let closed = format!("http://{}", crate::harness::upstream::closed_port());
+    let closed = format!("http://{}", crate::harness::free_port());
     let (code, _, err) = run(YUMEN, &["top", "--once", "--status", &closed]);
     assert_eq!(code, 1);
     assert!(err.contains(&closed["http://".len()..]) && err.contains("is yumen running?"), "{err}");
@@ -286,7 +286,7 @@ fn the_command_line_makes_tokens_that_hold() {
 #[test]
 fn an_attempt_that_fails_is_explained() {
     let resources = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": {
-        "nodes": { crate::harness::upstream::closed_port().to_string(): 1 } } }] });
+        "nodes": { crate::harness::free_port().to_string(): 1 } } }] });
     let node = format!("observe: {{debug_key: {SECRET}}}");
     let gateway = Gateway::with(&resources, &Options { node: &node, ..Options::default() });
     let reply = gateway.get_with("/", &format!("X-Yumen-Debug: {}\r\n", token(SECRET, FAR_FUTURE)));

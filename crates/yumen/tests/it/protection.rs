@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::harness::http2::{self, Http2Client};
-use crate::harness::upstream::{Gate, closed_port, respond};
-use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually};
+use crate::harness::upstream::{Gate, respond};
+use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually, free_port};
 
 /// Answers when the gate is open.
 fn held(gate: &Gate) -> Upstream {
@@ -221,7 +221,7 @@ fn an_endpoint_that_fails_is_left_out_and_comes_back_by_itself() {
 #[test]
 fn retries_beyond_the_budget_are_not_made() {
     let up = Upstream::text("up");
-    let nodes = json!({ up.address.to_string(): 1, closed_port().to_string(): 1 });
+    let nodes = json!({ up.address.to_string(): 1, free_port().to_string(): 1 });
     let with = |budget: Value| {
         let upstream = json!({ "nodes": nodes, "retry_budget": budget });
         Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }))
@@ -278,7 +278,7 @@ fn a_request_that_no_endpoint_has_seen_waits_for_room_though_one_was_tried() {
     let gate = Gate::default();
     let upstream = held(&gate);
     let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9, "pending_timeout": 60 });
-    let nodes = json!({ upstream.address.to_string(): 1, closed_port().to_string(): 1 });
+    let nodes = json!({ upstream.address.to_string(): 1, free_port().to_string(): 1 });
     let settings = json!({ "nodes": nodes, "limits": limits });
     let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": settings }] }));
     let mut clients = [(); 6].map(|()| {

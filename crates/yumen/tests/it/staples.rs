@@ -4,8 +4,7 @@ use std::process::{Child, Command};
 
 use serde_json::json;
 
-use crate::harness::upstream::closed_port;
-use crate::harness::{Gateway, Scratch, eventually, run};
+use crate::harness::{Gateway, Scratch, eventually, free_port, run};
 
 /// An authority made by openssl, with its list of what it has signed, and one certificate.
 struct Authority {
@@ -16,7 +15,7 @@ struct Authority {
 
 impl Authority {
     fn new() -> Authority {
-        let (scratch, address) = (Scratch::new(), closed_port());
+        let (scratch, address) = (Scratch::new(), free_port());
         let authority =
             Authority { scratch, url: format!("http://{address}/"), port: address.port().to_string() };
         authority.openssl(&[

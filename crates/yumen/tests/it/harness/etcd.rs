@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Client, Gateway, Options, Place, Reply, Scratch, eventually};
-use crate::etcd::free_port;
+use super::{Client, Gateway, Options, Place, Reply, Scratch, eventually, free_port};
 
 /// Longer than anything takes on a machine that works at all.
 pub(crate) const WAIT_S: u64 = 60;

@@ -11,6 +11,7 @@ pub(crate) mod http3;
 pub(crate) mod name_server;
 pub(crate) mod nginx;
 pub(crate) mod place;
+pub(crate) mod port;
 pub(crate) mod redis;
 pub(crate) mod registry;
 pub(crate) mod scratch;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 pub(crate) use client::{Client, Reply};
 pub(crate) use gateway::{Gateway, Options};
 pub(crate) use place::Place;
+pub(crate) use port::free_port;
 pub(crate) use scratch::Scratch;
 pub(crate) use upstream::Upstream;
 

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::{Scratch, eventually, upstream::closed_port};
+use super::{Scratch, eventually, free_port};
 
 pub(crate) struct Nginx {
     pub(crate) address: SocketAddr,
@@ -29,7 +29,7 @@ impl Nginx {
 
     fn with(cert: &str, key: &str, ca: &str) -> Nginx {
         let scratch = Scratch::new();
-        let address = closed_port();
+        let address = free_port();
         for dir in ["files/upload", "temp"] {
             std::fs::create_dir_all(scratch.file(dir)).expect("a directory");
         }

@@ -2,12 +2,11 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::certs::Pair;
-use super::{Place, Scratch, eventually, run};
+use super::{Place, Scratch, eventually, free_port, run};
 
 /// A server, ended with the test.
 pub(crate) struct Redis {
@@ -29,21 +28,21 @@ impl Redis {
 
     /// With further lines of configuration.
     pub(crate) fn with(lines: &str) -> Redis {
-        Redis::launch("redis-server", free_port(), lines, &[])
+        Redis::launch("redis-server", free_port().port(), lines, &[])
     }
 
     /// With a password, and a user `shop` with the same one who may not see everything.
     pub(crate) fn with_password(password: &str) -> Redis {
         let cli = ["-a", password, "--no-auth-warning"];
         let lines = format!("requirepass {password}\nuser shop on >{password} ~plugin-limit-count:* +@all");
-        Redis::launch("redis-server", free_port(), &lines, &cli)
+        Redis::launch("redis-server", free_port().port(), &lines, &cli)
     }
 
     /// Over TLS alone.
     pub(crate) fn tls(pair: &Pair) -> Redis {
         let scratch = Scratch::new();
         let (cert, key) = (scratch.write("cert.pem", &pair.cert), scratch.write("key.pem", &pair.key));
-        let port = free_port();
+        let port = free_port().port();
         let lines = format!(
             "port 0\ntls-port {port}\ntls-cert-file {cert}\ntls-key-file {key}\ntls-ca-cert-file {cert}\n\
              tls-auth-clients no"
@@ -69,7 +68,7 @@ impl Redis {
             "sentinel monitor {name} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {name} 300\n\
              sentinel failover-timeout {name} 2000"
         );
-        Redis::launch("redis-sentinel", free_port(), &lines, &[])
+        Redis::launch("redis-sentinel", free_port().port(), &lines, &[])
     }
 
     /// In another place, where anybody may come in.
@@ -184,18 +183,4 @@ fn serve(place: &Place, program: &str, config: &str) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{program} does not start ({error}): scripts/deps.sh test"))
-}
-
-/// A port that is free and has a free one 10000 above it. Those the system gives out are too high for that.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let spread =
-            (std::process::id() as u16).wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = 12_000 + spread % 10_000;
-        let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if is_free(port) && is_free(port + 10_000) {
-            return port;
-        }
-    }
 }

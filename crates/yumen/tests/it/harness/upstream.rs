@@ -144,12 +144,6 @@ impl Drop for Upstream {
     }
 }
 
-/// A port on which nobody listens.
-pub(crate) fn closed_port() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address")
-}
-
 /// Writes a whole answer that keeps the connection.
 pub(crate) fn respond(stream: &mut TcpStream, status: u16, fields: &str, body: &[u8]) -> bool {
     let head = format!("HTTP/1.1 {status} Whatever\r\n{fields}Content-Length: {}\r\n\r\n", body.len());

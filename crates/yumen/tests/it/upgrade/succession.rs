@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Line, runs, start, start_with};
 use crate::harness::gateway::YUMEN;
 use crate::harness::upstream::{Gate, respond};
-use crate::harness::{Client, Options, Upstream, eventually, run};
+use crate::harness::{Client, Options, Upstream, eventually, free_port, run};
 use crate::l4;
 
 #[test]
@@ -182,8 +182,7 @@ fn balancers_go_on_where_they_were() {
 #[test]
 fn an_upgrade_brings_settings_of_the_node_into_force() {
     let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (kept, gone, new) = (free(), free(), free());
+    let (kept, gone, new) = (free_port(), free_port(), free_port());
     let node = |addresses: [SocketAddr; 2], workers: u32| {
         let listen = addresses.map(|address| format!("{{address: '{address}'}}")).join(", ");
         let tls = "{address: '127.0.0.1:0', tls: true}";
