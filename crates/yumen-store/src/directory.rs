@@ -14,7 +14,7 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl DataDir {
@@ -26,7 +26,7 @@ impl DataDir {
         let mut options = private();
         let lock = options.truncate(false).open(&lock_path).map_err(|error| about(&lock_path, &error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(DataDir { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(in_use(path)),
             Err(TryLockError::Error(error)) => Err(about(&lock_path, &error).into()),
         }
@@ -40,6 +40,14 @@ impl DataDir {
     /// The directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // A process that is just being started has the file open too until it runs its own program: closing ours
+        // alone would leave the directory locked for that long.
+        let _ = self.lock.unlock();
     }
 }
 
@@ -134,3 +142,6 @@ pub(crate) fn make_private_directory(path: &Path) -> io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path)
 }
+
+#[cfg(test)]
+mod tests;
