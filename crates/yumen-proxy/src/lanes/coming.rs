@@ -13,7 +13,8 @@ use yumen_snapshot::upstream::Keepalive;
 use super::Lanes;
 use crate::clock;
 use crate::dial::Dial;
-use crate::fault::{Kind, Shared};
+use crate::fault::Kind;
+use crate::health::SharedFailure;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::task;
@@ -28,7 +29,7 @@ pub(crate) struct Coming {
     begun_ms: u64,
     /// How long it may take, as who of those that wait for it has the most time says; 0 for ever.
     timeout_ms: Cell<u64>,
-    pub(crate) failure: Rc<Shared>,
+    pub(crate) failure: Rc<SharedFailure>,
 }
 
 impl Coming {
