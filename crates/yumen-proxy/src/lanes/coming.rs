@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
 use super::Lanes;
+use super::watched::Watched;
 use crate::clock;
 use crate::dial::Dial;
 use crate::fault::Kind;
@@ -96,9 +97,9 @@ pub(crate) struct Connecting {
 impl Connecting {
     /// Connects and speaks HTTP/2; the connection is then there for all.
     pub(crate) fn begin(self, worker: &Rc<Worker>, dial: Dial, keep: Keepalive) {
-        let worker = worker.clone();
+        let watched = Watched::new(worker, Some(dial.address));
         task::spawn(async move {
-            let made = self.make(&worker, dial, keep).await;
+            let made = self.make(&watched.worker, dial, keep).await;
             self.coming.end(made);
         });
     }
