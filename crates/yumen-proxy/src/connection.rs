@@ -162,7 +162,7 @@ impl Connection {
             if !rate.is_set() || polled.is_ready() {
                 return polled;
             }
-            let slow = pace.poll_slow(cx, &self.timer, rate, body.len() as u64);
+            let slow = pace.poll_slow(cx, &self.timer, rate, body.len() as i64);
             slow.map(|()| Err(Kind::ClientTimeout.into()))
         })
         .await;
@@ -265,7 +265,7 @@ impl Connection {
             if !rate.is_set() || polled.is_ready() {
                 return polled.map(|result| result.is_ok());
             }
-            pace.poll_slow(cx, &self.timer, rate, read).map(|()| false)
+            pace.poll_slow(cx, &self.timer, rate, read as i64).map(|()| false)
         })
         .await;
         self.timer.uncap();

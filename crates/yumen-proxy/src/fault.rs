@@ -2,9 +2,7 @@
 
 pub(crate) mod stream;
 
-use std::cell::RefCell;
 use yumen_http::{BodyError, HeadError};
-use yumen_snapshot::Upstream;
 
 /// Whose fault it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,22 +96,6 @@ pub struct Fault {
 impl From<Kind> for Fault {
     fn from(kind: Kind) -> Fault {
         Fault { kind, unsent: false }
-    }
-}
-
-/// What many wait for may fail for all of them: to each upstream its endpoint is in that is one failure.
-#[derive(Default)]
-pub(crate) struct Shared(RefCell<Vec<usize>>);
-
-impl Shared {
-    /// Whether nobody has noted it for this upstream before.
-    pub(crate) fn note(&self, upstream: &Upstream) -> bool {
-        let (mut noted, upstream) = (self.0.borrow_mut(), std::ptr::from_ref(upstream).addr());
-        let is_first = !noted.contains(&upstream);
-        if is_first {
-            noted.push(upstream);
-        }
-        is_first
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Active checks, in `probe`, count by the same rule. Nothing here waits.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use yumen_base::Counter;
@@ -12,7 +13,7 @@ use yumen_snapshot::protection::{Failure, News, Protection};
 use yumen_snapshot::upstream::{ActiveChecks, Counts, Health, PassiveChecks};
 
 use crate::clock;
-use crate::fault::{Kind, Shared};
+use crate::fault::Kind;
 use crate::grpc;
 
 /// Changes of state since the process began: to down and to up.
@@ -168,8 +169,24 @@ fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {
     }
 }
 
+/// What many wait for may fail for all of them: to each upstream its endpoint is in that is one failure.
+#[derive(Default)]
+pub(crate) struct SharedFailure(RefCell<Vec<usize>>);
+
+impl SharedFailure {
+    /// Whether nobody has noted it for this upstream before.
+    fn note(&self, upstream: &Upstream) -> bool {
+        let (mut noted, upstream) = (self.0.borrow_mut(), std::ptr::from_ref(upstream).addr());
+        let is_first = !noted.contains(&upstream);
+        if is_first {
+            noted.push(upstream);
+        }
+        is_first
+    }
+}
+
 /// [`observe`] for an attempt that failed; what others waited for with it is noted once.
-pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind, shared: Option<&Shared>) {
+pub(crate) fn observe_fault(upstream: &Upstream, index: usize, kind: Kind, shared: Option<&SharedFailure>) {
     let seen = match kind {
         Kind::Connect
         | Kind::UpstreamTls

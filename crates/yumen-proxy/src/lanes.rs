@@ -3,6 +3,7 @@
 //! Knows which there are and drives them, and asks each for room. Knows neither exchanges nor endpoints but by their key.
 
 mod coming;
+mod watched;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use crate::telling::{Told, may_tell};
 use crate::wire::{Patience, Wire};
 use crate::worker::Worker;
 pub(crate) use coming::{Coming, Connecting};
+use watched::Watched;
 
 /// Connections to one endpoint that are made at once, at most.
 const COMING_MAX: usize = 8;
@@ -119,12 +121,13 @@ impl Lanes {
         // Requests that time out one by one would not tell that the host has vanished.
         stream.tcp().into_iter().for_each(|tcp| tcp.break_after(stall_ms));
         let patience = Patience::with_endpoint(settings.patience, PREFACE_BYTES, clock::now().mono_ms());
+        let endpoint = stream.tcp().and_then(Tcp::peer);
         let wire = Wire::new(stream, Inbox::default(), patience, worker.clone());
         let (sender, connection) = client_builder(&worker.settings).handshake(wire.clone()).await.ok()?;
         let lane = Lane::new(sender, &keep, worker.timers.timer());
         self.add(key, lane.clone(), keep.size);
-        let worker = worker.clone();
-        task::spawn(Driver { worker, lane, connection, wire, keep, stall_ms, stalled_at: None });
+        let watched = Watched::new(worker, endpoint);
+        task::spawn(Driver { lane, connection, wire, keep, stall_ms, stalled_at: None, watched });
         Some(())
     }
 
@@ -207,7 +210,6 @@ impl Group {
 
 /// Moves a connection's frames until it ends or nobody needed it for long.
 struct Driver {
-    worker: Rc<Worker>,
     lane: Rc<Lane>,
     connection: Connection<Wire, Bytes>,
     wire: Wire,
@@ -215,6 +217,7 @@ struct Driver {
     stall_ms: u64,
     /// Bytes sent so far, when the endpoint last stopped taking more.
     stalled_at: Option<u64>,
+    watched: Watched,
 }
 
 impl Driver {
@@ -246,8 +249,8 @@ impl Driver {
     /// Tells the operator why all that the connection carried has failed.
     #[cold]
     fn note_flood(&self) {
-        self.worker.counters.upstream_http2_floods.add(1);
-        if let Some(endpoint) = self.wire.inner().stream.tcp().and_then(Tcp::peer)
+        self.watched.worker.counters.upstream_http2_floods.add(1);
+        if let Some(endpoint) = self.watched.endpoint
             && let Some(untold) = may_tell(endpoint, Told::Flood)
         {
             tracing::warn!(%endpoint, untold, "upstream connection closed for a flood of HTTP/2 frames");
@@ -289,3 +292,6 @@ impl Future for Driver {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

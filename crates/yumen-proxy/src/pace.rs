@@ -29,7 +29,7 @@ pub(crate) struct Pace {
     /// When the window began; 0 is not at all, since nobody waits.
     since_ms: u64,
     /// What had been moved by then.
-    bytes: u64,
+    bytes: i64,
 }
 
 impl Pace {
@@ -38,13 +38,13 @@ impl Pace {
         self.since_ms = 0;
     }
 
-    /// Waits until more was moved, `bytes` being all of it so far; ready when too little was moved in time.
+    /// Waits until more was moved, `bytes` being all of it so far, from wherever it is counted; ready when too little was moved in time.
     pub(crate) fn poll_slow(
         &mut self,
         cx: &mut Context<'_>,
         timer: &Timer,
         rate: Rate,
-        bytes: u64,
+        bytes: i64,
     ) -> Poll<()> {
         let Some(left_ms) = self.judge(rate, bytes, clock::now().mono_ms()) else { return Poll::Ready(()) };
         timer.set(left_ms);
@@ -53,7 +53,7 @@ impl Pace {
 
     /// How long the window goes on, in milliseconds; `None` where too little was moved in it. `bytes` is
     /// what was moved in all.
-    pub(crate) fn judge(&mut self, rate: Rate, bytes: u64, now_ms: u64) -> Option<u64> {
+    pub(crate) fn judge(&mut self, rate: Rate, bytes: i64, now_ms: u64) -> Option<u64> {
         if self.since_ms == 0 {
             *self = Pace { since_ms: now_ms, bytes };
         }
@@ -62,7 +62,7 @@ impl Pace {
             return Some(rate.window_ms - elapsed_ms);
         }
         let least = u128::from(rate.bytes_per_s) * u128::from(rate.window_ms) / 1000;
-        if u128::from(bytes.saturating_sub(self.bytes)) < least {
+        if u128::try_from(bytes - self.bytes).unwrap_or(0) < least {
             return None;
         }
         *self = Pace { since_ms: now_ms, bytes };

@@ -9,8 +9,9 @@ use yumen_snapshot::protection::{Permit, Place, Retry};
 use crate::body::Ending;
 use crate::buffer::Inbox;
 use crate::clock;
-use crate::fault::{Kind, Shared};
+use crate::fault::Kind;
 use crate::forward::{Interim, Replay};
+use crate::health::SharedFailure;
 use crate::http2::Occupied;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
@@ -60,7 +61,7 @@ pub(crate) struct Relay<'u> {
     /// Its place at an upstream that counts them.
     pub(crate) turn: Option<Place>,
     /// What the attempt failed by, where it waited for it with others.
-    pub(crate) shared: Option<Rc<Shared>>,
+    pub(crate) shared: Option<Rc<SharedFailure>>,
 }
 
 impl Relay<'_> {

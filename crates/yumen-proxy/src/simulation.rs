@@ -5,13 +5,13 @@
 //! remainder says which sides speak it.
 
 pub(crate) mod net;
+pub(crate) mod scheduler;
 
 mod client;
 mod endpoint;
 mod http2;
 mod http2_endpoint;
 mod ledger;
-mod scheduler;
 mod wire;
 mod world;
 

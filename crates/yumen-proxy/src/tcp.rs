@@ -300,10 +300,15 @@ impl Tcp {
         rustix::event::poll(&mut looked_at, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
+    /// How much of what was sent the peer does not have yet; 0 where that is not known.
+    pub(crate) fn unacknowledged_bytes(&self) -> usize {
+        self.fd().and_then(crate::sys::unacknowledged_bytes).unwrap_or(0)
+    }
+
     /// Whether nothing that was sent is on its way still: the peer has it, or never will.
     pub(crate) fn is_settled(&self) -> bool {
         let Ok(fd) = self.fd() else { return true };
-        if crate::sys::unacknowledged_bytes(fd).map_or(true, |count| count == 0) {
+        if self.unacknowledged_bytes() == 0 {
             return true;
         }
         // Failures are told unasked.

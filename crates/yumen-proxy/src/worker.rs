@@ -384,9 +384,7 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         self.worker.open.set(self.worker.open.get() - 1);
         self.worker.counters.connections.add(-1);
-        if std::thread::panicking() {
-            self.worker.counters.panics.add(1);
-        }
+        self.worker.counters.note_panic();
     }
 }
 

@@ -22,6 +22,7 @@ use yumen_store::{open_keyring, open_or_last_good};
 use crate::compiler;
 use crate::control::{Control, Message, Teller};
 use crate::origin::ConfigSource;
+use crate::tls::BOARD;
 use crate::trial::Trial;
 use crate::upgrade::{Exclusive, Held};
 
@@ -189,6 +190,7 @@ fn etcd_settings(store: &node::Store) -> EtcdSettings {
         txn_steps_max: written.txn_steps_max as usize,
         retention: retention(store, store.revisions_max as usize),
         hold_percent: written.hold_deletions_percent,
+        board: BOARD.to_owned(),
         ..defaults
     }
 }

@@ -24,7 +24,7 @@ use crate::control::Control;
 use crate::{node, process};
 use staples::Stapler;
 
-pub(crate) use acme::{Keeper, Orders, fetched};
+pub(crate) use acme::{BOARD, Keeper, Orders, fetched};
 pub(crate) use expiry::{Expiry, trusted_problems};
 pub(crate) use staples::{Staples, ToldStaple};
 

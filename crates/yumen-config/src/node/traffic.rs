@@ -31,8 +31,8 @@ pub struct Limits {
     /// Over what time these rates are measured, in milliseconds.
     #[schemars(range(min = 100, max = 3600000))]
     pub rate_window_ms: u64,
-    /// The most client connections of one worker; more are closed at once. Shortly before, HTTP/1 connections that have
-    /// waited longest for their next request are closed, so that there is room for new ones.
+    /// The most client connections of one worker; more are closed at once. Shortly before, those that have waited
+    /// longest for their next request are closed, so that there is room for new ones.
     #[schemars(range(min = 1))]
     pub connections_per_worker: u32,
     /// The most sessions of datagrams of one worker; datagrams that would begin more are dropped.

@@ -21,7 +21,7 @@ use crate::http2::{Duplex, PREFACE_BYTES, Room, heads, server_builder};
 use crate::serve;
 use crate::stream::Stream;
 use crate::task;
-use crate::timers::{Timer, until};
+use crate::timers::until;
 use crate::wire::{Patience, Wire};
 use crate::worker::Worker;
 
@@ -49,14 +49,13 @@ pub(super) async fn run(conn: Connection) {
         Some(Err(error)) => return note(&worker, &error),
         None => return worker.counters.http2_faults.add(1),
     };
-    let streams = Streams::new(&worker);
+    let streams = Streams::new(&worker, timer);
     let stage = Stage::Serving;
     let mut driver = Driver {
         library,
         wire,
         worker,
         peer,
-        timer,
         streams,
         room: Room::default(),
         stage,
@@ -73,7 +72,6 @@ struct Driver {
     wire: Wire,
     worker: Rc<Worker>,
     peer: Rc<Peer>,
-    timer: Timer,
     streams: Rc<Streams>,
     room: Room,
     stage: Stage,
@@ -141,19 +139,18 @@ impl Driver {
             self.stalled_at = None;
         } else if self.stalled_at != Some(sent_bytes) {
             self.stalled_at = Some(sent_bytes);
-            self.timer.set(settings.send_timeout_ms);
+            self.streams.timer.set(settings.send_timeout_ms);
         }
         if is_stalled {
             // Whoever does not take what is sent may not be read from.
             self.wire.inner().patience.wait_anew(now_ms);
-            return if self.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
+            return if self.streams.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
         let idle_ms = self.streams.idle_ms(now_ms);
-        let is_idle = self.stage == Stage::Serving && self.streams.is_idle();
-        self.timer.set_idle(is_idle);
+        let gives_way = self.streams.gives_way(self.stage, now_ms);
         let left_ms = match self.stage {
             Stage::Leaving { told_ms } => self.streams.leave_ms(told_ms, 0, now_ms),
-            _ if is_idle && self.worker.wants_room() && self.worker.takes_room(idle_ms) => 0,
+            _ if gives_way => 0,
             _ => settings.idle_timeout_ms.saturating_sub(idle_ms),
         };
         if left_ms == 0 {
@@ -170,8 +167,8 @@ impl Driver {
             cx.waker().wake_by_ref();
         }
         let left_ms = left_ms.min(self.head_left_ms(cx, now_ms));
-        self.timer.set(left_ms.max(1));
-        if self.timer.is_over(cx) {
+        self.streams.timer.set(left_ms.max(1));
+        if self.streams.timer.is_over(cx) {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -212,7 +209,7 @@ impl Driver {
     /// the client has not seen yet.
     async fn linger(self) {
         drop(self.library);
-        self.timer.set(LINGER_MS);
+        self.streams.timer.set(LINGER_MS);
         let mut read = 0;
         let mut room = vec![0; 4096];
         poll_fn(|cx| {
@@ -226,7 +223,7 @@ impl Driver {
                 match stream.poll_read(cx, &mut buffer) {
                     Poll::Ready(Ok(())) if !buffer.filled().is_empty() => read += buffer.filled().len(),
                     Poll::Ready(_) => return Poll::Ready(()),
-                    Poll::Pending if self.timer.is_over(cx) => return Poll::Ready(()),
+                    Poll::Pending if self.streams.timer.is_over(cx) => return Poll::Ready(()),
                     Poll::Pending => return Poll::Pending,
                 }
                 if read > LINGER_BYTES_MAX {

@@ -70,7 +70,7 @@ pub(crate) async fn open(
     };
     let shared = Rc::new(Shared {
         peer: RefCell::new(Rc::new(Peer::new(&worker, client))),
-        streams: Streams::new(&worker),
+        streams: Streams::new(&worker, timer),
         abandoned: Cell::new(0),
         is_early: Cell::new(over.is_some()),
         handshake_over: Notify::new(),
@@ -90,7 +90,9 @@ pub(crate) async fn open(
         drop(shaking);
     }
     let stage = Stage::Serving;
-    Driver { library, timer, shared, stage, has_accepted: false, away_since_ms: None }.run().await;
+    let driver =
+        Driver { library, shared, stage, has_accepted: false, away_since_ms: None, gives_way: false };
+    driver.run().await;
     // What closes it is sent by a task of the library's, which the worker must not end before.
     worker.timers.clone().sleep(GOODBYE_MS).await;
     drop(admitted);
@@ -193,7 +195,6 @@ impl Shared {
 
 struct Driver {
     library: Library<Quic<h3_quinn::Connection>, Bytes>,
-    timer: Timer,
     shared: Rc<Shared>,
     stage: Stage,
     /// The client has asked something.
@@ -201,19 +202,25 @@ struct Driver {
     /// When a request first came from elsewhere. Not forgotten when the client comes back: who goes to and fro
     /// would be judged for ever by where he once was.
     away_since_ms: Option<u64>,
+    /// It ends because others find no room.
+    gives_way: bool,
 }
 
 enum Event {
     Stream(Box<Resolver>),
     Over(Option<ConnectionError>),
-    /// The client is to ask elsewhere, or a deadline has passed.
+    /// A deadline has passed.
     Look,
+    /// The client is to ask elsewhere.
+    Leave,
+    /// The same, because others find no room.
+    GiveWay,
 }
 
 impl Driver {
     async fn run(mut self) {
         let worker = self.shared.worker.clone();
-        self.timer.set(worker.settings.idle_timeout_ms);
+        self.shared.streams.timer.set(worker.settings.idle_timeout_ms);
         loop {
             match self.next().await {
                 Event::Stream(resolver) => self.serve(*resolver),
@@ -224,7 +231,9 @@ impl Driver {
                     return error.iter().for_each(|error| note(&worker, error));
                 }
                 Event::Look if self.look().await => return,
-                Event::Look => {}
+                Event::GiveWay if self.give_way().await => return,
+                Event::Leave if self.leave().await => return,
+                Event::Look | Event::GiveWay | Event::Leave => {}
             }
             if self.shared.abandoned.get() > worker.settings.http2.patience {
                 return self.shared.refuse_flood(b"too many requests taken back");
@@ -233,7 +242,8 @@ impl Driver {
     }
 
     async fn next(&mut self) -> Event {
-        let Driver { library, timer, shared, stage, .. } = self;
+        let Driver { library, shared, stage, .. } = self;
+        let (streams, stage) = (&shared.streams, *stage);
         let mut accepting = pin!(library.accept());
         poll_fn(|cx| {
             if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
@@ -243,8 +253,13 @@ impl Driver {
                     Err(error) => Event::Over(Some(error)),
                 });
             }
-            let leaves = shared.streams.should_leave(cx) && *stage == Stage::Serving;
-            if timer.is_over(cx) || leaves { Poll::Ready(Event::Look) } else { Poll::Pending }
+            if streams.should_leave(cx) && stage == Stage::Serving {
+                return Poll::Ready(Event::Leave);
+            }
+            if streams.gives_way(stage, clock::now().mono_ms()) {
+                return Poll::Ready(Event::GiveWay);
+            }
+            if streams.timer.is_over(cx) { Poll::Ready(Event::Look) } else { Poll::Pending }
         })
         .await
     }
@@ -262,36 +277,50 @@ impl Driver {
         }
     }
 
-    /// Whether the connection is over: nobody asks, the client has moved, or it is to ask elsewhere.
+    /// Tells the client to ask elsewhere; whether that ends the connection.
+    async fn leave(&mut self) -> bool {
+        self.stage = Stage::Leaving { told_ms: clock::now().mono_ms() };
+        self.shared.streams.timer.set(LOOK_MS);
+        // Where nothing was asked yet the library could say only that nothing will be served.
+        self.has_accepted && self.library.shutdown(usize::MAX).await.is_err()
+    }
+
+    /// The same, where others find no room.
+    async fn give_way(&mut self) -> bool {
+        self.gives_way = true;
+        self.leave().await
+    }
+
+    /// Whether the connection is over: nobody asks, or the client has moved.
     async fn look(&mut self) -> bool {
         let now_ms = clock::now().mono_ms();
         let idle_ms = self.shared.streams.idle_ms(now_ms);
         match self.stage {
             Stage::Serving => {
                 let left_ms = self.left_ms(now_ms);
-                if left_ms > 0 && !self.shared.streams.is_to_leave() {
-                    self.timer.set(left_ms);
-                    return false;
+                if left_ms == 0 {
+                    return self.leave().await;
                 }
-                self.stage = Stage::Leaving { told_ms: now_ms };
-                self.timer.set(LOOK_MS);
-                // Where nothing was asked yet the library could say only that nothing will be served.
-                self.has_accepted && self.library.shutdown(usize::MAX).await.is_err()
+                self.shared.streams.timer.set(left_ms);
+                false
             }
             Stage::Leaving { told_ms } => {
-                self.timer.set(LOOK_MS);
+                self.shared.streams.timer.set(LOOK_MS);
                 let round_trip_ms = self.shared.quic.rtt().as_millis() as u64;
                 if self.shared.streams.leave_ms(told_ms, round_trip_ms, now_ms) > 0 {
                     return false;
                 }
                 self.stage = Stage::Ending;
-                self.shared.streams.wait_anew(now_ms);
+                // Others do not wait until a client has been refused that asks nevertheless.
+                if !self.gives_way {
+                    self.shared.streams.wait_anew(now_ms);
+                }
                 // All that was accepted is served, and the next is not: its number is what the client is told.
                 self.library.shutdown(1).await.is_err()
             }
             Stage::Ending => {
                 // Closing destroys what is on its way, and the client does not say that all has come.
-                self.timer.set(LOOK_MS);
+                self.shared.streams.timer.set(LOOK_MS);
                 idle_ms >= LINGER_MS
             }
         }
@@ -314,7 +343,7 @@ impl Driver {
         if self.stage == Stage::Serving && self.shared.is_away() {
             let now_ms = clock::now().mono_ms();
             self.away_since_ms.get_or_insert(now_ms);
-            self.timer.set(self.left_ms(now_ms).max(1));
+            self.shared.streams.timer.set(self.left_ms(now_ms).max(1));
         }
     }
 }

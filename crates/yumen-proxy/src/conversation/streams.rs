@@ -7,6 +7,7 @@ use std::task::{Context, Waker};
 use super::DRAIN_GRACE_MS;
 use crate::clock;
 use crate::desk::After;
+use crate::timers::Timer;
 use crate::worker::Worker;
 
 /// A client that goes on asking although it was told to go is refused after this long, in milliseconds.
@@ -27,6 +28,8 @@ pub(super) enum Stage {
 /// The open streams of a connection, and since when there are none.
 pub(super) struct Streams {
     worker: Rc<Worker>,
+    /// The connection's.
+    pub(super) timer: Timer,
     open: Cell<usize>,
     last_end_ms: Cell<u64>,
     /// An answer was the last for which the connection should be used.
@@ -36,10 +39,11 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new(worker: &Rc<Worker>) -> Rc<Streams> {
+    pub(super) fn new(worker: &Rc<Worker>, timer: Timer) -> Rc<Streams> {
         let last_end_ms = Cell::new(clock::now().mono_ms());
         Rc::new(Streams {
             worker: worker.clone(),
+            timer,
             open: Cell::new(0),
             last_end_ms,
             is_left: Cell::new(false),
@@ -49,6 +53,7 @@ impl Streams {
 
     pub(super) fn enter(self: &Rc<Self>) -> Entered {
         self.open.set(self.open.get() + 1);
+        self.timer.set_idle(false);
         Entered(self.clone())
     }
 
@@ -72,6 +77,14 @@ impl Streams {
             none => *none = Some(cx.waker().clone()),
         }
         self.is_to_leave()
+    }
+
+    /// Whether the connection, at this stage, is to end because nothing is asked on it and others find no room. Whoever
+    /// drives it asks when it is woken.
+    pub(super) fn gives_way(&self, stage: Stage, now_ms: u64) -> bool {
+        let is_idle = stage == Stage::Serving && self.is_idle();
+        self.timer.set_idle(is_idle);
+        is_idle && self.worker.wants_room() && self.worker.takes_room(self.idle_ms(now_ms))
     }
 
     /// Begins to count anew for how long the connection has been idle.
@@ -113,6 +126,8 @@ impl Drop for Entered {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.last_end_ms.set(clock::now().mono_ms());
+        // The driver may sleep until somebody asks again.
+        self.0.timer.set_idle(self.0.is_idle());
         self.0.worker.counters.note_panic();
     }
 }
@@ -128,7 +143,8 @@ mod tests {
 
     #[test]
     fn who_was_told_to_go_is_served_until_he_is_quiet_and_not_for_ever() {
-        let streams = Streams::new(&worker(Arc::new(Publisher::default())));
+        let worker = worker(Arc::new(Publisher::default()));
+        let streams = Streams::new(&worker, worker.timers.timer());
         let told_ms = clock::now().mono_ms();
         let left_ms = |round_trip_ms, later_ms| streams.leave_ms(told_ms, round_trip_ms, told_ms + later_ms);
         assert_eq!((left_ms(0, 0), left_ms(80, 0)), (DRAIN_GRACE_MS, DRAIN_GRACE_MS + 80));

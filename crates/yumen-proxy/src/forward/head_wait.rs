@@ -170,7 +170,7 @@ impl HeadWait<'_> {
     ) -> Poll<Result<(), Fault>> {
         // Whoever is waited for next is waited for anew.
         self.progress = None;
-        let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, upload.read_bytes);
+        let slow = self.pace.poll_slow(cx, &conn.timer, self.rate, upload.read_bytes as i64);
         slow.map(|()| Err(Kind::ClientTimeout.into()))
     }
 }

@@ -10,7 +10,8 @@ use yumen_snapshot::Scheme;
 
 use super::Attempt;
 use crate::buffer::Inbox;
-use crate::fault::{Fault, Kind, Shared};
+use crate::fault::{Fault, Kind};
+use crate::health::SharedFailure;
 use crate::http2::{self, Duplex, Occupied};
 use crate::lanes::Way;
 use crate::pool::PoolKey;
@@ -76,7 +77,11 @@ impl Attempt<'_, '_, '_> {
     }
 
     /// What a wait ended with that others shared.
-    fn waited(&mut self, over: Result<Result<(), Kind>, Kind>, failure: &Rc<Shared>) -> Result<(), Kind> {
+    fn waited(
+        &mut self,
+        over: Result<Result<(), Kind>, Kind>,
+        failure: &Rc<SharedFailure>,
+    ) -> Result<(), Kind> {
         if let Ok(Err(_)) | Err(Kind::ConnectTimeout) = over {
             self.relay.shared = Some(failure.clone());
         }

@@ -13,7 +13,8 @@ use http::Request;
 use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
-use crate::fault::{Kind, Shared};
+use crate::fault::Kind;
+use crate::health::SharedFailure;
 use crate::timers::Timer;
 
 /// Streams one connection carries at once, where the endpoint does not allow fewer.
@@ -31,7 +32,7 @@ pub(crate) struct Lane {
     /// Told when the endpoint has, or never will.
     settled: Notify,
     /// That it settles for nobody.
-    pub(crate) failure: Rc<Shared>,
+    pub(crate) failure: Rc<SharedFailure>,
     requests: Cell<u64>,
     /// How many it carries in all.
     requests_max: Cell<u64>,

@@ -11,9 +11,11 @@ use tokio::sync::Notify;
 use yumen_snapshot::upstream::Keepalive;
 
 use super::Lanes;
+use super::watched::Watched;
 use crate::clock;
 use crate::dial::Dial;
-use crate::fault::{Kind, Shared};
+use crate::fault::Kind;
+use crate::health::SharedFailure;
 use crate::pool::PoolKey;
 use crate::stream::Stream;
 use crate::task;
@@ -28,7 +30,7 @@ pub(crate) struct Coming {
     begun_ms: u64,
     /// How long it may take, as who of those that wait for it has the most time says; 0 for ever.
     timeout_ms: Cell<u64>,
-    pub(crate) failure: Rc<Shared>,
+    pub(crate) failure: Rc<SharedFailure>,
 }
 
 impl Coming {
@@ -95,9 +97,9 @@ pub(crate) struct Connecting {
 impl Connecting {
     /// Connects and speaks HTTP/2; the connection is then there for all.
     pub(crate) fn begin(self, worker: &Rc<Worker>, dial: Dial, keep: Keepalive) {
-        let worker = worker.clone();
+        let watched = Watched::new(worker, Some(dial.address));
         task::spawn(async move {
-            let made = self.make(&worker, dial, keep).await;
+            let made = self.make(&watched.worker, dial, keep).await;
             self.coming.end(made);
         });
     }

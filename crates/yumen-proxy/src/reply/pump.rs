@@ -9,6 +9,7 @@ use crate::connection::Connection;
 use crate::fault::Kind;
 use crate::pace::{Pace, Rate};
 use crate::relay::Link;
+use crate::tcp::Tcp;
 use crate::transfer::{Broken, Edit, Transfer};
 use crate::wait::{End, Wait};
 
@@ -131,6 +132,9 @@ impl Pump {
         let settings = &conn.worker.settings;
         let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
         let rate = Rate { window_ms, ..settings.answer_rate };
-        self.pace.poll_slow(cx, &conn.timer, rate, taken_bytes).map(|()| Err(Kind::ClientStalled))
+        // A socket holds a lot, and takes more only once it has got rid of much: what it holds the client has not taken.
+        let held_bytes = conn.stream.tcp().map_or(0, Tcp::unacknowledged_bytes);
+        let bytes = taken_bytes as i64 - held_bytes as i64;
+        self.pace.poll_slow(cx, &conn.timer, rate, bytes).map(|()| Err(Kind::ClientStalled))
     }
 }

@@ -48,9 +48,9 @@ impl Layout {
         format!("{}{OWN}/nodes/", self.root)
     }
 
-    /// What the keys of the texts begin with by which nodes fetch certificates together.
-    pub(super) fn board(&self) -> String {
-        format!("{}{OWN}/acme/", self.root)
+    /// What the keys of the texts begin with that nodes pin up on the board of this name.
+    pub(super) fn board(&self, name: &str) -> String {
+        format!("{}{OWN}/{name}/", self.root)
     }
 
     /// The key in etcd.
@@ -145,7 +145,7 @@ mod tests {
             "/apisix/consumers/jack/credentials/",
             "/apisix/data_plane/server_info/1",
             "/apisix/yumen/nodes/a",
-            "/apisix/yumen/acme/order",
+            "/apisix/yumen/board/note",
             "/other/routes/1",
         ] {
             assert_eq!(layout.place(path.as_bytes()), None, "{path}");

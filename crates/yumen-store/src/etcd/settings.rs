@@ -68,6 +68,8 @@ pub struct EtcdSettings {
     pub retention: Retention,
     /// Deletions of more than this share of all objects at once, in percent, wait for somebody's word; 0 lets all pass.
     pub hold_percent: u32,
+    /// What the nodes call the board on which they pin up what is no configuration.
+    pub board: String,
 }
 
 impl EtcdSettings {
@@ -93,6 +95,7 @@ impl EtcdSettings {
             txn_steps_max: 128,
             retention: Retention::default(),
             hold_percent: 50,
+            board: "board".to_owned(),
         }
     }
 }

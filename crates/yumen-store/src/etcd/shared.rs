@@ -147,10 +147,10 @@ impl Shared {
             sight: Mutex::new(sight),
             on_problems: Mutex::new(on_problems),
             moved: watch::Sender::new(0),
+            nodes: Nodes::new(layout.nodes()),
+            board: Nodes::new(layout.board(&settings.board)),
             settings,
             client,
-            nodes: Nodes::new(layout.nodes()),
-            board: Nodes::new(layout.board()),
             layout,
         }
     }

@@ -34,6 +34,7 @@ use disk::{Disk, Issued};
 use order::{Prover, Transport};
 use proof::Screen;
 
+pub(crate) use commons::BOARD;
 pub(crate) use orders::Orders;
 
 /// After a failure, at first and at most. Authorities count failures and refuse those who insist.

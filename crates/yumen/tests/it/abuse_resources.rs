@@ -8,8 +8,10 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use crate::harness::http2::{Http2Client, run};
+use crate::harness::http3::request;
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+use crate::http3::World;
 
 /// How much the gateway may grow under any of these, in KiB: all of them together hold far more.
 const GROWTH_KIB_MAX: u64 = 64 * 1024;
@@ -249,6 +251,50 @@ fn idle_connections_give_way_beside_as_many_that_are_busy() {
     });
     gate.open();
     busy.iter_mut().for_each(|client| assert_eq!(client.reply().text(), "late"));
+}
+
+/// Each is told so (RFC 9114 §5.2), and what is under way goes on.
+#[test]
+fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
+    let gate = Gate::default();
+    let upstream = Upstream::held(&gate, "late");
+    let mut routes = mock()["routes"].take();
+    routes.as_array_mut().unwrap().push(json!({ "id": "up", "uri": "/slow", "upstream": upstream.alone() }));
+    let world = World::start(routes, 1, "limits: {connections_per_worker: 50}");
+    run(async {
+        let (mut busy, mut idle) = (Vec::new(), Vec::new());
+        for _ in 0..50 {
+            let client = world.client().await;
+            assert_eq!(client.get("/mock").await.status, 200);
+            idle.push(client);
+        }
+        for client in idle.split_off(45) {
+            let mut stream = client.begin(request("GET", "/slow")).await;
+            stream.finish().await.unwrap();
+            busy.push((client, stream));
+        }
+        let begun = std::time::Instant::now();
+        loop {
+            if let Ok(client) = world.try_client().await
+                && client.try_ask(request("GET", "/mock")).await
+            {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody new is served");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let ends: Vec<_> = idle.iter().filter_map(|client| client.quic.close_reason()).collect();
+        assert!((1..45).contains(&ends.len()), "{}", ends.len());
+        for end in ends {
+            let quinn::ConnectionError::ApplicationClosed(close) = end else { panic!("{end}") };
+            assert_eq!(close.error_code.into_inner(), h3::error::Code::H3_NO_ERROR.value());
+        }
+        gate.open();
+        for (_client, mut stream) in busy {
+            assert_eq!(stream.recv_response().await.expect("it goes on").status(), 200);
+        }
+    });
+    assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
 }
 
 fn open_files(gateway: &Gateway) -> u64 {

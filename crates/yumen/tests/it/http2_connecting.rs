@@ -5,9 +5,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::harness::http2::{Http2Client, Http2Upstream};
-use crate::harness::{Client, Gateway, Options, certs, eventually};
+use crate::harness::{Client, Gateway, Options, Upstream, certs, eventually};
 use crate::l4::server;
 
 /// Passes bytes both ways, and begins after a delay.
@@ -187,4 +188,46 @@ fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
     }
     let report = gateway.status_json("/v1/healthcheck").to_string();
     assert_eq!(report.matches("\"unhealthy\"").count(), 2, "{report}");
+}
+
+/// As a machine does that has more to do than it can bear: connections to it are begun and never made.
+fn full() -> (Socket, Vec<Socket>) {
+    let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let listener = socket();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let waiting = (0..4).map(|_| {
+        let one = socket();
+        one.set_nonblocking(true).unwrap();
+        let _ = one.connect(&address);
+        one
+    });
+    let waiting = waiting.collect();
+    (listener, waiting)
+}
+
+/// Copies for mirrors are what the gateway itself asks over HTTP/2.
+#[test]
+fn what_the_gateway_asks_by_itself_waits_no_longer_for_a_connection_than_may_be_connected() {
+    let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
+    let (listener, _waiting) = full();
+    let full = listener.local_addr().unwrap().as_socket().unwrap();
+    for mirror in [format!("grpcs://{silent}"), format!("grpc://{full}")] {
+        let main = Upstream::text("main");
+        let plugins = json!({ "proxy-mirror": { "host": mirror } });
+        let document =
+            json!({ "routes": [{ "id": "1", "uri": "/*", "plugins": plugins, "upstream": main.alone() }] });
+        let node = "timeouts: {upstream_connect_ms: 1000}";
+        let gateway = Gateway::with(&document, &Options { node, workers: 1, ..Options::default() });
+        let begun = Instant::now();
+        assert_eq!(ask_at_once(&gateway, 12).0, [200; 12]);
+        let failed = "yumen_mirrored_requests_total{outcome=\"failed\"}";
+        eventually("all of them are given up", 20, || gateway.metric(failed) == 12.0);
+        // A copy may take a minute in all.
+        let took = begun.elapsed();
+        assert!((1..6).contains(&took.as_secs()), "{mirror}: {took:?}");
+        assert_eq!(gateway.get("/").status, 200);
+        eventually("so is one that comes later", 20, || gateway.metric(failed) == 13.0);
+    }
 }

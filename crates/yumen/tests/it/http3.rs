@@ -44,7 +44,7 @@ impl World {
         self.try_client().await.expect("a handshake")
     }
 
-    async fn try_client(&self) -> Result<Http3Client, quinn::ConnectionError> {
+    pub(crate) async fn try_client(&self) -> Result<Http3Client, quinn::ConnectionError> {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, None).await
     }
 

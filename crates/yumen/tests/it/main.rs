@@ -69,6 +69,7 @@ mod refused_clients;
 mod routing;
 mod secrets;
 mod sent_fields;
+mod slow_readers;
 mod slow_writers;
 mod soak;
 mod stalled_logs;

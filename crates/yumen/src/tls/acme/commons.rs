@@ -18,6 +18,8 @@ use yumen_store::{Keyring, Seal};
 use super::disk::seal_key;
 use super::proof::{Proof, Screen, Shown};
 
+/// Where the nodes of a cluster pin up all this.
+pub(crate) const BOARD: &str = "acme";
 /// Held by the node that orders.
 const ORDER: &str = "order";
 /// So long after a node has died the next one may order.

@@ -1,0 +1,143 @@
+//! Clients that take their answer slowly where a rate is asked of them: what counts is what they take, not what the
+//! node's sockets and sessions hold for them.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use serde_json::json;
+use socket2::Socket;
+
+use crate::harness::tls::{over_tls, trusting};
+use crate::harness::upstream::respond;
+use crate::harness::{Gateway, Options, Upstream, certs, eventually, noise};
+
+const SIZE_MAX: usize = 5_000_000;
+const NODE: &str = "limits: {answer_bytes_per_s: 20000, rate_window_ms: 1000}";
+
+struct World {
+    gateway: Gateway,
+    trust: Arc<ClientConfig>,
+    _upstream: Upstream,
+}
+
+impl World {
+    fn start() -> World {
+        let all = noise(SIZE_MAX);
+        let upstream = Upstream::start(move |request, stream| {
+            let size: usize = request.target.trim_start_matches('/').parse().unwrap();
+            respond(stream, 200, "", &all[..size])
+        });
+        let authority = certs::Authority::new("front");
+        let pair = authority.sign("a", &["a.test"], certs::ecdsa());
+        let ssl = json!({ "id": "1", "cert": pair.cert, "key": pair.key, "snis": ["a.test"] });
+        let route = json!({ "id": "1", "uri": "/*", "upstream": upstream.alone() });
+        let document = json!({ "ssls": [ssl], "routes": [route] });
+        let gateway = Gateway::with(&document, &Options { node: NODE, workers: 1, ..Options::default() });
+        World { gateway, trust: trusting(&authority.cert), _upstream: upstream }
+    }
+
+    /// Asks for so many bytes, with or without TLS, by a socket that holds little.
+    fn ask(&self, tls: bool, size: usize) -> Box<dyn Read> {
+        let address = if tls { self.gateway.https } else { self.gateway.http };
+        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let mut tcp = TcpStream::from(socket);
+        let head = format!("GET /{size} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+        if tls {
+            let mut tls = over_tls(tcp, &self.trust);
+            tls.write_all(head.as_bytes()).unwrap();
+            return Box::new(tls);
+        }
+        tcp.write_all(head.as_bytes()).unwrap();
+        Box::new(tcp)
+    }
+
+    /// How many requests have ended.
+    fn over(&self) -> f64 {
+        self.gateway.metric("yumen_requests_total{class=\"2xx\"}")
+    }
+
+    fn stalled(&self) -> f64 {
+        self.gateway.metric("yumen_faults_total{fault=\"client_stalled\",side=\"client\"}")
+    }
+}
+
+/// Reads so many bytes each tenth of a second for a while, then the rest; how many came in all.
+fn read_slowly(client: &mut dyn Read, piece: usize, slow: Duration) -> std::io::Result<usize> {
+    let (begun, mut room, mut count) = (Instant::now(), vec![0; 64 * 1024], 0);
+    while begun.elapsed() < slow {
+        let mut left = piece;
+        while left > 0 {
+            match client.read(&mut room[..left])? {
+                0 => return Ok(count),
+                some => (count, left) = (count + some, left - some),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    loop {
+        match client.read(&mut room)? {
+            0 => return Ok(count),
+            some => count += some,
+        }
+    }
+}
+
+/// Somewhere among these sizes the end of an answer waits in a session for a socket that is full.
+fn sizes() -> impl Iterator<Item = usize> {
+    (400_000..SIZE_MAX).step_by(128 << 10)
+}
+
+/// Whether each size came whole to a client that reads so much each tenth of a second.
+fn each(world: &World, tls: bool, piece: usize) -> Vec<(usize, bool)> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = sizes()
+            .map(|size| {
+                let read = move || {
+                    let read = read_slowly(&mut *world.ask(tls, size), piece, Duration::from_secs(4));
+                    match read {
+                        Ok(count) => count > size,
+                        Err(error) => {
+                            let kinds = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
+                            assert!(kinds.contains(&error.kind()), "{error}");
+                            false
+                        }
+                    }
+                };
+                (size, scope.spawn(read))
+            })
+            .collect();
+        asked.into_iter().map(|(size, thread)| (size, thread.join().unwrap())).collect()
+    })
+}
+
+#[test]
+fn a_client_that_reads_slowly_but_fast_enough_gets_all_of_its_answer() {
+    let world = World::start();
+    for tls in [false, true] {
+        // Several times what is asked: a system tells of room in steps, and records come whole.
+        let lost: Vec<_> = each(&world, tls, 10_000).into_iter().filter(|(_, is_whole)| !is_whole).collect();
+        assert!(lost.is_empty(), "tls: {tls}, {} of {} lost: {lost:?}", lost.len(), sizes().count());
+    }
+    assert_eq!(world.stalled(), 0.0);
+}
+
+/// Also where only the end of it is left, which a session holds.
+#[test]
+fn a_client_that_reads_nothing_is_cut_off_wherever_its_answer_waits() {
+    let world = World::start();
+    for tls in [false, true] {
+        let (over, stalled) = (world.over(), world.stalled());
+        let sizes = (400_000..SIZE_MAX).step_by(48 << 10);
+        let clients: Vec<_> = sizes.map(|size| world.ask(tls, size)).collect();
+        let count = clients.len() as f64;
+        // Long before the time that a client has where no rate is asked of it.
+        eventually("each is cut off, or all of it is with the system", 20, || world.over() - over == count);
+        let cut = world.stalled() - stalled;
+        assert!(0.0 < cut && cut < count, "tls: {tls}, {cut} of {count}");
+    }
+}
