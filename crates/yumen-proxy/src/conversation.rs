@@ -26,6 +26,7 @@ use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::{Timer, until};
 use crate::tls::{self, Accepted, Acceptor, Refused};
+use crate::turn;
 use crate::worker::{Admitted, Worker};
 
 pub(crate) use http3::open as open_http3;
@@ -117,6 +118,9 @@ async fn talk(
 async fn converse(mut conn: Box<Connection>) -> (Box<Connection>, End) {
     let mut is_first = true;
     loop {
+        if !conn.inbox.is_empty() {
+            poll_fn(turn::poll_request).await;
+        }
         let next = conn.next_request().await;
         let was_first = std::mem::replace(&mut is_first, false);
         let job = match next {

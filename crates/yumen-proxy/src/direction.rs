@@ -7,12 +7,12 @@ mod pair;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use tokio::task::coop;
 use yumen_http::websocket::Frames;
 
 use crate::buffer::Inbox;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
+use crate::turn;
 use crate::worker::Worker;
 pub(crate) use pair::{Pair, Side};
 
@@ -144,7 +144,7 @@ impl Direction {
                     flushed => flushed.is_ready(),
                 };
                 // Without a budget the source may not have been asked to wake the task.
-                self.rests = is_flushed && coop::has_budget_remaining();
+                self.rests = is_flushed && turn::is_left();
                 Poll::Pending
             }
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {

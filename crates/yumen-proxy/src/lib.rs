@@ -51,6 +51,7 @@ mod ties;
 mod timers;
 mod transfer;
 mod tunnel;
+mod turn;
 mod wait;
 mod wire;
 mod worker;

@@ -16,6 +16,7 @@ use crate::buffer::{Buffers, Inbox};
 use crate::fault::Kind;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
+use crate::turn;
 
 /// Why a transfer stopped.
 #[derive(Debug)]
@@ -424,7 +425,8 @@ impl Transfer {
                     }
                 }
                 match stream.poll_fill(cx, inbox, buffers) {
-                    Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
+                    // Without a turn left the source was not asked.
+                    Poll::Pending if self.held && turn::is_left() && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
                         inbox.park(buffers);
                         ready!(self.poll_push_out(cx, sink))?;
@@ -433,7 +435,11 @@ impl Transfer {
                     Poll::Ready(result) => self.received(result, stream, inbox.len())?,
                 }
             }
+            let before = self.read_bytes;
             self.take_waiting(inbox, edit)?;
+            if edit.is_some() {
+                turn::spend(cx, turn::edited((self.read_bytes - before) as usize));
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! Clients that hold on to what they got or ask for more than there is: each bounded, counted, survived.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -295,6 +296,34 @@ fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
         }
     });
     assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
+}
+
+/// Between his requests others have their turn, though each of his is answered at once and the next is there.
+#[test]
+fn who_asks_ahead_without_end_does_not_keep_the_worker_to_himself() {
+    let gateway = Gateway::with(&mock(), &Options { workers: 1, ..Options::default() });
+    let (is_enough, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
+    let begun = std::time::Instant::now();
+    let mut flood = TcpStream::connect(gateway.http).unwrap();
+    std::thread::scope(|scope| {
+        let mut answers = flood.try_clone().unwrap();
+        scope.spawn(move || {
+            let mut room = vec![0; 1 << 20];
+            while answers.read(&mut room).is_ok_and(|count| count > 0) {}
+        });
+        scope.spawn(|| {
+            let requests = b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n".repeat(10_000);
+            while !is_enough.load(Relaxed) && begun.elapsed() < Duration::from_secs(6) {
+                flood.write_all(&requests).unwrap();
+                has_begun.store(true, Relaxed);
+            }
+            is_enough.store(true, Relaxed);
+            flood.shutdown(Shutdown::Both).unwrap();
+        });
+        eventually("the flood has begun", 5, || has_begun.load(Relaxed));
+        assert_eq!(gateway.get("/mock").status, 200);
+        assert!(!is_enough.swap(true, Relaxed), "answered only when the flood was over");
+    });
 }
 
 fn open_files(gateway: &Gateway) -> u64 {
