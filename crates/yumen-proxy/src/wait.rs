@@ -81,7 +81,7 @@ impl Wait {
     }
 
     /// What `future` gives, unless the time or the client ends the wait before; `late` is what to call the first.
-    pub(crate) async fn on<F: Future>(
+    pub(crate) async fn on<F: Future + ?Sized>(
         &mut self,
         conn: &mut Connection,
         late: Kind,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::http2::{self, Http2Client};
+use crate::harness::upstream::Gate;
 use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 
 const QUICK: &str = "timeouts: {half_closed_ms: 200, send_ms: 500}";
@@ -111,4 +113,34 @@ fn a_client_that_takes_nothing_is_cut_off_though_it_goes_on_sending() {
         let _ = client.write_all(b"u");
         stalled() == 1.0
     });
+}
+
+#[test]
+fn a_client_that_leaves_while_a_plugin_waits_is_not_asked_for_upstream() {
+    let (gate, upstream) = (Gate::default(), Upstream::text("x"));
+    let service = Upstream::held(&gate, "yes");
+    let asks = json!({ "forward-auth": { "uri": format!("http://{}", service.address), "timeout": 60_000 } });
+    let gateway = one_at_a_time(&upstream, &asks);
+    let gone = || gateway.metric("yumen_faults_total{fault=\"client_gone\",side=\"client\"}");
+    let client = ask(&gateway, "GET / HTTP/1.1");
+    eventually("the service is asked", 10, || service.requests() == 1);
+    drop(client);
+    eventually("it is noticed over HTTP/1", 10, || gone() == 1.0);
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let (answer, mut stream) = client.begin(http2::request("GET", "/")).await;
+        let pause = Duration::from_millis(50);
+        while service.requests() < 2 {
+            tokio::time::sleep(pause).await;
+        }
+        stream.send_reset(h2::Reason::CANCEL);
+        assert!(answer.await.is_err());
+        while gone() < 2.0 {
+            tokio::time::sleep(pause).await;
+        }
+    });
+    assert_eq!(upstream.requests(), 0);
+    gate.open();
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(upstream.requests(), 1);
 }
