@@ -138,7 +138,8 @@ pub enum Preread {
 pub struct Chunk {
     /// The bytes, which may be none.
     pub data: Vec<u8>,
-    /// Whether nothing follows.
+    /// Whether nothing follows. A plugin that sets it ends the body here: what the source has still to say is not waited
+    /// for, nor its trailers. Calls of gRPC are waited for, since their status stands there.
     pub last: bool,
     /// Whether the source has nothing more for now: whatever was held back must go, or the client of a
     /// stream of events would wait for the next one.

@@ -290,7 +290,7 @@ impl Plugin for ResponseRewrite {
                 }
             }
         }
-        Chunk { data, broken, ..chunk }
+        Chunk { data, broken, last: chunk.last || collected.done, ..chunk }
     }
 }
 

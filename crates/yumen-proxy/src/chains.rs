@@ -8,6 +8,7 @@ use yumen_plugin::{Chain, Chunk, Exchange, Instance, Phase, Plugin};
 use yumen_snapshot::Upstream;
 
 use crate::debug;
+use crate::grpc;
 use crate::http2::heads::{self, NO_TUNNEL};
 use crate::observe::{self, Stopwatch};
 
@@ -111,9 +112,10 @@ impl<'s> Chains<'s> {
 
     /// A piece of body through all plugins that want to see it, and coded behind them.
     pub(crate) fn edit(&self, ex: &mut Exchange<'_>, mut chunk: Chunk) -> Chunk {
-        let (last, pause) = (chunk.last, chunk.pause);
+        let (mut last, pause) = (chunk.last, chunk.pause);
         self.each(ex, Phase::ResponseBody, |plugin, ex| {
             chunk = plugin.response_body(ex, std::mem::take(&mut chunk));
+            last = last || (chunk.last && !grpc::is_call(ex));
             (chunk.last, chunk.pause) = (last, pause);
         });
         let trailers = std::mem::take(&mut chunk.trailers);

@@ -502,6 +502,7 @@ impl<'a> Attempt<'a, '_, '_> {
             timeouts,
             body_ms,
             progress: None,
+            heard: false,
             wait: Wait::new(),
             scanned: 0,
             upload_broken: false,

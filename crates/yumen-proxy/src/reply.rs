@@ -165,7 +165,8 @@ pub(crate) async fn pass_on(
     flow.received_bytes += upload.read_bytes;
     let now = end_attempt(relay.underway.take(), flow);
     link.inbox.release(&conn.worker.buffers);
-    let is_reusable = result.is_ok() && upload.is_done() && link_persists && link.is_clean();
+    let is_reusable =
+        result.is_ok() && upload.is_done() && download.is_read() && link_persists && link.is_clean();
     if let Some(link) = relay.link.take_if(|_| is_reusable) {
         keep_link(&conn.worker, link, relay.permit.take(), upstream, now);
     }

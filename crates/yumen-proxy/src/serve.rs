@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use yumen_http::{Fields, Framing, Known, Method, RequestHead, Version, parse};
 use yumen_plugin::plugin::LocalFuture;
@@ -29,6 +30,7 @@ use crate::observe::{RecentRequest, Seen, Stopwatch};
 use crate::relay::Relay;
 use crate::reply;
 use crate::tls::{self, Refusal};
+use crate::wait::Wait;
 use crate::worker::{Pinned, Worker};
 
 /// Bodies that routes, filters and variables look into are buffered up to this many bytes.
@@ -377,7 +379,7 @@ async fn run_one(
         return Ok(());
     }
     loop {
-        let step = step(ex, instance, phase);
+        let step = step(conn, ex, instance, phase);
         let settled = match watch {
             None => step.await,
             Some(watch) => {
@@ -389,12 +391,13 @@ async fn run_one(
             Settled::Continue => return Ok(()),
             Settled::Respond(response) => return Err(Stop::Respond(instance.dress(response))),
             Settled::NeedBody(bytes_max) => apart(conn.read_body(ex, bytes_max)).await?,
+            Settled::Over(kind) => return Err(kind.into()),
         }
     }
 }
 
 /// One call of a plugin and all it waits for.
-async fn step(ex: &mut Exchange<'_>, instance: &Instance, phase: Phase) -> Settled {
+async fn step(conn: &mut Connection, ex: &mut Exchange<'_>, instance: &Instance, phase: Phase) -> Settled {
     let step = match phase {
         Phase::Rewrite => instance.plugin.rewrite(ex),
         Phase::Access => instance.plugin.access(ex),
@@ -405,7 +408,7 @@ async fn step(ex: &mut Exchange<'_>, instance: &Instance, phase: Phase) -> Settl
         Step::Continue => Settled::Continue,
         Step::Respond(response) => Settled::Respond(response),
         Step::NeedBody { bytes_max } => Settled::NeedBody(bytes_max),
-        Step::Wait(future) => settle(future).await,
+        Step::Wait(future) => settle(conn, future).await,
     }
 }
 
@@ -414,15 +417,28 @@ enum Settled {
     Continue,
     Respond(Response),
     NeedBody(usize),
+    /// Nobody waits for the answer any more, or it is too late for one.
+    Over(Kind),
 }
 
-async fn settle(mut future: LocalFuture<'_, Step<'_>>) -> Settled {
+/// Waits with the plugin, as long as the client does.
+async fn settle(conn: &mut Connection, mut future: LocalFuture<'_, Step<'_>>) -> Settled {
     loop {
-        match future.await {
-            Step::Continue => return Settled::Continue,
-            Step::Respond(response) => return Settled::Respond(response),
-            Step::NeedBody { bytes_max } => return Settled::NeedBody(bytes_max),
-            Step::Wait(next) => future = next,
+        // Many have what they wait for at once, and then nobody is looked at.
+        let settled = match poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+            Poll::Ready(step) => Ok(step),
+            Poll::Pending => {
+                let mut wait = Wait::new();
+                wait.begin(conn, 0);
+                wait.on(conn, Kind::Deadline, future.as_mut()).await
+            }
+        };
+        match settled {
+            Ok(Step::Continue) => return Settled::Continue,
+            Ok(Step::Respond(response)) => return Settled::Respond(response),
+            Ok(Step::NeedBody { bytes_max }) => return Settled::NeedBody(bytes_max),
+            Ok(Step::Wait(next)) => future = next,
+            Err(kind) => return Settled::Over(kind),
         }
     }
 }

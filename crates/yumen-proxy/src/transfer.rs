@@ -146,6 +146,31 @@ impl Transfer {
         }
     }
 
+    /// Reads what its source still has to say behind an end that an edit made, and drops it; ready when that is all, or
+    /// broken.
+    pub(crate) fn poll_surplus(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &Buffers,
+        (source, inbox): (&mut Stream, &mut Inbox),
+        bytes_max: u64,
+    ) -> Poll<Result<(), Broken>> {
+        let read_bytes = self.read_bytes;
+        loop {
+            let piece = self.rest.decode(inbox).map_err(Broken::Framing)?;
+            inbox.consume(piece.data + piece.skip);
+            self.read_bytes += piece.data as u64;
+            if self.rest.is_done() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.read_bytes - read_bytes > bytes_max {
+                return Poll::Ready(Err(Broken::TooLarge));
+            }
+            let filled = ready!(source.poll_fill(cx, inbox, buffers));
+            self.received(filled, source, inbox.len())?;
+        }
+    }
+
     /// The trailers that came behind the body, as field lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         self.rest.trailers()
@@ -156,7 +181,8 @@ impl Transfer {
         self.ended && self.is_flushed() && !self.is_held_back
     }
 
-    /// Whether everything was read, though not yet written.
+    /// Whether everything was read, though not yet written. Where an edit ended the body before its source did, the
+    /// rest of that never is.
     pub(crate) fn is_read(&self) -> bool {
         self.rest.is_done()
     }
@@ -224,7 +250,7 @@ impl Transfer {
                 if last {
                     self.rest = Rest::Trailers(edited.trailers);
                 }
-                self.frame_edited(inbox, &edited.data, last);
+                self.frame_edited(inbox, &edited.data, last || edited.last);
             }
             return Ok(());
         }
@@ -260,11 +286,12 @@ impl Transfer {
     fn frame_held(&mut self, inbox: &mut Inbox, edit: &mut Option<Edit<'_>>) -> bool {
         self.held = false;
         let Some(edit) = edit else { return false };
-        let edited = edit(Chunk { pause: true, ..Chunk::default() }).data;
-        if !edited.is_empty() {
-            self.frame_edited(inbox, &edited, false);
+        let edited = edit(Chunk { pause: true, ..Chunk::default() });
+        let has_more = edited.last || !edited.data.is_empty();
+        if has_more {
+            self.frame_edited(inbox, &edited.data, edited.last);
         }
-        !edited.is_empty()
+        has_more
     }
 
     /// Before the data: the chunk's size.

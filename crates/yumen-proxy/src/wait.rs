@@ -14,6 +14,8 @@ use crate::fault::Kind;
 /// Until when is waited.
 pub(crate) struct Wait {
     until_ms: u64,
+    /// When the client is looked at next.
+    look_at_ms: u64,
 }
 
 /// What a wait may end with.
@@ -26,26 +28,41 @@ pub(crate) enum End {
 
 impl Wait {
     pub(crate) fn new() -> Wait {
-        Wait { until_ms: u64::MAX }
+        Wait { until_ms: u64::MAX, look_at_ms: u64::MAX }
     }
 
     /// Waits so many milliseconds from now; 0 is without end.
     #[inline]
     pub(crate) fn begin(&mut self, conn: &Connection, timeout_ms: u64) {
         let now_ms = clock::now().mono_ms();
+        self.look_at_ms = next_look_ms(conn, now_ms);
+        self.prolong_from(conn, timeout_ms, now_ms);
+    }
+
+    /// The same for an endpoint that has said something of which the client got nothing: a client that has left would
+    /// not have noticed, and is looked at no later for it.
+    #[inline]
+    pub(crate) fn prolong(&mut self, conn: &Connection, timeout_ms: u64) {
+        self.prolong_from(conn, timeout_ms, clock::now().mono_ms());
+    }
+
+    fn prolong_from(&mut self, conn: &Connection, timeout_ms: u64, now_ms: u64) {
         self.until_ms = if timeout_ms == 0 { u64::MAX } else { now_ms.saturating_add(timeout_ms) };
-        self.set_look(conn, now_ms);
+        // A look that is due happens when this wait is polled, by the time that was set for it.
+        if now_ms < self.look_at_ms {
+            self.set_timer(conn, now_ms);
+        }
     }
 
     /// What the wait has ended with, if it has; otherwise the task is woken to ask again. `looks` says that the
     /// client may leave unnoticed.
     #[inline]
-    pub(crate) fn poll(&self, cx: &mut Context<'_>, conn: &Connection, looks: bool) -> Option<End> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, conn: &Connection, looks: bool) -> Option<End> {
         if conn.timer.is_over(cx) { self.look(cx, conn, looks) } else { None }
     }
 
     #[cold]
-    fn look(&self, cx: &mut Context<'_>, conn: &Connection, looks: bool) -> Option<End> {
+    fn look(&mut self, cx: &mut Context<'_>, conn: &Connection, looks: bool) -> Option<End> {
         loop {
             let now_ms = clock::now().mono_ms();
             let until_ms = conn.timer.cap_ms().map_or(self.until_ms, |cap_ms| self.until_ms.min(cap_ms));
@@ -55,7 +72,8 @@ impl Wait {
             if looks && conn.stream.has_left() {
                 return Some(End::ClientLeft);
             }
-            self.set_look(conn, now_ms);
+            self.look_at_ms = next_look_ms(conn, now_ms);
+            self.set_timer(conn, now_ms);
             if !conn.timer.is_over(cx) {
                 return None;
             }
@@ -63,8 +81,8 @@ impl Wait {
     }
 
     /// What `future` gives, unless the time or the client ends the wait before; `late` is what to call the first.
-    pub(crate) async fn on<F: Future>(
-        &self,
+    pub(crate) async fn on<F: Future + ?Sized>(
+        &mut self,
         conn: &mut Connection,
         late: Kind,
         mut future: Pin<&mut F>,
@@ -85,14 +103,17 @@ impl Wait {
         .await
     }
 
-    /// Sets when the client is looked at next, or the wait ends.
-    fn set_look(&self, conn: &Connection, now_ms: u64) {
-        let left_ms = self.until_ms.saturating_sub(now_ms);
-        let look_ms = match conn.worker.settings.half_closed_ms {
-            0 => u64::MAX,
-            look_ms => look_ms,
-        };
+    /// Has the task woken for the next look, or the end of the wait.
+    fn set_timer(&self, conn: &Connection, now_ms: u64) {
+        let left_ms = self.until_ms.min(self.look_at_ms).saturating_sub(now_ms);
         // Without either it is never.
-        conn.timer.set(Some(left_ms.min(look_ms)).filter(|ms| *ms < u64::MAX / 2).unwrap_or(0));
+        conn.timer.set(Some(left_ms).filter(|ms| *ms < u64::MAX / 2).unwrap_or(0));
+    }
+}
+
+fn next_look_ms(conn: &Connection, now_ms: u64) -> u64 {
+    match conn.worker.settings.half_closed_ms {
+        0 => u64::MAX,
+        period_ms => now_ms.saturating_add(period_ms),
     }
 }

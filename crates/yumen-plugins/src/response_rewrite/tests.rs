@@ -82,6 +82,8 @@ fn a_body_in_pieces_is_replaced_once() {
         [(json!({"body": "new"}), "new"), (json!({"filters": [{"regex": "a.*d", "replace": "X"}]}), "X\n")]
     {
         let bench = Bench::new();
+        // What is replaced needs nothing of what it replaces.
+        let ends_at_once = settings.get("body").is_some();
         let plugin = bench.plugin("response-rewrite", settings);
         let mut ex = bench.exchange("GET / HTTP/1.1");
         plugin.response_head(&mut ex, &mut ResponseHead::default());
@@ -89,7 +91,7 @@ fn a_body_in_pieces_is_replaced_once() {
         for (data, last) in [("ab", false), ("cd", false), ("\n", false), ("", true)] {
             let chunk = plugin
                 .response_body(&mut ex, Chunk { data: data.into(), last, pause: false, ..Chunk::default() });
-            assert_eq!(chunk.last, last);
+            assert_eq!(chunk.last, last || ends_at_once);
             body.extend(chunk.data);
         }
         assert_eq!(String::from_utf8(body).expect("text"), expected);

@@ -81,7 +81,7 @@ impl Asking<'_, '_, '_> {
         self.follow_changes(&ticket);
         let mut wait = Wait::new();
         wait.begin(self.conn, timeout_ms);
-        let outcome = poll_fn(|cx| self.poll_in(cx, &ticket, &wait)).await;
+        let outcome = poll_fn(|cx| self.poll_in(cx, &ticket, &mut wait)).await;
         self.attempts.waited_ms += clock::now().mono_ms() - now_ms;
         match outcome {
             Ok(found) => {
@@ -110,7 +110,7 @@ impl Asking<'_, '_, '_> {
         &mut self,
         cx: &mut Context<'_>,
         ticket: &Ticket,
-        wait: &Wait,
+        wait: &mut Wait,
     ) -> Poll<Result<Option<usize>, Kind>> {
         if ticket.is_called(cx.waker(), clock::now().mono_ms()) {
             self.follow_changes(ticket);

@@ -29,6 +29,8 @@ pub(super) struct HeadWait<'a> {
     /// How long the client may send nothing of its body.
     pub(super) body_ms: u64,
     pub(super) progress: Option<(u64, bool)>,
+    /// Whether some of the head has come since.
+    pub(super) heard: bool,
     pub(super) wait: Wait,
     pub(super) scanned: usize,
     pub(super) upload_broken: bool,
@@ -79,7 +81,7 @@ impl HeadWait<'_> {
                     let unsent = upload.sent_bytes == 0;
                     return Poll::Ready(Err(Fault { kind: Kind::UpstreamClosed, unsent }));
                 }
-                Poll::Ready(Ok(_)) => self.progress = None,
+                Poll::Ready(Ok(_)) => self.heard = true,
                 Poll::Pending => {
                     link.inbox.park(&conn.worker.buffers);
                     break;
@@ -151,6 +153,8 @@ impl HeadWait<'_> {
         if progress != self.progress {
             self.progress = progress;
             self.wait.begin(conn, timeout_ms);
+        } else if std::mem::take(&mut self.heard) {
+            self.wait.prolong(conn, timeout_ms);
         }
         // A client that is waited for tells by itself that it has left.
         match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {

@@ -33,7 +33,7 @@ pub(super) async fn download_body<const RARE: bool>(
         return Ok(());
     }
     let (pace, wait) = (Pace::default(), Wait::new());
-    let mut pump = Pump { pace, wait, progress: ANEW, upload_broken: false, read_timeout_ms };
+    let mut pump = Pump { pace, wait, progress: None, upload_broken: false, read_timeout_ms };
     poll_fn(|cx| pump.poll(cx, conn, link, upload, download, edit)).await
 }
 
@@ -45,14 +45,32 @@ fn upstream_kind(broken: &Broken) -> Kind {
     }
 }
 
-/// Nothing that was waited for goes on.
-const ANEW: (u64, bool, bool) = (u64::MAX, false, false);
+/// What has moved, as far as it bears on how long is waited.
+#[derive(Clone, Copy, PartialEq)]
+struct Progress {
+    /// Where it is the client that is waited for.
+    waits_for_client: bool,
+    /// What the client has taken of the answer, and what has moved of the request unless the client is waited for: one
+    /// that takes nothing owes that, whatever else it sends.
+    of_client: (u64, bool),
+    /// What the endpoint has sent.
+    read_bytes: u64,
+}
+
+impl Progress {
+    fn of(upload: &Transfer, download: &Transfer) -> Progress {
+        let (waits_for_client, taken_bytes) = (download.waits_for_sink(), download.taken_bytes());
+        let (up, up_held) = if waits_for_client { (0, false) } else { upload.progress() };
+        let of_client = (taken_bytes + up, up_held);
+        Progress { waits_for_client, of_client, read_bytes: download.read_bytes }
+    }
+}
 
 struct Pump {
     pace: Pace,
     wait: Wait,
-    /// What had moved when it was last waited for anew.
-    progress: (u64, bool, bool),
+    /// What had moved when it was last waited for anew; `None` where nothing that was waited for goes on.
+    progress: Option<Progress>,
     /// Nothing more of the request goes out.
     upload_broken: bool,
     read_timeout_ms: u64,
@@ -94,9 +112,8 @@ impl Pump {
         if let Some(kind) = conn.stream.given_up(cx) {
             return Poll::Ready(Err(kind));
         }
-        let ((down, down_held), (up, up_held)) = (download.progress(), upload.progress());
-        let progress = (down + up, down_held, up_held);
-        let (timeout_ms, late) = if download.waits_for_sink() {
+        let progress = Progress::of(upload, download);
+        let (timeout_ms, late) = if progress.waits_for_client {
             (worker.settings.send_timeout_ms, Kind::ClientStalled)
         } else {
             (self.read_timeout_ms, Kind::ReadTimeout)
@@ -107,15 +124,29 @@ impl Pump {
                 _ => self.pace.rest(),
             }
         }
-        if progress != self.progress {
-            self.progress = progress;
-            self.wait.begin(conn, timeout_ms);
-        }
+        self.note(conn, progress, timeout_ms);
         // A client that is waited for tells by itself that it has left.
         match self.wait.poll(cx, conn, matches!(late, Kind::ReadTimeout)) {
             None => Poll::Pending,
             Some(End::Late) => Poll::Ready(Err(late)),
             Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
+        }
+    }
+
+    /// Waits anew where something has moved.
+    #[inline(always)]
+    fn note(&mut self, conn: &Connection, progress: Progress, timeout_ms: u64) {
+        let Some(before) = self.progress.replace(progress) else {
+            return self.wait.begin(conn, timeout_ms);
+        };
+        let only_read = Progress { read_bytes: progress.read_bytes, ..before };
+        if progress == before {
+            return;
+        }
+        if progress == only_read {
+            self.wait.prolong(conn, timeout_ms);
+        } else {
+            self.wait.begin(conn, timeout_ms);
         }
     }
 
@@ -128,7 +159,7 @@ impl Pump {
         taken_bytes: u64,
     ) -> Poll<Result<(), Kind>> {
         // Whoever is waited for next is waited for anew.
-        self.progress = ANEW;
+        self.progress = None;
         let settings = &conn.worker.settings;
         let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
         let rate = Rate { window_ms, ..settings.answer_rate };

@@ -18,6 +18,7 @@ mod broken_bodies;
 mod broken_ends;
 mod cli;
 mod client_certificates;
+mod clients_that_leave;
 mod cluster;
 mod cluster_history;
 mod compression;

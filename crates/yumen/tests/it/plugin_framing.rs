@@ -1,14 +1,19 @@
 //! Plugins may say what they like of lengths, methods and statuses: where a message ends is told by what is sent.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::http2::{self, Http2Client, Http2Upstream};
+use crate::harness::http2::{
+    self, DATA, END_HEADERS, HEADERS, Http2Client, Http2Upstream, RST_STREAM, RawUpstream, frame,
+};
 use crate::harness::upstream::respond;
-use crate::harness::{Client, Gateway, Upstream};
+use crate::harness::{Client, Gateway, Upstream, eventually};
 
 /// A route `/id/*` with plugins for each.
 fn start(upstream: &Upstream, plugins: Value) -> Gateway {
@@ -228,4 +233,72 @@ fn nobody_says_who_they_are_behind_a_body() {
         let answer = http2::read(answer.await.unwrap()).await.unwrap();
         assert_eq!((answer.text().as_str(), answer.trailers.len()), ("abc", 0));
     });
+}
+
+#[test]
+fn an_answer_that_is_replaced_ends_at_once_and_its_endpoint_is_kept_only_where_it_does_too() {
+    let upstream = Upstream::start(|request, stream| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked";
+        let _ = write!(stream, "{head}\r\n\r\n4\r\ntick\r\n");
+        match request.target.as_str() {
+            "/a/short" => stream.write_all(b"4\r\ntock\r\n0\r\n\r\n").is_ok(),
+            "/a/broken" => false,
+            _ => {
+                while stream.write_all(b"4\r\ntick\r\n").is_ok() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                false
+            }
+        }
+    });
+    let gzip = json!({ "types": "*", "min_length": 1 });
+    let plugins = json!({ "response-rewrite": { "body": "replaced" }, "gzip": gzip });
+    let gateway = start(&upstream, json!({ "a": plugins }));
+    let mut client = Client::connect(gateway.http);
+    for (path, connections) in
+        [("short", 1), ("short", 1), ("endless", 1), ("short", 2), ("broken", 2), ("short", 3)]
+    {
+        let reply = client.get(&format!("/a/{path}"));
+        assert_eq!((reply.status, reply.text().as_str()), (200, "replaced"), "{path}");
+        assert_eq!(upstream.connections(), connections, "{path}");
+    }
+    client.send("GET /a/endless HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!(reply.field("content-encoding"), Some("gzip"));
+    // How long it was is what ends it.
+    assert!(reply.body.ends_with(&[8, 0, 0, 0]), "{:?}", reply.body);
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        let answer = client.ask(http2::request("GET", "/a/endless"), b"").await.unwrap();
+        assert_eq!(answer.text(), "replaced");
+    });
+    let faults = gateway.status_text("/metrics").1;
+    let faults: Vec<_> = faults.lines().filter(|line| line.starts_with("yumen_faults_total")).collect();
+    assert!(faults.iter().all(|line| line.ends_with(" 0")), "{faults:?}");
+}
+
+#[test]
+fn an_endpoint_of_http2_is_told_that_the_rest_of_its_answer_is_not_wanted() {
+    let cancelled = Arc::new(AtomicUsize::new(0));
+    let count = cancelled.clone();
+    let upstream = RawUpstream::start(move |received| match received.kind {
+        HEADERS => {
+            let head = frame(HEADERS, END_HEADERS, received.stream, &[0x88]);
+            [head, frame(DATA, 0, received.stream, b"tick")].concat()
+        }
+        RST_STREAM if received.payload.ends_with(&[8]) => {
+            count.fetch_add(1, Ordering::AcqRel);
+            Vec::new()
+        }
+        _ => Vec::new(),
+    });
+    let rewrite = json!({ "response-rewrite": { "body": "replaced" } });
+    let route = json!({ "id": "1", "uri": "/*", "plugins": rewrite, "upstream": upstream.alone() });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    let mut client = Client::connect(gateway.http);
+    for _ in 0..3 {
+        assert_eq!(client.get("/").text(), "replaced");
+    }
+    eventually("all are cancelled", 10, || cancelled.load(Ordering::Acquire) == 3);
+    assert_eq!(upstream.connections(), 1);
 }
