@@ -3,6 +3,7 @@
 //! Knows protobuf through the compiled proto object only, and nothing of connections.
 
 mod json;
+mod printer;
 mod request;
 mod response;
 mod rules;
@@ -50,7 +51,8 @@ pub(crate) struct Config {
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
-    /// The longest answer that is read, in bytes.
+    /// The longest answer that is read, in bytes, and the longest JSON that is made of one; what is longer is
+    /// answered 502.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_resp_body_size: usize,

@@ -139,7 +139,7 @@ fn an_answer_its_deadline_cuts_off_says_so() {
     assert!(client.head().unwrap().starts_with("HTTP/1.1 200"));
     let mut body = Vec::new();
     while client.chunk(&mut body).expect("the answer ends as it should") {}
-    let end = b"\x80\0\0\0\x47grpc-status: 4\r\ngrpc-message: the deadline of the request has passed\r\n";
+    let end = b"\x80\0\0\0\x46grpc-status: 4\r\ngrpc-message: the deadline of the request has passed\r\n";
     assert_eq!(body, [MESSAGE, end].concat(), "{}", String::from_utf8_lossy(&body));
 }
 
