@@ -9,8 +9,9 @@ mod response;
 mod rules;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use printer::Types;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
 use rules::{Rule, Segments};
 use schemars::JsonSchema;
@@ -146,6 +147,8 @@ enum Calls {
 /// The method and how it is called.
 struct Call {
     method: MethodDescriptor,
+    /// Those of the answer, once there was one.
+    types: OnceLock<Types>,
     /// `/package.Service/Method`.
     target: String,
     /// `grpc-timeout`, where a call has one.
@@ -254,6 +257,7 @@ impl Call {
             detail: detail.transpose()?,
             body_bytes_max: config.max_resp_body_size,
             method: method.clone(),
+            types: OnceLock::new(),
             response_body,
         })
     }

@@ -10,15 +10,17 @@ mod scalar;
 mod special;
 mod types;
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::rc::Rc;
 
-use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
+use prost_reflect::{DescriptorPool, Kind};
 
 pub(super) use self::parts::malformed;
 use self::parts::{Reader, Run, Span, Wire, runs};
 use self::scalar::Sink;
-use self::types::{Field, Type, Types};
+pub(super) use self::types::Types;
+use self::types::{Field, Type};
 use super::Form;
 use super::json::Form as Shape;
 
@@ -26,18 +28,17 @@ use super::json::Form as Shape;
 /// a message that is read for itself, and may hold another.
 const DEPTH_MAX: usize = 256;
 
-/// The JSON of a message, of at most `bytes_max` bytes. What is no such message is an error of kind `InvalidData`.
+/// The JSON of a message, of at most `bytes_max` bytes; `types` are those of its type, which is of the pool. What is
+/// no such message is an error of kind `InvalidData`.
 pub(super) fn to_json(
     form: Form,
-    of: &MessageDescriptor,
+    (types, pool): (&Types, &DescriptorPool),
     bytes: &[u8],
     bytes_max: usize,
 ) -> io::Result<Vec<u8>> {
-    let (types, pool) = (Types::default(), of.parent_pool());
     let out = Sink::new(bytes_max, form);
-    let mut printer = Printer { bytes, pool, form, types, out, depth: 0 };
-    let of = printer.types.of(of);
-    printer.message(&of, &[Span::new(0, bytes.len())])?;
+    let mut printer = Printer { bytes, pool, form, others: HashMap::new(), out, depth: 0 };
+    printer.message(types, 0, &[Span::new(0, bytes.len())])?;
     Ok(printer.out.into_bytes())
 }
 
@@ -45,7 +46,8 @@ struct Printer<'a> {
     bytes: &'a [u8],
     pool: &'a DescriptorPool,
     form: Form,
-    types: Types,
+    /// Of messages in an `Any`, by their type.
+    others: HashMap<String, Rc<Types>>,
     out: Sink,
     depth: usize,
 }
@@ -58,23 +60,24 @@ struct Entry {
 }
 
 impl Printer<'_> {
-    fn message(&mut self, of: &Rc<Type>, parts: &[Span]) -> io::Result<()> {
+    fn message(&mut self, types: &Types, place: usize, parts: &[Span]) -> io::Result<()> {
         if self.depth == DEPTH_MAX {
             let problem = format!("its messages stand in each other more than {DEPTH_MAX} deep");
             return Err(io::Error::other(problem));
         }
+        let of = types.get(place).ok_or_else(|| malformed("its type is not known"))?;
         self.depth += 1;
         let runs = runs(self.bytes, parts, of)?;
-        if !self.special(of, &runs)? {
+        if !self.special(types, of, &runs)? {
             self.out.write_all(b"{")?;
-            self.members(of, &runs, true)?;
+            self.members(types, of, &runs, true)?;
             self.out.write_all(b"}")?;
         }
         self.depth -= 1;
         Ok(())
     }
 
-    fn members(&mut self, of: &Type, runs: &[Run], mut is_first: bool) -> io::Result<()> {
+    fn members(&mut self, types: &Types, of: &Type, runs: &[Run], mut is_first: bool) -> io::Result<()> {
         let mut rest = runs;
         for (field, index) in of.fields.iter().zip(0..) {
             let own;
@@ -87,7 +90,7 @@ impl Printer<'_> {
                 self.out.write_all(b",")?;
             }
             self.out.write_all(&field.key)?;
-            self.content(field, own)?;
+            self.content(types, field, own)?;
         }
         Ok(())
     }
@@ -111,36 +114,36 @@ impl Printer<'_> {
     }
 
     /// All values of a field, the default where it has one and is not there.
-    fn content(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
+    fn content(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
         match field.place.form {
-            Shape::One => self.one(field, runs),
-            Shape::List { .. } => self.list(field, runs),
-            Shape::Map => self.map(field, runs),
+            Shape::One => self.one(types, field, runs),
+            Shape::List { .. } => self.list(types, field, runs),
+            Shape::Map => self.map(types, field, runs),
         }
     }
 
-    fn one(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
-        let Some(of) = self.types.inner(field) else {
+    fn one(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
+        let Some(place) = field.inner else {
             let kind = &field.place.kind;
             let value = self.last(runs)?.unwrap_or_else(|| Wire::default_of(kind));
             return self.out.scalar(self.bytes, kind, value);
         };
         let mut parts = Vec::new();
         self.each(runs, |value| parts.push(value.span()))?;
-        self.message(&of, &parts)
+        self.message(types, place, &parts)
     }
 
-    fn list(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
-        let (kind, of) = (&field.place.kind, self.types.inner(field));
+    fn list(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
+        let kind = &field.place.kind;
         let mut is_first = true;
         self.out.write_all(b"[")?;
         for run in runs {
             let mut reader = Reader::of(self.bytes, run);
             while let Some(found) = reader.next()? {
-                match (found.value, &of) {
-                    (value, Some(of)) => {
+                match (found.value, field.inner) {
+                    (value, Some(place)) => {
                         self.out.comma(&mut is_first)?;
-                        self.message(of, &[value.span()])?;
+                        self.message(types, place, &[value.span()])?;
                     }
                     (Wire::Sized(packed), None) if field.may_be_packed() => {
                         let mut numbers = Reader::new(self.bytes, packed);
@@ -159,18 +162,19 @@ impl Printer<'_> {
         self.out.write_all(b"]")
     }
 
-    fn map(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
-        let of = self.types.inner(field).ok_or_else(|| malformed("no map has such a type"))?;
+    fn map(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
+        let of = field.inner.and_then(|place| types.get(place));
+        let of = of.ok_or_else(|| malformed("no map has such a type"))?;
         let [key, value] = &of.fields[..] else { return Err(malformed("no map has such a type")) };
-        let entries = self.entries(&of, &key.place.kind, runs)?;
+        let entries = self.entries(of, &key.place.kind, runs)?;
         let mut is_first = true;
         self.out.write_all(b"{")?;
         for entry in &entries {
             self.out.comma(&mut is_first)?;
             self.out.map_key(self.bytes, &key.place.kind, entry.key)?;
-            let runs = parts::runs(self.bytes, &[entry.whole], &of)?;
+            let runs = parts::runs(self.bytes, &[entry.whole], of)?;
             let behind_keys = runs.partition_point(|run| run.field == 0);
-            self.content(value, &runs[behind_keys..])?;
+            self.content(types, value, &runs[behind_keys..])?;
         }
         self.out.write_all(b"}")
     }

@@ -5,14 +5,14 @@ use std::io;
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use prost_reflect::DynamicMessage;
+use prost_reflect::{DynamicMessage, MessageDescriptor};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use yumen_plugin::proto;
 use yumen_plugin::{Response, WholeAnswer};
 
 use super::Call;
-use super::printer::{malformed, to_json};
+use super::printer::{Types, malformed, to_json};
 
 /// The answer for the client.
 pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
@@ -68,7 +68,9 @@ fn decoded(call: &Call, body: &[u8]) -> io::Result<Vec<u8>> {
         found if found > length => return Err(malformed("it has more than one message")),
         _ => return Err(malformed("its message breaks off")),
     };
-    let json = to_json(call.form, &call.method.output(), message, call.body_bytes_max)?;
+    let types = call.types.get_or_init(|| Types::of(&call.method.output()));
+    let pool = call.method.parent_pool();
+    let json = to_json(call.form, (types, pool), message, call.body_bytes_max)?;
     match &call.response_body {
         None => Ok(json),
         Some(field) => Ok(member(&json, field).unwrap_or(b"null").to_vec()),
@@ -159,7 +161,10 @@ fn status_of(call: &Call, text: &[u8]) -> Option<Value> {
 fn detail(call: &Call, any: &DynamicMessage) -> Option<Value> {
     let (kind, value) = (any.get_field_by_name("type_url")?, any.get_field_by_name("value")?);
     let value = value.as_bytes()?;
-    let json = call.detail.as_ref().and_then(|of| to_json(call.form, of, value, call.body_bytes_max).ok());
+    let told = |of: &MessageDescriptor| {
+        to_json(call.form, (&Types::of(of), of.parent_pool()), value, call.body_bytes_max).ok()
+    };
+    let json = call.detail.as_ref().and_then(told);
     let typed = json.and_then(|json| serde_json::from_slice(&json).ok());
     Some(typed.unwrap_or_else(|| json!({ "type_url": kind.as_str(), "value": STANDARD.encode(value) })))
 }

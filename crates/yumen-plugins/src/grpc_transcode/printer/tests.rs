@@ -3,7 +3,7 @@ use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
 use serde_json::{Value, json};
 use yumen_plugin::proto::Protos;
 
-use super::to_json;
+use super::Types;
 use crate::grpc_transcode::{Form, LargeIntegers};
 
 const ALL: &str = r#"syntax = "proto3";
@@ -170,6 +170,10 @@ fn message(random: &mut Random, of: &MessageDescriptor, depth: usize) -> Vec<u8>
         }
     }
     bytes
+}
+
+fn to_json(form: Form, of: &MessageDescriptor, bytes: &[u8], bytes_max: usize) -> std::io::Result<Vec<u8>> {
+    super::to_json(form, (&Types::of(of), of.parent_pool()), bytes, bytes_max)
 }
 
 /// What prost-reflect makes of it, by a tree of values.

@@ -1,8 +1,6 @@
-//! Message types as they are written: looked up once for an answer.
+//! Message types as they are written: looked up once for a call, with those of all messages in them.
 
-use std::cell::Cell;
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use prost_reflect::prost::encoding::WireType;
 use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
@@ -25,12 +23,12 @@ pub(super) struct Field {
     pub(super) has_presence: bool,
     /// Which of the type's, where it excludes others.
     pub(super) oneof: Option<usize>,
-    /// The place of its message type, once that was looked up.
-    inner: Cell<Option<usize>>,
+    /// The place of its message type.
+    pub(super) inner: Option<usize>,
 }
 
 impl Type {
-    fn of(of: &MessageDescriptor) -> Type {
+    fn of(of: &MessageDescriptor, place: &mut impl FnMut(&MessageDescriptor) -> usize) -> Type {
         let oneofs: Vec<_> = of.oneofs().collect();
         let field = |field: FieldDescriptor| {
             let place = Place::of(&field);
@@ -45,6 +43,10 @@ impl Type {
         };
         let mut fields: Vec<Field> = of.fields().map(field).chain(of.extensions().map(extension)).collect();
         fields.sort_by_key(|field| field.place.number);
+        for field in &mut fields {
+            let Kind::Message(of) = &field.place.kind else { continue };
+            field.inner = Some(place(of));
+        }
         Type { special: Special::of(of.full_name()), fields }
     }
 
@@ -58,7 +60,7 @@ impl Type {
 impl Field {
     fn new(place: Place, name: &str, has_presence: bool, oneof: Option<usize>) -> Field {
         let key = format!("{}:", serde_json::Value::from(name)).into_bytes().into();
-        Field { place, key, has_presence, oneof, inner: Cell::new(None) }
+        Field { place, key, has_presence, oneof, inner: None }
     }
 
     /// Whether it may be written so.
@@ -74,33 +76,38 @@ impl Field {
     }
 }
 
-/// The types an answer has had so far.
+/// A type and all that are in its messages; what an `Any` holds is not.
 #[derive(Default)]
-pub(super) struct Types {
-    list: Vec<Rc<Type>>,
+pub(in super::super) struct Types {
+    list: Vec<Type>,
     places: HashMap<String, usize>,
 }
 
 impl Types {
-    pub(super) fn of(&mut self, of: &MessageDescriptor) -> Rc<Type> {
-        let place = self.place(of);
-        self.list[place].clone()
-    }
-
-    /// The type of a field's messages.
-    pub(super) fn inner(&mut self, field: &Field) -> Option<Rc<Type>> {
-        let Kind::Message(of) = &field.place.kind else { return None };
-        let place = field.inner.get().unwrap_or_else(|| self.place(of));
-        field.inner.set(Some(place));
-        Some(self.list[place].clone())
-    }
-
-    fn place(&mut self, of: &MessageDescriptor) -> usize {
-        if let Some(place) = self.places.get(of.full_name()) {
-            return *place;
+    /// The type itself has place 0.
+    pub(in super::super) fn of(of: &MessageDescriptor) -> Types {
+        let mut types = Types::default();
+        let mut met = vec![of.clone()];
+        types.places.insert(of.full_name().to_owned(), 0);
+        while let Some(of) = met.get(types.list.len()).cloned() {
+            let mut place = |inner: &MessageDescriptor| {
+                if let Some(place) = types.places.get(inner.full_name()) {
+                    return *place;
+                }
+                met.push(inner.clone());
+                types.places.insert(inner.full_name().to_owned(), met.len() - 1);
+                met.len() - 1
+            };
+            types.list.push(Type::of(&of, &mut place));
         }
-        self.list.push(Rc::new(Type::of(of)));
-        self.places.insert(of.full_name().to_owned(), self.list.len() - 1);
-        self.list.len() - 1
+        types
+    }
+
+    pub(super) fn get(&self, place: usize) -> Option<&Type> {
+        self.list.get(place)
+    }
+
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
     }
 }
