@@ -3,13 +3,15 @@
 //! Knows protobuf through the compiled proto object only, and nothing of connections.
 
 mod json;
+mod printer;
 mod request;
 mod response;
 mod rules;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use printer::Types;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
 use rules::{Rule, Segments};
 use schemars::JsonSchema;
@@ -50,7 +52,8 @@ pub(crate) struct Config {
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
-    /// The longest answer that is read, in bytes.
+    /// The longest answer that is read, in bytes, and the longest JSON that is made of one; what is longer is
+    /// answered 502.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_resp_body_size: usize,
@@ -144,6 +147,8 @@ enum Calls {
 /// The method and how it is called.
 struct Call {
     method: MethodDescriptor,
+    /// Those of the answer, once there was one.
+    types: OnceLock<Types>,
     /// `/package.Service/Method`.
     target: String,
     /// `grpc-timeout`, where a call has one.
@@ -252,6 +257,7 @@ impl Call {
             detail: detail.transpose()?,
             body_bytes_max: config.max_resp_body_size,
             method: method.clone(),
+            types: OnceLock::new(),
             response_body,
         })
     }

@@ -8,7 +8,7 @@ use base64::engine::{DecodePaddingMode, general_purpose::STANDARD};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::Invalid;
-use yumen_http::{Framing, Known, Method};
+use yumen_http::{Fields, Framing, Known, Method};
 use yumen_plugin::{
     Chunk, Configure, Exchange, Foreseen, Phases, Plugin, Response, ResponseHead, Setup, Step,
 };
@@ -16,7 +16,8 @@ use yumen_plugin::{
 /// Settings of `grpc-web`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Config {
-    /// Fields a browser may send, as answers to preflight requests list them.
+    /// Fields a browser may send, as answers to preflight requests list them; those that `cors` beside it allows
+    /// stay allowed.
     #[serde(default = "allow_headers")]
     cors_allow_headers: String,
     /// maximum request body size in bytes buffered into memory; larger request bodies are rejected
@@ -159,12 +160,27 @@ impl GrpcWeb {
         }
         if ex.request.method() == Method::Options {
             fields.set("Access-Control-Allow-Methods", b"POST");
-            fields.set("Access-Control-Allow-Headers", self.allow_headers.as_bytes());
+            allow_too(fields, "Access-Control-Allow-Headers", &self.allow_headers);
         }
-        if !fields.has("Access-Control-Expose-Headers") {
-            fields.set("Access-Control-Expose-Headers", b"grpc-message,grpc-status");
-        }
+        allow_too(fields, "Access-Control-Expose-Headers", "grpc-message,grpc-status");
     }
+}
+
+/// Adds names to a list that `cors` or the service may have begun. Beside `*` as well: that does not cover
+/// `authorization`, nor anything where credentials are sent (Fetch §3.3).
+fn allow_too(fields: &mut Fields, list: &str, names: &str) {
+    let mut told = fields.all(list).filter(|value| !value.is_empty()).collect::<Vec<_>>().join(&b',');
+    for name in names.split(',').map(str::trim) {
+        let is_told = |one: &[u8]| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+        if name.is_empty() || told.split(|byte| *byte == b',').any(is_told) {
+            continue;
+        }
+        if !told.is_empty() {
+            told.push(b',');
+        }
+        told.extend_from_slice(name.as_bytes());
+    }
+    fields.set(list, &told);
 }
 
 impl Answer {

@@ -351,7 +351,7 @@ fn end_call(conn: &mut Connection, download: &Transfer, result: Result<(), Kind>
     if kind == Kind::ClientGone {
         return Some(grpc::UNTOLD);
     }
-    let trailers = grpc::broken_off(kind);
+    let trailers = grpc::broken_off(deadline::settle(conn, kind.into()).kind);
     // Where it cannot be told, the stream is given up.
     let _ = conn.stream.finish(trailers.as_bytes());
     grpc::status_of_lines(trailers.as_bytes())

@@ -11,14 +11,16 @@ use std::fmt;
 
 use prost_reflect::prost::Message as _;
 use prost_reflect::{
-    DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, OneofDescriptor,
+    DeserializeOptions, DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+    OneofDescriptor,
 };
 use serde::de::{
     self, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
 
-use self::free::{Free, FreeSeed};
-pub(super) use self::scalar::ScalarSeed;
+pub(super) use self::free::Free;
+use self::free::FreeSeed;
+pub(super) use self::scalar::{NULL, ScalarSeed};
 use super::wire::Writer;
 
 /// A field as it is written.
@@ -27,7 +29,7 @@ pub(super) struct Place {
     pub(super) number: u32,
     pub(super) kind: Kind,
     pub(super) form: Form,
-    is_group: bool,
+    pub(super) is_group: bool,
     pub(super) oneof: Option<OneofDescriptor>,
 }
 
@@ -47,12 +49,16 @@ impl Place {
             return Some(Place::of(&field));
         }
         let field = name.starts_with('[').then(|| of.get_extension_by_json_name(name)).flatten()?;
-        let form = Form::of(field.is_map(), field.is_list(), field.is_packed());
-        let (number, kind, is_group) = (field.number(), field.kind(), field.is_group());
-        Some(Place { number, kind, form, is_group, oneof: None })
+        Some(Place::of_extension(&field))
     }
 
-    fn of(field: &FieldDescriptor) -> Place {
+    pub(super) fn of_extension(field: &ExtensionDescriptor) -> Place {
+        let form = Form::of(field.is_map(), field.is_list(), field.is_packed());
+        let (number, kind, is_group) = (field.number(), field.kind(), field.is_group());
+        Place { number, kind, form, is_group, oneof: None }
+    }
+
+    pub(super) fn of(field: &FieldDescriptor) -> Place {
         Place {
             number: field.number(),
             kind: field.kind(),
@@ -85,8 +91,11 @@ pub(super) enum Special {
     Wrapper,
     /// Any JSON.
     Free(Free),
-    /// Short texts, and messages that name their type.
-    Other,
+    /// A message that names its type.
+    Any,
+    Timestamp,
+    Duration,
+    FieldMask,
 }
 
 impl Special {
@@ -97,7 +106,10 @@ impl Special {
             "Struct" => Special::Free(Free::Struct),
             "ListValue" => Special::Free(Free::List),
             "Value" => Special::Free(Free::Value),
-            "Any" | "Timestamp" | "Duration" | "FieldMask" => Special::Other,
+            "Any" => Special::Any,
+            "Timestamp" => Special::Timestamp,
+            "Duration" => Special::Duration,
+            "FieldMask" => Special::FieldMask,
             _ => return None,
         })
     }
@@ -295,7 +307,7 @@ impl<'de> DeserializeSeed<'de> for OneSeed<'_> {
                 OneSeed { place: &Place::of(&value), to }.deserialize(json)?;
             }
             Some(Special::Free(free)) => FreeSeed { is: free, to }.deserialize(json)?,
-            Some(Special::Other) => {
+            Some(Special::Any | Special::Timestamp | Special::Duration | Special::FieldMask) => {
                 let lenient = DeserializeOptions::new().deny_unknown_fields(false);
                 let message = DynamicMessage::deserialize_with_options(of.clone(), json, &lenient)?;
                 to.raw(&message.encode_to_vec());

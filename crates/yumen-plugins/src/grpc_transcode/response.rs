@@ -1,18 +1,18 @@
 //! From what a service answered to JSON and a status of HTTP.
 
-use std::io::{self, Write};
+use std::io;
 
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use prost_reflect::{DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::{DynamicMessage, MessageDescriptor};
 use serde::de::IgnoredAny;
-use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Map, Value, json};
 use yumen_plugin::proto;
 use yumen_plugin::{Response, WholeAnswer};
 
-use super::{Call, Form, LargeIntegers};
+use super::Call;
+use super::printer::{Types, malformed, to_json};
 
 /// The answer for the client.
 pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
@@ -26,7 +26,9 @@ pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
         Some("0") => match decoded(call, answer.body) {
             Ok(json) => passed_on(answer, 200).field("Content-Type", "application/json").body(json),
             Err(problem) => {
-                Response::error_msg(502, &format!("the upstream's answer is malformed: {problem}"))
+                let is_malformed = problem.kind() == io::ErrorKind::InvalidData;
+                let is = if is_malformed { "is malformed" } else { "cannot be told" };
+                Response::error_msg(502, &format!("the upstream's answer {is}: {problem}"))
             }
         },
         Some(status) => failed(call, answer, status),
@@ -55,36 +57,24 @@ fn is_framing(name: &str) -> bool {
 }
 
 /// The one message of a body, as JSON.
-fn decoded(call: &Call, body: &[u8]) -> Result<Vec<u8>, String> {
-    let (head, rest) = body.split_at_checked(5).ok_or("it has no message")?;
+fn decoded(call: &Call, body: &[u8]) -> io::Result<Vec<u8>> {
+    let (head, rest) = body.split_at_checked(5).ok_or_else(|| malformed("it has no message"))?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
     if head[0] != 0 {
-        return Err("its message is compressed".to_owned());
+        return Err(malformed("its message is compressed"));
     }
     let message = match rest.len() {
         found if found == length => rest,
-        found if found > length => return Err("it has more than one message".to_owned()),
-        _ => return Err("its message breaks off".to_owned()),
+        found if found > length => return Err(malformed("it has more than one message")),
+        _ => return Err(malformed("its message breaks off")),
     };
-    let json = to_json(call.form, call.method.output(), message)?;
+    let types = call.types.get_or_init(|| Types::of(&call.method.output()));
+    let pool = call.method.parent_pool();
+    let json = to_json(call.form, (types, pool), message, call.body_bytes_max)?;
     match &call.response_body {
         None => Ok(json),
         Some(field) => Ok(member(&json, field).unwrap_or(b"null").to_vec()),
     }
-}
-
-fn to_json(form: Form, of: MessageDescriptor, bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let message = DynamicMessage::decode(of, bytes).map_err(|error| error.to_string())?;
-    let options = SerializeOptions::new()
-        .stringify_64_bit_integers(false)
-        .use_enum_numbers(form.enum_numbers)
-        .use_proto_field_name(true)
-        .skip_default_fields(!form.defaults);
-    let mut json = Vec::new();
-    let writing = Writing { large_integers: form.large_integers, depth: 0 };
-    let mut to = Serializer::with_formatter(&mut json, writing);
-    message.serialize_with_options(&mut to, &options).map_err(|error| error.to_string())?;
-    Ok(json)
 }
 
 /// The value of a member of an object, as it is written there.
@@ -101,69 +91,6 @@ fn member<'j>(object: &'j [u8], name: &str) -> Option<&'j [u8]> {
             return value.get(..end);
         }
         rest = value.get(end + 1..)?;
-    }
-}
-
-/// Values in JSON stand in each other so deep. One message has fewer; but an `Any` is a message that is read for
-/// itself, and may hold another.
-const JSON_DEPTH_MAX: usize = 256;
-
-/// How JSON is written: without spaces, with large integers in their form, to a bound.
-struct Writing {
-    large_integers: LargeIntegers,
-    depth: usize,
-}
-
-impl Writing {
-    fn go_in(&mut self) -> io::Result<()> {
-        self.depth += 1;
-        if self.depth > JSON_DEPTH_MAX {
-            return Err(io::Error::other(format!(
-                "its values stand in each other more than {JSON_DEPTH_MAX} deep"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Integers beyond 32 bits as texts that no reader rounds.
-    fn integer<W: ?Sized + Write>(&self, to: &mut W, value: i128) -> io::Result<()> {
-        let is_large = !(i128::from(i32::MIN)..=i128::from(u32::MAX)).contains(&value);
-        let (sign, digits) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
-        match self.large_integers {
-            LargeIntegers::Decimal if is_large => write!(to, "\"#{sign}{digits}\""),
-            LargeIntegers::Hexadecimal if is_large => write!(to, "\"#{sign}0x{digits:x}\""),
-            _ => to.write_all(itoa::Buffer::new().format(value).as_bytes()),
-        }
-    }
-}
-
-impl Formatter for Writing {
-    fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.go_in()?;
-        to.write_all(b"[")
-    }
-
-    fn end_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.depth -= 1;
-        to.write_all(b"]")
-    }
-
-    fn begin_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.go_in()?;
-        to.write_all(b"{")
-    }
-
-    fn end_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.depth -= 1;
-        to.write_all(b"}")
-    }
-
-    fn write_i64<W: ?Sized + Write>(&mut self, to: &mut W, value: i64) -> io::Result<()> {
-        self.integer(to, value.into())
-    }
-
-    fn write_u64<W: ?Sized + Write>(&mut self, to: &mut W, value: u64) -> io::Result<()> {
-        self.integer(to, value.into())
     }
 }
 
@@ -234,7 +161,10 @@ fn status_of(call: &Call, text: &[u8]) -> Option<Value> {
 fn detail(call: &Call, any: &DynamicMessage) -> Option<Value> {
     let (kind, value) = (any.get_field_by_name("type_url")?, any.get_field_by_name("value")?);
     let value = value.as_bytes()?;
-    let json = call.detail.clone().and_then(|of| to_json(call.form, of, value).ok());
+    let told = |of: &MessageDescriptor| {
+        to_json(call.form, (&Types::of(of), of.parent_pool()), value, call.body_bytes_max).ok()
+    };
+    let json = call.detail.as_ref().and_then(told);
     let typed = json.and_then(|json| serde_json::from_slice(&json).ok());
     Some(typed.unwrap_or_else(|| json!({ "type_url": kind.as_str(), "value": STANDARD.encode(value) })))
 }

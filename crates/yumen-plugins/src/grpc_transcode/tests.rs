@@ -305,6 +305,19 @@ fn a_malformed_answer_is_told_as_one() {
 }
 
 #[test]
+fn an_answer_whose_json_is_too_long_is_refused() {
+    let sent = frame(&order(json!({ "itemName": "tea" })));
+    let told = |bytes_max: usize| {
+        answered(json!({ "max_resp_body_size": bytes_max }), "", &sent, "grpc-status: 0\r\n")
+    };
+    assert_eq!(told(200).status, 200);
+    let refused = told(50);
+    let problem =
+        "the upstream's answer cannot be told: its JSON is longer than the 50 bytes of max_resp_body_size";
+    assert_eq!((refused.status, body(&refused)), (502, json!({ "error_msg": problem })));
+}
+
+#[test]
 fn a_status_is_told_in_the_body_where_that_is_asked_for() {
     use base64::Engine as _;
     let plain = answered(

@@ -121,6 +121,30 @@ fn browsers_are_told_what_they_may_send_and_read() {
     assert_eq!(reply.field("access-control-allow-headers").as_deref(), Some("x-mine"));
 }
 
+#[test]
+fn what_cors_lets_browsers_send_and_read_they_still_may() {
+    let check = |method: &str, head: &[(&str, &str)], name: &str, expected: &str| {
+        let (bench, plugin) = bench();
+        let mut ex = bench.exchange(&format!("{method} /a.B/C HTTP/1.1\nOrigin: http://a"));
+        let mut answer = ResponseHead::default();
+        head.iter().for_each(|(name, value)| answer.fields.add(name, value.as_bytes()));
+        plugin.response_head(&mut ex, &mut answer);
+        let told: Vec<_> = answer.fields.all(name).map(String::from_utf8_lossy).collect();
+        assert_eq!(told, [expected], "{method} {head:?}");
+    };
+    let expose = "Access-Control-Expose-Headers";
+    check("POST", &[(expose, "x-e")], expose, "x-e,grpc-message,grpc-status");
+    check("POST", &[(expose, "Grpc-Status, x-e")], expose, "Grpc-Status, x-e,grpc-message");
+    check("POST", &[(expose, "x-e"), (expose, "")], expose, "x-e,grpc-message,grpc-status");
+    check("POST", &[(expose, "*")], expose, "*,grpc-message,grpc-status");
+    let allow = "Access-Control-Allow-Headers";
+    let own = "content-type,x-grpc-web,x-user-agent";
+    check("OPTIONS", &[(allow, "*")], allow, &format!("*,{own}"));
+    let sent = [(allow, "authorization,X-Grpc-Web")];
+    check("OPTIONS", &sent, allow, "authorization,X-Grpc-Web,content-type,x-user-agent");
+    check("POST", &sent, allow, "authorization,X-Grpc-Web");
+}
+
 /// The pieces of an answer's body as the client gets them.
 fn pieces(kind: &str, head: &str, chunks: Vec<Chunk>) -> (ResponseHead, Vec<Vec<u8>>) {
     let (bench, plugin) = bench();

@@ -8,6 +8,7 @@ use yumen_plugin::{Chunk, Exchange};
 use super::pump::download_body;
 use crate::chains::Chains;
 use crate::connection::Connection;
+use crate::deadline;
 use crate::fault::Kind;
 use crate::grpc;
 use crate::relay::Link;
@@ -50,7 +51,8 @@ impl Edited<'_, '_> {
             && told.is_none()
             && kind != Kind::ClientGone
         {
-            let trailers = grpc::broken_off(kind).into_bytes();
+            // The client is told what the log is: a deadline is nobody's silence.
+            let trailers = grpc::broken_off(deadline::settle(conn, kind.into()).kind).into_bytes();
             let status = grpc::status_of_lines(&trailers);
             let edited = chains.edit(ex, Chunk { last: true, trailers, ..Chunk::default() });
             told = end_with(conn, link, download, edited).await.and(status);

@@ -46,10 +46,13 @@ fn service() -> Http2Upstream {
 fn document(service: SocketAddr) -> Value {
     let upstream = |address: &str| json!({ "nodes": { address: 1 }, "scheme": "grpc" });
     let (web, alive) = (json!({ "grpc-web": {} }), service.to_string());
+    let timeout = json!([{ "name": "grpc-timeout", "format": "grpc" }]);
+    let hasty = json!({ "grpc-web": {}, "deadline": { "request_headers": timeout } });
     json!({ "routes": [
         { "id": "1", "uri": "/*", "plugins": web, "upstream": upstream(&alive) },
         { "id": "2", "uri": "/web/*", "plugins": web, "upstream": upstream(&alive) },
         { "id": "3", "uri": "/dead/*", "plugins": web, "upstream": upstream("127.0.0.1:1") },
+        { "id": "4", "uri": "/hasty/*", "plugins": hasty, "upstream": upstream(&alive) },
     ] })
 }
 
@@ -123,6 +126,21 @@ fn an_answer_that_breaks_off_ends_with_a_status_too() {
     while client.chunk(&mut body).expect("the answer ends as it should") {}
     let end = b"\x80\0\0\0\x43grpc-status: 14\r\ngrpc-message: the upstream closed the connection\r\n";
     assert_eq!(body, [MESSAGE, end].concat());
+}
+
+#[test]
+fn an_answer_its_deadline_cuts_off_says_so() {
+    let service = service();
+    let gateway = Gateway::start(&document(service.address));
+    let mut client = Client::connect(gateway.http);
+    let head = "POST /hasty/s.S/Stream HTTP/1.1\r\nHost: test\r\nContent-Type: application/grpc-web\r\n\
+                grpc-timeout: 300m\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n";
+    client.send(head).send(MESSAGE).send("\r\n");
+    assert!(client.head().unwrap().starts_with("HTTP/1.1 200"));
+    let mut body = Vec::new();
+    while client.chunk(&mut body).expect("the answer ends as it should") {}
+    let end = b"\x80\0\0\0\x46grpc-status: 4\r\ngrpc-message: the deadline of the request has passed\r\n";
+    assert_eq!(body, [MESSAGE, end].concat(), "{}", String::from_utf8_lossy(&body));
 }
 
 #[test]

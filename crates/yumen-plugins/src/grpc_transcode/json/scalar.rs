@@ -13,7 +13,7 @@ use super::super::wire::{Open, Writer};
 use super::Place;
 
 /// The enum whose one value JSON writes as null.
-pub(super) const NULL: &str = "google.protobuf.NullValue";
+pub(in super::super) const NULL: &str = "google.protobuf.NullValue";
 
 /// Writes a value, behind a key where it has a number.
 pub(in super::super) struct ScalarSeed<'a> {

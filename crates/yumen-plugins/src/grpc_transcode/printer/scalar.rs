@@ -1,0 +1,186 @@
+//! Values that hold no others, as JSON: numbers, texts, bytes, names of enums; written up to a bound.
+
+use std::io::{self, Write};
+
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use prost_reflect::Kind;
+
+use super::super::json::NULL;
+use super::super::{Form, LargeIntegers};
+use super::parts::{Span, Wire, malformed};
+
+/// What is written so far.
+pub(super) struct Sink {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    form: Form,
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() > self.bytes_max - self.bytes.len() {
+            let most = self.bytes_max;
+            let problem = format!("its JSON is longer than the {most} bytes of max_resp_body_size");
+            return Err(io::Error::other(problem));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink {
+    pub(super) fn new(bytes_max: usize, form: Form) -> Sink {
+        Sink { bytes: Vec::new(), bytes_max, form }
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes back what was written behind this length.
+    pub(super) fn cut(&mut self, length: usize) {
+        self.bytes.truncate(length);
+    }
+
+    /// Stands before all but the first.
+    pub(super) fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
+        if std::mem::take(is_first) { Ok(()) } else { self.write_all(b",") }
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> io::Result<()> {
+        Ok(serde_json::to_writer(self, text)?)
+    }
+
+    pub(super) fn base64(&mut self, bytes: &[u8]) -> io::Result<()> {
+        write!(self, "\"{}\"", Base64Display::new(bytes, &STANDARD))
+    }
+
+    pub(super) fn scalar(&mut self, bytes: &[u8], kind: &Kind, value: Wire) -> io::Result<()> {
+        match kind {
+            Kind::Double => self.double(value.bits()),
+            Kind::Float => self.float(value.bits() as u32),
+            Kind::Bool => self.write_all(if value.bits() == 0 { b"false" } else { b"true" }),
+            Kind::String => self.text(text(bytes, value.span())?),
+            Kind::Bytes => self.base64(value.span().of(bytes)),
+            Kind::Enum(of) if of.full_name() == NULL => self.write_all(b"null"),
+            Kind::Enum(of) => {
+                let number = value.integer(kind);
+                let named = i32::try_from(number).ok().and_then(|number| of.get_value(number));
+                match named {
+                    Some(named) if !self.form.enum_numbers => self.text(named.name()),
+                    _ => self.integer(number),
+                }
+            }
+            kind => self.integer(value.integer(kind)),
+        }
+    }
+
+    fn double(&mut self, bits: u64) -> io::Result<()> {
+        let value = f64::from_bits(bits);
+        if value.is_finite() { Ok(serde_json::to_writer(self, &value)?) } else { self.not_finite(value) }
+    }
+
+    fn float(&mut self, bits: u32) -> io::Result<()> {
+        let value = f32::from_bits(bits);
+        if value.is_finite() {
+            Ok(serde_json::to_writer(self, &value)?)
+        } else {
+            self.not_finite(value.into())
+        }
+    }
+
+    fn not_finite(&mut self, value: f64) -> io::Result<()> {
+        self.write_all(match value {
+            f64::INFINITY => b"\"Infinity\"",
+            f64::NEG_INFINITY => b"\"-Infinity\"",
+            _ => b"\"NaN\"",
+        })
+    }
+
+    /// Integers beyond 32 bits in their form: as texts no reader rounds.
+    fn integer(&mut self, value: i128) -> io::Result<()> {
+        let is_large = !(i128::from(i32::MIN)..=i128::from(u32::MAX)).contains(&value);
+        let (sign, digits) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
+        match self.form.large_integers {
+            LargeIntegers::Decimal if is_large => write!(self, "\"#{sign}{digits}\""),
+            LargeIntegers::Hexadecimal if is_large => write!(self, "\"#{sign}0x{digits:x}\""),
+            _ => self.write_all(itoa::Buffer::new().format(value).as_bytes()),
+        }
+    }
+
+    /// The key of a map's entry: the bits of a number, or where the text stands.
+    pub(super) fn map_key(&mut self, bytes: &[u8], kind: &Kind, key: u64) -> io::Result<()> {
+        match kind {
+            Kind::String => self.text(text(bytes, Span::unpacked(key))?)?,
+            Kind::Bool => self.write_all(if key == 0 { b"\"false\"" } else { b"\"true\"" })?,
+            Kind::Uint64 | Kind::Fixed64 => write!(self, "\"{key}\"")?,
+            _ => write!(self, "\"{}\"", key as i64)?,
+        }
+        self.write_all(b":")
+    }
+}
+
+pub(super) fn text(bytes: &[u8], span: Span) -> io::Result<&str> {
+    std::str::from_utf8(span.of(bytes)).map_err(|_| malformed("a text is not in UTF-8"))
+}
+
+impl Wire {
+    /// Those of a number.
+    fn bits(self) -> u64 {
+        match self {
+            Wire::Varint(bits) | Wire::Fixed64(bits) => bits,
+            Wire::Fixed32(bits) => bits.into(),
+            Wire::Sized(_) | Wire::Group(_) => 0,
+        }
+    }
+
+    /// As an integer of its type, which has as many bits of what was sent.
+    pub(super) fn integer(self, kind: &Kind) -> i128 {
+        let bits = self.bits();
+        match kind {
+            Kind::Int32 | Kind::Sfixed32 | Kind::Enum(_) => (bits as i32).into(),
+            Kind::Uint32 | Kind::Fixed32 => (bits as u32).into(),
+            Kind::Int64 | Kind::Sfixed64 => (bits as i64).into(),
+            Kind::Sint32 => unzigzag((bits as u32).into()).into(),
+            Kind::Sint64 => unzigzag(bits).into(),
+            Kind::Bool => i128::from(bits != 0),
+            _ => bits.into(),
+        }
+    }
+
+    /// What stands for nothing: also for an empty text.
+    pub(super) fn default_of(kind: &Kind) -> Wire {
+        match kind {
+            Kind::Enum(of) => Wire::Varint(i64::from(of.default_value().number()) as u64),
+            _ => Wire::Varint(0),
+        }
+    }
+
+    /// Whether this is what stands for a field that is not there.
+    pub(super) fn is_default(self, kind: &Kind) -> bool {
+        match kind {
+            Kind::String | Kind::Bytes => self.span().is_empty(),
+            Kind::Double | Kind::Float => self.bits() == 0,
+            Kind::Message(_) => false,
+            kind => self.integer(kind) == 0,
+        }
+    }
+}
+
+fn unzigzag(bits: u64) -> i64 {
+    (bits >> 1) as i64 ^ -((bits & 1) as i64)
+}

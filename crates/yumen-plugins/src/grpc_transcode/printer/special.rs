@@ -1,0 +1,181 @@
+//! Message types with a JSON of their own. A value that has none, as a time after the year 9999, is written as an
+//! object of its fields, and an `Any` whose type is not known with its bytes: better than no answer.
+
+use std::io::{self, Write};
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use prost_reflect::{Kind, prost_types};
+
+use super::parts::{Run, Span, Wire, malformed, runs};
+use super::scalar::text;
+use super::types::{Field, Type, Types};
+use super::{Printer, Shape};
+use crate::grpc_transcode::json::{Free, Special};
+
+/// The years 1 to 9999.
+const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+/// About 10000 years.
+const DURATION_SECONDS_MAX: u64 = 315_576_000_000;
+const NANOS_MAX: i32 = 999_999_999;
+
+impl Printer<'_> {
+    /// Writes a message that has a JSON of its own, and tells whether it does.
+    pub(super) fn special(&mut self, types: &Types, of: &Type, runs: &[Run]) -> io::Result<bool> {
+        let Some(special) = of.special else { return Ok(false) };
+        match special {
+            Special::Any => self.any(types, of, runs),
+            Special::Timestamp => self.timestamp(of, runs),
+            Special::Duration => self.duration(of, runs),
+            Special::FieldMask => self.field_mask(of, runs),
+            Special::Wrapper => self.only(types, of, runs, Shape::One),
+            Special::Free(Free::Struct) => self.only(types, of, runs, Shape::Map),
+            Special::Free(Free::List) => self.only(types, of, runs, Shape::List { is_packed: false }),
+            Special::Free(Free::Value) => self.value(types, of, runs),
+        }
+    }
+
+    /// The content of the only field.
+    fn only(&mut self, types: &Types, of: &Type, runs: &[Run], shape: Shape) -> io::Result<bool> {
+        match &of.fields[..] {
+            [field] if field.place.form == shape => self.content(types, field, runs).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    fn value(&mut self, types: &Types, of: &Type, runs: &[Run]) -> io::Result<bool> {
+        let Some(field) = runs.last().and_then(|run| of.fields.get(run.field as usize)) else {
+            return self.out.write_all(b"null").map(|()| true);
+        };
+        let is_number = matches!(field.place.kind, Kind::Double);
+        if is_number
+            && !matches!(self.last(runs)?, Some(Wire::Fixed64(bits)) if f64::from_bits(bits).is_finite())
+        {
+            return Ok(false);
+        }
+        self.content(types, field, runs).map(|()| true)
+    }
+
+    fn timestamp(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+        let Some((seconds, nanos)) = self.seconds_and_nanos(of, runs)? else { return Ok(false) };
+        if !TIMESTAMP_SECONDS.contains(&seconds) || !(0..=NANOS_MAX).contains(&nanos) {
+            return Ok(false);
+        }
+        write!(self.out, "\"{}\"", prost_types::Timestamp { seconds, nanos }).map(|()| true)
+    }
+
+    fn duration(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+        let Some((seconds, nanos)) = self.seconds_and_nanos(of, runs)? else { return Ok(false) };
+        let is_in_range = seconds.unsigned_abs() <= DURATION_SECONDS_MAX
+            && (-NANOS_MAX..=NANOS_MAX).contains(&nanos)
+            && seconds.signum() * i64::from(nanos.signum()) >= 0;
+        if !is_in_range {
+            return Ok(false);
+        }
+        write!(self.out, "\"{}\"", prost_types::Duration { seconds, nanos }).map(|()| true)
+    }
+
+    /// Fields 1 and 2, of a type that has just these.
+    fn seconds_and_nanos(&self, of: &Type, runs: &[Run]) -> io::Result<Option<(i64, i32)>> {
+        let Some([seconds, nanos]) = self.pair(of, runs, [&Kind::Int64, &Kind::Int32])? else {
+            return Ok(None);
+        };
+        let number = |value: Option<Wire>, kind| value.map_or(0, |value| value.integer(kind));
+        Ok(Some((number(seconds, &Kind::Int64) as i64, number(nanos, &Kind::Int32) as i32)))
+    }
+
+    /// The values of two fields, of a type that has just these.
+    fn pair(&self, of: &Type, runs: &[Run], kinds: [&Kind; 2]) -> io::Result<Option<[Option<Wire>; 2]>> {
+        let is = |field: &Field, kind: &Kind| field.place.form == Shape::One && field.place.kind == *kind;
+        match &of.fields[..] {
+            [first, second] if is(first, kinds[0]) && is(second, kinds[1]) => {
+                let (firsts, seconds) = runs.split_at(runs.partition_point(|run| run.field == 0));
+                Ok(Some([self.last(firsts)?, self.last(seconds)?]))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn field_mask(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
+        if !matches!(&of.fields[..], [field] if field.place.kind == Kind::String) {
+            return Ok(false);
+        }
+        let mut paths: Vec<Span> = Vec::new();
+        self.each(runs, |value| paths.push(value.span()))?;
+        let mut told = String::new();
+        for (index, path) in paths.into_iter().enumerate() {
+            if index > 0 {
+                told.push(',');
+            }
+            if !push_in_camel_case(&mut told, text(self.bytes, path)?) {
+                return Ok(false);
+            }
+        }
+        self.out.text(&told).map(|()| true)
+    }
+
+    fn any(&mut self, types: &Types, of: &Type, runs: &[Run]) -> io::Result<bool> {
+        let Some([url, value]) = self.pair(of, runs, [&Kind::String, &Kind::Bytes])? else {
+            return Ok(false);
+        };
+        let span = |value: Option<Wire>| value.map_or(Span::EMPTY, Wire::span);
+        let (url, value) = (text(self.bytes, span(url))?, span(value));
+        if url.is_empty() && value.is_empty() {
+            return self.out.write_all(b"{}").map(|()| true);
+        }
+        self.out.write_all(b"{\"@type\":")?;
+        self.out.text(url)?;
+        let (written, depth) = (self.out.len(), self.depth);
+        match self.typed(types, url, value) {
+            Ok(()) => {}
+            // What is too long or too deep stays so.
+            Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
+            Err(_) => {
+                self.out.cut(written);
+                self.depth = depth;
+                self.out.write_all(b",\"value\":")?;
+                self.out.base64(value.of(self.bytes))?;
+            }
+        }
+        self.out.write_all(b"}").map(|()| true)
+    }
+
+    /// The message in an `Any`, behind its type.
+    fn typed(&mut self, types: &Types, url: &str, value: Span) -> io::Result<()> {
+        let name = url.rsplit_once('/').map_or("", |(_, name)| name);
+        if let Some(place) = types.place(name) {
+            return self.held(types, place, name, value);
+        }
+        if !self.others.contains_key(name) {
+            let of = self.pool.get_message_by_name(name).ok_or_else(|| malformed("its type is not known"))?;
+            self.others.insert(name.to_owned(), Rc::new(Types::of(&of)));
+        }
+        let Some(types) = self.others.get(name).cloned() else { return Ok(()) };
+        self.held(&types, 0, name, value)
+    }
+
+    fn held(&mut self, types: &Types, place: usize, name: &str, value: Span) -> io::Result<()> {
+        let of = types.get(place).ok_or_else(|| malformed("its type is not known"))?;
+        if of.special.is_some() || name == "google.protobuf.Empty" {
+            self.out.write_all(b",\"value\":")?;
+            return self.message(types, place, &[value]);
+        }
+        let runs = runs(self.bytes, &[value], of)?;
+        self.members(types, of, &runs, false)
+    }
+}
+
+/// Writes a path as JSON names fields; not all can be read back from there, and those are none.
+fn push_in_camel_case(to: &mut String, path: &str) -> bool {
+    let mut letters = path.chars();
+    while let Some(letter) = letters.next() {
+        let told = match letter {
+            '_' => letters.next().filter(char::is_ascii_lowercase).map(|letter| letter.to_ascii_uppercase()),
+            'A'..='Z' => None,
+            other => Some(other),
+        };
+        let Some(told) = told else { return false };
+        to.push(told);
+    }
+    true
+}
