@@ -100,6 +100,11 @@ fn forwarding_fields(ip: IpAddr, client: &Client) -> (Vec<u8>, Range<usize>) {
     (out, peer_ip)
 }
 
+/// Whether a body nobody wanted may be read to its end.
+pub(crate) fn is_discarded(framing: Framing) -> bool {
+    !matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX)
+}
+
 impl Connection {
     /// A connection of a peer's, or a stream of one.
     pub(crate) fn of(worker: Rc<Worker>, peer: Rc<Peer>, stream: Stream) -> Connection {
@@ -272,7 +277,7 @@ impl Connection {
 
     /// Throws away what is left of the body of a request that was answered; says how the connection goes on.
     pub(crate) async fn discard_body(&mut self, framing: Framing) -> After {
-        if matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX) {
+        if !is_discarded(framing) {
             return After::Linger;
         }
         let mut rest = Rest::from(framing);

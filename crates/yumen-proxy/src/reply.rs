@@ -16,7 +16,7 @@ use crate::apart::apart;
 use crate::body::Ending;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
-use crate::connection::Connection;
+use crate::connection::{Connection, is_discarded};
 use crate::deadline;
 use crate::desk::After;
 use crate::fault::{Fault, Kind};
@@ -65,7 +65,7 @@ pub(crate) async fn answer(
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let unread = if flow.body == RequestBody::Read { Framing::None } else { ex.request.framing };
     let ends = flow.ends_connection() || worker.draining.get();
-    let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex);
+    let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex) && is_discarded(unread);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
     keep_sent(conn, ex, chains, &text);
