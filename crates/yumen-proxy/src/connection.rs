@@ -100,6 +100,11 @@ fn forwarding_fields(ip: IpAddr, client: &Client) -> (Vec<u8>, Range<usize>) {
     (out, peer_ip)
 }
 
+/// Whether a body nobody wanted may be read to its end.
+pub(crate) fn is_discarded(framing: Framing) -> bool {
+    !matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX)
+}
+
 impl Connection {
     /// A connection of a peer's, or a stream of one.
     pub(crate) fn of(worker: Rc<Worker>, peer: Rc<Peer>, stream: Stream) -> Connection {
@@ -180,24 +185,50 @@ impl Connection {
     /// Sends the head of an interim answer.
     pub(crate) async fn send_interim(&mut self, mut text: Vec<u8>) -> Result<(), Fault> {
         self.stream.send_head(&mut text, false).map_err(|_| Kind::ClientGone)?;
-        if text.is_empty() { Ok(()) } else { self.write_text(text).await }
+        if text.is_empty() { Ok(()) } else { self.write_text(text).await.1.map_err(Fault::from) }
     }
 
-    /// Writes text that belongs to no body, and keeps its memory.
-    pub(crate) async fn write_text(&mut self, text: Vec<u8>) -> Result<(), Fault> {
+    /// Writes text that belongs to no body, and keeps its memory; how much of it was taken, and why no more. Between
+    /// two pieces a client has as long as between two of an endpoint's answer.
+    pub(crate) async fn write_text(&mut self, text: Vec<u8>) -> (u64, Result<(), Kind>) {
         let ending = self.stream.ending(false);
         let mut transfer = Transfer::new(Framing::None, ending, text, 0);
-        self.timer.set(self.worker.settings.send_timeout_ms);
-        let (stream, inbox, timer) = (&mut self.stream, &mut self.inbox, &self.timer);
-        let result = poll_fn(|cx| match transfer.poll_flush(cx, inbox, stream) {
-            Poll::Ready(Ok(())) => stream.poll_flush(cx).map_err(|_| Fault::from(Kind::ClientGone)),
-            Poll::Ready(Err(_)) => Poll::Ready(Err(Kind::ClientGone.into())),
-            Poll::Pending if timer.is_over(cx) => Poll::Ready(Err(Kind::ClientGone.into())),
-            Poll::Pending => Poll::Pending,
+        let has_rate = self.worker.settings.answer_rate.is_set();
+        let (mut pace, mut taken_bytes) = (Pace::default(), u64::MAX);
+        let result = poll_fn(|cx| {
+            match transfer.poll_flush_through(cx, &mut self.inbox, &mut self.stream) {
+                Poll::Ready(result) => return Poll::Ready(result.map_err(|_| Kind::ClientGone)),
+                Poll::Pending if has_rate => {
+                    let slow = self.poll_slow_reader(cx, &mut pace, transfer.taken_bytes());
+                    return slow.map(|()| Err(Kind::ClientStalled));
+                }
+                Poll::Pending => {}
+            }
+            if std::mem::replace(&mut taken_bytes, transfer.taken_bytes()) != taken_bytes {
+                self.timer.set(self.worker.settings.send_timeout_ms);
+            }
+            if self.timer.is_over(cx) { Poll::Ready(Err(Kind::ClientStalled)) } else { Poll::Pending }
         })
         .await;
         transfer.recycle(&self.worker.buffers);
-        result
+        (transfer.sent_bytes, result)
+    }
+
+    /// Waits for a client that must take its answer at a rate; ready when it took too little of it. `taken_bytes` is
+    /// what its connection took so far.
+    #[cold]
+    pub(crate) fn poll_slow_reader(
+        &self,
+        cx: &mut Context<'_>,
+        pace: &mut Pace,
+        taken_bytes: u64,
+    ) -> Poll<()> {
+        let settings = &self.worker.settings;
+        let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
+        let rate = Rate { window_ms, ..settings.answer_rate };
+        // A socket holds a lot, and takes more only once it has got rid of much: what it holds the client has not taken.
+        let held_bytes = self.stream.tcp().map_or(0, Tcp::unacknowledged_bytes);
+        pace.poll_slow(cx, &self.timer, rate, taken_bytes as i64 - held_bytes as i64)
     }
 
     fn poll_body(
@@ -246,7 +277,7 @@ impl Connection {
 
     /// Throws away what is left of the body of a request that was answered; says how the connection goes on.
     pub(crate) async fn discard_body(&mut self, framing: Framing) -> After {
-        if matches!(framing, Framing::Length(length) if length > DISCARD_BYTES_MAX) {
+        if !is_discarded(framing) {
             return After::Linger;
         }
         let mut rest = Rest::from(framing);

@@ -11,6 +11,7 @@ mod outgoing;
 mod quic;
 mod runtime;
 mod steer;
+mod transport;
 
 pub(crate) use duplex::Duplex;
 pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, listen};

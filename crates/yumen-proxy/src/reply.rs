@@ -16,7 +16,7 @@ use crate::apart::apart;
 use crate::body::Ending;
 use crate::chains::{Chains, respond_head};
 use crate::clock;
-use crate::connection::Connection;
+use crate::connection::{Connection, is_discarded};
 use crate::deadline;
 use crate::desk::After;
 use crate::fault::{Fault, Kind};
@@ -65,19 +65,16 @@ pub(crate) async fn answer(
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let unread = if flow.body == RequestBody::Read { Framing::None } else { ex.request.framing };
     let ends = flow.ends_connection() || worker.draining.get();
-    let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex);
+    let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex) && is_discarded(unread);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
     keep_sent(conn, ex, chains, &text);
     let body = if is_bodyless { &[] } else { body };
     note_head(ex, &head, Source::Gateway, flow);
     flow.sent_head_bytes = text.len() as u64;
-    flow.sent_bytes = flow.sent_head_bytes + body.len() as u64;
     worker.give_response(head);
-    let is_sent = conn.stream.send_head(&mut text, body.is_empty()).is_ok();
-    text.extend_from_slice(body);
-    if !is_sent || conn.write_text(text).await.is_err() {
-        flow.fault = flow.fault.or(Some(Kind::ClientGone.into()));
+    if let Err(kind) = send(conn, text, body, flow).await {
+        flow.fault = flow.fault.or(Some(deadline::end(conn, kind.into())));
         return After::Close;
     }
     if conn.stream.is_shared() {
@@ -91,6 +88,17 @@ pub(crate) async fn answer(
         unread if keeps => After::Unread(unread),
         _ => After::Linger,
     }
+}
+
+/// Sends an answer made here, and notes how much of it the client took.
+async fn send(conn: &mut Connection, mut text: Vec<u8>, body: &[u8], flow: &mut Flow) -> Result<(), Kind> {
+    conn.stream.send_head(&mut text, body.is_empty()).map_err(|_| Kind::ClientGone)?;
+    // Where heads do not go among the bytes, it was sent already.
+    flow.sent_bytes = flow.sent_head_bytes - text.len() as u64;
+    text.extend_from_slice(body);
+    let (sent_bytes, result) = conn.write_text(text).await;
+    flow.sent_bytes += sent_bytes;
+    result
 }
 
 /// How a connection ends whose last request was read. A client that did not agree on the end may have

@@ -470,6 +470,17 @@ impl Transfer {
         }
     }
 
+    /// Writes the frame; ready when the sink holds nothing of it back.
+    pub(crate) fn poll_flush_through(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Inbox,
+        sink: &mut Stream,
+    ) -> Poll<Result<(), Broken>> {
+        ready!(self.poll_flush(cx, inbox, sink))?;
+        self.poll_push_out(cx, sink)
+    }
+
     /// Has the sink send what it holds back.
     fn poll_push_out(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), Broken>> {
         let before = sink.taken_bytes();

@@ -33,7 +33,7 @@ use crate::worker::{Admitted, Worker};
 
 /// Why a connection ends that asked for too much (RFC 9114 §8.1).
 const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
-/// How long a client may take to get the rest of its answers and to close, in milliseconds.
+/// How long a client that has all its answers may take to close, in milliseconds.
 const LINGER_MS: u64 = 1000;
 /// How often a connection that ends looks whether it has, in milliseconds.
 const LOOK_MS: u64 = 50;
@@ -99,7 +99,7 @@ pub(crate) async fn open(
 }
 
 /// A connection, and what tells that its handshake is over where that was not waited for.
-type Shaken = (quinn::Connection, Library<Quic<h3_quinn::Connection>, Bytes>, Option<ZeroRttAccepted>);
+type Shaken = (quinn::Connection, Library<Quic, Bytes>, Option<ZeroRttAccepted>);
 
 async fn handshake(worker: &Worker, incoming: quinn::Incoming) -> Option<Shaken> {
     let shaken = connect(incoming, worker.settings.http3.early_data).await;
@@ -194,7 +194,7 @@ impl Shared {
 }
 
 struct Driver {
-    library: Library<Quic<h3_quinn::Connection>, Bytes>,
+    library: Library<Quic, Bytes>,
     shared: Rc<Shared>,
     stage: Stage,
     /// The client has asked something.
@@ -319,7 +319,8 @@ impl Driver {
                 self.library.shutdown(1).await.is_err()
             }
             Stage::Ending => {
-                // Closing destroys what is on its way, and the client does not say that all has come.
+                // Closing destroys what is on its way. A stream is open until its client has acknowledged all of it, but
+                // what refuses others is not waited for.
                 self.shared.streams.timer.set(LOOK_MS);
                 idle_ms >= LINGER_MS
             }

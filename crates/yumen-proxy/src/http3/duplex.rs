@@ -15,13 +15,14 @@ use h3::server::RequestStream;
 
 use super::outgoing::Outgoing;
 use super::quic::{Cut, Framed};
+use super::transport::Receiving;
 use crate::buffer::{Buffers, Inbox, gather};
 use crate::fault::Kind;
 use crate::http2::heads;
 use crate::timers::Timer;
 
 /// The library's half of a stream that receives.
-pub(crate) type Receiver = RequestStream<Framed<h3_quinn::RecvStream>, Bytes>;
+pub(crate) type Receiver = RequestStream<Framed<Receiving>, Bytes>;
 
 /// A stream that carries a client's request.
 pub(crate) struct Duplex {

@@ -18,12 +18,13 @@ use yumen_http::field_section::{self, take_protocol};
 use yumen_http::http3_frames::TooLong;
 
 use super::quic::{Framed, Quic};
+use super::transport::Both;
 use crate::timers::{Timer, until};
 
 /// What reads a head from a stream that has just begun.
-pub(crate) type Resolver = RequestResolver<Quic<h3_quinn::Connection>, Bytes>;
+pub(crate) type Resolver = RequestResolver<Quic, Bytes>;
 /// A stream behind its head.
-pub(crate) type Incoming = RequestStream<Framed<h3_quinn::BidiStream<Bytes>>, Bytes>;
+pub(crate) type Incoming = RequestStream<Framed<Both>, Bytes>;
 
 /// Why a stream did not become a request.
 pub(crate) enum Unread {

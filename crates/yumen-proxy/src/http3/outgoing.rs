@@ -16,13 +16,14 @@ use h3::error::{Code, StreamError};
 use h3::server::RequestStream;
 use http::{HeaderMap, Response};
 
+use super::transport::Sending;
 use crate::timers::Timer;
 
 /// What a stream may hold for a client that does not take it.
 const QUEUED_BYTES_MAX: usize = 64 * 1024;
 
 /// The library's half of a stream that sends.
-type Sender = RequestStream<h3_quinn::SendStream<Bytes>, Bytes>;
+type Sender = RequestStream<Sending, Bytes>;
 
 enum Piece {
     Head(Response<()>),
@@ -145,8 +146,8 @@ fn wake(waker: &RefCell<Option<Waker>>) {
     waker.into_iter().for_each(Waker::wake);
 }
 
-/// Sends what is put into `outgoing` until its end, until it is given up or the connection is lost; `stall_ms`
-/// is how long a client may take nothing.
+/// Sends what is put into `outgoing` until its client has acknowledged all, until it is given up or the connection is
+/// lost; `stall_ms` is how long a client may take nothing.
 pub(crate) async fn send_all(
     mut sender: Sender,
     outgoing: Rc<Outgoing>,
@@ -165,8 +166,9 @@ pub(crate) async fn send_all(
             Piece::Data(data) => (data.len(), false),
             piece => (0, matches!(piece, Piece::End)),
         };
+        let stall = Stall { connection: &connection, timer: &timer, stall_ms };
         timer.set(stall_ms);
-        let sent = step(&mut sender, piece, &outgoing, &timer).await;
+        let sent = step(&mut sender, piece, &outgoing, stall).await;
         timer.set(0);
         if !matches!(sent, Some(Ok(()))) {
             break;
@@ -182,13 +184,41 @@ pub(crate) async fn send_all(
     outgoing.break_off();
 }
 
+/// How long is waited for a client that takes nothing.
+struct Stall<'a> {
+    connection: &'a quinn::Connection,
+    timer: &'a Timer,
+    stall_ms: u64,
+}
+
+impl Stall<'_> {
+    /// How often the client has acknowledged anything.
+    fn acknowledged(&self) -> u64 {
+        self.connection.stats().frame_rx.acks
+    }
+
+    /// Whether it took too long. Where all was said the library holds more than many a client takes in that time, who
+    /// is waited for anew as long as it acknowledges more than `before`.
+    fn is_over(&self, cx: &mut Context<'_>, before: &mut Option<u64>) -> bool {
+        while self.timer.is_over(cx) {
+            let now = before.map(|_| self.acknowledged());
+            if now == std::mem::replace(before, now) {
+                return true;
+            }
+            self.timer.set(self.stall_ms);
+        }
+        false
+    }
+}
+
 /// One piece; `None` where the client does not take it in time or the stream is given up.
 async fn step(
     sender: &mut Sender,
     piece: Piece,
     outgoing: &Outgoing,
-    timer: &Timer,
+    stall: Stall<'_>,
 ) -> Option<Result<(), StreamError>> {
+    let mut acknowledged = matches!(piece, Piece::End).then(|| stall.acknowledged());
     let mut sending = pin!(async {
         match piece {
             Piece::Head(head) => sender.send_response(head).await,
@@ -201,7 +231,7 @@ async fn step(
         if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
             return Poll::Ready(Some(sent));
         }
-        if outgoing.is_given_up.get() || timer.is_over(cx) {
+        if outgoing.is_given_up.get() || stall.is_over(cx, &mut acknowledged) {
             return Poll::Ready(None);
         }
         *outgoing.sender.borrow_mut() = Some(cx.waker().clone());

@@ -13,23 +13,30 @@ use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, Wri
 
 use yumen_http::http3_frames::{Ended, Frames, TooLong};
 
+use super::transport::{Acceptor, Both, Receiving, Sending};
+
 /// What the encoding may add to a field section, whose size counts 32 bytes for each field (RFC 9114 §4.2.2).
 const ENCODING_BYTES: u64 = 1024;
 
-/// A connection, or what opens streams of it.
-pub(crate) struct Quic<T> {
-    inner: T,
+/// A connection.
+pub(crate) struct Quic {
+    inner: h3_quinn::Connection,
+    acceptor: Acceptor,
     /// The longest head or trailers, as they are encoded.
     section_bytes_max: u64,
 }
 
-impl Quic<h3_quinn::Connection> {
+impl Quic {
     /// Heads and trailers may be so large before they are encoded.
     pub(crate) fn new(connection: quinn::Connection, field_section_size_max: u64) -> Self {
         let section_bytes_max = field_section_size_max.saturating_add(ENCODING_BYTES);
-        Quic { inner: h3_quinn::Connection::new(connection), section_bytes_max }
+        let acceptor = Acceptor::new(connection.clone());
+        Quic { inner: h3_quinn::Connection::new(connection), acceptor, section_bytes_max }
     }
 }
+
+/// What opens streams of a connection.
+pub(crate) struct Opener(h3_quinn::OpenStreams);
 
 /// Whether a connection failed by a frame that is too long.
 pub(crate) fn is_too_long(error: &ConnectionError) -> bool {
@@ -53,8 +60,10 @@ pub(crate) struct Framed<S> {
 #[error("the stream ended within a frame")]
 pub(super) struct Cut;
 
-type Both = h3_quinn::BidiStream<Bytes>;
-type Sending = h3_quinn::SendStream<Bytes>;
+/// A server asks nothing: it opens no stream for that.
+#[derive(Debug, thiserror::Error)]
+#[error("a server opens no request stream")]
+struct NoRequest;
 
 impl<S: quic::RecvStream<Buf = Bytes>> Framed<S> {
     fn new(stream: S, frames: Frames) -> Self {
@@ -75,30 +84,49 @@ fn refused(why: TooLong) -> StreamErrorIncoming {
     }
 }
 
-impl<T> quic::OpenStreams<Bytes> for Quic<T>
-where
-    T: quic::OpenStreams<Bytes, BidiStream = Both, SendStream = Sending>,
-{
+impl quic::OpenStreams<Bytes> for Quic {
     type BidiStream = Framed<Both>;
-    type SendStream = Sending;
+    type SendStream = h3_quinn::SendStream<Bytes>;
 
-    fn poll_open_bidi(&mut self, cx: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
-        let Quic { inner, section_bytes_max } = self;
-        inner.poll_open_bidi(cx).map_ok(|stream| Framed::new(stream, Frames::of_request(*section_bytes_max)))
+    fn poll_open_bidi(&mut self, _: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
+        Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(NoRequest))))
     }
 
-    fn poll_open_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<Sending, StreamErrorIncoming>> {
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::SendStream, StreamErrorIncoming>> {
         self.inner.poll_open_send(cx)
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
-        self.inner.close(code, reason);
+        quic::OpenStreams::<Bytes>::close(&mut self.inner, code, reason);
     }
 }
 
-impl quic::Connection<Bytes> for Quic<h3_quinn::Connection> {
+impl quic::OpenStreams<Bytes> for Opener {
+    type BidiStream = Framed<Both>;
+    type SendStream = h3_quinn::SendStream<Bytes>;
+
+    fn poll_open_bidi(&mut self, _: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
+        Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(NoRequest))))
+    }
+
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::SendStream, StreamErrorIncoming>> {
+        self.0.poll_open_send(cx)
+    }
+
+    fn close(&mut self, code: Code, reason: &[u8]) {
+        quic::OpenStreams::<Bytes>::close(&mut self.0, code, reason);
+    }
+}
+
+impl quic::Connection<Bytes> for Quic {
     type RecvStream = Framed<h3_quinn::RecvStream>;
-    type OpenStreams = Quic<h3_quinn::OpenStreams>;
+    type OpenStreams = Opener;
 
     fn poll_accept_recv(
         &mut self,
@@ -112,16 +140,12 @@ impl quic::Connection<Bytes> for Quic<h3_quinn::Connection> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Framed<Both>, ConnectionErrorIncoming>> {
-        let Quic { inner, section_bytes_max } = self;
-        inner
-            .poll_accept_bidi(cx)
-            .map_ok(|stream| Framed::new(stream, Frames::of_request(*section_bytes_max)))
+        let frames = Frames::of_request(self.section_bytes_max);
+        self.acceptor.poll_accept(cx).map_ok(|stream| Framed::new(stream, frames))
     }
 
-    fn opener(&self) -> Quic<h3_quinn::OpenStreams> {
-        let Quic { inner, section_bytes_max } = self;
-        let inner = quic::Connection::<Bytes>::opener(inner);
-        Quic { inner, section_bytes_max: *section_bytes_max }
+    fn opener(&self) -> Opener {
+        Opener(quic::Connection::<Bytes>::opener(&self.inner))
     }
 }
 
@@ -186,9 +210,9 @@ impl<S: quic::SendStream<Bytes>> quic::SendStream<Bytes> for Framed<S> {
 
 impl quic::BidiStream<Bytes> for Framed<Both> {
     type SendStream = Sending;
-    type RecvStream = Framed<h3_quinn::RecvStream>;
+    type RecvStream = Framed<Receiving>;
 
-    fn split(self) -> (Sending, Framed<h3_quinn::RecvStream>) {
+    fn split(self) -> (Sending, Framed<Receiving>) {
         let Framed { stream, id, frames, came, is_reading } = self;
         let (sender, receiver) = stream.split();
         (sender, Framed { stream: receiver, id, frames, came, is_reading })

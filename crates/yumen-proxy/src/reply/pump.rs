@@ -7,9 +7,8 @@ use std::task::{Context, Poll};
 
 use crate::connection::Connection;
 use crate::fault::Kind;
-use crate::pace::{Pace, Rate};
+use crate::pace::Pace;
 use crate::relay::Link;
-use crate::tcp::Tcp;
 use crate::transfer::{Broken, Edit, Transfer};
 use crate::wait::{End, Wait};
 
@@ -120,7 +119,12 @@ impl Pump {
         };
         if worker.settings.answer_rate.is_set() {
             match late {
-                Kind::ClientStalled => return self.wait_at_pace(cx, conn, download.taken_bytes()),
+                Kind::ClientStalled => {
+                    // Whoever is waited for next is waited for anew.
+                    self.progress = None;
+                    let slow = conn.poll_slow_reader(cx, &mut self.pace, download.taken_bytes());
+                    return slow.map(|()| Err(late));
+                }
                 _ => self.pace.rest(),
             }
         }
@@ -148,24 +152,5 @@ impl Pump {
         } else {
             self.wait.begin(conn, timeout_ms);
         }
-    }
-
-    /// Waits for a client that must take its answer at a rate.
-    #[cold]
-    fn wait_at_pace(
-        &mut self,
-        cx: &mut Context<'_>,
-        conn: &Connection,
-        taken_bytes: u64,
-    ) -> Poll<Result<(), Kind>> {
-        // Whoever is waited for next is waited for anew.
-        self.progress = None;
-        let settings = &conn.worker.settings;
-        let window_ms = settings.answer_rate.window_ms.min(settings.send_timeout_ms);
-        let rate = Rate { window_ms, ..settings.answer_rate };
-        // A socket holds a lot, and takes more only once it has got rid of much: what it holds the client has not taken.
-        let held_bytes = conn.stream.tcp().map_or(0, Tcp::unacknowledged_bytes);
-        let bytes = taken_bytes as i64 - held_bytes as i64;
-        self.pace.poll_slow(cx, &conn.timer, rate, bytes).map(|()| Err(Kind::ClientStalled))
     }
 }

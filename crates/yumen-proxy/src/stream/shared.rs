@@ -18,15 +18,12 @@ impl Stream {
 
     /// How the end of a body with this framing is told when it is read from here.
     pub(crate) fn incoming(&self, framing: Framing) -> Framing {
-        let has_ended = match self {
-            Stream::Http2(duplex) => duplex.has_ended(),
-            Stream::Http3(duplex) => duplex.has_ended(),
-            _ => return framing,
-        };
         match framing {
+            _ if !self.is_shared() => framing,
             Framing::None => Framing::None,
-            // What has arrived whole has the length it has; else the stream's end is the body's.
-            Framing::Length(length) if has_ended => Framing::Length(length),
+            // What has arrived whole has the length it has; else the stream's end is the body's, behind which trailers
+            // may be.
+            Framing::Length(length) if self.has_ended_plainly() => Framing::Length(length),
             _ => Framing::Close,
         }
     }

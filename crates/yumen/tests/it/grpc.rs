@@ -70,6 +70,26 @@ fn calls_pass_and_their_statuses_are_counted() {
 }
 
 #[test]
+fn an_answer_that_says_that_it_is_empty_keeps_its_trailers() {
+    let service = Http2Upstream::start(|_, mut respond| async move {
+        let head =
+            Response::builder().header("content-type", "application/grpc").header("content-length", "0");
+        // Both are on their way before anybody looks.
+        let mut sender = respond.send_response(head.body(()).unwrap(), false)?;
+        sender.send_trailers(HeaderMap::from_iter([("grpc-status".parse().unwrap(), "5".parse().unwrap())]))
+    });
+    let gateway =
+        Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/s/*", "upstream": grpc(&service) }] }));
+    http2::run(async {
+        let mut client = Http2Client::connect(gateway.http).await;
+        for _ in 0..10 {
+            let answer = client.ask(call("/s/m"), MESSAGE).await.unwrap();
+            assert_eq!((answer.status, answer.body.len(), status(&answer).0), (200, 0, "5"));
+        }
+    });
+}
+
+#[test]
 fn what_the_gateway_says_is_said_as_grpc_says_it() {
     let service = service();
     let keyed = json!({ "key-auth": {} });

@@ -116,6 +116,25 @@ fn a_client_that_asks_first_is_told_that_its_body_is_too_long() {
 }
 
 #[test]
+fn a_client_whose_body_is_too_long_to_be_read_in_vain_is_told_that_its_connection_ends() {
+    let refused = json!({ "id": "1", "uri": "/no", "plugins": { "fault-injection": { "abort": { "http_status": 401 } } } });
+    let gateway = Gateway::start(&json!({ "routes": [refused] }));
+    for (path, status) in [("/no", 401), ("/nowhere", 404)] {
+        for (length, told) in [(262_144, None), (262_145, Some("close"))] {
+            let mut client = Client::connect(gateway.http);
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"));
+            let reply = client.reply();
+            assert_eq!((reply.status, reply.field("connection")), (status, told), "{path}, {length}");
+            client.send(vec![b'x'; length]);
+            match told {
+                Some(_) => assert!(client.is_closed_within(Duration::from_secs(30))),
+                None => assert_eq!(client.get(path).status, status),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_head_or_body_that_does_not_come_is_answered_408() {
     let upstream = Upstream::text("x");
     let gateway = gateway(&upstream);

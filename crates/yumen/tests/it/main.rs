@@ -45,6 +45,7 @@ mod http2_connecting;
 mod http2_patience;
 mod http2_windows;
 mod http3;
+mod http3_ends;
 mod http3_frames;
 mod http3_heads;
 mod http3_moves;

@@ -15,6 +15,8 @@ use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Upstream, certs, eventually, noise};
 
 const SIZE_MAX: usize = 5_000_000;
+/// Of an answer that the gateway makes: several times what sockets hold.
+const MADE_SIZE: usize = 12_000_000;
 const NODE: &str = "limits: {answer_bytes_per_s: 20000, rate_window_ms: 1000}";
 
 struct World {
@@ -24,7 +26,7 @@ struct World {
 }
 
 impl World {
-    fn start() -> World {
+    fn start(node: &str) -> World {
         let all = noise(SIZE_MAX);
         let upstream = Upstream::start(move |request, stream| {
             let size: usize = request.target.trim_start_matches('/').parse().unwrap();
@@ -34,19 +36,25 @@ impl World {
         let pair = authority.sign("a", &["a.test"], certs::ecdsa());
         let ssl = json!({ "id": "1", "cert": pair.cert, "key": pair.key, "snis": ["a.test"] });
         let route = json!({ "id": "1", "uri": "/*", "upstream": upstream.alone() });
-        let document = json!({ "ssls": [ssl], "routes": [route] });
-        let gateway = Gateway::with(&document, &Options { node: NODE, workers: 1, ..Options::default() });
+        let mocking = json!({ "response_example": "x".repeat(MADE_SIZE), "content_type": "text/plain" });
+        let made = json!({ "id": "2", "uri": "/made", "plugins": { "mocking": mocking } });
+        let document = json!({ "ssls": [ssl], "routes": [route, made] });
+        let gateway = Gateway::with(&document, &Options { node, workers: 1, ..Options::default() });
         World { gateway, trust: trusting(&authority.cert), _upstream: upstream }
     }
 
     /// Asks for so many bytes, with or without TLS, by a socket that holds little.
     fn ask(&self, tls: bool, size: usize) -> Box<dyn Read> {
+        self.ask_for(tls, &size.to_string())
+    }
+
+    fn ask_for(&self, tls: bool, path: &str) -> Box<dyn Read> {
         let address = if tls { self.gateway.https } else { self.gateway.http };
         let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(16 * 1024).unwrap();
         socket.connect(&address.into()).unwrap();
         let mut tcp = TcpStream::from(socket);
-        let head = format!("GET /{size} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+        let head = format!("GET /{path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
         if tls {
             let mut tls = over_tls(tcp, &self.trust);
             tls.write_all(head.as_bytes()).unwrap();
@@ -72,7 +80,8 @@ fn read_slowly(client: &mut dyn Read, piece: usize, slow: Duration) -> std::io::
     while begun.elapsed() < slow {
         let mut left = piece;
         while left > 0 {
-            match client.read(&mut room[..left])? {
+            let some = left.min(room.len());
+            match client.read(&mut room[..some])? {
                 0 => return Ok(count),
                 some => (count, left) = (count + some, left - some),
             }
@@ -117,7 +126,7 @@ fn each(world: &World, tls: bool, piece: usize) -> Vec<(usize, bool)> {
 
 #[test]
 fn a_client_that_reads_slowly_but_fast_enough_gets_all_of_its_answer() {
-    let world = World::start();
+    let world = World::start(NODE);
     for tls in [false, true] {
         // Several times what is asked: a system tells of room in steps, and records come whole.
         let lost: Vec<_> = each(&world, tls, 10_000).into_iter().filter(|(_, is_whole)| !is_whole).collect();
@@ -129,7 +138,7 @@ fn a_client_that_reads_slowly_but_fast_enough_gets_all_of_its_answer() {
 /// Also where only the end of it is left, which a session holds.
 #[test]
 fn a_client_that_reads_nothing_is_cut_off_wherever_its_answer_waits() {
-    let world = World::start();
+    let world = World::start(NODE);
     for tls in [false, true] {
         let (over, stalled) = (world.over(), world.stalled());
         let sizes = (400_000..SIZE_MAX).step_by(48 << 10);
@@ -140,4 +149,27 @@ fn a_client_that_reads_nothing_is_cut_off_wherever_its_answer_waits() {
         let cut = world.stalled() - stalled;
         assert!(0.0 < cut && cut < count, "tls: {tls}, {cut} of {count}");
     }
+}
+
+#[test]
+fn an_answer_that_the_gateway_makes_may_take_long_but_not_stand_still() {
+    // Systems tell of room in steps, each of some tenths of a second here.
+    let world = World::start("timeouts: {send_ms: 1500}");
+    for tls in [false, true] {
+        let mut stalled = world.ask_for(tls, "made");
+        let read = read_slowly(&mut *world.ask_for(tls, "made"), 200_000, Duration::from_secs(5)).unwrap();
+        assert!(read > MADE_SIZE, "tls: {tls}, {read}");
+        assert_eq!(world.stalled(), f64::from(u8::from(tls)) + 1.0);
+        let mut came = Vec::new();
+        let end = stalled.read_to_end(&mut came);
+        assert!(came.len() < MADE_SIZE, "tls: {tls}, {} {end:?}", came.len());
+    }
+}
+
+#[test]
+fn an_answer_that_the_gateway_makes_must_be_taken_at_the_rate() {
+    let world = World::start(NODE);
+    let _silent = [world.ask_for(false, "made"), world.ask_for(true, "made")];
+    eventually("both are cut off", 20, || world.stalled() == 2.0);
+    assert_eq!(world.gateway.metric("yumen_faults_total{fault=\"client_gone\",side=\"client\"}"), 0.0);
 }

@@ -1,10 +1,12 @@
 //! A client of HTTP/3 for tests, by the same libraries the gateway uses.
 
+use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Request};
@@ -12,6 +14,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
 use tokio::net::UdpSocket;
+use tokio::time::{Instant, Sleep};
 
 use super::certs::Pair;
 use super::http2::Answer;
@@ -91,6 +94,16 @@ impl Http3Client {
         let socket = Forging { own, elsewhere: elsewhere.clone() };
         self.endpoint.rebind_abstract(Arc::new(socket)).unwrap();
         Forger { elsewhere }
+    }
+
+    /// Asks from this address from now on, over a link on which so many bytes a second come.
+    pub(crate) fn move_to_narrow_link(&self, ip: &str, bytes_per_s: u64) {
+        let socket = std::net::UdpSocket::bind((ip, 0)).unwrap();
+        // What waits before the link, some tenths of a second's worth.
+        socket2::SockRef::from(&socket).set_recv_buffer_size(64 * 1024).unwrap();
+        let own = quinn::TokioRuntime.wrap_udp_socket(socket).unwrap();
+        let free = Mutex::new(Box::pin(tokio::time::sleep(Duration::ZERO)));
+        self.endpoint.rebind_abstract(Arc::new(Narrow { own, bytes_per_s, free })).unwrap();
     }
 
     pub(crate) async fn begin(&self, request: Request<()>) -> Stream {
@@ -186,6 +199,47 @@ impl AsyncUdpSocket for Forging {
         self.own.max_receive_segments()
     }
 }
+
+/// A socket at the end of a narrow link.
+#[derive(Debug)]
+struct Narrow {
+    own: Arc<dyn AsyncUdpSocket>,
+    bytes_per_s: u64,
+    /// When the next datagram has come over it.
+    free: Mutex<Pin<Box<Sleep>>>,
+}
+
+impl AsyncUdpSocket for Narrow {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        self.own.clone().create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.own.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let mut free = self.free.lock().unwrap();
+        ready!(free.as_mut().poll(cx));
+        let count = ready!(self.own.poll_recv(cx, &mut bufs[..1], &mut meta[..1]))?;
+        let nanos = meta[0].len as u64 * 1_000_000_000 / self.bytes_per_s;
+        let at = free.deadline().max(Instant::now() - BURST) + Duration::from_nanos(nanos);
+        free.as_mut().reset(at);
+        Poll::Ready(Ok(count))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.own.local_addr()
+    }
+}
+
+/// What comes at once over a narrow link that was idle, as time: timers are no finer than a millisecond.
+const BURST: Duration = Duration::from_millis(5);
 
 /// Sends a body and trailers, if there are any, while the answer is read.
 pub(crate) async fn exchange(

@@ -1,0 +1,196 @@
+//! The streams that clients ask on, as the library of HTTP/3 wants them of that of QUIC.
+//!
+//! What is sent has ended here when the client has acknowledged all of it. Knows no frame of HTTP/3.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
+use quinn::{ConnectionError, ReadError, StoppedError, VarInt, WriteError};
+
+type Accepted = Result<(quinn::SendStream, quinn::RecvStream), ConnectionError>;
+
+/// Takes the streams that the client opens to ask on.
+pub(super) struct Acceptor {
+    connection: quinn::Connection,
+    accepting: Option<Pin<Box<dyn Future<Output = Accepted>>>>,
+}
+
+impl Acceptor {
+    pub(super) fn new(connection: quinn::Connection) -> Acceptor {
+        Acceptor { connection, accepting: None }
+    }
+
+    pub(super) fn poll_accept(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Both, ConnectionErrorIncoming>> {
+        let accepting = self.accepting.get_or_insert_with(|| {
+            let connection = self.connection.clone();
+            Box::pin(async move { connection.accept_bi().await })
+        });
+        let accepted = ready!(accepting.as_mut().poll(cx));
+        self.accepting = None;
+        Poll::Ready(accepted.map_err(lost).map(|(sender, receiver)| Both {
+            sender: Sending { stream: sender, writing: None, ending: None },
+            receiver: Receiving(receiver),
+        }))
+    }
+}
+
+fn lost(error: ConnectionError) -> ConnectionErrorIncoming {
+    match error {
+        ConnectionError::ApplicationClosed(closed) => {
+            ConnectionErrorIncoming::ApplicationClose { error_code: closed.error_code.into_inner() }
+        }
+        ConnectionError::TimedOut => ConnectionErrorIncoming::Timeout,
+        error => ConnectionErrorIncoming::Undefined(Arc::new(error)),
+    }
+}
+
+fn lost_with(error: ConnectionError) -> StreamErrorIncoming {
+    StreamErrorIncoming::ConnectionErrorIncoming { connection_error: lost(error) }
+}
+
+fn terminated(code: VarInt) -> StreamErrorIncoming {
+    StreamErrorIncoming::StreamTerminated { error_code: code.into_inner() }
+}
+
+fn id(id: quinn::StreamId) -> StreamId {
+    u64::from(id).try_into().expect("both libraries number streams as QUIC does")
+}
+
+/// The half of a stream that receives.
+pub(crate) struct Receiving(quinn::RecvStream);
+
+impl quic::RecvStream for Receiving {
+    type Buf = Bytes;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        // Nothing is lost with one that waits: the stream itself knows whom to wake.
+        let read = ready!(pin!(self.0.read_chunk(usize::MAX, true)).poll(cx));
+        Poll::Ready(read.map(|chunk| chunk.map(|chunk| chunk.bytes)).map_err(|error| match error {
+            ReadError::Reset(code) => terminated(code),
+            ReadError::ConnectionLost(error) => lost_with(error),
+            error => StreamErrorIncoming::Unknown(Box::new(error)),
+        }))
+    }
+
+    fn stop_sending(&mut self, error_code: u64) {
+        // It may have ended meanwhile.
+        let _ = self.0.stop(VarInt::from_u64(error_code).unwrap_or(VarInt::MAX));
+    }
+
+    fn recv_id(&self) -> StreamId {
+        id(self.0.id())
+    }
+}
+
+type Ended = Result<Option<VarInt>, StoppedError>;
+
+/// The half of a stream that sends.
+pub(crate) struct Sending {
+    stream: quinn::SendStream,
+    writing: Option<WriteBuf<Bytes>>,
+    /// All was said, and the client has still to acknowledge it.
+    ending: Option<Pin<Box<dyn Future<Output = Ended>>>>,
+}
+
+impl quic::SendStream<Bytes> for Sending {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        while let Some(data) = self.writing.as_mut().filter(|data| data.has_remaining()) {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, data.chunk()));
+            data.advance(written.map_err(|error| match error {
+                WriteError::Stopped(code) => terminated(code),
+                WriteError::ConnectionLost(error) => lost_with(error),
+                error => StreamErrorIncoming::Unknown(Box::new(error)),
+            })?);
+        }
+        self.writing = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        debug_assert!(self.writing.is_none(), "the library waits until what it sent before is taken");
+        self.writing = Some(data.into());
+        Ok(())
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        if self.ending.is_none() {
+            self.stream.finish().map_err(|error| StreamErrorIncoming::Unknown(Box::new(error)))?;
+        }
+        let stream = &self.stream;
+        let ending = self.ending.get_or_insert_with(|| Box::pin(stream.stopped()));
+        Poll::Ready(match ready!(ending.as_mut().poll(cx)) {
+            Ok(None) => Ok(()),
+            Ok(Some(code)) => Err(terminated(code)),
+            Err(StoppedError::ConnectionLost(error)) => Err(lost_with(error)),
+            Err(error) => Err(StreamErrorIncoming::Unknown(Box::new(error))),
+        })
+    }
+
+    fn reset(&mut self, reset_code: u64) {
+        let _ = self.stream.reset(VarInt::from_u64(reset_code).unwrap_or(VarInt::MAX));
+    }
+
+    fn send_id(&self) -> StreamId {
+        id(self.stream.id())
+    }
+}
+
+/// A stream before its halves part.
+pub(crate) struct Both {
+    sender: Sending,
+    receiver: Receiving,
+}
+
+impl quic::RecvStream for Both {
+    type Buf = Bytes;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        self.receiver.poll_data(cx)
+    }
+
+    fn stop_sending(&mut self, error_code: u64) {
+        self.receiver.stop_sending(error_code);
+    }
+
+    fn recv_id(&self) -> StreamId {
+        self.receiver.recv_id()
+    }
+}
+
+impl quic::SendStream<Bytes> for Both {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.sender.poll_ready(cx)
+    }
+
+    fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        self.sender.send_data(data)
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.sender.poll_finish(cx)
+    }
+
+    fn reset(&mut self, reset_code: u64) {
+        self.sender.reset(reset_code);
+    }
+
+    fn send_id(&self) -> StreamId {
+        self.sender.send_id()
+    }
+}
+
+impl quic::BidiStream<Bytes> for Both {
+    type SendStream = Sending;
+    type RecvStream = Receiving;
+
+    fn split(self) -> (Sending, Receiving) {
+        (self.sender, self.receiver)
+    }
+}

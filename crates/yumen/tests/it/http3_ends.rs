@@ -1,0 +1,58 @@
+//! Connections of HTTP/3 that end while an answer is on its way: what was accepted is answered whole.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::http2;
+use crate::harness::http3::{Http3Client, request};
+use crate::harness::upstream::respond;
+use crate::harness::{Upstream, noise};
+use crate::http3::World;
+
+/// As much waits in the gateway's library as soon as the endpoint has sent it.
+const SIZE: usize = 800_000;
+
+/// Has a client ask over a link on which `bytes_per_s` come, while `ends` has its connection end.
+fn check(node: &str, bytes_per_s: u64, ends: impl AsyncFn(&World, &Http3Client)) {
+    let body = noise(SIZE);
+    let answer = body.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        respond(stream, 200, "", if request.target == "/long" { &answer } else { b"" })
+    });
+    let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, node);
+    http2::run(async {
+        let client = world.client().await;
+        client.move_to_narrow_link("127.0.0.1", bytes_per_s);
+        assert_eq!(client.get("/").await.status, 200);
+        let ending = async {
+            while upstream.requests() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            ends(&world, &client).await;
+        };
+        let asking = client.ask_with(request("GET", "/long"), b"", None);
+        let (taken, ()) = tokio::join!(asking, ending);
+        assert!(taken.expect("an answer").body == body);
+    });
+}
+
+#[test]
+fn a_node_that_drains_sends_the_rest_of_its_answers() {
+    check("", 200_000, async |world, _| world.gateway.terminate());
+}
+
+#[test]
+fn a_connection_is_not_idle_while_an_answer_is_on_its_way() {
+    check("timeouts: {idle_ms: 1500}", 200_000, async |_, _| {});
+}
+
+#[test]
+fn a_client_that_is_to_come_back_gets_the_rest_of_its_answer_before() {
+    // Longer than a client may ask from elsewhere, and than a connection that ends takes.
+    check("", 100_000, async |_, client| {
+        client.move_to_narrow_link("127.0.0.2", 100_000);
+        assert_eq!(client.get("/").await.status, 200);
+    });
+}
