@@ -54,7 +54,12 @@ fn misnamed(version: Version) -> Refusal {
 /// Why a stream is not passed on, if the certificate it asked for wants one of the client. Streams have no
 /// path that could be exempt.
 pub(crate) fn refuses_stream(snapshot: &Snapshot, tls: &TlsInfo) -> Option<String> {
-    let certificate = snapshot.certificate(tls.sni.as_deref().unwrap_or_default())?;
+    let sni = tls.sni.as_deref().unwrap_or_default();
+    // Objects may have come since the handshake.
+    if snapshot.is_closed(sni) {
+        return Some("no ssl object is for the server name".to_owned());
+    }
+    let certificate = snapshot.certificate(sni)?;
     certificate.client.as_ref()?;
     let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<Rules>());
     complaint(&verdict(rules, tls))
