@@ -209,6 +209,27 @@ fn no_name_of_a_stream_gets_around_it() {
 }
 
 #[test]
+fn clients_without_a_server_name_come_in_where_all_names_ask_alike() {
+    let (authority, other) = (Authority::new("people"), Authority::new("others"));
+    let ada = authority.person("ada", 1, 2100);
+    let client = json!({ "ca": authority.cert });
+    let named = [ssl("1", "alike.test", &client), ssl("2", "stricter.test", &json!({ "ca": other.cert }))];
+    let edge = Edge::new(&[vec![ssl("all", "*", &client)], named.to_vec()].concat());
+    for version in ["--http1.1", "--http2"] {
+        let ask = |host: &str, who| edge.ask("127.0.0.1/", who, &[version, "-H", &format!("Host: {host}")]);
+        assert_eq!(ask("127.0.0.1", None), "000", "{version}");
+        for host in ["127.0.0.1", "any.test", "alike.test"] {
+            assert!(ask(host, Some(&ada)).ends_with(" 200"), "{version} {host}");
+        }
+        let said = ask("stricter.test", Some(&ada));
+        assert!(said.contains("server name of the TLS handshake"), "{version}: {said}");
+    }
+    let open = Edge::new(&[ssl("all", "*", &Value::Null), named[0].clone()]);
+    let said = open.ask("127.0.0.1/", Some(&ada), &["-H", "Host: alike.test"]);
+    assert!(said.contains("server name of the TLS handshake"), "{said}");
+}
+
+#[test]
 fn a_revoked_certificate_is_refused() {
     let authority = Authority::new("people");
     let client = json!({ "ca": authority.cert, "crl": authority.revoked(&[7]) });
