@@ -158,7 +158,7 @@ fn may_sign_certificates(issuer: &CertificateDer<'_>) -> Result<(), webpki::Erro
 pub(super) fn key_usage(certificate: &CertificateDer<'_>) -> Result<Option<KeyUsageBits>, webpki::Error> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| webpki::Error::BadDer)?;
     let usage = parsed.key_usage().map_err(|_| webpki::Error::BadDer)?;
-    Ok(usage.map(|usage| usage.value.clone()))
+    Ok(usage.map(|usage| *usage.value))
 }
 
 /// Moments before the epoch are the epoch.
