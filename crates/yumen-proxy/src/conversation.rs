@@ -91,7 +91,7 @@ async fn talk(
                 is_plain = true;
                 Stream::Tcp(tcp)
             }
-            Err(Refused::Failed(_)) => return,
+            Err(Refused::UnknownName(_) | Refused::Failed(_)) => return,
         },
     };
     let speaks_http2 = stream.settled_on() == Some(tls::HTTP2);

@@ -1,4 +1,5 @@
-//! Which failures of endpoints operators are told of: one of a kind now and then, with how many there were.
+//! Which failures of endpoints, and of clients at a listener, operators are told of: one of a kind now and then, with
+//! how many there were.
 //!
 //! Knows no log: whoever asks writes it.
 
@@ -24,6 +25,8 @@ pub(crate) enum Told {
     Own,
     /// Of a handshake when it was probed.
     Probe,
+    /// Of a handshake with a client, at an address of this node: the name was none that is known.
+    UnknownName,
     /// It sent more frames of HTTP/2 than is borne.
     Flood,
 }

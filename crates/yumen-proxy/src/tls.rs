@@ -26,7 +26,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use rustls::server::{ClientHello, ResolvesServerCert, StoresServerSessions};
+use rustls::server::{ClientHello, ResolvesServerCert, ResolvesServerCertUsingSni, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio_rustls::LazyConfigAcceptor;
@@ -81,6 +81,8 @@ pub(crate) struct Accepted {
 pub(crate) enum Refused {
     /// What came is no TLS; nothing was read of it.
     NotTls(Tcp),
+    /// No certificate is for the name, and others ask clients for theirs; the client was told by an alert.
+    UnknownName(Box<str>),
     Failed(io::Error),
 }
 
@@ -194,8 +196,16 @@ impl Acceptor {
             start.into_stream(config).await?;
             return Err(io::Error::other("an ACME server asked, and was answered").into());
         }
-        let rules = self.shared.rules(&hello);
         let variant = Variant::of(&hello, self.for_streams);
+        let sni = asked_name(hello.server_name());
+        if self.for_streams && self.shared.settings.publisher.load().is_closed(sni) {
+            let sni = Box::from(sni);
+            let config = self.shared.showing_nothing(variant).map_err(io::Error::other)?;
+            // It fails, since there is no certificate to show; what by does not matter.
+            drop(start.into_stream(config).await);
+            return Err(Refused::UnknownName(sni));
+        }
+        let rules = self.shared.rules(sni);
         let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
@@ -205,10 +215,16 @@ impl Acceptor {
 
 impl Shared {
     /// What the certificate a client asks for wants of its handshake.
-    fn rules(&self, hello: &ClientHello<'_>) -> Option<Arc<Rules>> {
+    fn rules(&self, sni: &str) -> Option<Arc<Rules>> {
         let snapshot = self.settings.publisher.load();
-        let certificate = snapshot.certificate(hello.server_name().unwrap_or_default())?;
-        certificate.rules.clone()?.downcast().ok()
+        snapshot.certificate(sni)?.rules.clone()?.downcast().ok()
+    }
+
+    /// How to answer whoever is refused whatever it shows: by an alert.
+    fn showing_nothing(&self, variant: Variant) -> Result<Arc<ServerConfig>, String> {
+        let mut config = ServerConfig::clone(&*self.config(variant, None)?);
+        config.cert_resolver = Arc::new(ResolvesServerCertUsingSni::new());
+        Ok(Arc::new(config))
     }
 
     fn config(&self, variant: Variant, rules: Option<&Rules>) -> Result<Arc<ServerConfig>, String> {
@@ -231,7 +247,7 @@ impl std::fmt::Debug for Resolver {
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.publisher.load();
-        let certificate = snapshot.certificate(hello.server_name().unwrap_or_default());
+        let certificate = snapshot.certificate(asked_name(hello.server_name()));
         let now_unix_s = (clock::now().unix_ms / 1000) as i64;
         let pairs = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
         let mut keys = pairs
@@ -253,6 +269,13 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
+/// The name a client asks for, empty where it tells none. A dot at its end belongs to no name (RFC 6066 §3), and goes
+/// as that of `Host` does: rules are found by what is left.
+pub(crate) fn asked_name(sni: Option<&str>) -> &str {
+    let sni = sni.unwrap_or_default();
+    sni.strip_suffix('.').unwrap_or(sni)
+}
+
 /// Reads a certificate chain and its key, in PEM, ready to sign; they must belong together.
 pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, String> {
     pair::load(certificate, key).map_err(|flaw| flaw.to_string())
@@ -263,7 +286,7 @@ fn info(connection: &ServerConnection, rules: Option<&Rules>) -> TlsInfo {
     let chain: &[CertificateDer<'_>] = connection.peer_certificates().unwrap_or_default();
     let check = rules.and_then(|rules| rules.client.as_deref());
     TlsInfo {
-        sni: connection.server_name().map(Box::from),
+        sni: connection.server_name().map(|sni| asked_name(Some(sni)).into()),
         version: match connection.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
             _ => "TLSv1.2",

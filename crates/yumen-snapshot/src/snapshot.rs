@@ -253,6 +253,13 @@ impl Snapshot {
         self.asks_clients
     }
 
+    /// Whether streams under this name are refused whatever their clients show: no object is for it, and some ask for
+    /// certificates. The node's own certificate asks nobody, and a stream tells no host by which that could be made
+    /// good: leaving out the name would lead around every object.
+    pub fn is_closed(&self, sni: &str) -> bool {
+        self.asks_clients && self.certificate(sni).is_none()
+    }
+
     /// The certificates by server name.
     pub fn certificates(&self) -> impl Iterator<Item = (&str, &Arc<Certificate>)> {
         self.certificates.iter().map(|(name, certificate)| (&**name, certificate))

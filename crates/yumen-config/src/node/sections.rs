@@ -52,7 +52,8 @@ pub struct StreamListen {
     /// Address and port.
     pub address: String,
     /// `tcp` passes bytes, `tls` ends TLS here, `tls_passthrough` looks for the server name and passes TLS
-    /// on, `udp` passes datagrams.
+    /// on, `udp` passes datagrams. Where an `ssl` object asks clients for certificates, `tls` refuses names that no
+    /// `ssl` object is for.
     pub protocol: StreamProtocol,
     /// How many connections may wait to be accepted; the system clamps it.
     #[schemars(range(min = 1))]

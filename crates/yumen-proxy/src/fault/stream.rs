@@ -9,6 +9,8 @@ pub(crate) enum Fault {
     ClientTimeout,
     /// The TLS handshake with the client failed.
     ClientTls,
+    /// The client asked for a name that no ssl object is for, where some ask clients for certificates.
+    UnknownName,
     /// The client does not speak TLS where it must.
     NotTls,
     /// The client left before anything could be passed on.
@@ -45,10 +47,11 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// All of them; what is refused with one status stands for all statuses.
-    pub(crate) const ALL: [Fault; 19] = [
+    pub(crate) const ALL: [Fault; 20] = [
         Fault::ProxyHeader,
         Fault::ClientTimeout,
         Fault::ClientTls,
+        Fault::UnknownName,
         Fault::NotTls,
         Fault::ClientGone,
         Fault::NoRoute,
@@ -73,6 +76,7 @@ impl Fault {
             Fault::ProxyHeader => "proxy_header",
             Fault::ClientTimeout => "client_timeout",
             Fault::ClientTls => "client_tls",
+            Fault::UnknownName => "unknown_name",
             Fault::NotTls => "not_tls",
             Fault::ClientGone => "client_gone",
             Fault::NoRoute => "no_route",
@@ -95,7 +99,9 @@ impl Fault {
     /// The status a log gives it, as web servers number the ends of streams.
     pub(crate) fn status(self) -> u16 {
         match self {
-            Fault::ProxyHeader | Fault::ClientTls | Fault::NotTls | Fault::Protocol => 400,
+            Fault::ProxyHeader | Fault::ClientTls | Fault::UnknownName | Fault::NotTls | Fault::Protocol => {
+                400
+            }
             Fault::ClientTimeout => 408,
             Fault::ClientGone | Fault::ClientReset => 499,
             Fault::NoRoute => 404,

@@ -1,6 +1,7 @@
 //! What stands before the stream itself: a PROXY header, a TLS handshake, or the server name in passing.
 
 use std::io;
+use std::net::SocketAddr;
 
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
@@ -12,6 +13,7 @@ use super::{Fault, Front, phases};
 use crate::settings::StreamProtocol;
 use crate::stream::Stream;
 use crate::tcp::Tcp;
+use crate::telling::{Told, may_tell};
 use crate::timers::{Timer, until};
 use crate::tls::{self, Accepted, Acceptor, Refused};
 use crate::worker::Worker;
@@ -87,7 +89,7 @@ pub(super) async fn open(
             client.tls = Some(TlsInfo { sni, ..TlsInfo::default() });
         }
         (_, Some(acceptor)) => {
-            client.tls = Some(handshake(worker, front, acceptor).await?);
+            client.tls = Some(handshake(worker, front, acceptor, client.local).await?);
         }
         (StreamProtocol::Tcp | StreamProtocol::Tls | StreamProtocol::Udp, None) => {}
     }
@@ -98,14 +100,20 @@ pub(super) async fn open(
 async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<str>>, Fault> {
     loop {
         match client_hello::parse(front.inbox.bytes()) {
-            Ok(ClientHello::Whole(name)) => return Ok(name),
+            Ok(ClientHello::Whole(name)) => return Ok(name.map(|name| tls::asked_name(Some(&name)).into())),
             Ok(ClientHello::Partial) => phases::fill(worker, front).await?,
             Err(_) => return Err(Fault::NotTls),
         }
     }
 }
 
-async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> Result<TlsInfo, Fault> {
+/// `local` is the address the client came to.
+async fn handshake(
+    worker: &Worker,
+    front: &mut Front,
+    acceptor: &Acceptor,
+    local: SocketAddr,
+) -> Result<TlsInfo, Fault> {
     let Stream::Tcp(tcp) = &mut front.stream else { return Err(Fault::ClientTls) };
     let tcp = std::mem::replace(tcp, Tcp::moving());
     match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
@@ -122,6 +130,10 @@ async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> R
             worker.counters.handshake_failures.add(1);
             match refused {
                 Refused::NotTls(_) => Err(Fault::NotTls),
+                Refused::UnknownName(sni) => {
+                    warn_of_unknown_name(local, &sni);
+                    Err(Fault::UnknownName)
+                }
                 Refused::Failed(error) => {
                     tracing::debug!(%error, "tls handshake failed");
                     Err(Fault::ClientTls)
@@ -132,5 +144,14 @@ async fn handshake(worker: &Worker, front: &mut Front, acceptor: &Acceptor) -> R
             worker.counters.handshake_failures.add(1);
             Err(Fault::ClientTimeout)
         }
+    }
+}
+
+/// Tells the operator why clients without a name, or under one that was forgotten, do not get in.
+#[cold]
+fn warn_of_unknown_name(local: SocketAddr, sni: &str) {
+    if let Some(untold) = may_tell(local, Told::UnknownName) {
+        let reason = "no ssl object is for the server name, and others ask clients for certificates";
+        tracing::warn!(listener = %local, sni, reason, untold, "stream refused");
     }
 }

@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use rustls::{CertificateError, DistinguishedName, OtherError, RootCertStore};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
+use x509_parser::extensions::KeyUsage as KeyUsageBits;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::names::rfc2253;
@@ -93,6 +94,8 @@ impl Authorities {
             usage,
             revoked.options(&revoked.lists()),
             Some(&|path: &VerifiedPath<'_>| {
+                path.intermediate_certificates()
+                    .try_for_each(|issuer| may_sign_certificates(&issuer.der()))?;
                 self.holds(path.anchor(), now).and_then(|()| revoked.check_path(path))
             }),
         );
@@ -140,6 +143,22 @@ impl Term {
         }
         Ok(())
     }
+}
+
+/// Whether an issuer's key is for certificates, where it says what it is for (RFC 5280 §6.1.4, step n). The library
+/// does not look.
+fn may_sign_certificates(issuer: &CertificateDer<'_>) -> Result<(), webpki::Error> {
+    match key_usage(issuer)?.is_none_or(|usage| usage.key_cert_sign()) {
+        true => Ok(()),
+        false => Err(webpki::Error::EndEntityUsedAsCa),
+    }
+}
+
+/// What the key of a certificate is for, if it says so.
+pub(super) fn key_usage(certificate: &CertificateDer<'_>) -> Result<Option<KeyUsageBits>, webpki::Error> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| webpki::Error::BadDer)?;
+    let usage = parsed.key_usage().map_err(|_| webpki::Error::BadDer)?;
+    Ok(usage.map(|usage| *usage.value))
 }
 
 /// Moments before the epoch are the epoch.

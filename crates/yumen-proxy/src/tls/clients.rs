@@ -7,12 +7,12 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
-use webpki::KeyUsage;
+use webpki::{KeyUsage, RequiredEkuNotFoundContext};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use yumen_plugin::{ClientCertificate, ClientVerdict};
 use yumen_snapshot::compile::ClientRules;
 
-use super::authorities::{Authorities, as_rustls};
+use super::authorities::{Authorities, as_rustls, key_usage};
 use super::names::rfc2253;
 use super::provider::provider;
 use super::revoked::Revoked;
@@ -57,6 +57,11 @@ impl ClientCheck {
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
         let usage = KeyUsage::client_auth();
+        // As OpenSSL: a client proves by a signature, or by an agreement, that the key is its own.
+        if key_usage(leaf)?.is_some_and(|usage| !usage.digital_signature() && !usage.key_agreement()) {
+            let context = RequiredEkuNotFoundContext { required: usage, present: Vec::new() };
+            return Err(webpki::Error::RequiredEkuNotFoundContext(context));
+        }
         match self.authorities.verify(leaf, above, now, usage, &self.revoked)? > self.depth {
             true => Err(webpki::Error::PathLenConstraintViolated),
             false => Ok(()),
@@ -88,6 +93,8 @@ fn reason(error: &webpki::Error) -> &'static str {
         webpki::Error::UnknownIssuer => "unable to get local issuer certificate",
         webpki::Error::PathLenConstraintViolated => "certificate chain too long",
         webpki::Error::RequiredEkuNotFoundContext(_) => "unsuitable certificate purpose",
+        webpki::Error::EndEntityUsedAsCa => "invalid CA certificate",
+        webpki::Error::CaUsedAsEndEntity => "certificate is an authority's (CA:TRUE) and not in client.ca",
         webpki::Error::UnsupportedCertVersion => "certificate is not X.509 version 3",
         _ => "certificate cannot be verified",
     }

@@ -6,7 +6,7 @@
 use rustls::pki_types::CertificateDer;
 use yumen_http::Version;
 use yumen_plugin::{ClientVerdict, Exchange, Response, TlsInfo};
-use yumen_snapshot::Snapshot;
+use yumen_snapshot::{Certificate, Snapshot};
 
 use super::loader::Rules;
 
@@ -32,13 +32,24 @@ pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<Refusal>
     if policy.skips(ex.request.path()) {
         return None;
     }
-    if !asked.eq_ignore_ascii_case(host) {
+    let rules = rules_of(certificate);
+    if !asked.eq_ignore_ascii_case(host) && !is_nameless_alike(snapshot, tls, rules) {
         tracing::debug!(host, asked, name, "client certificate asked for under another name");
         return Some(misnamed(ex.request.version));
     }
-    let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<Rules>());
     let why = complaint(&verdict(rules, tls))?;
     Some(Refusal::Uncertified(Response::error_msg(400, &why)))
+}
+
+/// Whether a handshake told no name, as one with an address does not, and was asked for all that these rules ask for:
+/// then there is nothing it led around.
+fn is_nameless_alike(snapshot: &Snapshot, tls: &TlsInfo, rules: Option<&Rules>) -> bool {
+    let of_nameless = || snapshot.certificate("").and_then(rules_of).map(|rules| rules.id);
+    tls.sni.is_none() && rules.is_some_and(|rules| of_nameless() == Some(rules.id))
+}
+
+fn rules_of(certificate: &Certificate) -> Option<&Rules> {
+    certificate.rules.as_ref()?.downcast_ref()
 }
 
 /// Clients of HTTP/2 and 3 ask under every name that the certificate of their connection is for: these are told to
@@ -54,10 +65,14 @@ fn misnamed(version: Version) -> Refusal {
 /// Why a stream is not passed on, if the certificate it asked for wants one of the client. Streams have no
 /// path that could be exempt.
 pub(crate) fn refuses_stream(snapshot: &Snapshot, tls: &TlsInfo) -> Option<String> {
-    let certificate = snapshot.certificate(tls.sni.as_deref().unwrap_or_default())?;
+    let sni = tls.sni.as_deref().unwrap_or_default();
+    // Objects may have come since the handshake.
+    if snapshot.is_closed(sni) {
+        return Some("no ssl object is for the server name".to_owned());
+    }
+    let certificate = snapshot.certificate(sni)?;
     certificate.client.as_ref()?;
-    let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<Rules>());
-    complaint(&verdict(rules, tls))
+    complaint(&verdict(rules_of(certificate), tls))
 }
 
 fn complaint(verdict: &ClientVerdict) -> Option<String> {

@@ -22,7 +22,7 @@ use yumen_plugin::TlsInfo;
 
 use super::loader::Rules;
 use super::tickets::BoundTickets;
-use super::{Acceptor, Shared, clients, provider};
+use super::{Acceptor, Shared, asked_name, clients, provider};
 
 /// How HTTP/3 is called in a handshake (RFC 9114 §3.1).
 const HTTP3: &[u8] = b"h3";
@@ -232,7 +232,7 @@ impl QuicTls {
             reader.read_tls(&mut records).map_err(|error| refuse(AlertDescription::DecodeError, error))?;
         }
         match reader.accept() {
-            Ok(Some(accepted)) => Ok(self.shared.rules(&accepted.client_hello())),
+            Ok(Some(accepted)) => Ok(self.shared.rules(asked_name(accepted.client_hello().server_name()))),
             Ok(None) => Err(refuse(AlertDescription::DecodeError, "the client hello is not whole")),
             Err((error, _)) => Err(refuse(AlertDescription::DecodeError, error)),
         }
@@ -324,7 +324,7 @@ pub(crate) fn quic_info(connection: &quinn::Connection) -> TlsInfo {
         verdict: check.map(|check| check.verdict(&chain)).unwrap_or_default(),
         certificate: clients::describe(&chain).map(Arc::new),
         rules: check.and(rules).map_or(0, |rules| rules.id),
-        sni: told.and_then(|told| told.server_name).map(String::into_boxed_str),
+        sni: told.and_then(|told| told.server_name).map(|sni| asked_name(Some(&sni)).into()),
         ..TlsInfo::default()
     }
 }

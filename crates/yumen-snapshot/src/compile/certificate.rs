@@ -342,7 +342,12 @@ impl Compiler {
             let claims = self.sni_claims.get(sni)?;
             let fetched = self.env.fetched.iter().rev().find_map(|id| claims.get(&**id));
             let shown = fetched.or_else(|| claims.last()).filter(|shown| **shown != name.id)?;
-            let message = format!("the certificate for {sni} is that of ssls/{shown}");
+            let ruling = self.certificates.get(sni);
+            let lifts =
+                held.certificate.client.is_some() && ruling.is_some_and(|ruling| ruling.client.is_none());
+            let more =
+                if lifts { ": clients are not asked for certificates, as this object wants" } else { "" };
+            let message = format!("the certificate for {sni} is that of ssls/{shown}{more}");
             Some(Problem::warning(name.to_string(), "snis", message))
         });
         taken.collect()

@@ -159,6 +159,13 @@ pub(super) fn explain(
         upstream: None,
         remarks: Vec::new(),
     };
+    let sni = arriving.sni().unwrap_or_default();
+    if arriving.protocol == "tls" && snapshot.is_closed(sni) {
+        let name = if sni.is_empty() { "no server name" } else { sni };
+        explanation.remarks.push(format!(
+            "a listener of protocol tls refuses it: no ssl object fits {name}, and others ask clients for certificates"
+        ));
+    }
     if let Some(route) = winner {
         follow(snapshot, arriving, route, background, &mut explanation);
     }

@@ -1,5 +1,5 @@
 //! Hosts that stay open where a client certificate is asked for: a wildcard of a certificate stands for one label, that
-//! of a route for any number of them.
+//! of a route for any number of them. And streams under names that nobody closed.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,48 @@ use super::{Lint, Texts};
 pub(super) fn check(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
     let guarded = guarded(texts);
     let mut problems = Vec::new();
-    for (one, value) in texts.iter().filter(|(one, _)| matches!(one.kind, Kind::Routes | Kind::Services)) {
-        for (path, host) in names(value, "host", "hosts") {
+    for (one, value) in texts.iter() {
+        let (what, hosts) = match one.kind {
+            Kind::Routes | Kind::Services => ("route", names(value, "host", "hosts")),
+            Kind::StreamRoutes => ("stream route", names(value, "sni", "snis")),
+            _ => continue,
+        };
+        for (path, host) in hosts {
             let host = host.to_ascii_lowercase();
             let Some(ssl) = guarded.get(host.as_str()) else { continue };
             let deeper = host.replacen('*', "a.b", 1);
-            if input.snapshot.certificate(&deeper).is_some_and(|shown| shown.client.is_some()) {
-                continue;
-            }
+            let become_of_them = match input.snapshot.certificate(&deeper) {
+                Some(shown) if shown.client.is_some() => continue,
+                None if one.kind == Kind::StreamRoutes => "listeners of protocol tls refuse them",
+                _ => "they are served without a client certificate",
+            };
             let message = format!(
-                "{host} of a route reaches names such as {deeper}, which {host} of ssls/{ssl} does not: they are served without a client certificate"
+                "{host} of a {what} reaches names such as {deeper}, which {host} of ssls/{ssl} does not: {become_of_them}"
             );
             let hint = "list the hosts one by one, or ask for certificates under those names too";
             problems.push(Problem::warning(one.to_string(), path, message).hint(hint));
         }
     }
+    if input.strict {
+        problems.extend(nameless_streams(input, texts));
+    }
     problems
+}
+
+/// Stream routes that look at no name, where some certificates ask clients for theirs and others do not. On a listener
+/// without TLS that is as it should be.
+fn nameless_streams(input: &Lint<'_>, texts: &Texts<'_>) -> Vec<Problem> {
+    let by_name: BTreeMap<_, _> = input.snapshot.certificates().collect();
+    let open = by_name.iter().find(|(_, certificate)| certificate.client.is_none());
+    let closed = by_name.iter().find(|(_, certificate)| certificate.client.is_some());
+    let (Some((open, _)), Some((closed, _))) = (open, closed) else { return Vec::new() };
+    let message = format!(
+        "a stream route without sni: a listener of protocol tls passes clients on under {open}, which asks for no client certificate, as well as under {closed}, which does"
+    );
+    let nameless =
+        texts.iter().filter(|(one, value)| one.kind == Kind::StreamRoutes && value.get("sni").is_none());
+    let hint = "name the server name it is for, or ask for certificates under all names";
+    nameless.map(|(one, _)| Problem::warning(one.to_string(), "sni", &*message).hint(hint)).collect()
 }
 
 /// The wildcards under which clients are asked for certificates, and the object that asks.

@@ -256,6 +256,29 @@ fn wildcards_of_routes_that_reach_past_those_of_client_certificates_are_told() {
     check(&format!("{routes}ssls:\n{guarded}"), &[told]);
     // what is asked under every name is asked there too
     check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &asks)), &[]);
+    let stream = "stream_routes:\n- {id: s, sni: '*.closed.test', upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
+    let reaches = "warning: stream_routes/s at sni: *.closed.test of a stream route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not:";
+    let refused = format!("{reaches} listeners of protocol tls refuse them");
+    check(&format!("{stream}ssls:\n{guarded}"), &[&refused]);
+    let served = format!("{reaches} they are served without a client certificate");
+    check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", "")), &[&served]);
+    check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", &asks)), &[]);
+}
+
+#[test]
+fn strict_tells_of_streams_that_look_at_no_name_where_some_names_are_closed() {
+    let pem = format!("\"90 0{}\"", " ".repeat(130));
+    let ssl =
+        |id: &str, more: &str| format!("- {{id: {id}, sni: {id}.test, cert: {pem}, key: {pem}{more}}}\n");
+    let stream =
+        "stream_routes:\n- {id: s, server_port: 9100, upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
+    let (open, closed) = (ssl("open", ""), ssl("closed", &format!(", client: {{ca: {pem}}}")));
+    let told = "warning: stream_routes/s at sni: a stream route without sni: a listener of protocol tls passes clients on under open.test, which asks for no client certificate, as well as under closed.test, which does";
+    assert_eq!(found(&format!("{stream}ssls:\n{open}{closed}"), true), [told]);
+    check(&format!("{stream}ssls:\n{open}{closed}"), &[]);
+    for ssls in [&open, &closed] {
+        assert_eq!(found(&format!("{stream}ssls:\n{ssls}"), true), [""; 0]);
+    }
 }
 
 #[test]

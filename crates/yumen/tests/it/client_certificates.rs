@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::harness::certs::{self, Authority, Pair};
-use crate::harness::{Gateway, Options, Scratch, run};
+use crate::harness::{Gateway, Options, Scratch, Upstream, run};
+use crate::l4;
 
 /// A gateway that serves `a.test` by the rules of `client`, and somebody who asks it.
 struct Edge {
@@ -151,6 +152,81 @@ fn no_connection_for_another_name_gets_around_it() {
         }
     }
     assert!(edge.ask("closed.test/", Some(&ada), &[]).ends_with(" 200"));
+}
+
+/// What openssl gets at an address from an HTTP server behind it.
+fn speak(address: std::net::SocketAddr, options: &str) -> String {
+    let request = "printf 'GET / HTTP/1.0\\r\\n\\r\\n'; sleep 0.5";
+    let command = format!("({request}) | openssl s_client -connect {address} {options} 2>&1");
+    run("sh", &["-c", &command]).1
+}
+
+#[test]
+fn no_name_of_a_stream_gets_around_it() {
+    let authority = Authority::new("people");
+    let ada = authority.person("ada", 1, 2100);
+    let behind = Upstream::text("passed on");
+    let upstream = json!({ "nodes": { behind.address.to_string(): 1 } });
+    let routes = json!([{ "id": "1", "upstream": upstream }, { "id": "2", "sni": "*.closed.test", "upstream": upstream }]);
+    let with = |ssls: &[Value]| json!({ "ssls": ssls, "stream_routes": routes });
+    let closed = |name: &str| ssl(&name.replace('*', "any"), name, &json!({ "ca": authority.cert }));
+    let (open, two) =
+        (ssl("open", "open.test", &Value::Null), [closed("closed.test"), closed("*.closed.test")]);
+    let (gateway, at) = l4::start(
+        "[{address: '127.0.0.1:0', protocol: tls}]",
+        &with(&[two.to_vec(), vec![open.clone()]].concat()),
+    );
+    let files = ["pem", "key"].map(|end| format!("ada.{end}"));
+    let shown = format!(
+        "-cert {} -key {}",
+        gateway.scratch.write(&files[0], &ada.cert),
+        gateway.scratch.write(&files[1], &ada.key)
+    );
+    let passes = |name: &str| {
+        let name = if name.is_empty() { "-noservername".to_owned() } else { format!("-servername {name}") };
+        let got = |options: &str| speak(at[0], &format!("{name} {options}")).contains("passed on");
+        (got(""), got("-tls1_2"), got(&shown))
+    };
+    for name in ["closed.test", "closed.test.", "CLOSED.test.", "a.closed.test", "a.closed.test."] {
+        assert_eq!(passes(name), (false, false, true), "{name}");
+    }
+    assert_eq!(passes("open.test"), (true, true, true));
+    for name in ["", "other.test", "a.b.closed.test", "closed.test.."] {
+        assert_eq!(passes(name), (false, false, false), "{name:?}");
+    }
+    let faults = "yumen_stream_faults_total{fault=\"unknown_name\"}";
+    assert!(gateway.metric(faults) >= 9.0, "{}", gateway.metric(faults));
+    let log = gateway.log();
+    assert!(log.contains("stream refused") && log.contains("no ssl object is for the server name"), "{log}");
+    // Where nobody is asked, the node's own certificate does.
+    gateway.apply(&with(&[open]));
+    assert_eq!(passes(""), (true, true, true));
+    // One object for all names asks under every name.
+    gateway.apply(&with(&[closed("*")]));
+    for name in ["", "a.b.closed.test", "other.test"] {
+        assert_eq!(passes(name), (false, false, true), "{name:?}");
+    }
+}
+
+#[test]
+fn clients_without_a_server_name_come_in_where_all_names_ask_alike() {
+    let (authority, other) = (Authority::new("people"), Authority::new("others"));
+    let ada = authority.person("ada", 1, 2100);
+    let client = json!({ "ca": authority.cert });
+    let named = [ssl("1", "alike.test", &client), ssl("2", "stricter.test", &json!({ "ca": other.cert }))];
+    let edge = Edge::new(&[vec![ssl("all", "*", &client)], named.to_vec()].concat());
+    for version in ["--http1.1", "--http2"] {
+        let ask = |host: &str, who| edge.ask("127.0.0.1/", who, &[version, "-H", &format!("Host: {host}")]);
+        assert_eq!(ask("127.0.0.1", None), "000", "{version}");
+        for host in ["127.0.0.1", "any.test", "alike.test"] {
+            assert!(ask(host, Some(&ada)).ends_with(" 200"), "{version} {host}");
+        }
+        let said = ask("stricter.test", Some(&ada));
+        assert!(said.contains("server name of the TLS handshake"), "{version}: {said}");
+    }
+    let open = Edge::new(&[ssl("all", "*", &Value::Null), named[0].clone()]);
+    let said = open.ask("127.0.0.1/", Some(&ada), &["-H", "Host: alike.test"]);
+    assert!(said.contains("server name of the TLS handshake"), "{said}");
 }
 
 #[test]

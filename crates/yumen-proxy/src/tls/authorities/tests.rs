@@ -2,13 +2,15 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
-    CrlIssuingDistributionPoint, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
-    date_time_ymd,
+    CrlIssuingDistributionPoint, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
 use yumen_snapshot::UpstreamTls;
+use yumen_snapshot::compile::ClientRules;
 
+use super::super::clients::ClientCheck;
 use super::super::sessions::Client;
 use super::super::upstream::shared_client;
 use super::*;
@@ -279,4 +281,40 @@ fn a_session_that_comes_after_the_end_of_an_authority_is_not_resumed() {
     assert_eq!(shaken_at(2081, &|| drop(client.config_at(at(2091)))), HandshakeKind::Resumed);
     assert_eq!(shaken_at(2092, &|| {}), HandshakeKind::Full);
     assert_eq!(shaken_at(2093, &|| {}), HandshakeKind::Resumed);
+}
+
+#[test]
+fn a_key_proves_only_what_it_is_for() {
+    use KeyUsagePurpose::{DigitalSignature, KeyAgreement, KeyCertSign, KeyEncipherment};
+    let root = authority(&KeyPair::generate().unwrap(), (2010, 2090));
+    let rules = ClientRules { ca: &root.pem, depth: 1, crl: None, is_optional: false };
+    let clients = ClientCheck::new(&rules).unwrap_or_else(|(path, error)| panic!("{path}: {error}"));
+    let of = |usages: &[KeyUsagePurpose], is_ca: IsCa| {
+        let mut params = CertificateParams::new(vec!["ada".to_owned()]).unwrap();
+        (params.key_usages, params.is_ca) = (usages.to_vec(), is_ca);
+        params
+    };
+    let verify = |leaf: &CertificateDer<'_>, above: &[CertificateDer<'_>]| {
+        let told = clients.verify(leaf, above, at(2026)).err().map(|error| format!("{error:?}"));
+        told.unwrap_or_default().split([' ', '(']).next().unwrap_or_default().to_owned()
+    };
+    for (usages, expected) in [
+        (&[][..], ""),
+        (&[DigitalSignature], ""),
+        (&[KeyAgreement], ""),
+        (&[KeyEncipherment], "RequiredEkuNotFoundContext"),
+    ] {
+        let leaf = of(usages, IsCa::NoCa).signed_by(&KeyPair::generate().unwrap(), &root.issuer).unwrap();
+        assert_eq!(verify(leaf.der(), &[]), expected, "{usages:?}");
+    }
+    for (usages, expected) in
+        [(&[][..], ""), (&[KeyCertSign], ""), (&[DigitalSignature], "EndEntityUsedAsCa")]
+    {
+        let (params, key) =
+            (of(usages, IsCa::Ca(BasicConstraints::Unconstrained)), KeyPair::generate().unwrap());
+        let issuer = params.signed_by(&key, &root.issuer).unwrap().der().clone();
+        let person = of(&[], IsCa::NoCa);
+        let leaf = person.signed_by(&KeyPair::generate().unwrap(), &Issuer::new(params, key)).unwrap();
+        assert_eq!(verify(leaf.der(), &[issuer]), expected, "{usages:?}");
+    }
 }

@@ -87,3 +87,17 @@ fn an_object_whose_name_is_fetched_too_is_told_so() {
         assert_eq!(problems[0].message, "the certificate for two.test is that of ssls/acme-two");
     }
 }
+
+#[test]
+fn a_name_that_another_object_opens_is_told_so() {
+    let closed = || ssl("a", json!(["two.test"]), asking(json!({})));
+    let told = |last: Option<Value>| {
+        let mut compiler = fetching();
+        compiler.apply(vec![closed(), ssl("b", json!(["two.test"]), last)], 1);
+        compiler.problems().iter().map(|problem| problem.message.clone()).collect::<Vec<_>>()
+    };
+    let shown = "the certificate for two.test is that of ssls/b";
+    let opened = format!("{shown}: clients are not asked for certificates, as this object wants");
+    assert_eq!(told(None), [opened]);
+    assert_eq!(told(asking(json!({}))), [shown]);
+}
