@@ -39,7 +39,8 @@ fn a_refused_upload_ends_with_its_status_in_curl() {
     for (path, status) in [("/blocked", "403"), ("/unknown", "404")].repeat(5) {
         let url = format!("https://{}{path}", gateway.https);
         let sent = ["-sSk", "--http2", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect:"];
-        let (code, out, err) = run("curl", &[&sent[..], &["--data-binary", &body, "-m", "20", &url]].concat());
+        let (code, out, err) =
+            run("curl", &[&sent[..], &["--data-binary", &body, "-m", "20", &url]].concat());
         assert!(code == 0 && out == status, "{path}: {out}, {err}");
     }
 }

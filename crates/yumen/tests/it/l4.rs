@@ -570,7 +570,7 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
 #[test]
 fn a_client_whose_datagrams_are_refused_is_led_to_another_endpoint() {
     let mut upstream = nodes(&[free_port(), udp_echo("alive")]);
-    upstream["scheme"] = json!("udp");
+    (upstream["scheme"], upstream["retries"]) = (json!("udp"), json!(0));
     let (gateway, at) = start(
         "[{address: '127.0.0.1:0', protocol: udp}]",
         &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),
