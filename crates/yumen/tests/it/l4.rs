@@ -107,6 +107,27 @@ pub(crate) fn first(stream: &mut TcpStream) -> String {
 }
 
 #[test]
+fn streams_that_idle_hold_no_pipe() {
+    let (gateway, at) = start(TCP, &everything_to(echo()));
+    let sent = noise(4 << 20);
+    let idle: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut client = connect(at[0]);
+            let (mut writer, bytes) = (client.try_clone().unwrap(), sent.clone());
+            let writing = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+            client.read_exact(&mut vec![0; sent.len()]).unwrap();
+            writing.join().unwrap();
+            client
+        })
+        .collect();
+    assert!(gateway.metric("yumen_stream_spliced_bytes_total") > 0.0);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+    let names = open.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
+    let pipes = names.filter(|name| name.to_string_lossy().starts_with("pipe:")).count();
+    assert!(pipes < idle.len(), "{pipes} ends of pipes");
+}
+
+#[test]
 fn bytes_go_both_ways_until_both_sides_have_ended() {
     let (gateway, at) = start(TCP, &everything_to(echo()));
     // Small ones pass through buffers, large ones are left to the system.
