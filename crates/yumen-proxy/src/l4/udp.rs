@@ -29,7 +29,7 @@ use crate::clock;
 use crate::counters::StreamCounters;
 use crate::duty::Duty;
 use crate::fault::Kind;
-use crate::health::{self, Observation};
+use crate::health;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::ties::Tie;
 use crate::timers::Timer;
@@ -438,7 +438,7 @@ impl<'s> Answers<'s> {
         if !std::mem::replace(&mut self.answered, true) {
             self.session.unheard.take();
             self.underway.answered();
-            health::observe(self.upstream, self.underway.index(), Observation::Connected);
+            health::observe_connected(self.upstream, self.underway.index());
         }
     }
 }

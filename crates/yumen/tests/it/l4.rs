@@ -37,7 +37,7 @@ pub(crate) fn echo() -> SocketAddr {
 }
 
 /// Says its name at once and then waits for the client to leave.
-fn named(name: &'static str) -> SocketAddr {
+pub(crate) fn named(name: &'static str) -> SocketAddr {
     server(move |mut stream| {
         let _ = stream.write_all(name.as_bytes());
         let _ = stream.read(&mut [0]);
