@@ -34,7 +34,7 @@ fn a_refused_upload_ends_with_its_status_in_curl() {
     let gateway = Gateway::start(&json!({ "routes": [
         { "id": "1", "uri": "/blocked", "plugins": blocked, "upstream": upstream.alone() },
     ] }));
-    let body = format!("@{}", gateway.scratch.write("body", &"x".repeat(200_000)));
+    let body = format!("@{}", gateway.scratch.write("body", "x".repeat(200_000)));
     // Where the answer's end and the reset of the upload came as one, curl 7.88 failed nearly each time.
     for (path, status) in [("/blocked", "403"), ("/unknown", "404")].repeat(5) {
         let url = format!("https://{}{path}", gateway.https);
