@@ -197,6 +197,14 @@ pub fn write(out: &mut Vec<u8>, version: ProxyVersion, ends: &Ends) {
     }
 }
 
+/// The header of a connection that the proxy makes for itself, as to see whether somebody is there.
+pub fn own(version: ProxyVersion) -> Vec<u8> {
+    match version {
+        ProxyVersion::V1 => b"PROXY UNKNOWN\r\n".to_vec(),
+        ProxyVersion::V2 => [&V2_START[..], &[0x20, 0, 0, 0]].concat(),
+    }
+}
+
 fn to_v6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),

@@ -26,8 +26,11 @@ const SMALL_MOVES: u32 = 64;
 #[derive(Default)]
 pub(crate) struct Direction {
     inbox: Inbox,
+    /// Holds what the sink did not take yet of what goes from socket to socket.
     pipe: Option<Pipe>,
-    /// Large reads in a row, or small moves while there is a pipe.
+    /// The flow is left to the system.
+    is_spliced: bool,
+    /// Large reads in a row, or small moves while it is spliced.
     streak: u32,
     /// Whether the source has ended.
     ended: bool,
@@ -103,7 +106,7 @@ impl Direction {
         self.rests = false;
         while !self.shut {
             ready!(self.push(cx, sink))?;
-            if self.pipe.is_some() {
+            if self.is_spliced {
                 ready!(self.splice(cx, worker, source, sink))?;
             } else if self.ended {
                 self.inbox.release(&worker.buffers);
@@ -169,11 +172,11 @@ impl Direction {
     fn note_size(&mut self, count: usize, source: &mut Stream, sink: &mut Stream) {
         self.streak = if count >= LARGE_BYTES { self.streak + 1 } else { 0 };
         if self.streak >= LARGE_READS && source.socket().is_some() && sink.socket().is_some() {
-            self.streak = 0;
-            self.pipe = Pipe::take();
+            (self.streak, self.is_spliced) = (0, true);
         }
     }
 
+    /// Moves once. Only what waits for the sink holds a pipe: while the source has nothing to say, others use it.
     fn splice(
         &mut self,
         cx: &mut Context<'_>,
@@ -182,8 +185,9 @@ impl Direction {
         sink: &mut Stream,
     ) -> Poll<Result<(), Broken>> {
         self.inbox.release(&worker.buffers);
-        let (Some(pipe), Some(from), Some(to)) = (&mut self.pipe, source.socket(), sink.socket()) else {
-            self.pipe = None;
+        let pipe = self.pipe.take().or_else(Pipe::take);
+        let (Some(mut pipe), Some(from), Some(to)) = (pipe, source.socket(), sink.socket()) else {
+            self.is_spliced = false;
             return Poll::Ready(Ok(()));
         };
         if pipe.is_empty() {
@@ -191,19 +195,21 @@ impl Direction {
                 Err(error) if !splice::is_refusal(&error) => return Poll::Ready(Err(Broken::Source)),
                 Ok(count) if count > 0 => {}
                 ended => {
-                    self.ended = ended.is_ok();
-                    self.pipe = None;
+                    (self.ended, self.is_spliced) = (ended.is_ok(), false);
                     return Poll::Ready(Ok(()));
                 }
             }
         }
-        let moved = ready!(pipe.poll_drain(cx, to)).map_err(|_| Broken::Sink)?;
+        let drained = pipe.poll_drain(cx, to);
+        if !pipe.is_empty() {
+            self.pipe = Some(pipe);
+        }
+        let moved = ready!(drained).map_err(|_| Broken::Sink)?;
         self.bytes += moved as u64;
         worker.counters.streams.spliced_bytes.add(moved as u64);
         self.streak = if moved >= LARGE_BYTES { 0 } else { self.streak + 1 };
-        if self.streak >= SMALL_MOVES && pipe.is_empty() {
-            self.streak = 0;
-            self.pipe = None;
+        if self.streak >= SMALL_MOVES && self.pipe.is_none() {
+            (self.streak, self.is_spliced) = (0, false);
         }
         Poll::Ready(Ok(()))
     }

@@ -159,6 +159,14 @@ pub(crate) fn observe_answer(upstream: &Upstream, index: usize, ex: &Exchange<'_
     }
 }
 
+/// [`observe`] for a stream whose endpoint is there.
+pub(crate) fn observe_connected(upstream: &Upstream, index: usize) {
+    observe(upstream, index, Observation::Connected);
+    if let Some(protection) = &upstream.protection {
+        note_outlier(upstream, protection, index, Failure::None);
+    }
+}
+
 /// What an answer tells of the endpoint's state; calls tell it in a status of their own.
 #[cold]
 fn failure_of(ex: &Exchange<'_>, head: &ResponseHead) -> Failure {

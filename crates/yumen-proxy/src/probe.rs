@@ -178,7 +178,7 @@ impl Supervisor {
         health: &Arc<Health>,
     ) -> Watch {
         Watch {
-            question: Question::new(&checks.active, endpoint, &upstream.tls),
+            question: Question::new(&checks.active, endpoint, &upstream.tls, upstream.proxy_protocol),
             endpoint: endpoint.addr,
             origin: upstream.origin.clone(),
             health: health.clone(),

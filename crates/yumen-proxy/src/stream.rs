@@ -60,7 +60,10 @@ impl Stream {
         let count = match self {
             Stream::Tcp(tcp) => ready!(tcp.fill(cx, inbox, buffers, bytes_max))?,
             Stream::Accepted(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
-            Stream::Connected(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
+            Stream::Connected(tls) => {
+                let read = ready!(read_tls(Pin::new(&mut **tls), cx, inbox.room(buffers)));
+                read.inspect_err(|error| tls::warn_of_alert(tls.get_ref().0.tcp(), error))?
+            }
             Stream::Http2(duplex) => return duplex.poll_fill(cx, inbox, buffers),
             Stream::Http3(duplex) => return duplex.poll_fill(cx, inbox, buffers),
         };
@@ -192,7 +195,10 @@ impl Stream {
         match self {
             Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, room),
             Stream::Accepted(tls) => Pin::new(tls).poll_read(cx, room),
-            Stream::Connected(tls) => Pin::new(tls).poll_read(cx, room),
+            Stream::Connected(tls) => {
+                let read = ready!(Pin::new(&mut **tls).poll_read(cx, room));
+                Poll::Ready(read.inspect_err(|error| tls::warn_of_alert(tls.get_ref().0.tcp(), error)))
+            }
             Stream::Http2(_) | Stream::Http3(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }

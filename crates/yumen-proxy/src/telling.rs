@@ -23,6 +23,8 @@ pub(crate) enum Told {
     Requested,
     /// Of a handshake under the endpoint's own.
     Own,
+    /// It broke off TLS after the handshake.
+    Alert,
     /// Of a handshake when it was probed.
     Probe,
     /// Of a handshake with a client, at an address of this node: the name was none that is known.

@@ -41,7 +41,7 @@ use variants::{Configs, Variant};
 
 pub use challenges::{Challenge, Challenges};
 pub(crate) use enforce::{Refusal, refusal, refuses_stream};
-pub(crate) use handshake::{Handshake, TlsName, server_name};
+pub(crate) use handshake::{Handshake, TlsName, server_name, warn_of_alert};
 pub use loader::Loader;
 pub use pair::{Pair, StapleWish};
 pub use provider::Versions;

@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     /// it is sent, whoever is still to be served.
     pending: Option<Box<[u8]>>,
     pending_range: Range<usize>,
+    /// Where what leaves next ends in it: an answer's end and a reset behind it are not sent as one.
+    leaving_end: usize,
     /// What is pending, or was sent, ends where a frame does.
     is_between_frames: bool,
     worker: Rc<Worker>,
@@ -54,6 +56,7 @@ impl Wire {
             early,
             pending: None,
             pending_range: 0..0,
+            leaving_end: 0,
             is_between_frames: true,
             worker,
             sent_bytes: 0,
@@ -93,16 +96,18 @@ impl Inner {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(pending) = &self.pending else { return Poll::Ready(Ok(())) };
         while !self.pending_range.is_empty() {
-            let rest = &pending[self.pending_range.clone()];
-            let sent = ready!(self.stream.poll_write(cx, &[IoSlice::new(rest)]))?;
+            if self.pending_range.start == self.leaving_end {
+                self.leaving_end += self.patience.send(&pending[self.pending_range.clone()]);
+            }
+            let leaving = &pending[self.pending_range.start..self.leaving_end];
+            let sent = ready!(self.stream.poll_write(cx, &[IoSlice::new(leaving)]))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.patience.sent(&rest[..sent]);
             self.pending_range.start += sent;
             self.sent_bytes += sent as u64;
         }
-        self.pending_range = 0..0;
+        (self.pending_range, self.leaving_end) = (0..0, 0);
         self.pending.take().into_iter().for_each(|buffer| self.worker.buffers.give(buffer));
         Poll::Ready(Ok(()))
     }

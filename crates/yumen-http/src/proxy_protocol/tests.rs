@@ -74,6 +74,14 @@ fn headers_are_read_and_told_apart_from_other_bytes() {
 }
 
 #[test]
+fn what_a_proxy_asks_for_itself_has_no_ends() {
+    for version in [ProxyVersion::V1, ProxyVersion::V2] {
+        let header = super::own(version);
+        assert_eq!(parse(&header), Ok(ProxyHeader::Whole { used: header.len(), ends: None }));
+    }
+}
+
+#[test]
 fn what_is_written_is_read_again() {
     for (source, destination) in [
         ("192.0.2.1:1234", "198.51.100.2:443"),

@@ -10,7 +10,7 @@ use super::{Fault, Tally};
 use crate::clock;
 use crate::dial::Dial;
 use crate::fault::Kind;
-use crate::health::{self, Observation};
+use crate::health;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
 use crate::tls::{Handshake, TlsName};
@@ -73,7 +73,7 @@ pub(super) async fn connect<'u>(
         match attempt(ex.client, upstream, endpoint, timer).await {
             Ok(stream) => {
                 timed.answered();
-                health::observe(upstream, index, Observation::Connected);
+                health::observe_connected(upstream, index);
                 return Ok(Back { stream, _timed: timed });
             }
             Err(kind) => {

@@ -5,16 +5,18 @@
 mod front;
 mod packet_info;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use foldhash::fast::RandomState;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use yumen_plugin::{Client, Exchange};
@@ -24,8 +26,10 @@ use self::front::{Front, Pair};
 use super::dial::{Attempts, Timed};
 use super::{Fault, Tally, exchange, find, finish, phases, upstream};
 use crate::clock;
+use crate::counters::StreamCounters;
 use crate::duty::Duty;
 use crate::fault::Kind;
+use crate::health;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::ties::Tie;
 use crate::timers::Timer;
@@ -89,9 +93,11 @@ struct Session {
     timer: Timer,
     idle_ms: Cell<u64>,
     /// Towards the endpoint, once one was chosen.
-    back: OnceCell<UdpSocket>,
+    back: RefCell<Option<Rc<UdpSocket>>>,
     /// What came before that.
     waiting: RefCell<Vec<Box<[u8]>>>,
+    /// What was sent first, until more is sent or there is an answer: where it is refused, nothing else was sent.
+    unheard: RefCell<Vec<Box<[u8]>>>,
     /// The endpoint's host told that nobody listens there.
     refused: Cell<bool>,
     received_bytes: Cell<u64>,
@@ -140,12 +146,13 @@ impl Table {
                 None => return counters.dropped_datagrams.add(1),
             },
         };
-        session.received_bytes.set(session.received_bytes.get() + datagram.len() as u64);
         session.touch();
-        let passed = match session.back.get() {
-            Some(back) => session.send(back, datagram),
+        let back = session.back.borrow().clone();
+        let passed = match back {
+            Some(back) => session.send(&back, datagram),
             None => session.keep(datagram),
         };
+        session.unheard.take();
         if session.refused.get() {
             // What was refused was a datagram before: this one goes to an endpoint chosen anew.
             self.sessions.borrow_mut().remove(&pair);
@@ -154,8 +161,9 @@ impl Table {
                 next.keep(datagram)
             });
             counters.dropped_datagrams.add(u64::from(!is_kept));
-        } else if !passed {
-            counters.dropped_datagrams.add(1);
+        } else {
+            session.received_bytes.set(session.received_bytes.get() + datagram.len() as u64);
+            counters.dropped_datagrams.add(u64::from(!passed));
         }
     }
 
@@ -172,8 +180,9 @@ impl Table {
         let session = Rc::new(Session {
             timer: worker.timers.timer(),
             idle_ms: Cell::new(worker.settings.udp_idle_ms),
-            back: OnceCell::new(),
+            back: RefCell::default(),
             waiting: RefCell::default(),
+            unheard: RefCell::default(),
             refused: Cell::new(false),
             received_bytes: Cell::new(0),
             sent_bytes: Cell::new(0),
@@ -194,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Sends towards the endpoint, and says whether that went. Here alone it is heard that an earlier datagram was
+    /// Sends towards the endpoint, and says whether that went. Here too it may be heard that an earlier datagram was
     /// refused; then the session ends.
     fn send(&self, back: &UdpSocket, datagram: &[u8]) -> bool {
         let sent = back.try_send(datagram);
@@ -203,6 +212,33 @@ impl Session {
             self.timer.set(1);
         }
         sent.is_ok()
+    }
+
+    /// Sends what waited for an endpoint.
+    async fn begin(&self, counters: &StreamCounters, back: &Rc<UdpSocket>) {
+        // That there is room in a new socket, the reactor hears a turn later; until then nothing could be sent.
+        let _ = back.writable().await;
+        let first = self.waiting.take();
+        for datagram in &first {
+            if !self.send(back, datagram) {
+                counters.dropped_datagrams.add(1);
+            }
+        }
+        self.unheard.replace(first);
+        self.back.replace(Some(back.clone()));
+    }
+
+    /// Takes back what was sent, as it was refused, for another endpoint. False where that is not all that was sent.
+    fn takes_back(&self) -> bool {
+        let first = self.unheard.take();
+        let is_all = !first.is_empty();
+        if is_all {
+            self.back.take();
+            self.refused.set(false);
+            self.waiting.replace(first);
+            self.touch();
+        }
+        is_all
     }
 
     /// Keeps a datagram until there is an endpoint; says whether there was room.
@@ -266,29 +302,23 @@ async fn pass(
     }
     phases::decided(ex)?;
     let mut attempts = Attempts::new(&upstream, tally);
-    let (mut underway, back) = connect(ex, &upstream, &mut attempts).await?;
-    // That there is room in a new socket, the reactor hears a turn later; until then nothing could be sent.
-    let _ = back.writable().await;
-    for datagram in session.waiting.take() {
-        if !session.send(&back, &datagram) {
-            worker.counters.streams.dropped_datagrams.add(1);
-        }
-    }
-    // Set once, here.
-    let back = session.back.get_or_init(|| back);
-    let tie = worker.ties.tie_stream(&worker.timers, &upstream, ex.endpoint);
-    let mut answers = Answers { answered: false, draining: false, tie };
-    let pair = Pair { peer: ex.client.peer, local: ex.client.local };
-    let ended = poll_fn(|cx| answers.poll(cx, table, session, back, pair)).await;
-    if answers.answered {
-        underway.answered();
-    }
-    let has_failed = ended.is_err_and(|fault| fault != Fault::Changed);
-    if ended == Err(Fault::Connect) || (has_failed && !answers.answered) {
+    loop {
+        let (underway, back) = connect(ex, &upstream, &mut attempts).await?;
+        let back = Rc::new(back);
+        session.begin(&worker.counters.streams, &back).await;
+        let tie = worker.ties.tie_stream(&worker.timers, &upstream, ex.endpoint);
+        let pair = Pair { peer: ex.client.peer, local: ex.client.local };
+        let mut answers = Answers::new(table, session, (&upstream, underway), back, pair, tie);
+        let ended = answers.pass().await;
+        let has_failed = ended.is_err_and(|fault| fault != Fault::Changed);
         // Nobody listens there.
-        let _ = attempts.failed(underway.index(), Kind::Connect);
+        let is_refused = ended == Err(Fault::Connect) || (has_failed && !answers.answered);
+        let is_last = is_refused && attempts.failed(answers.underway.index(), Kind::Connect).is_err();
+        if !is_refused || is_last || !session.takes_back() {
+            return ended;
+        }
+        worker.counters.retries.add(1);
     }
-    ended
 }
 
 /// A socket of its own for the session, so that only the endpoint's datagrams come in by it.
@@ -321,22 +351,53 @@ async fn open(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Passes an endpoint's datagrams back until none moves any more.
-struct Answers {
+struct Answers<'s> {
+    table: &'s Table,
+    session: &'s Session,
+    upstream: &'s Upstream,
+    underway: Timed<'s>,
+    back: Rc<UdpSocket>,
+    pair: Pair,
     answered: bool,
     draining: bool,
     tie: Option<Rc<Tie>>,
 }
 
-impl Answers {
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        table: &Table,
-        session: &Session,
-        back: &UdpSocket,
+impl<'s> Answers<'s> {
+    fn new(
+        table: &'s Table,
+        session: &'s Session,
+        (upstream, underway): (&'s Upstream, Timed<'s>),
+        back: Rc<UdpSocket>,
         pair: Pair,
-    ) -> Poll<Result<(), Fault>> {
-        if table.worker.draining.get() && !table.worker.keeps_idle.get() && !self.draining {
+        tie: Option<Rc<Tie>>,
+    ) -> Answers<'s> {
+        let (answered, draining) = (false, false);
+        Answers { table, session, upstream, underway, back, pair, answered, draining, tie }
+    }
+
+    async fn pass(&mut self) -> Result<(), Fault> {
+        let back = self.back.clone();
+        loop {
+            // That nobody listens is an error of the socket, and no datagram to read.
+            let mut ready = pin!(back.ready(Interest::READABLE | Interest::ERROR));
+            let came = poll_fn(|cx| match self.poll_end(cx) {
+                Poll::Ready(ended) => Poll::Ready(Err(ended)),
+                Poll::Pending => ready.as_mut().poll(cx).map(Ok),
+            });
+            match came.await {
+                Err(ended) => return ended,
+                Ok(Err(_)) => return Err(Fault::UpstreamReset),
+                Ok(Ok(_)) if self.receive()? => {}
+                Ok(Ok(_)) => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    /// Ready when the session is over, whatever the endpoint sends.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let (worker, session) = (&self.table.worker, self.session);
+        if worker.draining.get() && !worker.keeps_idle.get() && !self.draining {
             self.draining = true;
             session.idle_ms.set(session.idle_ms.get().min(DRAIN_IDLE_MS));
             session.touch();
@@ -344,29 +405,58 @@ impl Answers {
         if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
             return Poll::Ready(Err(Fault::Changed));
         }
+        if session.timer.is_over(cx) {
+            return Poll::Ready(if session.refused.get() { Err(Fault::Connect) } else { Ok(()) });
+        }
+        Poll::Pending
+    }
+
+    /// Passes on what has come, up to a batch; says whether that was all.
+    fn receive(&mut self) -> Result<bool, Fault> {
+        let (table, session) = (self.table, self.session);
+        take_error(&self.back)?;
         for _ in 0..BATCH {
-            if session.timer.is_over(cx) {
-                return Poll::Ready(if session.refused.get() { Err(Fault::Connect) } else { Ok(()) });
-            }
-            if ready!(back.poll_recv_ready(cx)).is_err() {
-                return Poll::Ready(Err(Fault::UpstreamReset));
-            }
             let mut room = table.room.borrow_mut();
-            match back.try_recv(&mut room) {
+            match self.back.try_recv(&mut room) {
                 Ok(count) => {
-                    self.answered = true;
+                    self.note_answer();
                     session.touch();
-                    match table.front.try_send(&room[..count], pair) {
+                    match table.front.try_send(&room[..count], self.pair) {
                         Ok(_) => session.sent_bytes.set(session.sent_bytes.get() + count as u64),
                         Err(_) => table.worker.counters.streams.dropped_datagrams.add(1),
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The endpoint's host told that nobody listens.
-                Err(_) => return Poll::Ready(Err(Fault::Connect)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => told(&error)?,
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        Ok(false)
     }
+
+    /// The endpoint is there.
+    fn note_answer(&mut self) {
+        if !std::mem::replace(&mut self.answered, true) {
+            self.session.unheard.take();
+            self.underway.answered();
+            health::observe_connected(self.upstream, self.underway.index());
+        }
+    }
+}
+
+/// An error of the socket that waits; it is waited for anew once it was taken.
+fn take_error(back: &UdpSocket) -> Result<(), Fault> {
+    let taken: io::Result<()> = back.try_io(Interest::ERROR, || match back.take_error()? {
+        Some(error) => Err(error),
+        None => Err(io::ErrorKind::WouldBlock.into()),
+    });
+    match taken {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => told(&error),
+        _ => Ok(()),
+    }
+}
+
+/// What a host on the way, or the endpoint's, told of what was sent: that nobody listens, unless it was just too long,
+/// which the next one will not be.
+fn told(error: &io::Error) -> Result<(), Fault> {
+    if error.raw_os_error() == Some(libc::EMSGSIZE) { Ok(()) } else { Err(Fault::Connect) }
 }

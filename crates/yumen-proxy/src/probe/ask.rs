@@ -8,6 +8,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use yumen_http::proxy_protocol::{self, ProxyVersion};
 use yumen_http::{HeadLimits, Method, Parsed, ResponseHead, parse};
 use yumen_snapshot::UpstreamTls;
 use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
@@ -20,6 +21,8 @@ use crate::tls;
 /// What is asked of an endpoint, prepared once.
 pub(super) struct Question {
     addr: SocketAddr,
+    /// What is said before anything else, TLS included.
+    opening: Vec<u8>,
     /// The whole request; empty where a connection is all that is asked.
     request: Vec<u8>,
     tls: Option<Result<(Arc<tls::Client>, ServerName<'static>), String>>,
@@ -29,9 +32,16 @@ pub(super) struct Question {
 
 impl Question {
     /// Of TLS, the upstream's own CA and client certificate are used; the checks say whether the
-    /// endpoint's certificate is verified.
-    pub(super) fn new(checks: &ActiveChecks, endpoint: &Endpoint, upstream_tls: &UpstreamTls) -> Question {
+    /// endpoint's certificate is verified. Who is told of clients by PROXY headers gets one here too, unless another
+    /// port is asked.
+    pub(super) fn new(
+        checks: &ActiveChecks,
+        endpoint: &Endpoint,
+        upstream_tls: &UpstreamTls,
+        version: Option<ProxyVersion>,
+    ) -> Question {
         let addr = SocketAddr::new(endpoint.addr.ip(), checks.port.unwrap_or(endpoint.addr.port()));
+        let opening = version.filter(|_| addr == endpoint.addr).map(proxy_protocol::own).unwrap_or_default();
         let mut call = None;
         let (request, tls) = match &checks.probe {
             Probe::Grpc { host, service, verify } => {
@@ -61,7 +71,7 @@ impl Question {
         if let Some(Err(error)) = &tls {
             tracing::warn!(endpoint = %addr, error, "endpoint cannot be probed over TLS");
         }
-        Question { addr, request, tls, call }
+        Question { addr, opening, request, tls, call }
     }
 
     /// Asks once.
@@ -71,7 +81,10 @@ impl Question {
     }
 
     async fn ask_unbounded(&self) -> Observation {
-        let Ok(stream) = TcpStream::connect(self.addr).await else { return Observation::TcpFailure };
+        let Ok(mut stream) = TcpStream::connect(self.addr).await else { return Observation::TcpFailure };
+        if stream.write_all(&self.opening).await.is_err() {
+            return Observation::TcpFailure;
+        }
         if self.request.is_empty() && self.call.is_none() {
             return Observation::Connected;
         }

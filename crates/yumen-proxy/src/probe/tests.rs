@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
+use yumen_http::proxy_protocol::ProxyVersion;
 use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Client, Consumers, Exchange, Host, Now};
@@ -197,13 +198,33 @@ async fn a_probe_says_what_the_checks_say_and_goes_where_they_say() {
     let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let mut checks = checks(http());
     checks.active.port = Some(server.addr.port());
-    let question = Question::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default());
+    let question = Question::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default(), None);
     assert_eq!(question.ask(1000).await, Observation::Status(200));
     let expected = format!(
         "GET /up HTTP/1.1\r\nHost: {}\r\nUser-Agent: yumen-healthcheck\r\nConnection: close\r\nX-Probe: yes\r\n\r\n",
         server.addr
     );
     assert_eq!(*server.last.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
+    let server = Server::start(200).await;
+    for (version, port, expected) in [
+        (ProxyVersion::V1, None, "PROXY UNKNOWN\r\nGET /up HTTP/1.1\r\n"),
+        (ProxyVersion::V2, None, "\r\n\r\n\0\r\nQUIT\n \0\0\0GET /up HTTP/1.1\r\n"),
+        // Whoever listens on a port of its own for checks is no endpoint.
+        (ProxyVersion::V1, Some(server.addr.port()), "GET /up HTTP/1.1\r\n"),
+    ] {
+        let mut checks = checks(http());
+        checks.active.port = port;
+        let addr = if port.is_some() { SocketAddr::from(([127, 0, 0, 1], 1)) } else { server.addr };
+        let tls = UpstreamTls::default();
+        let question = Question::new(&checks.active, &endpoint(addr, None), &tls, Some(version));
+        assert_eq!(question.ask(1000).await, Observation::Status(200));
+        let sent = server.last.lock().unwrap().clone();
+        assert!(sent.starts_with(expected), "{sent:?}");
+    }
 }
 
 #[tokio::test]
@@ -309,7 +330,7 @@ async fn certificates_are_verified_where_the_checks_say_so() {
         (None, false, UpstreamTls::default(), Observation::Status(200)),
     ] {
         let probe = Probe::Https { path: "/".into(), host: host.map(Box::from), fields: [].into(), verify };
-        let question = Question::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
+        let question = Question::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls, None);
         assert_eq!(question.ask(5000).await, expected, "{host:?} {verify}");
     }
 }

@@ -130,6 +130,18 @@ fn warn(upstream: &str, endpoint: SocketAddr, kind: Kind, error: &str) {
     }
 }
 
+/// Tells the operator that an endpoint has broken off, if that is what this error of reading is: with TLS 1.3 it looks at
+/// our certificate only when we have done with the handshake.
+#[cold]
+pub(crate) fn warn_of_alert(tcp: &Tcp, error: &io::Error) {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    if let (Some(rustls::Error::AlertReceived(_)), Some(endpoint)) = (inner, tcp.peer())
+        && let Some(untold) = may_tell(endpoint, Told::Alert)
+    {
+        tracing::warn!(%endpoint, %error, untold, "upstream broke off TLS");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,11 +4,13 @@
 
 /// A frame's head is so long.
 pub(super) const HEAD_BYTES: usize = 9;
+const KIND_AT: usize = 3;
 
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RESET: u8 = 3;
 pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 pub(super) const END_STREAM: u8 = 1;
@@ -56,6 +58,12 @@ impl Frames {
     /// Whether a head has begun whose rest has not come.
     pub(super) fn is_in_head(&self) -> bool {
         self.head_len > 0
+    }
+
+    /// Whether bytes begin with a frame of one of these kinds, as far as they tell.
+    pub(super) fn begins_with(&self, bytes: &[u8], kinds: &[u8]) -> bool {
+        let is_at_head = self.payload_left == 0 && self.head_len == 0;
+        is_at_head && bytes.get(KIND_AT).is_some_and(|kind| kinds.contains(kind))
     }
 
     /// Reads one piece off bytes, of which there are some.

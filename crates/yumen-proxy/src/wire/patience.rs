@@ -4,7 +4,7 @@
 //! Reads the heads of frames off the bytes received and sent, and nothing else of them. Knows no stream and no socket.
 
 use super::frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Head, PADDED, PING, Piece, RESET,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, Head, PADDED, PING, Piece, RESET,
     WINDOW_UPDATE,
 };
 
@@ -84,16 +84,27 @@ impl Patience {
         self.unfinished_since_ms = self.unfinished_since_ms.map(|_| now_ms);
     }
 
-    /// Notes bytes that were sent to the peer.
-    pub(crate) fn sent(&mut self, mut bytes: &[u8]) {
-        self.moved_bytes += bytes.len() as u64;
-        while !bytes.is_empty() {
-            match self.sent.read(&mut bytes) {
+    /// Notes bytes that are to be sent to the peer, of which there are some, as far as they may be sent at once: a reset
+    /// or a goodbye is not sent together with what stands before it. Clients that read an answer's end and the reset of
+    /// what they still upload in one go (curl 7.88) fail instead of showing the answer.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
+        let mut left = bytes;
+        let mut says_more = false;
+        while !left.is_empty() {
+            if says_more && self.sent.begins_with(left, &[RESET, GOAWAY]) {
+                break;
+            }
+            match self.sent.read(&mut left) {
+                Piece::Head(Head { kind: RESET | GOAWAY, .. }) => continue,
                 Piece::Head(head) if head.kind == DATA => self.pay(head),
                 Piece::Head(head) if head.kind == HEADERS => self.gain(self.sent_head_gain),
                 _ => {}
             }
+            says_more = true;
         }
+        let count = bytes.len() - left.len();
+        self.moved_bytes += count as u64;
+        count
     }
 
     /// Reads on in what the peer sent.

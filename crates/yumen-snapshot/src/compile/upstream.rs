@@ -294,7 +294,7 @@ impl Compiler {
         let origin: Arc<str> = owner.to_string().into();
         let checks = written.checks.as_ref().map(|of_checks| Arc::new(checks(of_checks, written)));
         let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
-        let named = Naming::new(scheme, &tls, checks.as_deref(), before);
+        let named = Naming::new(scheme, &tls, checks.as_deref().zip(Some(proxy_protocol(written))), before);
         let (mut endpoints, unresolved) = self.places(written, &named, before);
         let protection = self.protection(written, &origin, &mut endpoints);
         let mut balancer = self.balancer(written, &origin, &endpoints);
@@ -326,10 +326,7 @@ impl Compiler {
             retry_timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
             timeouts: written.timeout.as_ref().map_or(self.env.defaults.timeouts, timeouts),
             stream_idle_ms: written.timeout.as_ref().map(timeouts).map(|all| all.send_ms.max(all.read_ms)),
-            proxy_protocol: written.proxy_protocol.map(|version| match version {
-                config::ProxyProtocol::V1 => ProxyVersion::V1,
-                config::ProxyProtocol::V2 => ProxyVersion::V2,
-            }),
+            proxy_protocol: proxy_protocol(written),
             keepalive: written.keepalive_pool.map_or(self.env.defaults.keepalive, keepalive),
             tls,
             checks,
@@ -490,7 +487,7 @@ impl<'b> Naming<'b> {
     fn new(
         scheme: Scheme,
         tls: &UpstreamTls,
-        checks: Option<&Checks>,
+        checks: Option<(&Checks, Option<ProxyVersion>)>,
         before: Option<&'b Upstream>,
     ) -> Naming<'b> {
         let default_port = match scheme {
@@ -506,13 +503,24 @@ impl<'b> Naming<'b> {
             }
             Probe::Http { .. } | Probe::Tcp | Probe::Grpc { verify: None, .. } => String::new(),
         };
-        let checks = checks.map(|checks| format!("{checks:?} {}", probe_tls(checks)));
+        let checks = checks.map(|(checks, told)| {
+            let told = told.map(|version| format!("{version:?}")).unwrap_or_default();
+            format!("{checks:?} {}{told}", probe_tls(checks))
+        });
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
         let is_down = |endpoint: &&Endpoint| endpoint.health.as_ref().is_some_and(|health| !health.is_up());
         let down = before.filter(|_| checks.is_some()).into_iter().flat_map(|before| &before.endpoints);
         let down = down.filter(is_down).map(|endpoint| (endpoint.addr, &*endpoint.host)).collect();
         Naming { scheme: scheme.name(), default_port, tls, checks, down }
     }
+}
+
+/// What connections to its endpoints begin with; datagrams do not.
+fn proxy_protocol(written: &config::Upstream) -> Option<ProxyVersion> {
+    written.proxy_protocol.filter(|_| written.scheme != config::Scheme::Udp).map(|version| match version {
+        config::ProxyProtocol::V1 => ProxyVersion::V1,
+        config::ProxyProtocol::V2 => ProxyVersion::V2,
+    })
 }
 
 fn keepalive(pool: config::KeepalivePool) -> Keepalive {

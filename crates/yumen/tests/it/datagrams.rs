@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::Gateway;
+use crate::harness::{Gateway, Upstream, free_port};
 use crate::l4::{start, udp_echo};
 
 const SECOND_LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -68,4 +68,43 @@ fn a_stream_route_sees_to_which_address_a_datagram_was_sent() {
         }
         assert_eq!(gateway.metric("yumen_streams{protocol=\"udp\"}"), 2.0);
     }
+}
+
+/// Whether a client of one datagram is answered.
+fn is_answered(at: SocketAddr) -> bool {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    socket.send_to(b"12345", at).unwrap();
+    socket.recv_from(&mut [0; 100]).is_ok()
+}
+
+#[test]
+fn a_first_datagram_that_is_refused_goes_to_another_endpoint() {
+    let nodes = json!({ free_port().to_string(): 1, udp_echo("a").to_string(): 1 });
+    let (gateway, at) = start(
+        "[{address: '127.0.0.1:0', protocol: udp}]",
+        &json!({ "stream_routes": [{ "id": "s", "upstream": { "nodes": nodes, "scheme": "udp" } }] }),
+    );
+    assert!((0..10).all(|_| is_answered(at[0])));
+    assert!(gateway.metric("yumen_upstream_retries_total") >= 4.0);
+    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"connect\"}"), 0.0);
+}
+
+#[test]
+fn an_endpoint_that_refuses_clients_of_one_datagram_is_unhealthy() {
+    let nodes = json!({ free_port().to_string(): 1, udp_echo("a").to_string(): 1 });
+    let answering = Upstream::text("");
+    // After the first round, in which both are there, nothing is learnt but by traffic.
+    let active = json!({ "type": "tcp", "port": answering.address.port(), "healthy": { "interval": 3600 },
+        "unhealthy": { "interval": 3600 } });
+    let passive = json!({ "type": "tcp", "unhealthy": { "tcp_failures": 1 } });
+    let upstream = json!({ "nodes": nodes, "scheme": "udp", "retries": 0,
+        "checks": { "active": active, "passive": passive } });
+    let (gateway, at) = start(
+        "[{address: '127.0.0.1:0', protocol: udp}]",
+        &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),
+    );
+    let answered = (0..10).filter(|_| is_answered(at[0])).count();
+    assert_eq!(answered, 9);
+    assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"connect\"}"), 1.0);
 }

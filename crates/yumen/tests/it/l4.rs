@@ -37,7 +37,7 @@ pub(crate) fn echo() -> SocketAddr {
 }
 
 /// Says its name at once and then waits for the client to leave.
-fn named(name: &'static str) -> SocketAddr {
+pub(crate) fn named(name: &'static str) -> SocketAddr {
     server(move |mut stream| {
         let _ = stream.write_all(name.as_bytes());
         let _ = stream.read(&mut [0]);
@@ -104,6 +104,27 @@ pub(crate) fn first(stream: &mut TcpStream) -> String {
     let mut room = [0; 256];
     let count = stream.read(&mut room).unwrap_or(0);
     String::from_utf8_lossy(&room[..count]).into_owned()
+}
+
+#[test]
+fn streams_that_idle_hold_no_pipe() {
+    let (gateway, at) = start(TCP, &everything_to(echo()));
+    let sent = noise(4 << 20);
+    let idle: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut client = connect(at[0]);
+            let (mut writer, bytes) = (client.try_clone().unwrap(), sent.clone());
+            let writing = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+            client.read_exact(&mut vec![0; sent.len()]).unwrap();
+            writing.join().unwrap();
+            client
+        })
+        .collect();
+    assert!(gateway.metric("yumen_stream_spliced_bytes_total") > 0.0);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+    let names = open.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
+    let pipes = names.filter(|name| name.to_string_lossy().starts_with("pipe:")).count();
+    assert!(pipes < idle.len(), "{pipes} ends of pipes");
 }
 
 #[test]
@@ -570,7 +591,7 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
 #[test]
 fn a_client_whose_datagrams_are_refused_is_led_to_another_endpoint() {
     let mut upstream = nodes(&[free_port(), udp_echo("alive")]);
-    upstream["scheme"] = json!("udp");
+    (upstream["scheme"], upstream["retries"]) = (json!("udp"), json!(0));
     let (gateway, at) = start(
         "[{address: '127.0.0.1:0', protocol: udp}]",
         &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),

@@ -1,5 +1,7 @@
 //! Upstreams that are asked more than they can bear, and endpoints that fail while others do not.
 
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::http2::{self, Http2Client};
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually, free_port};
+use crate::l4;
 
 /// Answers when the gate is open.
 fn held(gate: &Gate) -> Upstream {
@@ -443,4 +446,44 @@ fn a_client_that_leaves_while_an_endpoint_is_connected_to_gives_its_place_back()
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         holds(0.0);
     });
+}
+
+/// An endpoint of streams that says "a", until its time is over.
+fn listen_for(address: SocketAddr, mut streams: impl FnMut()) {
+    let listener = TcpListener::bind(address).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = is_over.clone();
+    let serving = std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept()
+            && !told.load(Ordering::Relaxed)
+        {
+            let _ = stream.write_all(b"a");
+        }
+    });
+    streams();
+    is_over.store(true, Ordering::Relaxed);
+    drop(TcpStream::connect(address));
+    serving.join().unwrap();
+}
+
+#[test]
+fn streams_that_succeed_speak_for_their_endpoint() {
+    let (wavering, other) = (free_port(), l4::named("b"));
+    let mut upstream = l4::nodes(&[wavering, other]);
+    upstream["outlier_detection"] = json!({ "consecutive_gateway_failures": 2, "base_ejection_time": 600 });
+    let routes = json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] });
+    let (gateway, at) = l4::start(l4::TCP, &routes);
+    let retries = || gateway.metric("yumen_upstream_retries_total");
+    let ejected = format!("yumen_endpoint_ejected{{endpoint=\"{wavering}\",upstream=\"stream_routes/s\"}}");
+    let fail_once = || {
+        let before = retries();
+        eventually("it fails", 10, || l4::first(&mut l4::connect(at[0])) == "b" && retries() > before);
+    };
+    for _ in 0..3 {
+        fail_once();
+        listen_for(wavering, || eventually("it is there", 10, || l4::first(&mut l4::connect(at[0])) == "a"));
+    }
+    assert_eq!(gateway.metric(&ejected), 0.0);
+    (0..2).for_each(|_| fail_once());
+    assert_eq!(gateway.metric(&ejected), 1.0);
 }

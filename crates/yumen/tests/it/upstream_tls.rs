@@ -1,6 +1,7 @@
 //! TLS towards upstreams: spoken, and verified where asked for.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::harness::certs::{Authority, Pair, ecdsa};
 use crate::harness::http2::Http2Upstream;
 use crate::harness::nginx::Nginx;
 use crate::harness::tls::TlsUpstream;
-use crate::harness::{Gateway, Reply, Scratch, run};
+use crate::harness::{Gateway, Reply, Scratch, eventually, free_port, run};
 
 fn check(nginx: &Nginx, settings: &Value, status: u16) -> Reply {
     let mut upstream = settings.clone();
@@ -188,6 +189,35 @@ fn a_certificate_is_shown_to_upstreams_that_ask() {
     // the connections of one are not lent to the other; NGINX says 400 to those it does not know
     assert_eq!(ask("/none").0, 400);
     assert_eq!(ask("/wrong").0, 400);
+}
+
+/// With TLS 1.3 it is known only after the handshake (RFC 8446 §4.4.2.4).
+#[test]
+fn why_an_endpoint_breaks_off_after_the_handshake_is_in_the_log() {
+    let pair = Authority::new("servers").sign("shop", &["shop.test"], ecdsa());
+    let (scratch, address) = (Scratch::new(), free_port());
+    let (cert, key) = (scratch.write("cert.pem", &pair.cert), scratch.write("key.pem", &pair.key));
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-tls1_3", "-www", "-accept", &address.port().to_string(), "-Verify", "1"])
+        .args(["-verify_return_error", "-cert", &cert, "-key", &key])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl runs: scripts/deps.sh test");
+    eventually("it listens", 10, || TcpStream::connect(address).is_ok());
+    let upstream = |scheme: &str| json!({ "scheme": scheme, "nodes": { address.to_string(): 1 } });
+    let gateway =
+        Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream("https") }] }));
+    assert_eq!(gateway.get("/").status, 502);
+    let told = || {
+        gateway
+            .log()
+            .lines()
+            .any(|line| line.contains(&address.to_string()) && line.contains("CertificateRequired"))
+    };
+    eventually("the reason is told", 10, told);
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 #[test]

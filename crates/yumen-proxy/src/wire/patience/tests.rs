@@ -69,7 +69,7 @@ fn time_and_what_is_sent_give_it_back_but_not_once_it_is_over() {
     pings(&mut patience, 9, 0);
     pings(&mut patience, 9, 1000);
     assert!(!patience.is_over(), "a second gave all of it back");
-    patience.sent(&frame(SETTINGS, 0, 100 * 128));
+    send_all(&mut patience, &frame(SETTINGS, 0, 100 * 128));
     pings(&mut patience, 9, 1000);
     assert!(!patience.is_over(), "what was sent gave all of it back");
     pings(&mut patience, 1, 1000);
@@ -78,13 +78,18 @@ fn time_and_what_is_sent_give_it_back_but_not_once_it_is_over() {
     assert!(patience.is_over(), "it stays over");
 }
 
+#[track_caller]
+fn send_all(patience: &mut Patience, bytes: &[u8]) {
+    assert_eq!(patience.send(bytes), bytes.len());
+}
+
 /// How many rounds a patience of 100 lasts in which `sent` goes to the peer, in pieces, and `received` comes.
 #[track_caller]
 fn check_answered(new: fn() -> Patience, sent: &[u8], received: &[u8], expected: Option<usize>) {
     for piece in [1, 7, sent.len()] {
         let mut patience = new();
         let rounds = (1..=2000).find(|_| {
-            sent.chunks(piece).for_each(|chunk| patience.sent(chunk));
+            sent.chunks(piece).for_each(|chunk| send_all(&mut patience, chunk));
             patience.received(received, 0);
             patience.is_over()
         });
@@ -97,7 +102,7 @@ fn what_was_sent_pays_for_what_it_provokes() {
     let client = || Patience::new(100, 0, 0);
     let endpoint = || {
         let mut patience = Patience::with_endpoint(100, 24, 0);
-        patience.sent(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        send_all(&mut patience, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         patience
     };
     let (request, message) = (frame(HEADERS, END_HEADERS, 0), frame(DATA, 0, 7));
@@ -117,12 +122,41 @@ fn what_was_sent_pays_for_what_it_provokes() {
 #[test]
 fn what_is_paid_in_advance_is_bounded() {
     let mut patience = Patience::new(100, 0, 0);
-    (0..1000).for_each(|_| patience.sent(&frame(DATA, 0, 100)));
+    (0..1000).for_each(|_| send_all(&mut patience, &frame(DATA, 0, 100)));
     let lasts = (1..=1000).find(|_| {
         patience.received(&frame(PING, 0, 8), 0);
         patience.is_over()
     });
     assert_eq!(lasts, Some(200));
+}
+
+/// How many bytes are sent at a time of these, once the first `begun` have left.
+#[track_caller]
+fn check_sent(frames: &[&[u8]], begun: usize, expected: &[usize]) {
+    let bytes = frames.concat();
+    let mut patience = Patience::new(100, 0, 0);
+    send_all(&mut patience, &bytes[..begun]);
+    let (mut left, mut sent) = (&bytes[begun..], Vec::new());
+    while !left.is_empty() {
+        let count = patience.send(left);
+        sent.push(count);
+        left = &left[count..];
+    }
+    assert_eq!(sent, expected, "{bytes:02x?} from {begun}");
+}
+
+#[test]
+fn a_reset_is_not_sent_together_with_what_stands_before_it() {
+    let (head, end) = (&frame(HEADERS, END_HEADERS, 11)[..], &frame(DATA, END_STREAM, 91)[..]);
+    let (reset, goodbye) = (&frame(RESET, 0, 4)[..], &frame(GOAWAY, 0, 8)[..]);
+    check_sent(&[head, end], 0, &[120]);
+    check_sent(&[head, end, reset], 0, &[120, 13]);
+    // Resets go together, so that refusing many streams costs no write for each.
+    check_sent(&[end, reset, reset, goodbye, head], 0, &[100, 63]);
+    check_sent(&[reset, end, reset, end], 0, &[113, 113]);
+    check_sent(&[end, goodbye], 4, &[96, 17]);
+    check_sent(&[end, goodbye], 50, &[50, 17]);
+    check_sent(&[end, reset], 102, &[11]);
 }
 
 #[test]
