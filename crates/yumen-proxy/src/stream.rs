@@ -16,6 +16,7 @@ use crate::http2::Duplex;
 use crate::http3;
 use crate::tcp::Tcp;
 use crate::timers::Timers;
+use crate::tls;
 pub(crate) use records::Records;
 
 /// How often it is looked whether a peer has what was sent to it, in milliseconds.
