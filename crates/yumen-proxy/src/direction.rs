@@ -7,12 +7,13 @@ mod pair;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
+use tokio::task::coop;
 use yumen_http::websocket::Frames;
 
 use crate::buffer::Inbox;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
-use crate::turn;
+use crate::turn::Turn;
 use crate::worker::Worker;
 pub(crate) use pair::{Pair, Side};
 
@@ -104,17 +105,21 @@ impl Direction {
             return Poll::Pending;
         }
         self.rests = false;
+        let mut turn = Turn::default();
         while !self.shut {
+            if turn.is_over(cx) {
+                return Poll::Pending;
+            }
             ready!(self.push(cx, sink))?;
             if self.is_spliced {
-                ready!(self.splice(cx, worker, source, sink))?;
+                ready!(self.splice(cx, worker, &mut turn, (source, sink)))?;
             } else if self.ended {
                 self.inbox.release(&worker.buffers);
                 let told = if self.is_cut { sink.poll_break_off(cx) } else { sink.poll_shutdown(cx) };
                 ready!(told).map_err(|_| Broken::Sink)?;
                 self.shut = true;
             } else {
-                ready!(self.read(cx, worker, (source, sink), watched))?;
+                turn.copied(ready!(self.read(cx, worker, (source, sink), watched))?);
             }
         }
         Poll::Ready(Ok(()))
@@ -131,14 +136,14 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once; while there is nothing, no buffer is held and nothing is held back.
+    /// Reads once, and says how much; while there is nothing, no buffer is held and nothing is held back.
     fn read(
         &mut self,
         cx: &mut Context<'_>,
         worker: &Worker,
         (source, sink): (&mut Stream, &mut Stream),
         watched: &mut Option<Watched<'_>>,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Poll<Result<usize, Broken>> {
         match source.poll_fill(cx, &mut self.inbox, &worker.buffers) {
             Poll::Pending => {
                 self.inbox.release(&worker.buffers);
@@ -147,12 +152,12 @@ impl Direction {
                     flushed => flushed.is_ready(),
                 };
                 // Without a budget the source may not have been asked to wake the task.
-                self.rests = is_flushed && turn::is_left();
+                self.rests = is_flushed && coop::has_budget_remaining();
                 Poll::Pending
             }
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 (self.ended, self.is_cut) = (true, true);
-                Poll::Ready(Ok(()))
+                Poll::Ready(Ok(0))
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Broken::Source)),
             Poll::Ready(Ok(count)) => {
@@ -163,7 +168,7 @@ impl Direction {
                 } else {
                     self.note_size(count, source, sink);
                 }
-                Poll::Ready(Ok(()))
+                Poll::Ready(Ok(count))
             }
         }
     }
@@ -181,8 +186,8 @@ impl Direction {
         &mut self,
         cx: &mut Context<'_>,
         worker: &Worker,
-        source: &mut Stream,
-        sink: &mut Stream,
+        turn: &mut Turn,
+        (source, sink): (&mut Stream, &mut Stream),
     ) -> Poll<Result<(), Broken>> {
         self.inbox.release(&worker.buffers);
         let pipe = self.pipe.take().or_else(Pipe::take);
@@ -205,6 +210,7 @@ impl Direction {
             self.pipe = Some(pipe);
         }
         let moved = ready!(drained).map_err(|_| Broken::Sink)?;
+        turn.spliced(moved);
         self.bytes += moved as u64;
         worker.counters.streams.spliced_bytes.add(moved as u64);
         self.streak = if moved >= LARGE_BYTES { 0 } else { self.streak + 1 };

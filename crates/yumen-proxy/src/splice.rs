@@ -11,7 +11,6 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::tcp::Tcp;
-use crate::turn;
 
 /// How much a pipe may hold. The system may give less to users that are not privileged.
 const PIPE_BYTES: usize = 1024 * 1024;
@@ -97,7 +96,6 @@ impl Pipe {
                 }
                 Ok(count) => {
                     self.held = count;
-                    turn::spend(cx, turn::spliced(count));
                     return Poll::Ready(Ok(count));
                 }
             }

@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop;
 
 use crate::buffer::{Buffers, Inbox};
-use crate::turn;
 
 /// A TCP connection. One that was just accepted is read at once: with deferred accept its request is
 /// already there, and a connection answered without waiting never costs the reactor anything.
@@ -159,7 +159,7 @@ impl Tcp {
         }
         loop {
             if let Socket::Registered(stream) = &self.socket
-                && (has_nothing_to_read(stream) || !turn::is_left())
+                && (has_nothing_to_read(stream) || !coop::has_budget_remaining())
             {
                 ready!(stream.poll_read_ready(cx))?;
             }
@@ -169,8 +169,10 @@ impl Tcp {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(self.register()?),
                 done => {
                     // A peer that is never waited for leaves the worker to others now and then.
-                    if matches!(done, Ok(count) if count == room_bytes) {
-                        turn::spend(cx, turn::copied(room_bytes));
+                    if matches!(done, Ok(count) if count == room_bytes)
+                        && let Poll::Ready(turn) = coop::poll_proceed(cx)
+                    {
+                        turn.made_progress();
                     }
                     return Poll::Ready(done);
                 }

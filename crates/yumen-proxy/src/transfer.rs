@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
+use tokio::task::coop;
 use yumen_http::body::SizeLine;
 use yumen_http::{BodyError, Framing, Known};
 use yumen_plugin::Chunk;
@@ -16,7 +17,7 @@ use crate::buffer::{Buffers, Inbox};
 use crate::fault::Kind;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
-use crate::turn;
+use crate::turn::Turn;
 
 /// Why a transfer stopped.
 #[derive(Debug)]
@@ -435,6 +436,7 @@ impl Transfer {
         edit: &mut Option<Edit<'_>>,
     ) -> Poll<Result<(), Broken>> {
         let (stream, inbox) = source;
+        let mut turn = Turn::default();
         loop {
             ready!(self.poll_flush(cx, inbox, sink))?;
             if self.ended {
@@ -443,29 +445,39 @@ impl Transfer {
                 }
                 return self.poll_push_out(cx, sink);
             }
+            if turn.is_over(cx) {
+                return Poll::Pending;
+            }
             if inbox.is_empty() && !self.rest.is_done() {
                 if self.may_splice(edit) {
                     inbox.release(buffers);
-                    if let Some(spliced) = self.poll_splice(cx, inbox, stream, sink) {
+                    if let Some(spliced) = self.poll_splice(cx, &mut turn, (stream, inbox), sink) {
                         ready!(spliced)?;
                         continue;
                     }
                 }
                 match stream.poll_fill(cx, inbox, buffers) {
                     // Without a turn left the source was not asked.
-                    Poll::Pending if self.held && turn::is_left() && self.frame_held(inbox, edit) => continue,
+                    Poll::Pending
+                        if self.held && coop::has_budget_remaining() && self.frame_held(inbox, edit) =>
+                    {
+                        continue;
+                    }
                     Poll::Pending => {
                         inbox.park(buffers);
                         ready!(self.poll_push_out(cx, sink))?;
                         return Poll::Pending;
                     }
-                    Poll::Ready(result) => self.received(result, stream, inbox.len())?,
+                    Poll::Ready(result) => {
+                        turn.copied(*result.as_ref().unwrap_or(&0));
+                        self.received(result, stream, inbox.len())?;
+                    }
                 }
             }
             let before = self.read_bytes;
             self.take_waiting(inbox, edit)?;
             if edit.is_some() {
-                turn::spend(cx, turn::edited((self.read_bytes - before) as usize));
+                turn.edited((self.read_bytes - before) as usize);
             }
         }
     }
@@ -501,14 +513,17 @@ impl Transfer {
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
-        inbox: &mut Inbox,
-        source: &mut Stream,
+        turn: &mut Turn,
+        (source, inbox): (&mut Stream, &mut Inbox),
         sink: &mut Stream,
     ) -> Option<Poll<Result<(), Broken>>> {
         let (from, to) = (source.socket()?, sink.socket()?);
         let mut pipe = self.pipe.take().or_else(Pipe::take)?;
         let moved = loop {
             if pipe.is_empty() {
+                if turn.is_over(cx) {
+                    break Poll::Pending;
+                }
                 let Rest::Length(left) = &mut self.rest else { return None };
                 if *left == 0 {
                     self.rest = Rest::Done;
@@ -534,7 +549,10 @@ impl Transfer {
                     break Poll::Pending;
                 }
                 Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Broken::Write)),
-                Poll::Ready(Ok(count)) => self.sent_bytes += count as u64,
+                Poll::Ready(Ok(count)) => {
+                    turn.spliced(count);
+                    self.sent_bytes += count as u64;
+                }
             }
         };
         Some(moved)

@@ -1,89 +1,117 @@
 //! How long a task goes on while there is something to do: what is ready elsewhere on its worker waits meanwhile.
-//!
-//! A turn is tokio's budget of a task, 128 units, of which sockets take one whenever they are asked whether they are
-//! ready. What costs more takes more; a task without any is called again when the reactor has been asked and others
-//! were.
 
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::task::coop;
+use tokio::task::{coop, yield_now};
 
-/// A request that came before the one ahead of it was answered: 32 of them are a turn.
-const REQUEST: u32 = 4;
-
-/// What these bytes take of a turn: 512 KiB that are copied, 1 MiB the system moves, 64 KiB a plugin looks into.
-pub(crate) fn copied(bytes: usize) -> u32 {
-    units(bytes, 4 * 1024)
+/// What one direction of a flow moves before others have their turn, its own other direction among them.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// In bytes that are copied.
+    moved: usize,
 }
 
-pub(crate) fn spliced(bytes: usize) -> u32 {
-    units(bytes, 8 * 1024)
-}
+impl Turn {
+    const COPIED_BYTES: usize = 512 * 1024;
+    /// What the system moves costs half of that, what a plugin looks into many times.
+    const SPLICED_PER_COPIED: usize = 2;
+    const COPIED_PER_EDITED: usize = 8;
 
-pub(crate) fn edited(bytes: usize) -> u32 {
-    units(bytes, 512)
-}
+    /// Notes bytes that were copied.
+    #[inline]
+    pub(crate) fn copied(&mut self, bytes: usize) {
+        self.moved += bytes;
+    }
 
-fn units(bytes: usize, per_unit: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(per_unit)).unwrap_or(u32::MAX)
-}
+    /// Notes bytes the system moved.
+    #[inline]
+    pub(crate) fn spliced(&mut self, bytes: usize) {
+        self.moved += bytes / Turn::SPLICED_PER_COPIED;
+    }
 
-/// Whether there is something left of the task's turn; if not, who is asked for more has it come back later.
-pub(crate) fn is_left() -> bool {
-    coop::has_budget_remaining()
-}
+    /// Notes bytes a plugin looked into.
+    #[inline]
+    pub(crate) fn edited(&mut self, bytes: usize) {
+        self.moved += bytes * Turn::COPIED_PER_EDITED;
+    }
 
-/// Takes so much of the task's turn, at most what is left of it.
-pub(crate) fn spend(cx: &mut Context<'_>, units: u32) {
-    for _ in 0..units {
-        if !is_left() {
-            return;
+    /// Whether others are to have theirs; then the task is called again when they had, and when the reactor was asked
+    /// who else is ready.
+    #[inline]
+    pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
+        let is_over = self.moved >= Turn::COPIED_BYTES;
+        if is_over {
+            give_way(cx);
         }
-        if let Poll::Ready(unit) = coop::poll_proceed(cx) {
-            unit.made_progress();
-        }
+        is_over
     }
 }
 
-/// Takes what a request takes that came before the one ahead of it was answered; where nothing is left, it waits for the
-/// next turn.
+#[cold]
+fn give_way(cx: &mut Context<'_>) {
+    // Asked once it has the task woken, and is ready no sooner.
+    let _ = pin!(yield_now()).poll(cx);
+}
+
+/// What a request takes of tokio's budget of a task that came before the one ahead of it was answered: 32 of them are
+/// all of it.
+const REQUEST: u32 = 4;
+
+/// Notes such a request; where nothing is left of the budget, it waits for the next.
 pub(crate) fn poll_request(cx: &mut Context<'_>) -> Poll<()> {
-    ready!(coop::poll_proceed(cx)).made_progress();
-    spend(cx, REQUEST - 1);
+    for _ in 0..REQUEST {
+        ready!(coop::poll_proceed(cx)).made_progress();
+    }
     Poll::Ready(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::future::poll_fn;
+    use std::rc::Rc;
 
     use super::*;
 
-    /// How many more units a task has after these.
-    async fn left_after(spent: u32) -> u32 {
-        let mut left = 0;
-        tokio::task::yield_now().await;
+    #[tokio::test]
+    async fn a_turn_is_over_after_what_costs_as_much() {
         poll_fn(|cx| {
-            spend(cx, spent);
-            while coop::has_budget_remaining() {
-                spend(cx, 1);
-                left += 1;
+            for (note, least) in [
+                (Turn::copied as fn(&mut Turn, usize), 512 << 10),
+                (Turn::spliced, 1024 << 10),
+                (Turn::edited, 64 << 10),
+            ] {
+                let mut turn = Turn::default();
+                note(&mut turn, least - 2);
+                assert!(!turn.is_over(cx));
+                note(&mut turn, 2);
+                assert!(turn.is_over(cx));
             }
-            Poll::Ready(left)
+            Poll::Ready(())
         })
-        .await
+        .await;
     }
 
     #[tokio::test]
-    async fn a_turn_is_worth_what_it_says() {
-        let left = tokio::spawn(async {
-            let mut left = Vec::new();
-            for spent in [0, REQUEST * 31, copied(448 << 10), spliced(1008 << 10), edited(63 << 10), u32::MAX]
-            {
-                left.push(left_after(spent).await);
+    async fn others_are_served_between_requests() {
+        let local = tokio::task::LocalSet::new();
+        let served = Rc::new(Cell::new(0));
+        let seen = served.clone();
+        let busy = async move {
+            for _ in 0..1000 {
+                poll_fn(poll_request).await;
+                served.set(served.get() + 1);
             }
-            left
-        });
-        assert_eq!(left.await.unwrap(), [128, 4, 16, 2, 2, 0]);
+        };
+        local.spawn_local(busy);
+        local
+            .run_until(async move {
+                while seen.get() == 0 {
+                    tokio::task::yield_now().await
+                }
+                assert_eq!(seen.get(), 32);
+            })
+            .await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,38 @@ fn streams_that_idle_hold_no_pipe() {
     let names = open.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
     let pipes = names.filter(|name| name.to_string_lossy().starts_with("pipe:")).count();
     assert!(pipes < idle.len(), "{pipes} ends of pipes");
+}
+
+/// However much one side has to say, what the other says goes on.
+#[test]
+fn a_flow_without_end_leaves_the_other_way_its_turn() {
+    let endpoint = server(|mut stream| {
+        let mut room = vec![0; 1 << 20];
+        let mut read = 0;
+        while let Ok(count @ 1..) = stream.read(&mut room) {
+            let was_less = read < 8 << 20;
+            read += count;
+            if was_less && read >= 8 << 20 {
+                stream.write_all(b"enough").unwrap();
+            }
+        }
+    });
+    let (_gateway, at) = start(TCP, &everything_to(endpoint));
+    let mut client = connect(at[0]);
+    let mut writer = client.try_clone().unwrap();
+    let is_enough = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (begun, bytes) = (Instant::now(), vec![0; 1 << 20]);
+            while !is_enough.load(Relaxed) && begun.elapsed() < Duration::from_secs(10) {
+                writer.write_all(&bytes).unwrap();
+            }
+            is_enough.store(true, Relaxed);
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        client.read_exact(&mut [0; 6]).unwrap();
+        assert!(!is_enough.swap(true, Relaxed), "heard only when the flow was over");
+    });
 }
 
 #[test]
