@@ -12,8 +12,10 @@ use crate::harness::upstream::{Request, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, noise};
 
 /// Around what is read at once, what goes from socket to socket, and as much of it as goes at a time.
-const LENGTHS: [usize; 12] =
-    [0, 1, 16_000, 16_384, 24_576, 24_577, 65_536, 100_000, 262_144, 278_528, 300_001, 3_000_000];
+const LENGTHS: [usize; 14] = [
+    0, 1, 16_000, 16_384, 24_576, 24_577, 65_536, 100_000, 262_144, 278_528, 300_001, 900_000, 1_000_000,
+    3_000_000,
+];
 
 fn one_worker(upstream: &Upstream) -> Gateway {
     Gateway::with(&upstream.everything(), &Options { workers: 1, ..Options::default() })
