@@ -158,7 +158,7 @@ fn an_answer_its_deadline_cuts_off_says_so() {
     let gateway = Gateway::start(&document(service.address));
     let mut client = Client::connect(gateway.http);
     let head = "POST /hasty/s.S/Stream HTTP/1.1\r\nHost: test\r\nContent-Type: application/grpc-web\r\n\
-                grpc-timeout: 300m\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n";
+                grpc-timeout: 1500m\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n";
     client.send(head).send(MESSAGE).send("\r\n");
     assert!(client.head().unwrap().starts_with("HTTP/1.1 200"));
     let mut body = Vec::new();
