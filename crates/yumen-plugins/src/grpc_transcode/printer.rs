@@ -216,6 +216,8 @@ impl Printer<'_> {
         if is_text {
             let order = |entry: &Entry| (text(entry.key), entry.whole.start());
             entries.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
+        } else if matches!(key, Kind::Uint64 | Kind::Fixed64) {
+            entries.sort_unstable_by_key(|entry| (entry.key, entry.whole.start()));
         } else {
             entries.sort_unstable_by_key(|entry| (entry.key as i64, entry.whole.start()));
         }

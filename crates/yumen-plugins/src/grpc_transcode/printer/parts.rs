@@ -178,7 +178,8 @@ impl<'a> Reader<'a> {
 }
 
 /// The fields of a message in the order of its type; parts of a message that came more than once are one. Of
-/// fields that exclude each other only the last is there.
+/// fields that exclude each other only the last is there. What is written as no field of its number may be is no field
+/// of the type, as in other readers.
 pub(super) fn runs(bytes: &[u8], parts: &[Span], of: &Type, notes: &mut Notes) -> io::Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     // By oneof: the field that is set, and since where.
@@ -189,7 +190,7 @@ pub(super) fn runs(bytes: &[u8], parts: &[Span], of: &Type, notes: &mut Notes) -
             let Some(index) = of.index(found.number) else { continue };
             let field = &of.fields[index as usize];
             if !field.takes(found.value.wire_type()) {
-                return Err(malformed(format!("field {} has the wrong wire type", found.number)));
+                continue;
             }
             let span = Span::new(found.start, reader.at);
             if let Some(oneof) = field.oneof {

@@ -310,6 +310,43 @@ fn of_what_came_more_than_once_the_last_counts_and_messages_are_one() {
 }
 
 #[test]
+fn what_is_written_as_another_type_is_no_field_of_the_message() {
+    let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
+    let number = |field_number, value| field(field_number, WireType::Varint, varint(value));
+    check(&[within(3, b"abc".to_vec()), number(5, 2)].concat(), json!({ "u32": 2 }));
+    check(
+        &[number(3, 1), within(3, b"abc".to_vec()), number(3, 2), number(14, 1)].concat(),
+        json!({ "i32": 2 }),
+    );
+    // Nor does it exclude another.
+    check(&[number(50, 1), number(51, 1)].concat(), json!({ "one_number": 1 }));
+    let entry = within(40, [number(1, 7), number(2, 4)].concat());
+    check(&entry, json!({ "by_text": { "": 4 } }));
+}
+
+#[test]
+fn entries_come_by_the_order_of_their_keys() {
+    let of = compiled(ALL);
+    let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
+    let check = |entries: &[Vec<u8>], expected: &str| {
+        let json = to_json(Form { defaults: false, ..FORM }, &of, &entries.concat(), 1 << 20);
+        assert_eq!(
+            json.map(|json| String::from_utf8_lossy(&json).into_owned()).ok().as_deref(),
+            Some(expected)
+        );
+    };
+    let wide = |key| within(43, [field(1, WireType::Varint, varint(key)), within(2, Vec::new())].concat());
+    check(
+        &[wide(u64::MAX), wide(1), wide(1 << 63)],
+        r#"{"by_wide":{"1":null,"9223372036854775808":null,"18446744073709551615":null}}"#,
+    );
+    let fixed = |key: u64| within(44, field(1, WireType::SixtyFourBit, key.to_le_bytes().to_vec()));
+    check(&[fixed(u64::MAX), fixed(0)], r#"{"by_fixed":{"0":"","18446744073709551615":""}}"#);
+    let zigzag = |key| within(41, field(1, WireType::Varint, varint(key)));
+    check(&[zigzag(2), zigzag(0), zigzag(1)], r#"{"by_number":{"-1":{},"0":{},"1":{}}}"#);
+}
+
+#[test]
 fn a_type_is_looked_up_once_and_only_where_it_is_met() {
     let mut content = String::from("syntax = \"proto3\"; package t; import \"google/protobuf/any.proto\";\n");
     content += "message M { repeated google.protobuf.Any anys = 1; M m = 2; }\n";
