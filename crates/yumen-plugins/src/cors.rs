@@ -125,8 +125,9 @@ pub(crate) struct Cors {
     timing: Option<Origins>,
 }
 
-/// The origin as it came: later plugins may change what goes upstream.
-struct AskingOrigin(Box<[u8]>);
+/// The origin as it came: later plugins may change what goes upstream. That there is one of these in the exchange says
+/// that `cors` has a say in who may read the answer.
+pub(crate) struct AskingOrigin(Option<Box<[u8]>>);
 
 impl Configure for Cors {
     const NAME: &'static str = "cors";
@@ -218,9 +219,8 @@ impl Plugin for Cors {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if let Some(origin) = ex.request.fields.known(Known::Origin).map(Box::from) {
-            ex.leave(AskingOrigin(origin));
-        }
+        let origin = ex.request.fields.known(Known::Origin).map(Box::from);
+        ex.leave(AskingOrigin(origin));
         if ex.request.method() == Method::Options {
             return Step::Respond(Response::status(200));
         }
@@ -228,7 +228,11 @@ impl Plugin for Cors {
     }
 
     fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
-        let origin = ex.note::<AskingOrigin>().map(|asking| &*asking.0);
+        if ex.note::<AskingOrigin>().is_none() {
+            // Another plugin answered before this one saw the request.
+            ex.leave(AskingOrigin(None));
+        }
+        let origin = ex.note::<AskingOrigin>().and_then(|asking| asking.0.as_deref());
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }

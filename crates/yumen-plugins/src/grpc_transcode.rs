@@ -9,7 +9,7 @@ mod response;
 mod rules;
 mod wire;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use printer::Types;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
@@ -147,8 +147,8 @@ enum Calls {
 /// The method and how it is called.
 struct Call {
     method: MethodDescriptor,
-    /// Those of the answer, once there was one.
-    types: OnceLock<Types>,
+    /// Those that answers had messages of, in all calls.
+    types: Arc<Types>,
     /// `/package.Service/Method`.
     target: String,
     /// `grpc-timeout`, where a call has one.
@@ -187,6 +187,7 @@ impl Calls {
     fn ruled(config: &Config, protos: &Protos) -> Result<Calls, Invalid> {
         let service = &config.service;
         let methods = protos.methods(service).map_err(|known| no_service(config, &known))?;
+        let types = Arc::new(Types::of(protos.pool()));
         let mut calls = Vec::new();
         for method in methods {
             let refused =
@@ -196,7 +197,8 @@ impl Calls {
                 continue;
             }
             for rule in rules {
-                let call = Call::new(config, protos, &method, rule.response_body.clone())?;
+                let call = Call::new(config, protos, &types, &method)?;
+                let call = Call { response_body: rule.response_body.clone(), ..call };
                 calls.push((rule, Arc::new(call)));
             }
         }
@@ -230,14 +232,14 @@ impl Call {
             let message = format!("{name} is a stream; only calls of one message each way are JSON");
             return Err(Invalid::at("method", message));
         }
-        Call::new(config, protos, &method, None)
+        Call::new(config, protos, &Arc::new(Types::of(protos.pool())), &method)
     }
 
     fn new(
         config: &Config,
         protos: &Protos,
+        types: &Arc<Types>,
         method: &MethodDescriptor,
-        response_body: Option<String>,
     ) -> Result<Call, Invalid> {
         let detail = config.status_detail_type.as_deref().map(|name| {
             let found = protos.pool().get_message_by_name(name);
@@ -257,8 +259,8 @@ impl Call {
             detail: detail.transpose()?,
             body_bytes_max: config.max_resp_body_size,
             method: method.clone(),
-            types: OnceLock::new(),
-            response_body,
+            types: types.clone(),
+            response_body: None,
         })
     }
 }

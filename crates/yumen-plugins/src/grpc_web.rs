@@ -13,6 +13,8 @@ use yumen_plugin::{
     Chunk, Configure, Exchange, Foreseen, Phases, Plugin, Response, ResponseHead, Setup, Step,
 };
 
+use crate::cors::AskingOrigin;
+
 /// Settings of `grpc-web`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Config {
@@ -155,11 +157,12 @@ impl GrpcWeb {
     /// What the client is told whatever the answer.
     fn allow(&self, ex: &Exchange<'_>, head: &mut ResponseHead) {
         let fields = &mut head.fields;
-        if !fields.has("Access-Control-Allow-Origin") {
+        // To an origin that `cors` does not admit it says nothing, and that stands.
+        if ex.note::<AskingOrigin>().is_none() && !fields.has("Access-Control-Allow-Origin") {
             fields.set("Access-Control-Allow-Origin", b"*");
         }
         if ex.request.method() == Method::Options {
-            fields.set("Access-Control-Allow-Methods", b"POST");
+            allow_too(fields, "Access-Control-Allow-Methods", "POST");
             allow_too(fields, "Access-Control-Allow-Headers", &self.allow_headers);
         }
         allow_too(fields, "Access-Control-Expose-Headers", "grpc-message,grpc-status");

@@ -2,53 +2,49 @@
 //! tree of values stands between.
 //!
 //! Memory is what the JSON takes, which has a bound, and notes of where fields stand that do not follow each other
-//! in the order of their type: at most six times the message. The members of an object come by number, the entries
-//! of a map by key.
+//! in the order of their type, and where the entries of a map do. A message of many such takes many times its length
+//! in notes, so they have a bound, too: four times that of the JSON. The members of an object come by number, the
+//! entries of a map by key.
 
+mod notes;
 mod parts;
 mod scalar;
 mod special;
 mod types;
 
-use std::collections::HashMap;
 use std::io::{self, Write};
-use std::rc::Rc;
 
-use prost_reflect::{DescriptorPool, Kind};
+use prost_reflect::{Kind, MessageDescriptor};
 
+use self::notes::Notes;
 pub(super) use self::parts::malformed;
 use self::parts::{Reader, Run, Span, Wire, runs};
-use self::scalar::Sink;
+pub(super) use self::scalar::Sink;
 pub(super) use self::types::Types;
 use self::types::{Field, Type};
-use super::Form;
 use super::json::Form as Shape;
 
 /// Messages may stand in each other so deep. Those of one answer in readers of protobuf have fewer; but an `Any` is
 /// a message that is read for itself, and may hold another.
 const DEPTH_MAX: usize = 256;
 
-/// The JSON of a message, of at most `bytes_max` bytes; `types` are those of its type, which is of the pool. What is
-/// no such message is an error of kind `InvalidData`.
-pub(super) fn to_json(
-    form: Form,
-    (types, pool): (&Types, &DescriptorPool),
+/// Writes the JSON of a message, whose type is of the pool. What is no such message is an error of kind
+/// `InvalidData`, and some of it may have been written.
+pub(super) fn write_json(
+    out: &mut Sink,
+    types: &Types,
+    of: &MessageDescriptor,
     bytes: &[u8],
-    bytes_max: usize,
-) -> io::Result<Vec<u8>> {
-    let out = Sink::new(bytes_max, form);
-    let mut printer = Printer { bytes, pool, form, others: HashMap::new(), out, depth: 0 };
-    printer.message(types, 0, &[Span::new(0, bytes.len())])?;
-    Ok(printer.out.into_bytes())
+) -> io::Result<()> {
+    let notes = Notes::new(out.bytes_max);
+    Printer { bytes, types, notes, out, depth: 0 }.message(types.get(of), &[Span::new(0, bytes.len())])
 }
 
 struct Printer<'a> {
     bytes: &'a [u8],
-    pool: &'a DescriptorPool,
-    form: Form,
-    /// Of messages in an `Any`, by their type.
-    others: HashMap<String, Rc<Types>>,
-    out: Sink,
+    types: &'a Types,
+    notes: Notes,
+    out: &'a mut Sink,
     depth: usize,
 }
 
@@ -60,37 +56,43 @@ struct Entry {
 }
 
 impl Printer<'_> {
-    fn message(&mut self, types: &Types, place: usize, parts: &[Span]) -> io::Result<()> {
+    fn message(&mut self, of: &Type, parts: &[Span]) -> io::Result<()> {
         if self.depth == DEPTH_MAX {
             let problem = format!("its messages stand in each other more than {DEPTH_MAX} deep");
             return Err(io::Error::other(problem));
         }
-        let of = types.get(place).ok_or_else(|| malformed("its type is not known"))?;
         self.depth += 1;
-        let runs = runs(self.bytes, parts, of)?;
-        if !self.special(types, of, &runs)? {
+        let runs = runs(self.bytes, parts, of, &mut self.notes)?;
+        if !self.special(of, &runs)? {
             self.out.write_all(b"{")?;
-            self.members(types, of, &runs, true)?;
+            self.members(of, &runs, true)?;
             self.out.write_all(b"}")?;
         }
+        self.notes.free(runs);
         self.depth -= 1;
         Ok(())
     }
 
-    fn members(&mut self, types: &Types, of: &Type, runs: &[Run], mut is_first: bool) -> io::Result<()> {
+    fn members(&mut self, of: &Type, runs: &[Run], mut is_first: bool) -> io::Result<()> {
         let mut rest = runs;
-        for (field, index) in of.fields.iter().zip(0..) {
+        let mut defaulted = if self.out.form.defaults { &of.defaulted[..] } else { &[] };
+        // All other fields are passed over: a type may have thousands, and a message of it no byte.
+        while let Some(index) =
+            rest.first().map(|run| run.field).into_iter().chain(defaulted.first().copied()).min()
+        {
+            let field = &of.fields[index as usize];
             let own;
             (own, rest) = rest.split_at(rest.iter().take_while(|run| run.field == index).count());
-            let is_told = self.is_there(field, own)? || self.form.defaults && !field.has_presence;
-            if !is_told {
+            let is_defaulted = defaulted.first() == Some(&index);
+            defaulted = &defaulted[usize::from(is_defaulted)..];
+            if !is_defaulted && !self.is_there(field, own)? {
                 continue;
             }
             if !std::mem::take(&mut is_first) {
                 self.out.write_all(b",")?;
             }
             self.out.write_all(&field.key)?;
-            self.content(types, field, own)?;
+            self.content(field, own)?;
         }
         Ok(())
     }
@@ -114,36 +116,38 @@ impl Printer<'_> {
     }
 
     /// All values of a field, the default where it has one and is not there.
-    fn content(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
+    fn content(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
         match field.place.form {
-            Shape::One => self.one(types, field, runs),
-            Shape::List { .. } => self.list(types, field, runs),
-            Shape::Map => self.map(types, field, runs),
+            Shape::One => self.one(field, runs),
+            Shape::List { .. } => self.list(field, runs),
+            Shape::Map => self.map(field, runs),
         }
     }
 
-    fn one(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
-        let Some(place) = field.inner else {
+    fn one(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
+        let Some(inner) = self.types.inner(field) else {
             let kind = &field.place.kind;
             let value = self.last(runs)?.unwrap_or_else(|| Wire::default_of(kind));
             return self.out.scalar(self.bytes, kind, value);
         };
-        let mut parts = Vec::new();
-        self.each(runs, |value| parts.push(value.span()))?;
-        self.message(types, place, &parts)
+        let parts = self.spans(runs)?;
+        self.message(inner, &parts)?;
+        self.notes.free(parts);
+        Ok(())
     }
 
-    fn list(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
+    fn list(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
         let kind = &field.place.kind;
+        let inner = self.types.inner(field);
         let mut is_first = true;
         self.out.write_all(b"[")?;
         for run in runs {
             let mut reader = Reader::of(self.bytes, run);
             while let Some(found) = reader.next()? {
-                match (found.value, field.inner) {
-                    (value, Some(place)) => {
+                match (found.value, inner) {
+                    (value, Some(inner)) => {
                         self.out.comma(&mut is_first)?;
-                        self.message(types, place, &[value.span()])?;
+                        self.message(inner, &[value.span()])?;
                     }
                     (Wire::Sized(packed), None) if field.may_be_packed() => {
                         let mut numbers = Reader::new(self.bytes, packed);
@@ -162,9 +166,8 @@ impl Printer<'_> {
         self.out.write_all(b"]")
     }
 
-    fn map(&mut self, types: &Types, field: &Field, runs: &[Run]) -> io::Result<()> {
-        let of = field.inner.and_then(|place| types.get(place));
-        let of = of.ok_or_else(|| malformed("no map has such a type"))?;
+    fn map(&mut self, field: &Field, runs: &[Run]) -> io::Result<()> {
+        let of = self.types.inner(field).ok_or_else(|| malformed("no map has such a type"))?;
         let [key, value] = &of.fields[..] else { return Err(malformed("no map has such a type")) };
         let entries = self.entries(of, &key.place.kind, runs)?;
         let mut is_first = true;
@@ -172,15 +175,17 @@ impl Printer<'_> {
         for entry in &entries {
             self.out.comma(&mut is_first)?;
             self.out.map_key(self.bytes, &key.place.kind, entry.key)?;
-            let runs = parts::runs(self.bytes, &[entry.whole], of)?;
+            let runs = parts::runs(self.bytes, &[entry.whole], of, &mut self.notes)?;
             let behind_keys = runs.partition_point(|run| run.field == 0);
-            self.content(types, value, &runs[behind_keys..])?;
+            self.content(value, &runs[behind_keys..])?;
+            self.notes.free(runs);
         }
+        self.notes.free(entries);
         self.out.write_all(b"}")
     }
 
     /// The entries of a map by key, the last of each.
-    fn entries(&self, of: &Type, key: &Kind, runs: &[Run]) -> io::Result<Vec<Entry>> {
+    fn entries(&mut self, of: &Type, key: &Kind, runs: &[Run]) -> io::Result<Vec<Entry>> {
         let bytes = self.bytes;
         let text = |key: u64| Span::unpacked(key).of(bytes);
         let is_text = matches!(key, Kind::String);
@@ -190,9 +195,10 @@ impl Printer<'_> {
             let mut reader = Reader::of(bytes, run);
             while let Some(found) = reader.next()? {
                 let whole = found.value.span();
-                let own = parts::runs(bytes, &[whole], of)?;
+                let own = parts::runs(bytes, &[whole], of, &mut self.notes)?;
                 let keys = &own[..own.partition_point(|run| run.field == 0)];
                 let told = self.last(keys)?;
+                self.notes.free(own);
                 let key = if is_text {
                     told.map_or(Span::EMPTY, Wire::span).packed()
                 } else {
@@ -202,14 +208,18 @@ impl Printer<'_> {
                 match entries.last_mut() {
                     // Those of one key do not pile up.
                     Some(last) if is_same(last, &entry) => *last = entry,
-                    _ => entries.push(entry),
+                    _ => self.notes.push(&mut entries, entry)?,
                 }
             }
         }
+        // Those of one key stay in order by where they stand, without the memory a stable sort takes.
         if is_text {
-            entries.sort_by(|a, b| text(a.key).cmp(text(b.key)));
+            let order = |entry: &Entry| (text(entry.key), entry.whole.start());
+            entries.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
+        } else if matches!(key, Kind::Uint64 | Kind::Fixed64) {
+            entries.sort_unstable_by_key(|entry| (entry.key, entry.whole.start()));
         } else {
-            entries.sort_by_key(|entry| entry.key as i64);
+            entries.sort_unstable_by_key(|entry| (entry.key as i64, entry.whole.start()));
         }
         entries.dedup_by(|later, kept| {
             let is_again = is_same(later, kept);
@@ -219,6 +229,18 @@ impl Printer<'_> {
             is_again
         });
         Ok(entries)
+    }
+
+    /// Where the values of a field stand.
+    fn spans(&mut self, runs: &[Run]) -> io::Result<Vec<Span>> {
+        let mut spans = Vec::new();
+        for run in runs {
+            let mut reader = Reader::of(self.bytes, run);
+            while let Some(found) = reader.next()? {
+                self.notes.push(&mut spans, found.value.span())?;
+            }
+        }
+        Ok(spans)
     }
 
     /// The last value of a field.

@@ -1,18 +1,18 @@
 //! From what a service answered to JSON and a status of HTTP.
 
-use std::io;
+use std::io::{self, Write as _};
 
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use prost_reflect::{DynamicMessage, MessageDescriptor};
+use prost_reflect::DynamicMessage;
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use yumen_plugin::proto;
 use yumen_plugin::{Response, WholeAnswer};
 
 use super::Call;
-use super::printer::{Types, malformed, to_json};
+use super::printer::{Sink, malformed, write_json};
 
 /// The answer for the client.
 pub(super) fn translate(call: &Call, answer: WholeAnswer<'_>) -> Response {
@@ -68,9 +68,9 @@ fn decoded(call: &Call, body: &[u8]) -> io::Result<Vec<u8>> {
         found if found > length => return Err(malformed("it has more than one message")),
         _ => return Err(malformed("its message breaks off")),
     };
-    let types = call.types.get_or_init(|| Types::of(&call.method.output()));
-    let pool = call.method.parent_pool();
-    let json = to_json(call.form, (types, pool), message, call.body_bytes_max)?;
+    let mut json = Sink::new(call.body_bytes_max, call.form);
+    write_json(&mut json, &call.types, &call.method.output(), message)?;
+    let json = json.into_bytes();
     match &call.response_body {
         None => Ok(json),
         Some(field) => Ok(member(&json, field).unwrap_or(b"null").to_vec()),
@@ -123,21 +123,31 @@ fn failed(call: &Call, answer: WholeAnswer<'_>, status: &str) -> Response {
     if !call.show_status {
         return response;
     }
-    let details = answer.trailer("grpc-status-details-bin").and_then(|text| status_of(call, text));
-    let error = details.unwrap_or_else(|| {
+    let whole = answer.trailer("grpc-status-details-bin").and_then(|text| status_of(call, text));
+    let error = whole.unwrap_or_else(|| {
         let code = status.parse().map_or_else(|_| Value::from(status), |code: u32| Value::from(code));
-        json!({ "code": code, "message": unescaped(message) })
+        error(&code, &unescaped(message), None)
     });
-    let body = json!({ "error": error }).to_string();
-    response.field("Content-Type", "application/json").body(body.into_bytes())
+    response.field("Content-Type", "application/json").body(error)
+}
+
+/// The body of a failed call; the details are JSON.
+fn error(code: &Value, message: &str, details: Option<Vec<u8>>) -> Vec<u8> {
+    let mut body = format!("{{\"error\":{{\"code\":{code}").into_bytes();
+    if let Some(details) = details {
+        body.extend_from_slice(b",\"details\":");
+        body.extend(details);
+    }
+    body.extend(format!(",\"message\":{}}}}}", Value::from(message)).into_bytes());
+    body
 }
 
 fn unescaped(message: &[u8]) -> String {
     percent_encoding::percent_decode(message).decode_utf8_lossy().into_owned()
 }
 
-/// The whole status with its details: a `google.rpc.Status`.
-fn status_of(call: &Call, text: &[u8]) -> Option<Value> {
+/// The body of a call that failed with a whole `google.rpc.Status`.
+fn status_of(call: &Call, text: &[u8]) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -145,26 +155,37 @@ fn status_of(call: &Call, text: &[u8]) -> Option<Value> {
     let bytes = INDIFFERENT.decode(text).ok()?;
     let status = DynamicMessage::decode(proto::status(), bytes.as_slice()).ok()?;
     let field = |name| status.get_field_by_name(name);
-    let mut error = Map::new();
-    error.insert("code".into(), field("code")?.as_i32()?.into());
-    error.insert("message".into(), field("message")?.as_str()?.into());
-    let details = field("details")?;
-    let details: Vec<Value> =
-        details.as_list()?.iter().filter_map(|any| detail(call, any.as_message()?)).collect();
-    if !details.is_empty() {
-        error.insert("details".into(), details.into());
+    let listed = field("details")?;
+    let details = Some(listed.as_list()?).filter(|list| !list.is_empty());
+    // What is too long is left out: code and message say what matters.
+    let details = details.and_then(|list| details_of(call, list).ok());
+    Some(error(&field("code")?.as_i32()?.into(), field("message")?.as_str()?, details))
+}
+
+/// A list of details, in all no longer than an answer may be.
+fn details_of(call: &Call, list: &[prost_reflect::Value]) -> io::Result<Vec<u8>> {
+    let mut out = Sink::new(call.body_bytes_max, call.form);
+    let mut is_first = true;
+    out.write_all(b"[")?;
+    for any in list.iter().filter_map(|any| any.as_message()) {
+        out.comma(&mut is_first)?;
+        detail(call, any, &mut out)?;
     }
-    Some(Value::Object(error))
+    out.write_all(b"]")?;
+    Ok(out.into_bytes())
 }
 
 /// A detail as the message type the settings name, or as it came.
-fn detail(call: &Call, any: &DynamicMessage) -> Option<Value> {
-    let (kind, value) = (any.get_field_by_name("type_url")?, any.get_field_by_name("value")?);
-    let value = value.as_bytes()?;
-    let told = |of: &MessageDescriptor| {
-        to_json(call.form, (&Types::of(of), of.parent_pool()), value, call.body_bytes_max).ok()
-    };
-    let json = call.detail.as_ref().and_then(told);
-    let typed = json.and_then(|json| serde_json::from_slice(&json).ok());
-    Some(typed.unwrap_or_else(|| json!({ "type_url": kind.as_str(), "value": STANDARD.encode(value) })))
+fn detail(call: &Call, any: &DynamicMessage, out: &mut Sink) -> io::Result<()> {
+    let (kind, value) = (any.get_field_by_name("type_url"), any.get_field_by_name("value"));
+    let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default();
+    let value = value.as_ref().and_then(|value| value.as_bytes()).map(|value| &value[..]).unwrap_or_default();
+    let written = out.len();
+    if let Some(of) = &call.detail {
+        if write_json(out, &call.types, of, value).is_ok() {
+            return Ok(());
+        }
+        out.cut(written)?;
+    }
+    write!(out, "{}", json!({ "type_url": kind, "value": STANDARD.encode(value) }))
 }

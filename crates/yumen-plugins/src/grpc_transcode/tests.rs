@@ -354,6 +354,25 @@ fn a_status_is_told_in_the_body_where_that_is_asked_for() {
 }
 
 #[test]
+fn the_details_of_a_status_are_in_all_no_longer_than_an_answer_may_be() {
+    use base64::Engine as _;
+    // Each is empty, and 28 bytes of JSON.
+    let status = [&[8, 5, 0x12, 1, b'x'][..], &[0x1a, 0].repeat(20_000)].concat();
+    let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(status);
+    let trailers = format!("grpc-status: 5\r\ngrpc-status-details-bin: {text}\r\n");
+    let told = |bytes_max: usize| {
+        let settings = json!({
+            "show_status_in_body": true, "status_detail_type": "shop.Price", "max_resp_body_size": bytes_max,
+        });
+        body(&answered(settings, "", b"", &trailers))
+    };
+    let details = vec![json!({ "currency": "", "units": 0 }); 20_000];
+    assert_eq!(told(1 << 20), json!({ "error": { "code": 5, "message": "x", "details": details } }));
+    // Code and message are told all the same.
+    assert_eq!(told(100_000), json!({ "error": { "code": 5, "message": "x" } }));
+}
+
+#[test]
 fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
     let check = |more: Value, path: &str, message: &str| {
         let refused = bench().build("grpc-transcode", settings(more)).err().expect("it is refused");

@@ -145,6 +145,34 @@ fn what_cors_lets_browsers_send_and_read_they_still_may() {
     check("POST", &sent, allow, "authorization,X-Grpc-Web");
 }
 
+#[test]
+fn an_origin_that_cors_does_not_admit_is_told_nothing() {
+    let check = |names: &[&str], origin: &str, expected: Option<&str>| {
+        let bench = Bench::new();
+        let origins = json!({
+            "allow_origins": "https://good.example", "allow_methods": "GET,PUT", "allow_headers": "x-a",
+            "allow_credential": true,
+        });
+        let settings = |name: &str| if name == "cors" { origins.clone() } else { json!({}) };
+        let plugins: Vec<_> = names.iter().map(|name| bench.plugin(name, settings(name))).collect();
+        for call in ["OPTIONS /a.B/C HTTP/1.1", "POST /a.B/C HTTP/1.1\nContent-Type: application/grpc-web"] {
+            let reply = bench.run_all(&plugins, &format!("{call}\nOrigin: {origin}"));
+            let told = reply.field("access-control-allow-origin");
+            assert_eq!(told.as_deref(), expected, "{names:?} {origin} {call}");
+            let methods = reply.field("access-control-allow-methods");
+            let is_admitted_preflight =
+                call.starts_with("OPTIONS") && expected.is_some() && names[0] == "cors";
+            assert!(!is_admitted_preflight || methods.as_deref() == Some("GET,PUT,POST"), "{methods:?}");
+        }
+    };
+    // Also where `_meta.priority` turns them round.
+    for names in [["cors", "grpc-web"], ["grpc-web", "cors"]] {
+        check(&names, "https://good.example", Some("https://good.example"));
+        check(&names, "https://evil.example", None);
+    }
+    check(&["grpc-web"], "https://evil.example", Some("*"));
+}
+
 /// The pieces of an answer's body as the client gets them.
 fn pieces(kind: &str, head: &str, chunks: Vec<Chunk>) -> (ResponseHead, Vec<Vec<u8>>) {
     let (bench, plugin) = bench();

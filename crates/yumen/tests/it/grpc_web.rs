@@ -110,6 +110,30 @@ fn failures_come_as_a_status_of_grpc() {
 }
 
 #[test]
+fn a_foreign_origin_is_told_nothing_beside_cors() {
+    let service = service();
+    let origins = json!({ "allow_origins": "https://good.example", "allow_methods": "POST",
+        "allow_headers": "x-a", "allow_credential": true });
+    let gateway = Gateway::start(&json!({ "routes": [{
+        "id": "1", "uri": "/*", "plugins": { "grpc-web": {}, "cors": origins },
+        "upstream": { "nodes": { service.address.to_string(): 1 }, "scheme": "grpc" },
+    }] }));
+    for (origin, expected) in
+        [("https://good.example", Some("https://good.example")), ("https://evil.example", None)]
+    {
+        for method in ["OPTIONS", "POST"] {
+            let head = format!(
+                "{method} /s.S/M HTTP/1.1\r\nHost: test\r\nOrigin: {origin}\r\n\
+                 Content-Type: application/grpc-web\r\nContent-Length: 7\r\n\r\n"
+            );
+            let reply = Client::connect(gateway.http).send(head).send(MESSAGE).reply();
+            assert_eq!(reply.status, 200, "{origin} {method}");
+            assert_eq!(reply.field("access-control-allow-origin"), expected, "{origin} {method}");
+        }
+    }
+}
+
+#[test]
 fn an_answer_that_breaks_off_ends_with_a_status_too() {
     let service = service();
     let gateway = Gateway::start(&document(service.address));
@@ -134,7 +158,7 @@ fn an_answer_its_deadline_cuts_off_says_so() {
     let gateway = Gateway::start(&document(service.address));
     let mut client = Client::connect(gateway.http);
     let head = "POST /hasty/s.S/Stream HTTP/1.1\r\nHost: test\r\nContent-Type: application/grpc-web\r\n\
-                grpc-timeout: 300m\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n";
+                grpc-timeout: 1500m\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n";
     client.send(head).send(MESSAGE).send("\r\n");
     assert!(client.head().unwrap().starts_with("HTTP/1.1 200"));
     let mut body = Vec::new();

@@ -7,6 +7,7 @@ use std::io;
 use prost_reflect::prost::DecodeError;
 use prost_reflect::prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
+use super::notes::Notes;
 use super::types::Type;
 
 /// A stretch of the bytes; a frame of gRPC tells its length in 32 bits.
@@ -52,6 +53,10 @@ impl Span {
     pub(super) fn new(start: usize, end: usize) -> Span {
         let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
         Span { start: place(start), end: place(end) }
+    }
+
+    pub(super) fn start(self) -> u32 {
+        self.start
     }
 
     pub(super) fn is_empty(self) -> bool {
@@ -173,37 +178,37 @@ impl<'a> Reader<'a> {
 }
 
 /// The fields of a message in the order of its type; parts of a message that came more than once are one. Of
-/// fields that exclude each other only the last is there.
-pub(super) fn runs(bytes: &[u8], parts: &[Span], of: &Type) -> io::Result<Vec<Run>> {
+/// fields that exclude each other only the last is there. What is written as no field of its number may be is no field
+/// of the type, as in other readers.
+pub(super) fn runs(bytes: &[u8], parts: &[Span], of: &Type, notes: &mut Notes) -> io::Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     // By oneof: the field that is set, and since where.
-    let mut chosen: Vec<(usize, u32, u32)> = Vec::new();
+    let mut chosen: Vec<Option<(u32, u32)>> = Vec::new();
     for part in parts {
         let mut reader = Reader::new(bytes, *part);
         while let Some(found) = reader.next()? {
             let Some(index) = of.index(found.number) else { continue };
             let field = &of.fields[index as usize];
             if !field.takes(found.value.wire_type()) {
-                return Err(malformed(format!("field {} has the wrong wire type", found.number)));
+                continue;
             }
             let span = Span::new(found.start, reader.at);
             if let Some(oneof) = field.oneof {
-                match chosen.iter_mut().find(|one| one.0 == oneof) {
-                    Some(one) if one.1 == index => {}
-                    Some(one) => *one = (oneof, index, span.start),
-                    None => chosen.push((oneof, index, span.start)),
+                chosen.resize(of.oneofs, None);
+                if chosen[oneof].is_none_or(|(field, _)| field != index) {
+                    chosen[oneof] = Some((index, span.start));
                 }
             }
             match runs.last_mut() {
                 Some(last) if last.field == index && last.span.end == span.start => last.span.end = span.end,
-                _ => runs.push(Run { field: index, span }),
+                _ => notes.push(&mut runs, Run { field: index, span })?,
             }
         }
     }
     let is_chosen = |run: &Run| {
         let oneof = of.fields[run.field as usize].oneof;
-        let beside = chosen.iter().find(|one| Some(one.0) == oneof);
-        beside.is_none_or(|(_, field, since)| run.field == *field && run.span.start >= *since)
+        let beside = oneof.and_then(|oneof| chosen[oneof]);
+        beside.is_none_or(|(field, since)| run.field == field && run.span.start >= since)
     };
     if !chosen.is_empty() {
         runs.retain(is_chosen);

@@ -10,11 +10,15 @@ use super::super::json::NULL;
 use super::super::{Form, LargeIntegers};
 use super::parts::{Span, Wire, malformed};
 
+/// What was written and does not count may be so many times as much as what may be written.
+const TAKEN_BACK_TIMES_MAX: usize = 3;
+
 /// What is written so far.
-pub(super) struct Sink {
+pub(in super::super) struct Sink {
     bytes: Vec<u8>,
-    bytes_max: usize,
-    form: Form,
+    pub(super) bytes_max: usize,
+    bytes_taken_back: usize,
+    pub(super) form: Form,
 }
 
 impl Write for Sink {
@@ -39,25 +43,33 @@ impl Write for Sink {
 }
 
 impl Sink {
-    pub(super) fn new(bytes_max: usize, form: Form) -> Sink {
-        Sink { bytes: Vec::new(), bytes_max, form }
+    pub(in super::super) fn new(bytes_max: usize, form: Form) -> Sink {
+        Sink { bytes: Vec::new(), bytes_max, bytes_taken_back: 0, form }
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub(in super::super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in super::super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes back what was written behind this length.
-    pub(super) fn cut(&mut self, length: usize) {
+    /// Takes back what was written behind this length. Where messages stand in each other, each may take back what
+    /// those in it had written anew, so that there is a bound.
+    pub(in super::super) fn cut(&mut self, length: usize) -> io::Result<()> {
+        self.bytes_taken_back += self.bytes.len() - length;
         self.bytes.truncate(length);
+        let most = self.bytes_max;
+        if self.bytes_taken_back > most.saturating_mul(TAKEN_BACK_TIMES_MAX) {
+            let problem = format!("too much in it cannot be read for the {most} bytes of max_resp_body_size");
+            return Err(io::Error::other(problem));
+        }
+        Ok(())
     }
 
     /// Stands before all but the first.
-    pub(super) fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
+    pub(in super::super) fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
         if std::mem::take(is_first) { Ok(()) } else { self.write_all(b",") }
     }
 

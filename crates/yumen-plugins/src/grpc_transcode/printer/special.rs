@@ -3,13 +3,12 @@
 
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
-use std::rc::Rc;
 
 use prost_reflect::{Kind, prost_types};
 
 use super::parts::{Run, Span, Wire, malformed, runs};
 use super::scalar::text;
-use super::types::{Field, Type, Types};
+use super::types::{Field, Type};
 use super::{Printer, Shape};
 use crate::grpc_transcode::json::{Free, Special};
 
@@ -21,29 +20,29 @@ const NANOS_MAX: i32 = 999_999_999;
 
 impl Printer<'_> {
     /// Writes a message that has a JSON of its own, and tells whether it does.
-    pub(super) fn special(&mut self, types: &Types, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    pub(super) fn special(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
         let Some(special) = of.special else { return Ok(false) };
         match special {
-            Special::Any => self.any(types, of, runs),
+            Special::Any => self.any(of, runs),
             Special::Timestamp => self.timestamp(of, runs),
             Special::Duration => self.duration(of, runs),
             Special::FieldMask => self.field_mask(of, runs),
-            Special::Wrapper => self.only(types, of, runs, Shape::One),
-            Special::Free(Free::Struct) => self.only(types, of, runs, Shape::Map),
-            Special::Free(Free::List) => self.only(types, of, runs, Shape::List { is_packed: false }),
-            Special::Free(Free::Value) => self.value(types, of, runs),
+            Special::Wrapper => self.only(of, runs, Shape::One),
+            Special::Free(Free::Struct) => self.only(of, runs, Shape::Map),
+            Special::Free(Free::List) => self.only(of, runs, Shape::List { is_packed: false }),
+            Special::Free(Free::Value) => self.value(of, runs),
         }
     }
 
     /// The content of the only field.
-    fn only(&mut self, types: &Types, of: &Type, runs: &[Run], shape: Shape) -> io::Result<bool> {
+    fn only(&mut self, of: &Type, runs: &[Run], shape: Shape) -> io::Result<bool> {
         match &of.fields[..] {
-            [field] if field.place.form == shape => self.content(types, field, runs).map(|()| true),
+            [field] if field.place.form == shape => self.content(field, runs).map(|()| true),
             _ => Ok(false),
         }
     }
 
-    fn value(&mut self, types: &Types, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    fn value(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
         let Some(field) = runs.last().and_then(|run| of.fields.get(run.field as usize)) else {
             return self.out.write_all(b"null").map(|()| true);
         };
@@ -53,7 +52,7 @@ impl Printer<'_> {
         {
             return Ok(false);
         }
-        self.content(types, field, runs).map(|()| true)
+        self.content(field, runs).map(|()| true)
     }
 
     fn timestamp(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
@@ -100,21 +99,22 @@ impl Printer<'_> {
         if !matches!(&of.fields[..], [field] if field.place.kind == Kind::String) {
             return Ok(false);
         }
-        let mut paths: Vec<Span> = Vec::new();
-        self.each(runs, |value| paths.push(value.span()))?;
+        let paths = self.spans(runs)?;
         let mut told = String::new();
-        for (index, path) in paths.into_iter().enumerate() {
+        for (index, path) in paths.iter().enumerate() {
             if index > 0 {
                 told.push(',');
             }
-            if !push_in_camel_case(&mut told, text(self.bytes, path)?) {
+            if !push_in_camel_case(&mut told, text(self.bytes, *path)?) {
+                self.notes.free(paths);
                 return Ok(false);
             }
         }
+        self.notes.free(paths);
         self.out.text(&told).map(|()| true)
     }
 
-    fn any(&mut self, types: &Types, of: &Type, runs: &[Run]) -> io::Result<bool> {
+    fn any(&mut self, of: &Type, runs: &[Run]) -> io::Result<bool> {
         let Some([url, value]) = self.pair(of, runs, [&Kind::String, &Kind::Bytes])? else {
             return Ok(false);
         };
@@ -125,14 +125,14 @@ impl Printer<'_> {
         }
         self.out.write_all(b"{\"@type\":")?;
         self.out.text(url)?;
-        let (written, depth) = (self.out.len(), self.depth);
-        match self.typed(types, url, value) {
+        let (written, depth, left) = (self.out.len(), self.depth, self.notes.bytes_left);
+        match self.typed(url, value) {
             Ok(()) => {}
             // What is too long or too deep stays so.
             Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
             Err(_) => {
-                self.out.cut(written);
-                self.depth = depth;
+                self.out.cut(written)?;
+                (self.depth, self.notes.bytes_left) = (depth, left);
                 self.out.write_all(b",\"value\":")?;
                 self.out.base64(value.of(self.bytes))?;
             }
@@ -141,27 +141,17 @@ impl Printer<'_> {
     }
 
     /// The message in an `Any`, behind its type.
-    fn typed(&mut self, types: &Types, url: &str, value: Span) -> io::Result<()> {
+    fn typed(&mut self, url: &str, value: Span) -> io::Result<()> {
         let name = url.rsplit_once('/').map_or("", |(_, name)| name);
-        if let Some(place) = types.place(name) {
-            return self.held(types, place, name, value);
-        }
-        if !self.others.contains_key(name) {
-            let of = self.pool.get_message_by_name(name).ok_or_else(|| malformed("its type is not known"))?;
-            self.others.insert(name.to_owned(), Rc::new(Types::of(&of)));
-        }
-        let Some(types) = self.others.get(name).cloned() else { return Ok(()) };
-        self.held(&types, 0, name, value)
-    }
-
-    fn held(&mut self, types: &Types, place: usize, name: &str, value: Span) -> io::Result<()> {
-        let of = types.get(place).ok_or_else(|| malformed("its type is not known"))?;
+        let of = self.types.named(name).ok_or_else(|| malformed("its type is not known"))?;
         if of.special.is_some() || name == "google.protobuf.Empty" {
             self.out.write_all(b",\"value\":")?;
-            return self.message(types, place, &[value]);
+            return self.message(of, &[value]);
         }
-        let runs = runs(self.bytes, &[value], of)?;
-        self.members(types, of, &runs, false)
+        let runs = runs(self.bytes, &[value], of, &mut self.notes)?;
+        self.members(of, &runs, false)?;
+        self.notes.free(runs);
+        Ok(())
     }
 }
 

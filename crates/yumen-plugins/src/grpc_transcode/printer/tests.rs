@@ -3,7 +3,7 @@ use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
 use serde_json::{Value, json};
 use yumen_plugin::proto::Protos;
 
-use super::Types;
+use super::{Sink, Types, write_json};
 use crate::grpc_transcode::{Form, LargeIntegers};
 
 const ALL: &str = r#"syntax = "proto3";
@@ -173,7 +173,9 @@ fn message(random: &mut Random, of: &MessageDescriptor, depth: usize) -> Vec<u8>
 }
 
 fn to_json(form: Form, of: &MessageDescriptor, bytes: &[u8], bytes_max: usize) -> std::io::Result<Vec<u8>> {
-    super::to_json(form, (&Types::of(of), of.parent_pool()), bytes, bytes_max)
+    let mut out = Sink::new(bytes_max, form);
+    write_json(&mut out, &Types::of(of.parent_pool()), of, bytes)?;
+    Ok(out.into_bytes())
 }
 
 /// What prost-reflect makes of it, by a tree of values.
@@ -305,6 +307,118 @@ fn of_what_came_more_than_once_the_last_counts_and_messages_are_one() {
         to_json(FORM, &compiled(ALL), &[entry("b", 1), entry("a", 1), entry("b", 2)].concat(), 1 << 20);
     let json = String::from_utf8(json.expect("it is told")).expect("it is a text");
     assert!(json.contains(r#""by_text":{"a":1,"b":2}"#), "{json}");
+}
+
+#[test]
+fn what_is_written_as_another_type_is_no_field_of_the_message() {
+    let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
+    let number = |field_number, value| field(field_number, WireType::Varint, varint(value));
+    check(&[within(3, b"abc".to_vec()), number(5, 2)].concat(), json!({ "u32": 2 }));
+    check(
+        &[number(3, 1), within(3, b"abc".to_vec()), number(3, 2), number(14, 1)].concat(),
+        json!({ "i32": 2 }),
+    );
+    // Nor does it exclude another.
+    check(&[number(50, 1), number(51, 1)].concat(), json!({ "one_number": 1 }));
+    let entry = within(40, [number(1, 7), number(2, 4)].concat());
+    check(&entry, json!({ "by_text": { "": 4 } }));
+}
+
+#[test]
+fn entries_come_by_the_order_of_their_keys() {
+    let of = compiled(ALL);
+    let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
+    let check = |entries: &[Vec<u8>], expected: &str| {
+        let json = to_json(Form { defaults: false, ..FORM }, &of, &entries.concat(), 1 << 20);
+        assert_eq!(
+            json.map(|json| String::from_utf8_lossy(&json).into_owned()).ok().as_deref(),
+            Some(expected)
+        );
+    };
+    let wide = |key| within(43, [field(1, WireType::Varint, varint(key)), within(2, Vec::new())].concat());
+    check(
+        &[wide(u64::MAX), wide(1), wide(1 << 63)],
+        r#"{"by_wide":{"1":null,"9223372036854775808":null,"18446744073709551615":null}}"#,
+    );
+    let fixed = |key: u64| within(44, field(1, WireType::SixtyFourBit, key.to_le_bytes().to_vec()));
+    check(&[fixed(u64::MAX), fixed(0)], r#"{"by_fixed":{"0":"","18446744073709551615":""}}"#);
+    let zigzag = |key| within(41, field(1, WireType::Varint, varint(key)));
+    check(&[zigzag(2), zigzag(0), zigzag(1)], r#"{"by_number":{"-1":{},"0":{},"1":{}}}"#);
+}
+
+#[test]
+fn a_type_is_looked_up_once_and_only_where_it_is_met() {
+    let mut content = String::from("syntax = \"proto3\"; package t; import \"google/protobuf/any.proto\";\n");
+    content += "message M { repeated google.protobuf.Any anys = 1; M m = 2; }\n";
+    for number in 0..400 {
+        let next = (number + 1) % 400;
+        content += &format!("message T{number} {{ T{next} next = 1; string text = 2; }}\n");
+    }
+    let of = compiled(&content);
+    let types = Types::of(of.parent_pool());
+    let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
+    let check = |bytes: &[u8], expected: Value, count| {
+        let mut out = Sink::new(1 << 20, Form { defaults: false, ..FORM });
+        write_json(&mut out, &types, &of, bytes).expect("it is told");
+        assert_eq!(serde_json::from_slice(&out.into_bytes()).ok(), Some(expected));
+        assert_eq!(types.count(), count);
+    };
+    check(&within(2, Vec::new()), json!({ "m": {} }), 1);
+    let any = |name: &str, value| {
+        within(1, [within(1, format!("a/{name}").into_bytes()), within(2, value)].concat())
+    };
+    let told = json!({ "anys": [{ "@type": "a/t.T9", "next": { "text": "x" } }] });
+    for _ in 0..2 {
+        check(&any("t.T9", within(1, within(2, b"x".to_vec()))), told.clone(), 4);
+    }
+    let all: Vec<u8> = (0..400).flat_map(|number| any(&format!("t.T{number}"), Vec::new())).collect();
+    let told: Vec<Value> = (0..400).map(|number| json!({ "@type": format!("a/t.T{number}") })).collect();
+    check(&all, json!({ "anys": told }), 402);
+}
+
+#[test]
+fn notes_have_a_bound() {
+    let of = compiled(ALL);
+    let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
+    let number = |field_number, value| field(field_number, WireType::Varint, varint(value));
+    let told = |bytes: &[u8], bytes_max| {
+        let json = to_json(Form { defaults: false, ..FORM }, &of, bytes, bytes_max);
+        json.map(|json| String::from_utf8_lossy(&json).into_owned()).map_err(|error| error.to_string())
+    };
+    let refused =
+        Err("its fields stand in more pieces than the 65536 bytes of max_resp_body_size allow".to_owned());
+    // Keys in turn, with another field between.
+    let entries = [within(42, Vec::new()), number(3, 1), within(42, number(1, 1)), number(3, 1)].concat();
+    let json = r#"{"i32":1,"by_bool":{"false":"SMALL","true":"SMALL"}}"#.to_owned();
+    assert_eq!(told(&entries.repeat(1000), 1 << 16), Ok(json.clone()));
+    assert_eq!(told(&entries.repeat(20_000), 1 << 16), refused);
+    assert_eq!(told(&entries.repeat(20_000), 1 << 20), Ok(json));
+    // One message in many parts, and a list of paths.
+    let parts = [within(17, Vec::new()), number(3, 1)].concat();
+    assert_eq!(told(&parts.repeat(20_000), 1 << 16), refused);
+    assert_eq!(told(&within(63, within(1, Vec::new()).repeat(40_000)), 1 << 16), refused);
+    // What was noted of a message is not held against the next.
+    let list = within(36, parts.repeat(500)).repeat(50);
+    assert_eq!(told(&list, 1 << 16).map(|json| json.len()), Ok(50 * r#"{"i32":1,"m":{}},"#.len() + 8));
+}
+
+#[test]
+fn what_is_told_anew_has_a_bound() {
+    let of = compiled(ALL);
+    let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
+    let told = |depth| {
+        // Each is told before what follows it is seen to be broken.
+        let mut bytes = within(15, vec![7; 10_000]);
+        for _ in 0..depth {
+            let any = within(60, [within(1, b"a/t.M".to_vec()), within(2, bytes)].concat());
+            bytes = [any, within(65, vec![0x80])].concat();
+        }
+        let bytes = within(60, [within(1, b"a/t.M".to_vec()), within(2, bytes)].concat());
+        to_json(FORM, &of, &bytes, 100_000).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(told(5), Ok(()));
+    let problem = "too much in it cannot be read for the 100000 bytes of max_resp_body_size";
+    assert_eq!(told(50), Err(problem.to_owned()));
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Message types as they are written: looked up once for a call, with those of all messages in them.
+//! Message types as they are written: each is looked up once, when the first message of it is.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use prost_reflect::prost::encoding::WireType;
-use prost_reflect::{ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::super::json::{Form, Place, Special};
 
@@ -12,6 +13,10 @@ pub(super) struct Type {
     pub(super) special: Option<Special>,
     /// By number.
     pub(super) fields: Vec<Field>,
+    /// Which of them have a default that stands for those that are not there.
+    pub(super) defaulted: Vec<u32>,
+    /// How many sets of fields there are of which one excludes the others.
+    pub(super) oneofs: usize,
 }
 
 /// A field of a message type.
@@ -24,11 +29,11 @@ pub(super) struct Field {
     /// Which of the type's, where it excludes others.
     pub(super) oneof: Option<usize>,
     /// The place of its message type.
-    pub(super) inner: Option<usize>,
+    inner: Option<u32>,
 }
 
 impl Type {
-    fn of(of: &MessageDescriptor, place: &mut impl FnMut(&MessageDescriptor) -> usize) -> Type {
+    fn of(of: &MessageDescriptor, place: impl Fn(&MessageDescriptor) -> u32) -> Type {
         let oneofs: Vec<_> = of.oneofs().collect();
         let field = |field: FieldDescriptor| {
             let place = Place::of(&field);
@@ -47,7 +52,13 @@ impl Type {
             let Kind::Message(of) = &field.place.kind else { continue };
             field.inner = Some(place(of));
         }
-        Type { special: Special::of(of.full_name()), fields }
+        let is_defaulted = |(field, index): (&Field, u32)| (!field.has_presence).then_some(index);
+        Type {
+            special: Special::of(of.full_name()),
+            defaulted: fields.iter().zip(0..).filter_map(is_defaulted).collect(),
+            oneofs: fields.iter().filter_map(|field| field.oneof).max().map_or(0, |last| last + 1),
+            fields,
+        }
     }
 
     /// Which field has this number.
@@ -76,38 +87,59 @@ impl Field {
     }
 }
 
-/// A type and all that are in its messages; what an `Any` holds is not.
-#[derive(Default)]
+/// The types of a pool, as many as were met. Workers share it: what is there is read without a lock.
 pub(in super::super) struct Types {
-    list: Vec<Type>,
-    places: HashMap<String, usize>,
+    pool: DescriptorPool,
+    places: Mutex<HashMap<Box<str>, u32>>,
+    /// By place; each as long as all before it and one more, so that none ever moves.
+    chunks: [OnceLock<Box<[OnceLock<Type>]>>; 32],
 }
 
 impl Types {
-    /// The type itself has place 0.
-    pub(in super::super) fn of(of: &MessageDescriptor) -> Types {
-        let mut types = Types::default();
-        let mut met = vec![of.clone()];
-        types.places.insert(of.full_name().to_owned(), 0);
-        while let Some(of) = met.get(types.list.len()).cloned() {
-            let mut place = |inner: &MessageDescriptor| {
-                if let Some(place) = types.places.get(inner.full_name()) {
-                    return *place;
-                }
-                met.push(inner.clone());
-                types.places.insert(inner.full_name().to_owned(), met.len() - 1);
-                met.len() - 1
-            };
-            types.list.push(Type::of(&of, &mut place));
+    pub(in super::super) fn of(pool: &DescriptorPool) -> Types {
+        let chunks = [const { OnceLock::new() }; 32];
+        Types { pool: pool.clone(), places: Mutex::default(), chunks }
+    }
+
+    pub(super) fn get(&self, of: &MessageDescriptor) -> &Type {
+        self.at(self.place(of), of)
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<&Type> {
+        self.pool.get_message_by_name(name).map(|of| self.get(&of))
+    }
+
+    /// That of the messages a field holds.
+    pub(super) fn inner(&self, field: &Field) -> Option<&Type> {
+        match (&field.place.kind, field.inner) {
+            (Kind::Message(of), Some(place)) => Some(self.at(place, of)),
+            _ => None,
         }
-        types
     }
 
-    pub(super) fn get(&self, place: usize) -> Option<&Type> {
-        self.list.get(place)
+    /// How many types were looked up.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        let slots = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        slots.filter(|slot| slot.get().is_some()).count()
     }
 
-    pub(super) fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    /// The place of a type, which may not be there yet.
+    fn place(&self, of: &MessageDescriptor) -> u32 {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = places.get(of.full_name()) {
+            return *place;
+        }
+        let place = places.len() as u32;
+        places.insert(of.full_name().into(), place);
+        place
+    }
+
+    fn at(&self, place: u32, of: &MessageDescriptor) -> &Type {
+        let number = place as usize + 1;
+        let chunk = number.ilog2() as usize;
+        let first = 1 << chunk;
+        let chunk = self.chunks[chunk].get_or_init(|| (0..first).map(|_| OnceLock::new()).collect());
+        chunk[number - first].get_or_init(|| Type::of(of, |inner| self.place(inner)))
     }
 }

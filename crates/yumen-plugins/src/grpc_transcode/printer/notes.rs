@@ -1,0 +1,51 @@
+//! What is noted of a message while it is written, and how much that may be.
+
+use std::io;
+
+/// What is noted may take so many times the bytes the JSON may have.
+const TIMES_MAX: usize = 4;
+/// What may be noted whatever the bound of the JSON.
+const BYTES_MIN: usize = 1 << 16;
+
+/// Memory of notes, counted as what lists of them have room for.
+pub(super) struct Notes {
+    /// The bound of the JSON.
+    bytes_max: usize,
+    pub(super) bytes_left: usize,
+}
+
+impl Notes {
+    pub(super) fn new(bytes_max: usize) -> Notes {
+        Notes { bytes_max, bytes_left: bytes_max.saturating_mul(TIMES_MAX).max(BYTES_MIN) }
+    }
+
+    /// Adds to a list of notes. One that grows is there twice for a moment.
+    pub(super) fn push<T>(&mut self, to: &mut Vec<T>, one: T) -> io::Result<()> {
+        if to.len() == to.capacity() {
+            self.grow(to)?;
+        }
+        to.push(one);
+        Ok(())
+    }
+
+    #[cold]
+    fn grow<T>(&mut self, list: &mut Vec<T>) -> io::Result<()> {
+        let (before, after) = (list.capacity(), (list.capacity() * 2).max(4));
+        let left = self.bytes_left.checked_sub(after * size_of::<T>());
+        self.bytes_left = left.ok_or_else(|| self.too_many())? + before * size_of::<T>();
+        list.reserve_exact(after - list.len());
+        Ok(())
+    }
+
+    /// Notes are not needed any more.
+    pub(super) fn free<T>(&mut self, list: Vec<T>) {
+        self.bytes_left += list.capacity() * size_of::<T>();
+    }
+
+    fn too_many(&self) -> io::Error {
+        let most = self.bytes_max;
+        let problem =
+            format!("its fields stand in more pieces than the {most} bytes of max_resp_body_size allow");
+        io::Error::other(problem)
+    }
+}
