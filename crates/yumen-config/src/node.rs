@@ -46,7 +46,8 @@ pub struct NodeConfig {
     #[schemars(length(min = 1))]
     pub listen: Vec<Listen>,
     /// Where clients of stream routes connect: a list of `address`, `protocol` (tcp | tls | tls_passthrough |
-    /// udp), `backlog`, `reuse_port` and `proxy_protocol_from`.
+    /// udp), `backlog`, `reuse_port` and `proxy_protocol_from`. Once an `ssl` object asks clients for certificates, `tls`
+    /// refuses names that no `ssl` object is for.
     pub stream_listen: Vec<StreamListen>,
     /// The threads that serve traffic.
     pub workers: Workers,
