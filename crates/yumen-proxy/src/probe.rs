@@ -178,7 +178,7 @@ impl Supervisor {
         health: &Arc<Health>,
     ) -> Watch {
         Watch {
-            question: Question::new(&checks.active, endpoint, &upstream.tls, upstream.proxy_protocol),
+            question: Question::new(&checks.active, endpoint, &upstream.tls),
             endpoint: endpoint.addr,
             origin: upstream.origin.clone(),
             health: health.clone(),

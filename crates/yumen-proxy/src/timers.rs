@@ -25,8 +25,8 @@ struct Slot {
     deadline_ms: Cell<u64>,
     /// When the queue will look at this slot; `NEVER` when it is not queued.
     queued_ms: Cell<u64>,
-    /// Whether its task waits for something new to do.
-    is_idle: Cell<bool>,
+    /// Since when its task waits for something new to do; `NEVER` when it does not.
+    idle_since_ms: Cell<u64>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -76,7 +76,7 @@ impl Timers {
             Rc::new(Slot {
                 deadline_ms: Cell::new(NEVER),
                 queued_ms: Cell::new(NEVER),
-                is_idle: Cell::new(false),
+                idle_since_ms: Cell::new(NEVER),
                 waker: RefCell::new(None),
             })
         });
@@ -162,15 +162,15 @@ impl Timers {
         }
     }
 
-    /// Wakes so many of the tasks that idle, those whose deadlines come first.
+    /// Wakes so many of the tasks that idle, those that have for longest.
     pub(crate) fn wake_idle(&self, count: usize) {
         let queue = self.queue.borrow();
         let slots = queue.iter().flat_map(|(at, slots)| slots.iter().map(move |slot| (at, slot)));
-        let is_idle = |at: u64, slot: &Slot| slot.is_idle.get() && slot.queued_ms.get() == at;
+        let is_idle = |at: u64, slot: &Slot| slot.idle_since_ms.get() != NEVER && slot.queued_ms.get() == at;
         let idle = slots.filter(|(at, slot)| is_idle(**at, slot));
-        let mut idle: Vec<_> = idle.map(|(_, slot)| (slot.deadline_ms.get(), slot)).collect();
+        let mut idle: Vec<_> = idle.map(|(_, slot)| (slot.idle_since_ms.get(), slot)).collect();
         if idle.len() > count {
-            idle.select_nth_unstable_by_key(count, |(deadline_ms, _)| *deadline_ms);
+            idle.select_nth_unstable_by_key(count, |(since_ms, _)| *since_ms);
             idle.truncate(count);
         }
         for (_, slot) in idle {
@@ -240,7 +240,12 @@ impl Timer {
     /// Says whether the task waits for something new to do: such are asked to end where there is no room for others.
     #[inline]
     pub(crate) fn set_idle(&self, is_idle: bool) {
-        self.slot.is_idle.set(is_idle);
+        let since_ms = self.slot.idle_since_ms.get();
+        self.slot.idle_since_ms.set(match is_idle {
+            true if since_ms == NEVER => clock::now().mono_ms(),
+            true => since_ms,
+            false => NEVER,
+        });
     }
 
     /// Whether the deadline has passed; otherwise the task is woken when it does.
@@ -260,7 +265,7 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         self.slot.deadline_ms.set(NEVER);
-        self.slot.is_idle.set(false);
+        self.slot.idle_since_ms.set(NEVER);
         self.slot.waker.borrow_mut().take();
         let mut free = self.timers.free.borrow_mut();
         if free.len() < 65_536 {

@@ -242,6 +242,8 @@ pub struct ActiveChecks {
     pub probe: Probe,
     /// Port to ask instead of the endpoint's.
     pub port: Option<u16>,
+    /// With which PROXY header a probe of the endpoint's own port begins, as all its connections do.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Bound of one probe, in milliseconds.
     pub timeout_ms: u64,
     /// Pause between probes of a healthy endpoint, in milliseconds.

@@ -144,6 +144,7 @@ impl Driver {
         if is_stalled {
             // Whoever does not take what is sent may not be read from.
             self.wire.inner().patience.wait_anew(now_ms);
+            self.streams.hold();
             return if self.streams.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
         let idle_ms = self.streams.idle_ms(now_ms);

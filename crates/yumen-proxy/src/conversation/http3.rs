@@ -35,6 +35,10 @@ use crate::worker::{Admitted, Worker};
 const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
 /// How long a client that has all its answers may take to close, in milliseconds.
 const LINGER_MS: u64 = 1000;
+/// How long a client that has only to acknowledge the rest of its answers may acknowledge nothing, in milliseconds and in
+/// round trips, once its connection is to end. One that is there does so within a round trip or two, however slow its link.
+const SILENT_MS: u64 = 2000;
+const SILENT_ROUND_TRIPS: u64 = 8;
 /// How often a connection that ends looks whether it has, in milliseconds.
 const LOOK_MS: u64 = 50;
 /// How long a client may ask from elsewhere than where its handshake has shown it to be, in milliseconds. An
@@ -90,8 +94,15 @@ pub(crate) async fn open(
         drop(shaking);
     }
     let stage = Stage::Serving;
-    let driver =
-        Driver { library, shared, stage, has_accepted: false, away_since_ms: None, gives_way: false };
+    let driver = Driver {
+        library,
+        shared,
+        stage,
+        has_accepted: false,
+        away_since_ms: None,
+        gives_way: false,
+        heard: None,
+    };
     driver.run().await;
     // What closes it is sent by a task of the library's, which the worker must not end before.
     worker.timers.clone().sleep(GOODBYE_MS).await;
@@ -204,6 +215,8 @@ struct Driver {
     away_since_ms: Option<u64>,
     /// It ends because others find no room.
     gives_way: bool,
+    /// How often a client had acknowledged anything that has only that to do, and when it did last.
+    heard: Option<(u64, u64)>,
 }
 
 enum Event {
@@ -295,6 +308,9 @@ impl Driver {
     async fn look(&mut self) -> bool {
         let now_ms = clock::now().mono_ms();
         let idle_ms = self.shared.streams.idle_ms(now_ms);
+        if self.stage != Stage::Serving && self.is_gone(now_ms) {
+            return true;
+        }
         match self.stage {
             Stage::Serving => {
                 let left_ms = self.left_ms(now_ms);
@@ -319,12 +335,29 @@ impl Driver {
                 self.library.shutdown(1).await.is_err()
             }
             Stage::Ending => {
-                // Closing destroys what is on its way. A stream is open until its client has acknowledged all of it, but
-                // what refuses others is not waited for.
+                // Closing destroys what is on its way. A stream is open until its client has acknowledged all of it or is
+                // gone, but what refuses others is not waited for.
                 self.shared.streams.timer.set(LOOK_MS);
                 idle_ms >= LINGER_MS
             }
         }
+    }
+
+    /// Whether the client went without a word: all that its streams wait for is that it acknowledges what was said,
+    /// and it has acknowledged nothing for long.
+    fn is_gone(&mut self, now_ms: u64) -> bool {
+        if !self.shared.streams.are_all_said() {
+            self.heard = None;
+            return false;
+        }
+        let acknowledged = self.shared.quic.stats().frame_rx.acks;
+        let since_ms = match self.heard {
+            Some((known, since_ms)) if known == acknowledged => since_ms,
+            _ => now_ms,
+        };
+        self.heard = Some((acknowledged, since_ms));
+        let round_trip_ms = self.shared.quic.rtt().as_millis() as u64;
+        now_ms - since_ms >= SILENT_MS + SILENT_ROUND_TRIPS * round_trip_ms
     }
 
     fn serve(&mut self, mut resolver: Resolver) {
@@ -389,7 +422,7 @@ async fn exchange(shared: &Rc<Shared>, request: Request<()>, stream: Incoming, t
         let (entered, outgoing, quic) = (shared.streams.enter(), outgoing.clone(), shared.quic.clone());
         let stall_ms = worker.settings.send_timeout_ms;
         async move {
-            send_all(sender, outgoing, quic, timer, stall_ms).await;
+            send_all(sender, outgoing, quic, timer, stall_ms, || entered.all_said()).await;
             drop(entered);
         }
     };

@@ -31,6 +31,10 @@ pub(super) struct Streams {
     /// The connection's.
     pub(super) timer: Timer,
     open: Cell<usize>,
+    /// Of these, those on which all was said, which the client has still to acknowledge.
+    said: Cell<usize>,
+    /// It idles while none is open: neither does it end nor has the client something to take.
+    may_idle: Cell<bool>,
     last_end_ms: Cell<u64>,
     /// An answer was the last for which the connection should be used.
     is_left: Cell<bool>,
@@ -45,6 +49,8 @@ impl Streams {
             worker: worker.clone(),
             timer,
             open: Cell::new(0),
+            said: Cell::new(0),
+            may_idle: Cell::new(false),
             last_end_ms,
             is_left: Cell::new(false),
             driver: RefCell::default(),
@@ -54,7 +60,7 @@ impl Streams {
     pub(super) fn enter(self: &Rc<Self>) -> Entered {
         self.open.set(self.open.get() + 1);
         self.timer.set_idle(false);
-        Entered(self.clone())
+        Entered { streams: self.clone(), is_said: Cell::new(false) }
     }
 
     /// Notes how the connection goes on after one of them.
@@ -82,9 +88,26 @@ impl Streams {
     /// Whether the connection, at this stage, is to end because nothing is asked on it and others find no room. Whoever
     /// drives it asks when it is woken.
     pub(super) fn gives_way(&self, stage: Stage, now_ms: u64) -> bool {
-        let is_idle = stage == Stage::Serving && self.is_idle();
+        self.may_idle.set(stage == Stage::Serving);
+        self.mark_idle() && self.worker.wants_room() && self.worker.takes_room(self.idle_ms(now_ms))
+    }
+
+    /// Says that the connection does not idle: its client does not take what is sent.
+    pub(super) fn hold(&self) {
+        self.may_idle.set(false);
+        self.mark_idle();
+    }
+
+    /// Has the timer know whether the connection idles, and says so.
+    fn mark_idle(&self) -> bool {
+        let is_idle = self.may_idle.get() && self.is_idle();
         self.timer.set_idle(is_idle);
-        is_idle && self.worker.wants_room() && self.worker.takes_room(self.idle_ms(now_ms))
+        is_idle
+    }
+
+    /// Whether nothing is left of those that are open but that the client acknowledges what was said.
+    pub(super) fn are_all_said(&self) -> bool {
+        !self.is_idle() && self.said.get() == self.open.get()
     }
 
     /// Begins to count anew for how long the connection has been idle.
@@ -113,22 +136,34 @@ impl Streams {
 }
 
 /// Counts a stream out, however it ends.
-pub(super) struct Entered(Rc<Streams>);
+pub(super) struct Entered {
+    streams: Rc<Streams>,
+    is_said: Cell<bool>,
+}
 
 impl Entered {
     /// Notes how the connection goes on after it.
     pub(super) fn note(&self, after: After) {
-        self.0.note(after);
+        self.streams.note(after);
+    }
+
+    /// Notes that all was said on it, and has only to be acknowledged.
+    pub(super) fn all_said(&self) {
+        if !self.is_said.replace(true) {
+            self.streams.said.set(self.streams.said.get() + 1);
+        }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.last_end_ms.set(clock::now().mono_ms());
+        let streams = &self.streams;
+        streams.open.set(streams.open.get() - 1);
+        streams.said.set(streams.said.get() - usize::from(self.is_said.get()));
+        streams.last_end_ms.set(clock::now().mono_ms());
         // The driver may sleep until somebody asks again.
-        self.0.timer.set_idle(self.0.is_idle());
-        self.0.worker.counters.note_panic();
+        streams.mark_idle();
+        streams.worker.counters.note_panic();
     }
 }
 

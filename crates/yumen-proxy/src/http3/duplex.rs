@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use h3::error::connection_error_creators::CloseStream;
@@ -156,8 +156,6 @@ impl Duplex {
         if self.has_ended {
             return;
         }
-        // While the library waits for more, it can say no reason; mostly more has come.
-        let _ = self.poll_incoming(&mut Context::from_waker(Waker::noop()));
         let is_answered = self.is_finished && !self.outgoing.is_malformed();
         self.incoming.stop_sending(if is_answered { Code::H3_NO_ERROR } else { self.outgoing.code() });
     }

@@ -147,13 +147,14 @@ fn wake(waker: &RefCell<Option<Waker>>) {
 }
 
 /// Sends what is put into `outgoing` until its client has acknowledged all, until it is given up or the connection is
-/// lost; `stall_ms` is how long a client may take nothing.
+/// lost; `stall_ms` is how long a client may take nothing. `said` is told when it has only to acknowledge the rest.
 pub(crate) async fn send_all(
     mut sender: Sender,
     outgoing: Rc<Outgoing>,
     connection: quinn::Connection,
     timer: Timer,
     stall_ms: u64,
+    said: impl Fn(),
 ) {
     let mut lost = pin!(connection.closed());
     loop {
@@ -166,7 +167,10 @@ pub(crate) async fn send_all(
             Piece::Data(data) => (data.len(), false),
             piece => (0, matches!(piece, Piece::End)),
         };
-        let stall = Stall { connection: &connection, timer: &timer, stall_ms };
+        if is_end {
+            said();
+        }
+        let stall = Stall { connection: &connection, timer: &timer, stall_ms, is_end };
         timer.set(stall_ms);
         let sent = step(&mut sender, piece, &outgoing, stall).await;
         timer.set(0);
@@ -189,19 +193,16 @@ struct Stall<'a> {
     connection: &'a quinn::Connection,
     timer: &'a Timer,
     stall_ms: u64,
+    /// All was said.
+    is_end: bool,
 }
 
 impl Stall<'_> {
-    /// How often the client has acknowledged anything.
-    fn acknowledged(&self) -> u64 {
-        self.connection.stats().frame_rx.acks
-    }
-
     /// Whether it took too long. Where all was said the library holds more than many a client takes in that time, who
-    /// is waited for anew as long as it acknowledges more than `before`.
+    /// is waited for anew as long as it acknowledges anything: `before` is how often it had when that was last looked at.
     fn is_over(&self, cx: &mut Context<'_>, before: &mut Option<u64>) -> bool {
         while self.timer.is_over(cx) {
-            let now = before.map(|_| self.acknowledged());
+            let now = self.is_end.then(|| self.connection.stats().frame_rx.acks);
             if now == std::mem::replace(before, now) {
                 return true;
             }
@@ -218,7 +219,7 @@ async fn step(
     outgoing: &Outgoing,
     stall: Stall<'_>,
 ) -> Option<Result<(), StreamError>> {
-    let mut acknowledged = matches!(piece, Piece::End).then(|| stall.acknowledged());
+    let mut acknowledged = None;
     let mut sending = pin!(async {
         match piece {
             Piece::Head(head) => sender.send_response(head).await,

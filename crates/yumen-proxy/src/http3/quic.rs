@@ -51,8 +51,6 @@ pub(crate) struct Framed<S> {
     frames: Frames,
     /// What came and was not looked at.
     came: Bytes,
-    /// It waits for more, and the library beneath can do nothing else as long.
-    is_reading: bool,
 }
 
 /// A stream ended within a frame of data.
@@ -68,7 +66,7 @@ struct NoRequest;
 impl<S: quic::RecvStream<Buf = Bytes>> Framed<S> {
     fn new(stream: S, frames: Frames) -> Self {
         let id = stream.recv_id();
-        Framed { stream, id, frames, came: Bytes::new(), is_reading: false }
+        Framed { stream, id, frames, came: Bytes::new() }
     }
 }
 
@@ -125,15 +123,14 @@ impl quic::OpenStreams<Bytes> for Opener {
 }
 
 impl quic::Connection<Bytes> for Quic {
-    type RecvStream = Framed<h3_quinn::RecvStream>;
+    type RecvStream = Framed<Receiving>;
     type OpenStreams = Opener;
 
     fn poll_accept_recv(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Framed<h3_quinn::RecvStream>, ConnectionErrorIncoming>> {
-        let accepted = quic::Connection::<Bytes>::poll_accept_recv(&mut self.inner, cx);
-        accepted.map_ok(|stream| Framed::new(stream, Frames::one_way()))
+    ) -> Poll<Result<Framed<Receiving>, ConnectionErrorIncoming>> {
+        self.acceptor.poll_one_way(cx).map_ok(|stream| Framed::new(stream, Frames::one_way()))
     }
 
     fn poll_accept_bidi(
@@ -141,7 +138,7 @@ impl quic::Connection<Bytes> for Quic {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Framed<Both>, ConnectionErrorIncoming>> {
         let frames = Frames::of_request(self.section_bytes_max);
-        self.acceptor.poll_accept(cx).map_ok(|stream| Framed::new(stream, frames))
+        self.acceptor.poll_both_ways(cx).map_ok(|stream| Framed::new(stream, frames))
     }
 
     fn opener(&self) -> Opener {
@@ -160,9 +157,7 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for Framed<S> {
                     return Poll::Ready(Ok(Some(passed)));
                 }
             }
-            let polled = self.stream.poll_data(cx);
-            self.is_reading = polled.is_pending();
-            match ready!(polled)? {
+            match ready!(self.stream.poll_data(cx))? {
                 Some(came) => self.came = came,
                 None => {
                     return Poll::Ready(match self.frames.end() {
@@ -175,10 +170,7 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for Framed<S> {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        // Where it waits, dropping it says so.
-        if !self.is_reading {
-            self.stream.stop_sending(error_code);
-        }
+        self.stream.stop_sending(error_code);
     }
 
     fn recv_id(&self) -> StreamId {
@@ -213,8 +205,8 @@ impl quic::BidiStream<Bytes> for Framed<Both> {
     type RecvStream = Framed<Receiving>;
 
     fn split(self) -> (Sending, Framed<Receiving>) {
-        let Framed { stream, id, frames, came, is_reading } = self;
+        let Framed { stream, id, frames, came } = self;
         let (sender, receiver) = stream.split();
-        (sender, Framed { stream: receiver, id, frames, came, is_reading })
+        (sender, Framed { stream: receiver, id, frames, came })
     }
 }

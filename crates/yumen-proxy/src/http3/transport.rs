@@ -11,34 +11,54 @@ use bytes::{Buf, Bytes};
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 use quinn::{ConnectionError, ReadError, StoppedError, VarInt, WriteError};
 
-type Accepted = Result<(quinn::SendStream, quinn::RecvStream), ConnectionError>;
+type Accepting<S> = Pin<Box<dyn Future<Output = Result<S, ConnectionError>>>>;
 
-/// Takes the streams that the client opens to ask on.
+/// Takes the streams that the client opens.
 pub(super) struct Acceptor {
     connection: quinn::Connection,
-    accepting: Option<Pin<Box<dyn Future<Output = Accepted>>>>,
+    /// Those to ask on.
+    both_ways: Option<Accepting<(quinn::SendStream, quinn::RecvStream)>>,
+    /// Those that only it sends on.
+    one_way: Option<Accepting<quinn::RecvStream>>,
 }
 
 impl Acceptor {
     pub(super) fn new(connection: quinn::Connection) -> Acceptor {
-        Acceptor { connection, accepting: None }
+        Acceptor { connection, both_ways: None, one_way: None }
     }
 
-    pub(super) fn poll_accept(
+    pub(super) fn poll_both_ways(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Both, ConnectionErrorIncoming>> {
-        let accepting = self.accepting.get_or_insert_with(|| {
-            let connection = self.connection.clone();
-            Box::pin(async move { connection.accept_bi().await })
-        });
-        let accepted = ready!(accepting.as_mut().poll(cx));
-        self.accepting = None;
+        let accept = |connection: quinn::Connection| async move { connection.accept_bi().await };
+        let accepted = ready!(poll_accept(&mut self.both_ways, cx, &self.connection, accept));
         Poll::Ready(accepted.map_err(lost).map(|(sender, receiver)| Both {
             sender: Sending { stream: sender, writing: None, ending: None },
             receiver: Receiving(receiver),
         }))
     }
+
+    pub(super) fn poll_one_way(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Receiving, ConnectionErrorIncoming>> {
+        let accept = |connection: quinn::Connection| async move { connection.accept_uni().await };
+        let accepted = ready!(poll_accept(&mut self.one_way, cx, &self.connection, accept));
+        Poll::Ready(accepted.map_err(lost).map(Receiving))
+    }
+}
+
+fn poll_accept<S, F: Future<Output = Result<S, ConnectionError>> + 'static>(
+    accepting: &mut Option<Accepting<S>>,
+    cx: &mut Context<'_>,
+    connection: &quinn::Connection,
+    accept: impl FnOnce(quinn::Connection) -> F,
+) -> Poll<Result<S, ConnectionError>> {
+    let polled = accepting.get_or_insert_with(|| Box::pin(accept(connection.clone())));
+    let accepted = ready!(polled.as_mut().poll(cx));
+    *accepting = None;
+    Poll::Ready(accepted)
 }
 
 fn lost(error: ConnectionError) -> ConnectionErrorIncoming {

@@ -39,6 +39,8 @@ use crate::worker::{Admitted, Worker};
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 /// Datagrams that wait while a session begins.
 const WAITING_MAX: usize = 32;
+/// What is kept of them for another endpoint while the first may refuse it. It may be kept as long as a session lives.
+const UNHEARD_BYTES_MAX: usize = 4096;
 /// Datagrams taken of one socket before others have their turn.
 const BATCH: usize = 64;
 /// A session of a draining worker ends after so long without a datagram, in milliseconds.
@@ -96,7 +98,8 @@ struct Session {
     back: RefCell<Option<Rc<UdpSocket>>>,
     /// What came before that.
     waiting: RefCell<Vec<Box<[u8]>>>,
-    /// What was sent first, until more is sent or there is an answer: where it is refused, nothing else was sent.
+    /// What was sent first, if it is little, until more is sent or there is an answer: where it is refused, nothing else
+    /// was sent.
     unheard: RefCell<Vec<Box<[u8]>>>,
     /// The endpoint's host told that nobody listens there.
     refused: Cell<bool>,
@@ -224,7 +227,9 @@ impl Session {
                 counters.dropped_datagrams.add(1);
             }
         }
-        self.unheard.replace(first);
+        if first.iter().map(|datagram| datagram.len()).sum::<usize>() <= UNHEARD_BYTES_MAX {
+            self.unheard.replace(first);
+        }
         self.back.replace(Some(back.clone()));
     }
 
@@ -296,9 +301,11 @@ async fn pass(
     session.idle_ms.set(upstream.stream_idle_ms.unwrap_or(worker.settings.udp_idle_ms));
     session.touch();
     phases::access(&route.chain, ex).await?;
-    let first = session.waiting.borrow().first().cloned().unwrap_or_default();
-    if !phases::look(&route.chain, ex, &first)? {
-        return Err(Fault::Protocol);
+    {
+        let first = session.waiting.borrow().first().cloned().unwrap_or_default();
+        if !phases::look(&route.chain, ex, &first)? {
+            return Err(Fault::Protocol);
+        }
     }
     phases::decided(ex)?;
     let mut attempts = Attempts::new(&upstream, tally);

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use yumen_http::proxy_protocol::{self, ProxyVersion};
+use yumen_http::proxy_protocol;
 use yumen_http::{HeadLimits, Method, Parsed, ResponseHead, parse};
 use yumen_snapshot::UpstreamTls;
 use yumen_snapshot::upstream::{ActiveChecks, Endpoint, Probe};
@@ -32,16 +32,11 @@ pub(super) struct Question {
 
 impl Question {
     /// Of TLS, the upstream's own CA and client certificate are used; the checks say whether the
-    /// endpoint's certificate is verified. Who is told of clients by PROXY headers gets one here too, unless another
-    /// port is asked.
-    pub(super) fn new(
-        checks: &ActiveChecks,
-        endpoint: &Endpoint,
-        upstream_tls: &UpstreamTls,
-        version: Option<ProxyVersion>,
-    ) -> Question {
+    /// endpoint's certificate is verified.
+    pub(super) fn new(checks: &ActiveChecks, endpoint: &Endpoint, upstream_tls: &UpstreamTls) -> Question {
         let addr = SocketAddr::new(endpoint.addr.ip(), checks.port.unwrap_or(endpoint.addr.port()));
-        let opening = version.filter(|_| addr == endpoint.addr).map(proxy_protocol::own).unwrap_or_default();
+        let version = checks.proxy_protocol.filter(|_| addr == endpoint.addr);
+        let opening = version.map(proxy_protocol::own).unwrap_or_default();
         let mut call = None;
         let (request, tls) = match &checks.probe {
             Probe::Grpc { host, service, verify } => {

@@ -76,6 +76,7 @@ fn checks(probe: Probe) -> Checks {
     let active = ActiveChecks {
         probe,
         port: None,
+        proxy_protocol: None,
         timeout_ms: 500,
         healthy_interval_ms: 20,
         healthy_statuses: [200].into(),
@@ -198,7 +199,7 @@ async fn a_probe_says_what_the_checks_say_and_goes_where_they_say() {
     let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let mut checks = checks(http());
     checks.active.port = Some(server.addr.port());
-    let question = Question::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default(), None);
+    let question = Question::new(&checks.active, &endpoint(elsewhere, None), &UpstreamTls::default());
     assert_eq!(question.ask(1000).await, Observation::Status(200));
     let expected = format!(
         "GET /up HTTP/1.1\r\nHost: {}\r\nUser-Agent: yumen-healthcheck\r\nConnection: close\r\nX-Probe: yes\r\n\r\n",
@@ -217,10 +218,10 @@ async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
         (ProxyVersion::V1, Some(server.addr.port()), "GET /up HTTP/1.1\r\n"),
     ] {
         let mut checks = checks(http());
-        checks.active.port = port;
+        (checks.active.port, checks.active.proxy_protocol) = (port, Some(version));
         let addr = if port.is_some() { SocketAddr::from(([127, 0, 0, 1], 1)) } else { server.addr };
         let tls = UpstreamTls::default();
-        let question = Question::new(&checks.active, &endpoint(addr, None), &tls, Some(version));
+        let question = Question::new(&checks.active, &endpoint(addr, None), &tls);
         assert_eq!(question.ask(1000).await, Observation::Status(200));
         let sent = server.last.lock().unwrap().clone();
         assert!(sent.starts_with(expected), "{sent:?}");
@@ -330,7 +331,7 @@ async fn certificates_are_verified_where_the_checks_say_so() {
         (None, false, UpstreamTls::default(), Observation::Status(200)),
     ] {
         let probe = Probe::Https { path: "/".into(), host: host.map(Box::from), fields: [].into(), verify };
-        let question = Question::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls, None);
+        let question = Question::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
         assert_eq!(question.ask(5000).await, expected, "{host:?} {verify}");
     }
 }

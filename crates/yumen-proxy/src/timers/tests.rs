@@ -1,6 +1,9 @@
 //! Deadlines as the driver meets them.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tokio::task::LocalSet;
@@ -23,4 +26,38 @@ fn a_deadline_that_passed_while_the_worker_was_held_up_is_met() {
         tokio::time::timeout(Duration::from_secs(60), sleeper).await.expect("it is woken").unwrap();
         driver.abort();
     });
+}
+
+#[test]
+fn who_idles_longest_is_woken_first_whenever_his_deadline_is() {
+    clock::simulate(1_000_000);
+    let timers = Rc::<Timers>::default();
+    let (long, short) = (timers.timer(), timers.timer());
+    let woken = Arc::<[Woken; 2]>::default();
+    for (timer, at) in [(&long, 0), (&short, 1)] {
+        let waker = Waker::from(Arc::new(Waking(woken.clone(), at)));
+        assert!(!timer.is_over(&mut Context::from_waker(&waker)));
+    }
+    // The second sets its deadline once, and is asked something now and then.
+    short.set(60_000);
+    long.set_idle(true);
+    long.set(70_000);
+    clock::simulate(1_010_000);
+    short.set_idle(true);
+    short.set_idle(false);
+    short.set_idle(true);
+    // It waits still.
+    long.set_idle(true);
+    timers.wake_idle(1);
+    assert_eq!(woken.each_ref().map(|woken| woken.load(Relaxed)), [true, false]);
+}
+
+type Woken = std::sync::atomic::AtomicBool;
+
+struct Waking(Arc<[Woken; 2]>, usize);
+
+impl Wake for Waking {
+    fn wake(self: Arc<Self>) {
+        self.0[self.1].store(true, Relaxed);
+    }
 }

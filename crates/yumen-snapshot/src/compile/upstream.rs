@@ -56,7 +56,7 @@ pub(super) fn untold(name: &Name, path: &str, written: Option<&config::Upstream>
     )
 }
 
-fn checks(written: &config::Checks, of: &config::Upstream) -> Checks {
+fn checks(written: &config::Checks, of: &config::Upstream, is_of_streams: bool) -> Checks {
     let active = &written.active;
     let path: Box<str> = active.http_path.as_str().into();
     // What endpoints are called by requests they are called by probes.
@@ -93,6 +93,7 @@ fn checks(written: &config::Checks, of: &config::Upstream) -> Checks {
     let active = ActiveChecks {
         probe,
         port: active.port,
+        proxy_protocol: proxy_protocol(of).filter(|_| is_of_streams),
         timeout_ms: millis(active.timeout),
         healthy_interval_ms: u64::from(active.healthy.interval) * 1000,
         // A health service has no status of HTTP: it serves or it does not.
@@ -292,9 +293,12 @@ impl Compiler {
         };
         let tls = self.upstream_tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
-        let checks = written.checks.as_ref().map(|of_checks| Arc::new(checks(of_checks, written)));
+        // Requests to the same endpoints are told nothing of the client: who takes them would not understand a header.
+        let is_of_streams = owner.kind == Kind::StreamRoutes || matches!(scheme, Scheme::Tcp | Scheme::Tls);
+        let checks =
+            written.checks.as_ref().map(|of_checks| Arc::new(checks(of_checks, written, is_of_streams)));
         let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
-        let named = Naming::new(scheme, &tls, checks.as_deref().zip(Some(proxy_protocol(written))), before);
+        let named = Naming::new(scheme, &tls, checks.as_deref(), before);
         let (mut endpoints, unresolved) = self.places(written, &named, before);
         let protection = self.protection(written, &origin, &mut endpoints);
         let mut balancer = self.balancer(written, &origin, &endpoints);
@@ -487,7 +491,7 @@ impl<'b> Naming<'b> {
     fn new(
         scheme: Scheme,
         tls: &UpstreamTls,
-        checks: Option<(&Checks, Option<ProxyVersion>)>,
+        checks: Option<&Checks>,
         before: Option<&'b Upstream>,
     ) -> Naming<'b> {
         let default_port = match scheme {
@@ -503,10 +507,7 @@ impl<'b> Naming<'b> {
             }
             Probe::Http { .. } | Probe::Tcp | Probe::Grpc { verify: None, .. } => String::new(),
         };
-        let checks = checks.map(|(checks, told)| {
-            let told = told.map(|version| format!("{version:?}")).unwrap_or_default();
-            format!("{checks:?} {}{told}", probe_tls(checks))
-        });
+        let checks = checks.map(|checks| format!("{checks:?} {}", probe_tls(checks)));
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
         let is_down = |endpoint: &&Endpoint| endpoint.health.as_ref().is_some_and(|health| !health.is_up());
         let down = before.filter(|_| checks.is_some()).into_iter().flat_map(|before| &before.endpoints);

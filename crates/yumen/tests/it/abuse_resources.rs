@@ -380,3 +380,30 @@ fn an_endpoint_is_not_blamed_for_want_of_files() {
     assert_eq!(client.get("/").text(), "x");
     assert_eq!(faults(&gateway, "local", "exhausted"), 1.0);
 }
+
+/// Who asked last is the last to go, also one whose connection is the oldest.
+#[test]
+fn a_connection_of_http3_that_is_used_stays_beside_others_that_idle() {
+    let world = World::start(mock()["routes"].take(), 1, "limits: {connections_per_worker: 50}");
+    run(async {
+        let used = world.client().await;
+        assert_eq!(used.get("/mock").await.status, 200);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut idle: Vec<Client> = (0..40).map(|_| Client::connect(world.gateway.http)).collect();
+        for client in &mut idle {
+            assert_eq!(client.get("/mock").status, 200);
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(used.get("/mock").await.status, 200);
+        // By now it has idled for long enough to go, if it came to that.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let mut new: Vec<Client> = (0..8).map(|_| Client::connect(world.gateway.http)).collect();
+        for client in &mut new {
+            assert_eq!(client.get("/mock").status, 200);
+        }
+        eventually("some give way", 10, || world.gateway.metric("yumen_connections") < 41.0);
+        // Its client would be told so, and then have some time.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(used.quic.close_reason().is_none(), "{:?}", used.quic.close_reason());
+    });
+}

@@ -167,14 +167,21 @@ fn a_client_of_http3_is_told_why_its_body_is_not_read() {
     let world = World::start(json!([]), 1, "");
     http2::run(async {
         let client = world.client().await;
-        let (mut sender, mut receiver) = client.begin(http3::request("POST", "/none")).await.split();
-        let stopped = loop {
-            if let Err(error) = sender.send_data(Bytes::from(vec![b'x'; 10_000])).await {
-                break error;
+        for says_nothing_before in [false, true] {
+            let (mut sender, mut receiver) = client.begin(http3::request("POST", "/none")).await.split();
+            if says_nothing_before {
+                assert_eq!(receiver.recv_response().await.unwrap().status(), 404);
             }
-        };
-        assert_eq!(code(&stopped), Some(Code::H3_NO_ERROR), "{stopped}");
-        assert_eq!(receiver.recv_response().await.unwrap().status(), 404);
+            let stopped = loop {
+                if let Err(error) = sender.send_data(Bytes::from(vec![b'x'; 10_000])).await {
+                    break error;
+                }
+            };
+            assert_eq!(code(&stopped), Some(Code::H3_NO_ERROR), "{stopped}");
+            if !says_nothing_before {
+                assert_eq!(receiver.recv_response().await.unwrap().status(), 404);
+            }
+        }
     });
 }
 

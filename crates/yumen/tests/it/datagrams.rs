@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Gateway, Upstream, free_port};
+use crate::harness::{Gateway, Upstream, eventually, free_port};
 use crate::l4::{start, udp_echo};
 
 const SECOND_LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -107,7 +107,35 @@ fn an_endpoint_that_refuses_clients_of_one_datagram_is_unhealthy() {
         "[{address: '127.0.0.1:0', protocol: udp}]",
         &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),
     );
+    let round = "yumen_health_probes_total{outcome=\"answered\"}";
+    eventually("the first round is over", 30, || gateway.metric(round) == 2.0);
     let answered = (0..10).filter(|_| is_answered(at[0])).count();
     assert_eq!(answered, 9);
     assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"connect\"}"), 1.0);
+}
+
+#[test]
+fn what_sessions_sent_first_is_not_kept_while_they_wait() {
+    const SESSIONS: usize = 400;
+    let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (gateway, at) = start(
+        "[{address: '127.0.0.1:0', protocol: udp}]",
+        &json!({ "stream_routes": [{ "id": "s", "upstream": to(sink.local_addr().unwrap()) }] }),
+    );
+    let begin = || {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(&[b'x'; 60_000], at[0]).unwrap();
+        client
+    };
+    let open = |count: usize| gateway.metric("yumen_streams{protocol=\"udp\"}") == count as f64;
+    let mut clients = vec![begin()];
+    eventually("there is a first session", 10, || open(1));
+    let before = gateway.resident_kib();
+    while clients.len() < SESSIONS {
+        clients.push(begin());
+        // None is lost for want of room in the socket.
+        eventually("there is a session", 10, || open(clients.len()));
+    }
+    let more = gateway.resident_kib().saturating_sub(before);
+    assert!(more < 12_000, "{more} KiB");
 }

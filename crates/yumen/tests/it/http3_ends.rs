@@ -1,12 +1,12 @@
 //! Connections of HTTP/3 that end while an answer is on its way: what was accepted is answered whole.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::harness::http2;
 use crate::harness::http3::{Http3Client, request};
-use crate::harness::upstream::respond;
+use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Upstream, noise};
 use crate::http3::World;
 
@@ -55,4 +55,29 @@ fn a_client_that_is_to_come_back_gets_the_rest_of_its_answer_before() {
         client.move_to_narrow_link("127.0.0.2", 100_000);
         assert_eq!(client.get("/").await.status, 200);
     });
+}
+
+#[test]
+fn a_client_that_vanished_does_not_hold_a_node_that_drains() {
+    let gate = Gate::default();
+    let upstream = Upstream::held(&gate, "late");
+    let mut world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
+    // All of it stands still when what it runs has ended.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _vanished = runtime.block_on(async {
+        let client = world.client().await;
+        let mut stream = client.begin(request("GET", "/")).await;
+        stream.finish().await.expect("it is asked");
+        while upstream.requests() < 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        (client, stream)
+    });
+    gate.open();
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    world.gateway.terminate();
+    assert!(world.gateway.wait(60).success());
+    // One that takes nothing may do so for 30 s.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

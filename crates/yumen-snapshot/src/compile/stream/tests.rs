@@ -166,6 +166,29 @@ fn an_upstream_keeps_what_streams_need() {
 }
 
 #[test]
+fn checks_begin_with_a_header_where_all_connections_to_an_endpoint_do() {
+    use yumen_http::proxy_protocol::ProxyVersion::V2;
+    for (kind, scheme, expected) in [
+        (Kind::Upstreams, "tcp", Some(V2)),
+        (Kind::Upstreams, "tls", Some(V2)),
+        (Kind::Upstreams, "http", None),
+        (Kind::Upstreams, "https", None),
+        (Kind::Upstreams, "grpc", None),
+        (Kind::Upstreams, "udp", None),
+        // None but streams use it.
+        (Kind::StreamRoutes, "http", Some(V2)),
+    ] {
+        let upstream = json!({"nodes": {"10.1.0.1:1": 1}, "scheme": scheme, "proxy_protocol": "v2",
+            "checks": {"active": {"type": "tcp"}}});
+        let value = if kind == Kind::Upstreams { upstream } else { json!({ "upstream": upstream }) };
+        let compiled = compiler().apply(vec![put(kind, "u", value)], 1);
+        let (_, upstream) = compiled.snapshot.upstreams().next().expect("the upstream");
+        let checks = upstream.checks.as_ref().expect("its checks");
+        assert_eq!(checks.active.proxy_protocol, expected, "{} {scheme}", kind.name());
+    }
+}
+
+#[test]
 fn that_endpoints_of_datagrams_are_not_told_of_the_client_is_said() {
     let upstream =
         |scheme: &str| json!({"nodes": {"10.1.0.1:1": 1}, "scheme": scheme, "proxy_protocol": "v2"});
