@@ -113,7 +113,8 @@ fn expects_more(conn: &Connection, ex: &Exchange<'_>) -> bool {
     ex.request.expects_continue() && conn.inbox.is_empty()
 }
 
-/// Answers for a fault: a JSON body that says what went wrong. To a client that is gone nothing is said.
+/// Answers for a fault: a JSON body that says what went wrong. To a client that is gone nothing is said, nor to one that
+/// did not take all of an interim answer: it would be read as the rest of that.
 pub(crate) async fn apologize(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
@@ -124,7 +125,7 @@ pub(crate) async fn apologize(
     let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
-    if fault.kind == Kind::ClientGone {
+    if matches!(fault.kind, Kind::ClientGone | Kind::ClientStalled) {
         flow.status = status;
         return After::Close;
     }
@@ -498,3 +499,6 @@ fn write_upgrade(out: &mut Vec<u8>, ex: &Exchange<'_>, head: &ResponseHead, keep
         write_line(out, b"Upgrade", protocol);
     }
 }
+
+#[cfg(test)]
+mod tests;
