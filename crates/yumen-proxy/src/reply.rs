@@ -5,11 +5,13 @@ use yumen_http::fields::write_line;
 use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::protection::Permit;
+use yumen_snapshot::upstream::Keepalive;
 use yumen_snapshot::{Route, Underway, Upstream};
 
 mod edited;
 mod failed;
 mod pump;
+mod surplus;
 mod translate;
 
 use crate::apart::apart;
@@ -174,10 +176,11 @@ pub(crate) async fn pass_on(
     flow.received_bytes += upload.read_bytes;
     let now = end_attempt(relay.underway.take(), flow);
     link.inbox.release(&conn.worker.buffers);
-    let is_reusable =
-        result.is_ok() && upload.is_done() && download.is_read() && link_persists && link.is_clean();
-    if let Some(link) = relay.link.take_if(|_| is_reusable) {
-        keep_link(&conn.worker, link, relay.permit.take(), upstream, now);
+    let is_reusable = result.is_ok() && upload.is_done() && link_persists;
+    if let Some(link) = relay.link.take_if(|link| is_reusable && download.is_read() && link.is_clean()) {
+        keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
+    } else if let Some(link) = relay.link.take_if(|_| is_reusable && !download.is_read()) {
+        surplus::drop_beside(&conn.worker, (link, relay.permit.take()), &mut download, upstream.keepalive);
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
@@ -381,7 +384,7 @@ fn keep_link(
     worker: &crate::worker::Worker,
     link: Link,
     permit: Option<Permit>,
-    upstream: &Upstream,
+    keepalive: &Keepalive,
     now: Now,
 ) {
     if permit.as_ref().is_some_and(|permit| permit.is_wanted_elsewhere(worker.id)) {
@@ -391,7 +394,7 @@ fn keep_link(
     }
     let Link { stream, requests, pool_key, .. } = link;
     let now_ms = now.mono_ms();
-    worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, &upstream.keepalive, now_ms);
+    worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, keepalive, now_ms);
 }
 
 fn has_no_body(status: u16) -> bool {
