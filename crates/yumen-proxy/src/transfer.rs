@@ -17,7 +17,7 @@ use crate::buffer::{Buffers, Inbox};
 use crate::fault::Kind;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
-use crate::turn::Turn;
+use crate::turn::{self, Turn};
 
 /// Why a transfer stopped.
 #[derive(Debug)]
@@ -465,12 +465,13 @@ impl Transfer {
                     }
                 }
                 match stream.poll_fill(cx, inbox, buffers) {
-                    // Without a turn left the source was not asked.
-                    Poll::Pending
-                        if self.held && coop::has_budget_remaining() && self.frame_held(inbox, edit) =>
-                    {
-                        continue;
+                    // Without a budget left some sources were not asked, and others were: the next poll tells.
+                    Poll::Pending if self.held && !coop::has_budget_remaining() => {
+                        inbox.park(buffers);
+                        turn::give_way(cx);
+                        return Poll::Pending;
                     }
+                    Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
                         inbox.park(buffers);
                         ready!(self.poll_push_out(cx, sink))?;
@@ -599,3 +600,6 @@ fn some_of(slices: &[IoSlice<'_>]) -> Option<Range<usize>> {
     let last = slices.iter().rposition(|slice| !slice.is_empty())?;
     Some(first..last + 1)
 }
+
+#[cfg(test)]
+mod tests;
