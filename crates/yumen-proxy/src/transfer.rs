@@ -68,7 +68,7 @@ pub(crate) struct Transfer {
     is_held_back: bool,
     /// How much of that the socket has taken.
     pushed_bytes: u64,
-    /// The edit got data since it was last told of a pause, and may hold some of it back.
+    /// The edit got data since it was last told of a pause, or was told of none yet, and may hold something back.
     held: bool,
     /// Data bytes read so far.
     pub(crate) read_bytes: u64,
@@ -126,9 +126,11 @@ impl Transfer {
         if self.drops_trailers { &[] } else { self.rest.trailers() }
     }
 
-    /// Also passes an empty body through the edit that a later poll brings.
+    /// Also passes an empty body through the edit that a later poll brings, and tells it of a pause before all data: it
+    /// may have something to say without any.
     pub(crate) fn expect_edit(&mut self) {
         self.ended = false;
+        self.held = true;
     }
 
     /// How the body goes on behind what was read, for whoever resumes it.
