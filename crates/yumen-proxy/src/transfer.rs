@@ -3,6 +3,8 @@
 //! Data is written from where it was read. Nothing is read while something waits to be written, so
 //! a slow reader slows its writer down and memory stays bounded.
 
+mod surplus;
+
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
@@ -146,39 +148,6 @@ impl Transfer {
         self.ended = false;
         if !read.is_empty() {
             self.frame_edited(inbox, read, self.rest.is_done());
-        }
-    }
-
-    /// What its source still has to say behind an end that an edit made, no more than so much of it.
-    pub(crate) fn take_surplus(&mut self, bytes_max: u64) -> Transfer {
-        let mut surplus = Transfer::new(Framing::None, Ending::Known, Vec::new(), bytes_max);
-        surplus.rest = self.take_rest();
-        surplus
-    }
-
-    /// Reads such a surplus and drops it; ready when that is all, or broken.
-    pub(crate) fn poll_surplus(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffers: &Buffers,
-        (source, inbox): (&mut Stream, &mut Inbox),
-    ) -> Poll<Result<(), Broken>> {
-        loop {
-            let piece = self.rest.decode(inbox).map_err(Broken::Framing)?;
-            // Framing is read as data is.
-            self.read_bytes += (piece.data + piece.skip) as u64;
-            inbox.consume(piece.data + piece.skip);
-            if self.rest.is_done() {
-                return Poll::Ready(Ok(()));
-            }
-            if self.read_bytes > self.bytes_max {
-                return Poll::Ready(Err(Broken::TooLarge));
-            }
-            let Poll::Ready(filled) = source.poll_fill(cx, inbox, buffers) else {
-                inbox.park(buffers);
-                return Poll::Pending;
-            };
-            self.received(filled, source, inbox.len())?;
         }
     }
 
