@@ -501,9 +501,6 @@ impl Transfer {
         let mut pipe = self.pipe.take().or_else(Pipe::take)?;
         let moved = loop {
             if pipe.is_empty() {
-                if turn.is_over(cx) {
-                    break Poll::Pending;
-                }
                 let Rest::Length(left) = &mut self.rest else { return None };
                 if *left == 0 {
                     self.rest = Rest::Done;
@@ -511,6 +508,10 @@ impl Transfer {
                     // Whoever keeps the connection asks whether it is quiet.
                     splice::look_behind(from);
                     break Poll::Ready(Ok(()));
+                }
+                // Not at the end: a body of which nothing is left is not waited for.
+                if turn.is_over(cx) {
+                    break Poll::Pending;
                 }
                 match pipe.poll_fill(cx, from, (*left).min(SPLICED_BYTES_MAX)) {
                     Poll::Pending => break Poll::Pending,
