@@ -142,7 +142,7 @@ pub struct Chunk {
     /// for, nor its trailers. Calls of gRPC are waited for, since their status stands there.
     pub last: bool,
     /// Whether the source has nothing more for now: whatever was held back must go, or the client of a
-    /// stream of events would wait for the next one.
+    /// stream of events would wait for the next one. Told before all data, too, where the source has only sent its head.
     pub pause: bool,
     /// With the last piece: the trailers behind the body, a line `name: value` with CRLF each. What is
     /// left of them goes to the client.

@@ -155,26 +155,32 @@ where
     }
 
     fn begin(&self) -> Box<dyn Coder> {
-        Box::new(Writing(Some((self.begin)())))
+        Box::new(Writing { encoder: Some((self.begin)()), is_holding: false })
     }
 }
 
-/// A body on its way through an encoder, until its end was written.
-struct Writing<E>(Option<E>);
+/// A body on its way through an encoder.
+struct Writing<E> {
+    /// Until its end was written.
+    encoder: Option<E>,
+    /// Whether something was written that a flush has yet to bring out: one with nothing is a block with nothing.
+    is_holding: bool,
+}
 
 impl<E: Encoder> Coder for Writing<E> {
     fn code(&mut self, chunk: &Chunk) -> Vec<u8> {
-        let Some(mut encoder) = self.0.take() else { return Vec::new() };
+        let Some(mut encoder) = self.encoder.take() else { return Vec::new() };
         const SINK: &str = "a vector takes every write";
         encoder.write_all(&chunk.data).expect(SINK);
         if chunk.last {
             return encoder.end().expect(SINK);
         }
-        if chunk.pause {
+        self.is_holding |= !chunk.data.is_empty();
+        if chunk.pause && std::mem::take(&mut self.is_holding) {
             encoder.flush().expect(SINK);
         }
         let output = std::mem::take(encoder.output());
-        self.0 = Some(encoder);
+        self.encoder = Some(encoder);
         output
     }
 }

@@ -24,6 +24,11 @@ impl Departures {
         self.endpoints.borrow_mut().entry(key).or_insert_with(|| endpoint.clone());
     }
 
+    /// Whether there may still be connections under a key: those given back would else be forgotten.
+    pub(crate) fn knows(&self, key: u64) -> bool {
+        self.endpoints.borrow().contains_key(&key)
+    }
+
     /// Closes what nobody will use; says how many connections that were.
     pub(crate) fn close(&self, pool: &mut Pool, lanes: &Lanes) -> usize {
         let mut closed = 0;

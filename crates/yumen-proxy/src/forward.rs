@@ -325,8 +325,7 @@ impl<'a> Attempt<'a, '_, '_> {
 
     async fn connect(&mut self, tls: bool) -> Result<Stream, Kind> {
         let dial = self.dial(tls)?;
-        let mut wait = Wait::new();
-        wait.begin(self.conn, dial.timeout_ms);
+        let mut wait = Wait::begun(self.conn, dial.timeout_ms);
         wait.on(self.conn, Kind::ConnectTimeout, pin!(dial.connect())).await?
     }
 

@@ -5,11 +5,13 @@ use yumen_http::fields::write_line;
 use yumen_http::{Fields, Framing, Known, Method, ResponseHead, Version, encode};
 use yumen_plugin::{Chunk, Exchange, Response, Source};
 use yumen_snapshot::protection::Permit;
+use yumen_snapshot::upstream::Keepalive;
 use yumen_snapshot::{Route, Underway, Upstream};
 
 mod edited;
 mod failed;
 mod pump;
+mod surplus;
 mod translate;
 
 use crate::apart::apart;
@@ -113,7 +115,8 @@ fn expects_more(conn: &Connection, ex: &Exchange<'_>) -> bool {
     ex.request.expects_continue() && conn.inbox.is_empty()
 }
 
-/// Answers for a fault: a JSON body that says what went wrong. To a client that is gone nothing is said.
+/// Answers for a fault: a JSON body that says what went wrong. To a client that is gone nothing is said, nor to one that
+/// did not take all of an interim answer: it would be read as the rest of that.
 pub(crate) async fn apologize(
     conn: &mut Connection,
     ex: &mut Exchange<'_>,
@@ -124,7 +127,7 @@ pub(crate) async fn apologize(
     let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
-    if fault.kind == Kind::ClientGone {
+    if matches!(fault.kind, Kind::ClientGone | Kind::ClientStalled) {
         flow.status = status;
         return After::Close;
     }
@@ -173,10 +176,11 @@ pub(crate) async fn pass_on(
     flow.received_bytes += upload.read_bytes;
     let now = end_attempt(relay.underway.take(), flow);
     link.inbox.release(&conn.worker.buffers);
-    let is_reusable =
-        result.is_ok() && upload.is_done() && download.is_read() && link_persists && link.is_clean();
-    if let Some(link) = relay.link.take_if(|_| is_reusable) {
-        keep_link(&conn.worker, link, relay.permit.take(), upstream, now);
+    let is_reusable = result.is_ok() && upload.is_done() && link_persists;
+    if let Some(link) = relay.link.take_if(|link| is_reusable && download.is_read() && link.is_clean()) {
+        keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
+    } else if let Some(link) = relay.link.take_if(|_| is_reusable && !download.is_read()) {
+        surplus::drop_beside(&conn.worker, (link, relay.permit.take()), &mut download, upstream.keepalive);
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
@@ -380,7 +384,7 @@ fn keep_link(
     worker: &crate::worker::Worker,
     link: Link,
     permit: Option<Permit>,
-    upstream: &Upstream,
+    keepalive: &Keepalive,
     now: Now,
 ) {
     if permit.as_ref().is_some_and(|permit| permit.is_wanted_elsewhere(worker.id)) {
@@ -390,7 +394,7 @@ fn keep_link(
     }
     let Link { stream, requests, pool_key, .. } = link;
     let now_ms = now.mono_ms();
-    worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, &upstream.keepalive, now_ms);
+    worker.pool.borrow_mut().give(pool_key, (stream, permit), requests + 1, keepalive, now_ms);
 }
 
 fn has_no_body(status: u16) -> bool {
@@ -498,3 +502,6 @@ fn write_upgrade(out: &mut Vec<u8>, ex: &Exchange<'_>, head: &ResponseHead, keep
         write_line(out, b"Upgrade", protocol);
     }
 }
+
+#[cfg(test)]
+mod tests;

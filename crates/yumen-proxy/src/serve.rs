@@ -424,16 +424,16 @@ enum Settled {
 /// Waits with the plugin, as long as the client does.
 async fn settle(conn: &mut Connection, mut future: LocalFuture<'_, Step<'_>>) -> Settled {
     loop {
-        // Many have what they wait for at once, and then nobody is looked at.
-        let settled = match poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
-            Poll::Ready(step) => Ok(step),
-            Poll::Pending => {
-                let mut wait = Wait::new();
-                wait.begin(conn, 0);
-                wait.on(conn, Kind::Deadline, future.as_mut()).await
+        let mut wait = None;
+        let settled = poll_fn(|cx| {
+            if let Poll::Ready(step) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(step));
             }
-        };
-        match settled {
+            // Many have what they wait for at once, and then nobody is looked at.
+            let wait = wait.get_or_insert_with(|| Wait::begun(conn, 0));
+            wait.poll_end(cx, conn, Kind::Deadline).map(Err)
+        });
+        match settled.await {
             Ok(Step::Continue) => return Settled::Continue,
             Ok(Step::Respond(response)) => return Settled::Respond(response),
             Ok(Step::NeedBody { bytes_max }) => return Settled::NeedBody(bytes_max),

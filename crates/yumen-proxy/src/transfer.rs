@@ -3,6 +3,8 @@
 //! Data is written from where it was read. Nothing is read while something waits to be written, so
 //! a slow reader slows its writer down and memory stays bounded.
 
+mod surplus;
+
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
@@ -17,7 +19,7 @@ use crate::buffer::{Buffers, Inbox};
 use crate::fault::Kind;
 use crate::splice::{self, Pipe};
 use crate::stream::Stream;
-use crate::turn::Turn;
+use crate::turn::{self, Turn};
 
 /// Why a transfer stopped.
 #[derive(Debug)]
@@ -68,7 +70,7 @@ pub(crate) struct Transfer {
     is_held_back: bool,
     /// How much of that the socket has taken.
     pushed_bytes: u64,
-    /// The edit got data since it was last told of a pause, and may hold some of it back.
+    /// The edit got data since it was last told of a pause, or was told of none yet, and may hold something back.
     held: bool,
     /// Data bytes read so far.
     pub(crate) read_bytes: u64,
@@ -126,9 +128,11 @@ impl Transfer {
         if self.drops_trailers { &[] } else { self.rest.trailers() }
     }
 
-    /// Also passes an empty body through the edit that a later poll brings.
+    /// Also passes an empty body through the edit that a later poll brings, and tells it of a pause before all data: it
+    /// may have something to say without any.
     pub(crate) fn expect_edit(&mut self) {
         self.ended = false;
+        self.held = true;
     }
 
     /// How the body goes on behind what was read, for whoever resumes it.
@@ -144,31 +148,6 @@ impl Transfer {
         self.ended = false;
         if !read.is_empty() {
             self.frame_edited(inbox, read, self.rest.is_done());
-        }
-    }
-
-    /// Reads what its source still has to say behind an end that an edit made, and drops it; ready when that is all, or
-    /// broken.
-    pub(crate) fn poll_surplus(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffers: &Buffers,
-        (source, inbox): (&mut Stream, &mut Inbox),
-        bytes_max: u64,
-    ) -> Poll<Result<(), Broken>> {
-        let read_bytes = self.read_bytes;
-        loop {
-            let piece = self.rest.decode(inbox).map_err(Broken::Framing)?;
-            inbox.consume(piece.data + piece.skip);
-            self.read_bytes += piece.data as u64;
-            if self.rest.is_done() {
-                return Poll::Ready(Ok(()));
-            }
-            if self.read_bytes - read_bytes > bytes_max {
-                return Poll::Ready(Err(Broken::TooLarge));
-            }
-            let filled = ready!(source.poll_fill(cx, inbox, buffers));
-            self.received(filled, source, inbox.len())?;
         }
     }
 
@@ -457,12 +436,13 @@ impl Transfer {
                     }
                 }
                 match stream.poll_fill(cx, inbox, buffers) {
-                    // Without a turn left the source was not asked.
-                    Poll::Pending
-                        if self.held && coop::has_budget_remaining() && self.frame_held(inbox, edit) =>
-                    {
-                        continue;
+                    // Without a budget left some sources were not asked, and others were: the next poll tells.
+                    Poll::Pending if self.held && !coop::has_budget_remaining() => {
+                        inbox.park(buffers);
+                        turn::give_way(cx);
+                        return Poll::Pending;
                     }
+                    Poll::Pending if self.held && self.frame_held(inbox, edit) => continue,
                     Poll::Pending => {
                         inbox.park(buffers);
                         ready!(self.poll_push_out(cx, sink))?;
@@ -529,6 +509,7 @@ impl Transfer {
                     splice::look_behind(from);
                     break Poll::Ready(Ok(()));
                 }
+                // Not at the end: a body of which nothing is left is not waited for.
                 if turn.is_over(cx) {
                     break Poll::Pending;
                 }
@@ -591,3 +572,6 @@ fn some_of(slices: &[IoSlice<'_>]) -> Option<Range<usize>> {
     let last = slices.iter().rposition(|slice| !slice.is_empty())?;
     Some(first..last + 1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,8 +48,9 @@ impl Turn {
     }
 }
 
+/// Has the task called again when others have had their turn.
 #[cold]
-fn give_way(cx: &mut Context<'_>) {
+pub(crate) fn give_way(cx: &mut Context<'_>) {
     // Asked once it has the task woken, and is ready no sooner.
     let _ = pin!(yield_now()).poll(cx);
 }

@@ -31,6 +31,13 @@ impl Wait {
         Wait { until_ms: u64::MAX, look_at_ms: u64::MAX }
     }
 
+    /// One that has begun.
+    pub(crate) fn begun(conn: &Connection, timeout_ms: u64) -> Wait {
+        let mut wait = Wait::new();
+        wait.begin(conn, timeout_ms);
+        wait
+    }
+
     /// Waits so many milliseconds from now; 0 is without end.
     #[inline]
     pub(crate) fn begin(&mut self, conn: &Connection, timeout_ms: u64) {
@@ -91,16 +98,21 @@ impl Wait {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Ok(output));
             }
-            if let Some(kind) = conn.stream.given_up(cx) {
-                return Poll::Ready(Err(kind));
-            }
-            match self.poll(cx, conn, true) {
-                None => Poll::Pending,
-                Some(End::Late) => Poll::Ready(Err(late)),
-                Some(End::ClientLeft) => Poll::Ready(Err(Kind::ClientGone)),
-            }
+            self.poll_end(cx, conn, late).map(Err)
         })
         .await
+    }
+
+    /// Ready where the time or the client ends the wait, with what to call that; `late` is what to call the first.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, conn: &mut Connection, late: Kind) -> Poll<Kind> {
+        if let Some(kind) = conn.stream.given_up(cx) {
+            return Poll::Ready(kind);
+        }
+        match self.poll(cx, conn, true) {
+            None => Poll::Pending,
+            Some(End::Late) => Poll::Ready(late),
+            Some(End::ClientLeft) => Poll::Ready(Kind::ClientGone),
+        }
     }
 
     /// Has the task woken for the next look, or the end of the wait.

@@ -121,7 +121,7 @@ fn a_304_varies_where_its_answer_might_have_been_coded() {
 }
 
 #[test]
-fn what_came_before_a_pause_can_be_read_at_once() {
+fn what_came_before_a_pause_can_be_read_at_once_and_a_pause_behind_nothing_says_nothing() {
     let levels = json!([{"comp_level": 1}, {"comp_level": 9}]);
     for (plugin, coding) in ALL {
         for settings in levels.as_array().expect("a list") {
@@ -133,17 +133,15 @@ fn what_came_before_a_pause_can_be_read_at_once() {
             head.fields.set("Content-Type", b"text/html");
             built.response_head(&mut ex, &mut head);
             ex.settle_coding(&mut head);
+            let pause = || Chunk { pause: true, ..Chunk::default() };
+            assert_eq!(ex.code(pause()), b"", "{plugin} {settings}");
             let (mut sent, mut said) = (Vec::new(), Vec::new());
             for event in 0..50 {
                 let data = format!("data: event {event}\n\n").into_bytes();
                 said.extend_from_slice(&data);
                 sent.extend(ex.code(Chunk { data, last: false, pause: false, ..Chunk::default() }));
-                sent.extend(ex.code(Chunk {
-                    data: Vec::new(),
-                    last: false,
-                    pause: true,
-                    ..Chunk::default()
-                }));
+                sent.extend(ex.code(pause()));
+                assert_eq!(ex.code(pause()), b"", "{plugin} {settings} after event {event}");
                 assert_eq!(decoded(coding, &sent), said, "{plugin} {settings} after event {event}");
             }
             sent.extend(ex.code(Chunk { data: Vec::new(), last: true, pause: false, ..Chunk::default() }));

@@ -79,8 +79,7 @@ impl Asking<'_, '_, '_> {
         let ticket = gate.and_then(|gate| gate.wait(limits.pending_max, worker, now_ms, timeout_ms));
         let ticket = ticket.ok_or(full)?;
         self.follow_changes(&ticket);
-        let mut wait = Wait::new();
-        wait.begin(self.conn, timeout_ms);
+        let mut wait = Wait::begun(self.conn, timeout_ms);
         let outcome = poll_fn(|cx| self.poll_in(cx, &ticket, &mut wait)).await;
         self.attempts.waited_ms += clock::now().mono_ms() - now_ms;
         match outcome {

@@ -43,9 +43,6 @@ impl Edited<'_, '_> {
         let mut edit: Option<Edit<'_>> = Some(&mut edit_body);
         let result =
             download_body::<true>(conn, link, upload, download, &mut edit, keeps, read_timeout_ms).await;
-        if result.is_ok() && !download.is_read() {
-            drop_surplus(conn, link, download).await;
-        }
         if let Err(kind) = result
             && is_call
             && told.is_none()
@@ -59,26 +56,6 @@ impl Edited<'_, '_> {
         }
         (result, told)
     }
-}
-
-/// An answer that a plugin ended: what its endpoint says behind that is read as long as this, and no more than so much
-/// of it, for the connection to be kept.
-const SURPLUS_MS: u64 = 50;
-const SURPLUS_BYTES_MAX: u64 = 256 * 1024;
-
-/// Reads what the endpoint still says at once. Without all of it its connection, or its stream, is given up.
-async fn drop_surplus(conn: &mut Connection, link: &mut Link, download: &mut Transfer) {
-    conn.timer.set(SURPLUS_MS);
-    let (buffers, timer) = (&conn.worker.buffers, &conn.timer);
-    poll_fn(|cx| {
-        let source = (&mut link.stream, &mut link.inbox);
-        match download.poll_surplus(cx, buffers, source, SURPLUS_BYTES_MAX) {
-            Poll::Pending if !timer.is_over(cx) => Poll::Pending,
-            // It is no fault of the endpoint that its answer is not wanted.
-            _ => Poll::Ready(()),
-        }
-    })
-    .await;
 }
 
 /// Ends an answer that broke off with what plugins make of the end of a call; nothing where that can no

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
+use crate::harness::http2::{DATA, END_HEADERS, HEADERS, RawUpstream, frame};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Upstream};
 
@@ -142,6 +143,33 @@ fn events_arrive_one_by_one_though_compressed() {
     }
     let mut end = Vec::new();
     while client.chunk(&mut end).unwrap() {}
+}
+
+#[test]
+fn many_small_frames_of_an_endpoint_of_http2_that_falls_silent_arrive_all() {
+    const FRAMES: usize = 500;
+    let upstream = RawUpstream::start(|received| match received.kind {
+        HEADERS => {
+            let fields = [b"\x88\x0f\x10\x11".as_slice(), b"text/event-stream"].concat();
+            let mut answer = frame(HEADERS, END_HEADERS, received.stream, &fields);
+            answer.extend(frame(DATA, 0, received.stream, b"tick ").repeat(FRAMES));
+            answer
+        }
+        _ => Vec::new(),
+    });
+    let gzip = json!({ "gzip": { "types": ["text/event-stream"] } });
+    let route = json!({ "id": "1", "uri": "/*", "plugins": gzip, "upstream": upstream.alone() });
+    let gateway = Gateway::start(&json!({ "routes": [route] }));
+    let mut client = Client::connect(gateway.http);
+    client.send("GET / HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert!(client.head().unwrap().contains("Content-Encoding: gzip"));
+    let (mut unzip, mut read) = (Unzip::start(), String::new());
+    while read.len() < FRAMES * 5 {
+        let mut piece = Vec::new();
+        assert!(client.chunk(&mut piece).unwrap());
+        read += &unzip.feed(&piece);
+    }
+    assert_eq!(read, "tick ".repeat(FRAMES));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! them.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -31,6 +32,58 @@ fn pipe_ends(gateway: &Gateway) -> usize {
 /// So much as the target says.
 fn asked_for(request: &Request) -> Vec<u8> {
     noise(request.target.trim_start_matches('/').parse().unwrap())
+}
+
+/// Takes a body without end, and answers in two parts while it comes.
+fn answers_early() -> SocketAddr {
+    const PARTS: [(usize, &str); 2] =
+        [(8 << 20, "HTTP/1.1 401 No\r\nContent-Length: 10\r\n\r\nenough"), (24 << 20, "more")];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (mut room, mut read) = (vec![0; 1 << 20], 0);
+            while let Ok(count @ 1..) = stream.read(&mut room) {
+                let now = read..read + count;
+                read += count;
+                for (_, part) in PARTS.iter().filter(|(at, _)| now.contains(at)) {
+                    let _ = stream.write_all(part.as_bytes());
+                }
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_body_without_end_leaves_an_answer_its_turn() {
+    let route =
+        json!({ "id": "1", "uri": "/*", "upstream": { "nodes": { answers_early().to_string(): 1 } } });
+    let options = Options { workers: 1, ..Options::default() };
+    let gateway = Gateway::with(&json!({ "routes": [route] }), &options);
+    let chunk = [b"100000\r\n".as_slice(), &[b'x'; 1 << 20], b"\r\n"].concat();
+    for (framing, piece) in
+        [("Content-Length: 1000000000000", &chunk[8..]), ("Transfer-Encoding: chunked", chunk.as_slice())]
+    {
+        let mut writer = TcpStream::connect(gateway.http).unwrap();
+        let mut client = Client::of(writer.try_clone().unwrap());
+        client.send(format!("POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n"));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let begun = Instant::now();
+                while !is_over.load(Relaxed) && begun.elapsed() < Duration::from_secs(10) {
+                    if writer.write_all(piece).is_err() {
+                        return;
+                    }
+                }
+                is_over.store(true, Relaxed);
+            });
+            let reply = client.reply();
+            assert!(!is_over.swap(true, Relaxed), "heard only when the body was over");
+            assert_eq!((reply.status, reply.text().as_str()), (401, "enoughmore"), "{framing}");
+        });
+    }
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn a_client_that_reads_nothing_is_cut_off_wherever_its_answer_waits() {
         // Long before the time that a client has where no rate is asked of it.
         eventually("each is cut off, or all of it is with the system", 20, || world.over() - over == count);
         let cut = world.stalled() - stalled;
-        assert!(0.0 < cut && cut < count, "tls: {tls}, {cut} of {count}");
+        assert!(0.0 < cut, "tls: {tls}, none of {count}");
     }
 }
 

@@ -1,0 +1,83 @@
+//! What an edit holds back where tokio's budget of the task is spent, and what is dropped behind an end it made.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Waker;
+
+use tokio::task::{LocalSet, coop, yield_now};
+use yumen_http::Framing;
+use yumen_plugin::Chunk;
+
+use super::*;
+use crate::simulation::net::{Net, Weather};
+use crate::simulation::scheduler::Scheduler;
+use crate::tcp::Tcp;
+
+fn net() -> Rc<Net> {
+    let weather = Weather { crumbs: 0, again: 0, resets: 0, stalls: 0, room_max: 1 };
+    Net::new(Scheduler::new(1, false), weather)
+}
+
+#[test]
+fn a_surplus_is_read_no_further_than_its_bound_in_however_many_reads() {
+    let net = net();
+    let (source, endpoint) = net.pair("gateway", "endpoint");
+    let mut source = Stream::Tcp(Tcp::memory(source));
+    let (buffers, mut inbox) = (Buffers::default(), Inbox::default());
+    let mut cut = Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0);
+    let mut surplus = cut.take_surplus(10_000);
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut sent = 0;
+    loop {
+        sent += endpoint.try_write(&[IoSlice::new(&[0; 1000])]).unwrap();
+        while net.deliverable_count() > 0 {
+            net.deliver_one();
+        }
+        match surplus.poll_surplus(cx, &buffers, (&mut source, &mut inbox)) {
+            Poll::Pending => assert!(sent <= 10_000),
+            Poll::Ready(read) => break assert!(matches!(read, Err(Broken::TooLarge)) && sent == 11_000),
+        }
+    }
+    net.close();
+}
+
+/// As a stream of HTTP/2, the source asks for no budget: nobody wakes the task for it.
+#[tokio::test]
+async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent() {
+    let net = net();
+    let ((source, _endpoint), (sink, _client)) =
+        (net.pair("gateway", "endpoint"), net.pair("gateway", "client"));
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let tells = told.clone();
+    let local = LocalSet::new();
+    local.spawn_local(async move {
+        let (mut source, mut sink) = (Stream::Tcp(Tcp::memory(source)), Stream::Tcp(Tcp::memory(sink)));
+        let (buffers, mut inbox) = (Buffers::default(), Inbox::default());
+        let mut transfer = Transfer::new(Framing::Close, Ending::Known, Vec::new(), 0);
+        transfer.held = true;
+        let mut edit = |chunk: Chunk| {
+            tells.borrow_mut().push(chunk.pause);
+            Chunk { data: b"held".to_vec(), ..Chunk::default() }
+        };
+        let mut is_spent = false;
+        let polled = poll_fn(|cx| {
+            // Whoever asks when nothing is left is woken.
+            while !is_spent && coop::has_budget_remaining() {
+                assert!(coop::poll_proceed(cx).map(|unit| unit.made_progress()).is_ready());
+            }
+            is_spent = true;
+            transfer.poll(cx, &buffers, (&mut source, &mut inbox), &mut sink, &mut Some(&mut edit))
+        });
+        assert!(polled.await.is_err(), "the source has no end");
+    });
+    local
+        .run_until(async {
+            for _ in 0..10 {
+                yield_now().await;
+            }
+        })
+        .await;
+    assert_eq!(*told.borrow(), [true]);
+    net.close();
+}
