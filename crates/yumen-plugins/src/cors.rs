@@ -229,8 +229,9 @@ impl Plugin for Cors {
 
     fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
         if ex.note::<AskingOrigin>().is_none() {
-            // Another plugin answered before this one saw the request.
-            ex.leave(AskingOrigin(None));
+            // Another plugin answered before this one saw the request, which is as it came then.
+            let origin = ex.request.fields.known(Known::Origin).map(Box::from);
+            ex.leave(AskingOrigin(origin));
         }
         let origin = ex.note::<AskingOrigin>().and_then(|asking| asking.0.as_deref());
         if self.varies {

@@ -27,6 +27,7 @@ use crate::stream::Stream;
 use crate::tcp::Tcp;
 use crate::timers::Timer;
 use crate::transfer::Transfer;
+use crate::turn::Turn;
 use crate::worker::Worker;
 
 /// A body nobody wanted is read to its end if it is at most this long, so that the connection lives on.
@@ -238,13 +239,18 @@ impl Connection {
         body: &mut Vec<u8>,
         bytes_max: u64,
     ) -> Poll<Result<(), Fault>> {
+        let mut turn = Turn::default();
         loop {
+            if turn.is_over(cx) {
+                return Poll::Pending;
+            }
             let piece = rest.decode(&mut self.inbox).map_err(|error: BodyError| Kind::Body(error))?;
             if body.len() as u64 + piece.data as u64 > bytes_max {
                 return Poll::Ready(Err(Kind::BodyTooLarge.into()));
             }
             body.extend_from_slice(&self.inbox.bytes()[..piece.data]);
             self.inbox.consume(piece.data + piece.skip);
+            turn.copied(piece.data + piece.skip);
             if rest.is_done() {
                 self.inbox.release(&self.worker.buffers);
                 return Poll::Ready(Ok(()));

@@ -18,4 +18,4 @@ pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, listen};
 pub(crate) use head::{Incoming, Resolver, Unread, resolved};
 pub use link::Pipe;
 pub(crate) use outgoing::{Outgoing, send_all};
-pub(crate) use quic::{Quic, is_too_long};
+pub(crate) use quic::{Quic, is_too_long, silence_ms};

@@ -124,10 +124,12 @@ pub(crate) async fn apologize(
     fault: Fault,
     flow: &mut Flow,
 ) -> After {
+    // Whatever it is called where the deadline has passed as well.
+    let is_untellable = matches!(fault.kind, Kind::ClientGone | Kind::ClientStalled);
     let fault = deadline::end(conn, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
-    if matches!(fault.kind, Kind::ClientGone | Kind::ClientStalled) {
+    if is_untellable {
         flow.status = status;
         return After::Close;
     }
@@ -180,7 +182,9 @@ pub(crate) async fn pass_on(
     if let Some(link) = relay.link.take_if(|link| is_reusable && download.is_read() && link.is_clean()) {
         keep_link(&conn.worker, link, relay.permit.take(), &upstream.keepalive, now);
     } else if let Some(link) = relay.link.take_if(|_| is_reusable && !download.is_read()) {
-        surplus::drop_beside(&conn.worker, (link, relay.permit.take()), &mut download, upstream.keepalive);
+        let is_bounded = relay.permit.is_some() || relay.turn.is_some();
+        let client = surplus::Waits { keeps, is_bounded, permit: &mut relay.permit };
+        apart(surplus::drop_rest(&conn.worker, link, &mut download, upstream.keepalive, client)).await;
     }
     if flow.grpc_status == Some(grpc::UNTOLD) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));

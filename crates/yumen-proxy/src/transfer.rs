@@ -456,6 +456,7 @@ impl Transfer {
             }
             let before = self.read_bytes;
             self.take_waiting(inbox, edit)?;
+            turn.piece();
             if edit.is_some() {
                 turn.edited((self.read_bytes - before) as usize);
             }

@@ -13,10 +13,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    const COPIED_BYTES: usize = 512 * 1024;
-    /// What the system moves costs half of that, what a plugin looks into many times.
-    const SPLICED_PER_COPIED: usize = 2;
-    const COPIED_PER_EDITED: usize = 8;
+    /// Half of what tokio's budget of a task is enough for where TLS is read, which takes a unit each 4 KiB: the other
+    /// direction must find some of it.
+    const COPIED_BYTES: usize = 256 * 1024;
+    /// What the system moves costs a quarter of that, what a plugin looks into more.
+    const SPLICED_PER_COPIED: usize = 4;
+    const COPIED_PER_EDITED: usize = 4;
+    /// However short, a piece is a write, and maybe a call of a plugin.
+    const PIECE_BYTES: usize = 1024;
 
     /// Notes bytes that were copied.
     #[inline]
@@ -34,6 +38,12 @@ impl Turn {
     #[inline]
     pub(crate) fn edited(&mut self, bytes: usize) {
         self.moved += bytes * Turn::COPIED_PER_EDITED;
+    }
+
+    /// Notes a piece of any length.
+    #[inline]
+    pub(crate) fn piece(&mut self) {
+        self.moved += Turn::PIECE_BYTES;
     }
 
     /// Whether others are to have theirs; then the task is called again when they had, and when the reactor was asked
@@ -79,14 +89,14 @@ mod tests {
     async fn a_turn_is_over_after_what_costs_as_much() {
         poll_fn(|cx| {
             for (note, least) in [
-                (Turn::copied as fn(&mut Turn, usize), 512 << 10),
+                (Turn::copied as fn(&mut Turn, usize), 256 << 10),
                 (Turn::spliced, 1024 << 10),
                 (Turn::edited, 64 << 10),
             ] {
                 let mut turn = Turn::default();
-                note(&mut turn, least - 2);
+                note(&mut turn, least - 4);
                 assert!(!turn.is_over(cx));
-                note(&mut turn, 2);
+                note(&mut turn, 4);
                 assert!(turn.is_over(cx));
             }
             Poll::Ready(())

@@ -126,6 +126,8 @@ pub(crate) struct Worker {
     made_room_ms: Cell<u64>,
     /// Of those, connections that only wait for their client to hear the last answer.
     pub(crate) lingering: Cell<usize>,
+    /// Answers of which what nobody wants is read beside the traffic.
+    pub(crate) surpluses: Cell<usize>,
 }
 
 /// What a worker is made of.
@@ -187,6 +189,7 @@ impl Worker {
             room_wanted: Cell::new(0),
             made_room_ms: Cell::new(0),
             lingering: Cell::new(0),
+            surpluses: Cell::new(0),
         })
     }
 

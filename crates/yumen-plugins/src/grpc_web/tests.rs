@@ -153,7 +153,11 @@ fn an_origin_that_cors_does_not_admit_is_told_nothing() {
             "allow_origins": "https://good.example", "allow_methods": "GET,PUT", "allow_headers": "x-a",
             "allow_credential": true,
         });
-        let settings = |name: &str| if name == "cors" { origins.clone() } else { json!({}) };
+        let settings = |name: &str| match name {
+            "cors" => origins.clone(),
+            "fault-injection" => json!({ "abort": { "http_status": 503 } }),
+            _ => json!({}),
+        };
         let plugins: Vec<_> = names.iter().map(|name| bench.plugin(name, settings(name))).collect();
         for call in ["OPTIONS /a.B/C HTTP/1.1", "POST /a.B/C HTTP/1.1\nContent-Type: application/grpc-web"] {
             let reply = bench.run_all(&plugins, &format!("{call}\nOrigin: {origin}"));
@@ -165,10 +169,11 @@ fn an_origin_that_cors_does_not_admit_is_told_nothing() {
             assert!(!is_admitted_preflight || methods.as_deref() == Some("GET,PUT,POST"), "{methods:?}");
         }
     };
-    // Also where `_meta.priority` turns them round.
-    for names in [["cors", "grpc-web"], ["grpc-web", "cors"]] {
-        check(&names, "https://good.example", Some("https://good.example"));
-        check(&names, "https://evil.example", None);
+    // Also where `_meta.priority` turns them round, and where another answers before them.
+    for names in [&["cors", "grpc-web"][..], &["grpc-web", "cors"], &["fault-injection", "cors", "grpc-web"]]
+    {
+        check(names, "https://good.example", Some("https://good.example"));
+        check(names, "https://evil.example", None);
     }
     check(&["grpc-web"], "https://evil.example", Some("*"));
 }

@@ -24,7 +24,9 @@ use crate::clock;
 use crate::connection::{Connection, Peer};
 use crate::fault::Kind;
 use crate::http2::heads;
-use crate::http3::{Duplex, Incoming, Outgoing, Quic, Resolver, Unread, is_too_long, resolved, send_all};
+use crate::http3::{
+    Duplex, Incoming, Outgoing, Quic, Resolver, Unread, is_too_long, resolved, send_all, silence_ms,
+};
 use crate::serve;
 use crate::stream::Stream;
 use crate::timers::{Timer, until};
@@ -35,10 +37,6 @@ use crate::worker::{Admitted, Worker};
 const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
 /// How long a client that has all its answers may take to close, in milliseconds.
 const LINGER_MS: u64 = 1000;
-/// How long a client that has only to acknowledge the rest of its answers may acknowledge nothing, in milliseconds and in
-/// round trips, once its connection is to end. One that is there does so within a round trip or two, however slow its link.
-const SILENT_MS: u64 = 2000;
-const SILENT_ROUND_TRIPS: u64 = 8;
 /// How often a connection that ends looks whether it has, in milliseconds.
 const LOOK_MS: u64 = 50;
 /// How long a client may ask from elsewhere than where its handshake has shown it to be, in milliseconds. An
@@ -356,8 +354,7 @@ impl Driver {
             _ => now_ms,
         };
         self.heard = Some((acknowledged, since_ms));
-        let round_trip_ms = self.shared.quic.rtt().as_millis() as u64;
-        now_ms - since_ms >= SILENT_MS + SILENT_ROUND_TRIPS * round_trip_ms
+        now_ms - since_ms >= silence_ms(&self.shared.quic)
     }
 
     fn serve(&mut self, mut resolver: Resolver) {

@@ -16,6 +16,7 @@ use h3::error::{Code, StreamError};
 use h3::server::RequestStream;
 use http::{HeaderMap, Response};
 
+use super::quic::silence_ms;
 use super::transport::Sending;
 use crate::timers::Timer;
 
@@ -206,7 +207,7 @@ impl Stall<'_> {
             if now == std::mem::replace(before, now) {
                 return true;
             }
-            self.timer.set(self.stall_ms);
+            self.timer.set(silence_ms(self.connection).min(self.stall_ms));
         }
         false
     }

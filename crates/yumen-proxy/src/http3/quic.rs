@@ -38,6 +38,15 @@ impl Quic {
 /// What opens streams of a connection.
 pub(crate) struct Opener(h3_quinn::OpenStreams);
 
+const SILENT_MS: u64 = 2000;
+const SILENT_ROUND_TRIPS: u64 = 8;
+
+/// How long a client that has only to acknowledge the rest of its answers may acknowledge nothing until it is taken for
+/// gone, in milliseconds: one that is there does so within a round trip or two, however slow its link.
+pub(crate) fn silence_ms(connection: &quinn::Connection) -> u64 {
+    SILENT_MS + SILENT_ROUND_TRIPS * connection.rtt().as_millis() as u64
+}
+
 /// Whether a connection failed by a frame that is too long.
 pub(crate) fn is_too_long(error: &ConnectionError) -> bool {
     let ConnectionError::Remote(ConnectionErrorIncoming::Undefined(cause)) = error else { return false };

@@ -16,8 +16,8 @@ use crate::serve::refuse;
 use crate::stream::Stream;
 use crate::worker::tests::worker;
 
-/// What a client hears of a fault, and how its connection goes on.
-fn told(kind: Kind) -> (String, Poll<After>) {
+/// What a client hears of a fault, and how its connection goes on; its deadline may have passed as well.
+fn told(kind: Kind, is_late: bool) -> (String, Poll<After>) {
     let worker = worker(Arc::new(Publisher::default()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -26,6 +26,9 @@ fn told(kind: Kind) -> (String, Poll<After>) {
     let client = Client { peer: address, local: address, tls: None, connection: 1 };
     let peer = Rc::new(Peer::new(&worker, client));
     let mut conn = Connection::of(worker, peer, stream);
+    if is_late {
+        conn.timer.cap(clock::now().mono_ms());
+    }
     let after = pin!(refuse(&mut conn, kind, None)).poll(&mut Context::from_waker(Waker::noop()));
     drop(conn);
     let mut told = String::new();
@@ -36,7 +39,10 @@ fn told(kind: Kind) -> (String, Poll<After>) {
 #[test]
 fn nothing_is_said_behind_half_of_an_interim_answer() {
     for kind in [Kind::ClientGone, Kind::ClientStalled] {
-        assert_eq!(told(kind), (String::new(), Poll::Ready(After::Close)));
+        for is_late in [false, true] {
+            assert_eq!(told(kind, is_late), (String::new(), Poll::Ready(After::Close)));
+        }
     }
-    assert!(told(Kind::ClientTimeout).0.starts_with("HTTP/1.1 408 "));
+    assert!(told(Kind::ClientTimeout, false).0.starts_with("HTTP/1.1 408 "));
+    assert!(told(Kind::ClientTimeout, true).0.starts_with("HTTP/1.1 504 "));
 }

@@ -48,12 +48,23 @@ pub(super) fn on_change(written: config::OnChange) -> OnChange {
 
 /// What an upstream asks for and endpoints of datagrams do not get.
 pub(super) fn untold(name: &Name, path: &str, written: Option<&config::Upstream>) -> Option<Problem> {
-    let is_of_datagrams = |one: &&config::Upstream| one.scheme == config::Scheme::Udp;
-    written.filter(is_of_datagrams)?.proxy_protocol?;
-    let message = "endpoints of datagrams are not told of the client: a PROXY header begins connections only";
-    Some(
-        Problem::warning(name.to_string(), path, message).hint("take it out, or pass the client on over TCP"),
-    )
+    let written = written.filter(|one| one.proxy_protocol.is_some())?;
+    let is_of_streams = name.kind == Kind::StreamRoutes
+        || matches!(written.scheme, config::Scheme::Tcp | config::Scheme::Tls);
+    let (message, hint) = if written.scheme == config::Scheme::Udp {
+        (
+            "endpoints of datagrams are not told of the client: a PROXY header begins connections only",
+            "take it out, or pass the client on over TCP",
+        )
+    } else if written.checks.is_some() && !is_of_streams {
+        (
+            "streams begin with a PROXY header, requests do not, and so neither do the checks of an upstream of both",
+            "give it `scheme: tcp` where only stream routes use it",
+        )
+    } else {
+        return None;
+    };
+    Some(Problem::warning(name.to_string(), path, message).hint(hint))
 }
 
 fn checks(written: &config::Checks, of: &config::Upstream, is_of_streams: bool) -> Checks {

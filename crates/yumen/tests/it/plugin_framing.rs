@@ -312,6 +312,29 @@ fn nobody_waits_for_what_is_said_behind_a_replaced_answer_and_its_endpoint_is_ke
     }
 }
 
+/// The next request has the connection of the one before, whose endpoint came to its end after the client's answer.
+#[test]
+fn a_replaced_answer_leaves_its_place_to_the_next_request() {
+    let upstream = Upstream::start(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n";
+        let _ = stream.write_all(head.as_bytes());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        stream.write_all(b"0\r\n\r\n").is_ok()
+    });
+    for limits in [json!({ "max_connections": 1 }), json!({ "max_requests": 1 })] {
+        let mut to = upstream.alone();
+        to["limits"] = json!({ "per_endpoint": limits });
+        let plugins = json!({ "response-rewrite": { "body": "replaced" } });
+        let route = json!({ "id": "1", "uri": "/*", "plugins": plugins, "upstream": to });
+        let gateway = Gateway::start(&json!({ "routes": [route] }));
+        let mut client = Client::connect(gateway.http);
+        for round in 0..20 {
+            let reply = client.get("/");
+            assert_eq!((reply.status, reply.text().as_str()), (200, "replaced"), "{limits} {round}");
+        }
+    }
+}
+
 #[test]
 fn an_endpoint_of_http2_is_told_that_the_rest_of_its_answer_is_not_wanted() {
     let cancelled = Arc::new(AtomicUsize::new(0));
