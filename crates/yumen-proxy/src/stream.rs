@@ -62,8 +62,9 @@ impl Stream {
             Stream::Tcp(tcp) => ready!(tcp.fill(cx, inbox, buffers, bytes_max))?,
             Stream::Accepted(tls) => ready!(read_tls(Pin::new(tls), cx, inbox.room(buffers)))?,
             Stream::Connected(tls) => {
-                let read = ready!(read_tls(Pin::new(&mut **tls), cx, inbox.room(buffers)));
-                read.inspect_err(|error| tls::warn_of_alert(tls.get_ref().0.tcp(), error))?
+                let mut room = ReadBuf::new(inbox.room(buffers));
+                ready!(read_connected(tls, cx, &mut room))?;
+                room.filled().len()
             }
             Stream::Http2(duplex) => return duplex.poll_fill(cx, inbox, buffers),
             Stream::Http3(duplex) => return duplex.poll_fill(cx, inbox, buffers),
@@ -196,10 +197,7 @@ impl Stream {
         match self {
             Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, room),
             Stream::Accepted(tls) => Pin::new(tls).poll_read(cx, room),
-            Stream::Connected(tls) => {
-                let read = ready!(Pin::new(&mut **tls).poll_read(cx, room));
-                Poll::Ready(read.inspect_err(|error| tls::warn_of_alert(tls.get_ref().0.tcp(), error)))
-            }
+            Stream::Connected(tls) => read_connected(tls, cx, room),
             Stream::Http2(_) | Stream::Http3(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
@@ -233,6 +231,17 @@ fn read_tls(
     let mut buffer = ReadBuf::new(room);
     ready!(stream.poll_read(cx, &mut buffer))?;
     Poll::Ready(Ok(buffer.filled().len()))
+}
+
+/// Reads from an endpoint over TLS. Apart, so that what reads from sockets stays short.
+#[inline(never)]
+fn read_connected(
+    tls: &mut tokio_rustls::client::TlsStream<Records>,
+    cx: &mut Context<'_>,
+    room: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let read = ready!(Pin::new(&mut *tls).poll_read(cx, room));
+    Poll::Ready(read.inspect_err(|error| tls::warn_of_alert(tls.get_ref().0.tcp(), error)))
 }
 
 /// What of a last write a TLS session takes whole.
