@@ -17,5 +17,5 @@ pub(crate) use duplex::Duplex;
 pub use endpoint::{Http3Identity, Http3Leave, Http3Listener, listen};
 pub(crate) use head::{Incoming, Resolver, Unread, resolved};
 pub use link::Pipe;
-pub(crate) use outgoing::{Outgoing, send_all};
-pub(crate) use quic::{Quic, is_too_long, silence_ms};
+pub(crate) use outgoing::{Outgoing, send_all, silence_ms};
+pub(crate) use quic::{Quic, is_too_long};

@@ -16,7 +16,6 @@ use h3::error::{Code, StreamError};
 use h3::server::RequestStream;
 use http::{HeaderMap, Response};
 
-use super::quic::silence_ms;
 use super::transport::Sending;
 use crate::timers::Timer;
 
@@ -187,6 +186,15 @@ pub(crate) async fn send_all(
     // Dropping it would tell the client that all has been said.
     sender.stop_stream(outgoing.code());
     outgoing.break_off();
+}
+
+const SILENT_MS: u64 = 2000;
+const SILENT_ROUND_TRIPS: u64 = 8;
+
+/// How long a client that has only to acknowledge the rest of its answers may acknowledge nothing until it is taken for
+/// gone, in milliseconds: one that is there does so within a round trip or two, however slow its link.
+pub(crate) fn silence_ms(connection: &quinn::Connection) -> u64 {
+    SILENT_MS + SILENT_ROUND_TRIPS * connection.rtt().as_millis() as u64
 }
 
 /// How long is waited for a client that takes nothing.

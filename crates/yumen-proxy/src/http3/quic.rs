@@ -20,7 +20,7 @@ const ENCODING_BYTES: u64 = 1024;
 
 /// A connection.
 pub(crate) struct Quic {
-    inner: h3_quinn::Connection,
+    opener: Opener,
     acceptor: Acceptor,
     /// The longest head or trailers, as they are encoded.
     section_bytes_max: u64,
@@ -31,21 +31,14 @@ impl Quic {
     pub(crate) fn new(connection: quinn::Connection, field_section_size_max: u64) -> Self {
         let section_bytes_max = field_section_size_max.saturating_add(ENCODING_BYTES);
         let acceptor = Acceptor::new(connection.clone());
-        Quic { inner: h3_quinn::Connection::new(connection), acceptor, section_bytes_max }
+        let opener = Opener(quic::Connection::<Bytes>::opener(&h3_quinn::Connection::new(connection)));
+        Quic { opener, acceptor, section_bytes_max }
     }
 }
 
 /// What opens streams of a connection.
+#[derive(Clone)]
 pub(crate) struct Opener(h3_quinn::OpenStreams);
-
-const SILENT_MS: u64 = 2000;
-const SILENT_ROUND_TRIPS: u64 = 8;
-
-/// How long a client that has only to acknowledge the rest of its answers may acknowledge nothing until it is taken for
-/// gone, in milliseconds: one that is there does so within a round trip or two, however slow its link.
-pub(crate) fn silence_ms(connection: &quinn::Connection) -> u64 {
-    SILENT_MS + SILENT_ROUND_TRIPS * connection.rtt().as_millis() as u64
-}
 
 /// Whether a connection failed by a frame that is too long.
 pub(crate) fn is_too_long(error: &ConnectionError) -> bool {
@@ -95,19 +88,19 @@ impl quic::OpenStreams<Bytes> for Quic {
     type BidiStream = Framed<Both>;
     type SendStream = h3_quinn::SendStream<Bytes>;
 
-    fn poll_open_bidi(&mut self, _: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
-        Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(NoRequest))))
+    fn poll_open_bidi(&mut self, cx: &mut Context<'_>) -> Poll<Result<Framed<Both>, StreamErrorIncoming>> {
+        self.opener.poll_open_bidi(cx)
     }
 
     fn poll_open_send(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Self::SendStream, StreamErrorIncoming>> {
-        self.inner.poll_open_send(cx)
+        self.opener.poll_open_send(cx)
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
-        quic::OpenStreams::<Bytes>::close(&mut self.inner, code, reason);
+        self.opener.close(code, reason);
     }
 }
 
@@ -151,7 +144,7 @@ impl quic::Connection<Bytes> for Quic {
     }
 
     fn opener(&self) -> Opener {
-        Opener(quic::Connection::<Bytes>::opener(&self.inner))
+        self.opener.clone()
     }
 }
 

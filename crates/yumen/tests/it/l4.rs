@@ -1,4 +1,4 @@
-//! Streams over real sockets: bytes and datagrams both ways, names in passing, PROXY headers, plugins, ends.
+//! Streams over real sockets: bytes both ways, names in passing, PROXY headers, plugins, ends.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::datagrams::udp_echo;
 use crate::harness::{Gateway, Options, Upstream, certs, eventually, free_port, noise, run};
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -519,144 +520,6 @@ fn a_stream_is_not_dialled_where_a_pattern_left_open_whether_a_guard_runs() {
     });
     client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(client.recv_from(&mut [0; 64]).is_err());
-}
-
-/// Answers each datagram with its name and what came.
-pub(crate) fn udp_echo(name: &'static str) -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut room = vec![0; 65_536];
-        while let Ok((count, peer)) = socket.recv_from(&mut room) {
-            let _ = socket.send_to(&[name.as_bytes(), &room[..count]].concat(), peer);
-        }
-    });
-    address
-}
-
-/// Asks until there is an answer: datagrams may get lost.
-fn ask(socket: &UdpSocket, gateway: SocketAddr, datagram: &[u8]) -> Vec<u8> {
-    let mut room = vec![0; 65_536];
-    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let began = Instant::now();
-    while began.elapsed() < WAIT {
-        socket.send_to(datagram, gateway).unwrap();
-        if let Ok((count, from)) = socket.recv_from(&mut room) {
-            assert_eq!(from, gateway);
-            return room[..count].to_vec();
-        }
-    }
-    panic!("no answer to {datagram:?}");
-}
-
-#[test]
-fn datagrams_go_both_ways_in_sessions_that_end() {
-    let mut upstream = nodes(&[udp_echo("a"), udp_echo("b")]);
-    upstream["scheme"] = json!("udp");
-    upstream["timeout"] = json!({ "connect": 5, "send": 1, "read": 1 });
-    let (gateway, at) = start(
-        "[{address: '127.0.0.1:0', protocol: udp}]",
-        &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),
-    );
-    let clients: Vec<UdpSocket> = (0..8).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-    let mut met = std::collections::BTreeSet::new();
-    for (number, client) in clients.iter().enumerate() {
-        let first = ask(client, at[0], format!("hello {number}").as_bytes());
-        assert_eq!(&first[1..], format!("hello {number}").as_bytes());
-        // A session keeps its endpoint.
-        let big = noise(9000);
-        assert!(ask(client, at[0], &big) == [&first[..1], &big].concat());
-        met.insert(first[0]);
-    }
-    assert_eq!(met.len(), 2, "sessions are spread over the endpoints");
-    let open = "yumen_streams{protocol=\"udp\"}";
-    eventually("silent sessions end", 20, || gateway.metric(open) == 0.0);
-    assert_eq!(ask(&clients[0], at[0], b"again")[1..], b"again"[..]);
-}
-
-#[test]
-fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
-    let (before, after) = (udp_echo("a"), udp_echo("b"));
-    let to = |on_change: &Value, endpoint: SocketAddr| {
-        let mut upstream = nodes(&[endpoint]);
-        upstream["scheme"] = json!("udp");
-        upstream["on_change"] = on_change.clone();
-        json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] })
-    };
-    let nothing = json!({ "stream_routes": [] });
-    // What is said, what comes after it, who answers in the end, and whether the session began before ended.
-    for (on_change, then, answers, ended) in [
-        (json!("keep"), to(&json!("keep"), after), b'a', 0.0),
-        (json!("keep"), nothing.clone(), b'a', 0.0),
-        (json!("close"), to(&json!("close"), after), b'b', 1.0),
-        (json!({ "drain": 0.2 }), to(&json!("keep"), after), b'b', 1.0),
-    ] {
-        let (gateway, at) = start("[{address: '127.0.0.1:0', protocol: udp}]", &to(&on_change, before));
-        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");
-        gateway.apply(&then);
-        if ended == 0.0 {
-            // Longer than it takes to notice.
-            for _ in 0..15 {
-                std::thread::sleep(Duration::from_millis(100));
-                assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");
-            }
-        } else {
-            eventually("it is somebody else who answers", 10, || ask(&client, at[0], b"x")[0] == answers);
-        }
-        assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"changed\"}"), ended, "{on_change}");
-        let open = gateway.metric("yumen_streams{protocol=\"udp\"}");
-        assert_eq!(open, 1.0, "{on_change}: one session, or the one after it");
-    }
-    // Whoever is drained has its time first.
-    let slow = json!({ "drain": 3600 });
-    let (gateway, at) = start("[{address: '127.0.0.1:0', protocol: udp}]", &to(&slow, before));
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    assert_eq!(ask(&client, at[0], b"x"), b"ax");
-    gateway.apply(&nothing);
-    eventually("it is to end", 10, || {
-        assert_eq!(ask(&client, at[0], b"x"), b"ax");
-        gateway.metric("yumen_tunnels_ended_total") == 1.0
-    });
-    assert_eq!(ask(&client, at[0], b"x"), b"ax");
-}
-
-#[test]
-fn a_client_whose_datagrams_are_refused_is_led_to_another_endpoint() {
-    let mut upstream = nodes(&[free_port(), udp_echo("alive")]);
-    (upstream["scheme"], upstream["retries"]) = (json!("udp"), json!(0));
-    let (gateway, at) = start(
-        "[{address: '127.0.0.1:0', protocol: udp}]",
-        &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }),
-    );
-    let answered = |socket: &UdpSocket| {
-        let mut room = [0; 100];
-        (0..6).any(|_| socket.send_to(b"x", at[0]).is_ok() && socket.recv_from(&mut room).is_ok())
-    };
-    for _ in 0..4 {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        assert!(answered(&socket));
-    }
-    assert!(gateway.metric("yumen_stream_faults_total{fault=\"connect\"}") >= 1.0);
-}
-
-#[test]
-fn sessions_of_datagrams_are_bounded() {
-    let node =
-        "stream_listen: [{address: '127.0.0.1:0', protocol: udp}]\nlimits: {udp_sessions_per_worker: 1}\n";
-    let resources = json!({ "stream_routes": [{ "id": "s", "upstream": nodes(&[udp_echo("a")]) }] });
-    let (gateway, at) = start_with(node, &resources);
-    let clients: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-    for client in &clients {
-        client.send_to(b"x", at[0]).unwrap();
-    }
-    // Two workers, one session each at most.
-    eventually("the others are refused", 10, || {
-        gateway.metric("yumen_stream_faults_total{fault=\"too_many_sessions\"}") >= 14.0
-    });
-    let open = gateway.metric("yumen_streams{protocol=\"udp\"}");
-    assert!((1.0..=2.0).contains(&open), "{open}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use super::{Line, runs, start, start_with};
+use crate::datagrams;
 use crate::harness::gateway::YUMEN;
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Options, Upstream, eventually, free_port, run};
@@ -230,7 +231,7 @@ fn streams_live_on_and_new_ones_go_to_the_new_process() {
     let (tcp, udp) = (port(&line, "tcp"), port(&line, "udp"));
     line.gateway.apply(&json!({"stream_routes": [
         {"id": "1", "server_port": tcp.port(), "upstream": upstream(l4::echo())},
-        {"id": "2", "server_port": udp.port(), "upstream": upstream(l4::udp_echo("u"))},
+        {"id": "2", "server_port": udp.port(), "upstream": upstream(datagrams::udp_echo("u"))},
     ]}));
     let first = line.serving();
     let mut early = Client::connect(tcp);
@@ -268,7 +269,7 @@ fn a_process_that_still_drains_ends_with_the_gateway() {
     let lines = line.gateway.lines();
     let udp: SocketAddr =
         lines.iter().find_map(|line| line.trim().strip_prefix("stream   udp")?.trim().parse().ok()).unwrap();
-    let nodes = json!({l4::udp_echo("u").to_string(): 1});
+    let nodes = json!({datagrams::udp_echo("u").to_string(): 1});
     line.gateway.apply(&json!({"stream_routes": [
         {"id": "1", "server_port": udp.port(), "upstream": {"type": "roundrobin", "nodes": nodes}},
     ]}));
