@@ -45,7 +45,7 @@ pub(crate) struct Config {
     #[serde(default)]
     validate_request_body: bool,
     /// The field of a nonce. A nonce that the client signs admits one request until the client's `Date` is outside
-    /// `clock_skew`; a field of `signed_headers` makes it mandatory. Beyond APISIX.
+    /// `clock_skew`; listed in `signed_headers`, it is mandatory. Beyond APISIX.
     #[serde(default = "nonce_header")]
     #[schemars(length(min = 1, max = 50))]
     nonce_header: String,
