@@ -113,11 +113,11 @@ pub(crate) struct Table<V> {
     shard_keys_max: usize,
     limits_made: AtomicU64,
     /// Workers read it where they make room; the control thread changes it.
-    limits: RwLock<Limits>,
+    limits: RwLock<LimitsByNumber>,
 }
 
 /// The limits of a table, by their number with the rule 0.
-type Limits = HashMap<[u8; NUMBER_BYTES], Arc<LimitRecord>, RandomState>;
+type LimitsByNumber = HashMap<[u8; NUMBER_BYTES], Arc<LimitRecord>, RandomState>;
 
 /// The limit that a key is of, as its number with the rule 0, and the rule.
 fn split_number(key: &[u8]) -> Option<([u8; NUMBER_BYTES], u8, &[u8])> {
@@ -226,11 +226,11 @@ impl<V: Slot + Send + Sync> Table<V> {
         }
     }
 
-    fn limits(&self) -> RwLockReadGuard<'_, Limits> {
+    fn limits(&self) -> RwLockReadGuard<'_, LimitsByNumber> {
         self.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn limits_mut(&self) -> RwLockWriteGuard<'_, Limits> {
+    fn limits_mut(&self) -> RwLockWriteGuard<'_, LimitsByNumber> {
         self.limits.write().unwrap_or_else(PoisonError::into_inner)
     }
 
