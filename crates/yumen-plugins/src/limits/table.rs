@@ -19,7 +19,7 @@ use super::eviction::EvictionPlan;
 use super::usage::{self, LimitRecord, LimitTables, TableUsage};
 
 /// How many keys a table holds at most, of all limits together. In a full table the limits with the most keys give way,
-/// see [`super::eviction`].
+/// see [`super::eviction`]. Unit tests fill a smaller one.
 pub(crate) const KEYS_MAX: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 /// How long a key is that a table keeps as it is, with the number of its limit. Clients choose what keys
 /// say: a bound on their number alone would bound no memory.
