@@ -52,6 +52,8 @@ mod ua_restriction;
 mod uri_blocker;
 mod zstd;
 
+pub use limits::usage as limit_usage;
+
 #[cfg(test)]
 #[allow(dead_code, reason = "each plugin uses the part it needs")]
 mod testing;

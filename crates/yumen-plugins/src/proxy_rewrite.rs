@@ -24,7 +24,7 @@ pub(crate) struct Config {
     #[schemars(length(min = 2))]
     regex_uri: Option<Vec<String>>,
     /// The new host, with a port if need be.
-    #[schemars(regex(pattern = r"^[0-9a-zA-Z-.]+(:\d{1,5})?$"))]
+    #[schemars(regex(pattern = r"^[0-9a-zA-Z-._]+(:\d{1,5})?$"))]
     host: Option<String>,
     /// Fields to add, set and remove; or a map of fields to set.
     #[serde(default)]

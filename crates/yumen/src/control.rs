@@ -74,6 +74,8 @@ pub(crate) enum Teller {
     Upgrade,
     /// The tests in the configuration.
     Tests,
+    /// The tables of counters that limits keep here.
+    Limits,
 }
 
 /// Fewer changes at once are everyday: the history has them, the log need not.

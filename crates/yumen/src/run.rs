@@ -39,7 +39,7 @@ use crate::sockets::Sockets;
 use crate::tls::{Keeper, Tls};
 use crate::trial::{Trial, watch_tests};
 use crate::upgrade::{self, Aftermath, Ask, Handover, Held, Predecessor, Received, Successor};
-use crate::{compiler, discovery, dns, memory, node, process, service};
+use crate::{compiler, discovery, dns, limit_watch, memory, node, process, service};
 
 /// Configuration that waits for addresses waits at most so long before it serves.
 const FIRST_ADDRESSES_MS: u64 = 1500;
@@ -267,6 +267,7 @@ fn start(args: &RunArgs, successor: Option<&Arc<Successor>>) -> anyhow::Result<G
     let handover = rule.handover(&node, before.sockets, http3_identity, http3);
     let Rule { carry, tls, acme, control, doors, held, trial, .. } = rule;
     tls.tend(&runtime, &node, &control);
+    runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));
     let mut exclusive: Vec<AbortHandle> =
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
     let operators = Operators::serve(&runtime, &node, &house, doorway)?;
