@@ -30,6 +30,7 @@ mod dynamics;
 mod embedded;
 mod endpoints;
 mod etcd;
+mod first_publication;
 mod explain;
 mod forward_auth;
 mod grpc;
