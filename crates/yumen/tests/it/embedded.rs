@@ -178,7 +178,8 @@ fn a_last_good_state_that_is_torn_is_a_problem() {
     let mut bytes = std::fs::read(&kept).unwrap();
     // The seal names the bytes of the state before the changes.
     let head: Value = serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
-    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap() + head["bytes"].as_u64().unwrap() as usize;
+    let end =
+        bytes.iter().position(|byte| *byte == b'\n').unwrap() + head["bytes"].as_u64().unwrap() as usize;
     assert!(bytes.len() > end + 100, "changes were appended");
     bytes.truncate(end + 100);
     std::fs::write(&kept, bytes).unwrap();

@@ -147,12 +147,15 @@ fn on_etcd(etcd: &Etcd, data: &Scratch) -> String {
 fn problems_of_a_cluster_open_no_listener_early() {
     let etcd = Etcd::start(1);
     fill(&etcd);
-    for (what, key, value) in
-        [("a stray key", "/apisix/routes/a/b", "{}"), ("a value that is no JSON", "/apisix/routes/bad", "none")]
-    {
+    for (what, key, value) in [
+        ("a stray key", "/apisix/routes/a/b", "{}"),
+        ("a value that is no JSON", "/apisix/routes/bad", "none"),
+    ] {
         etcd.ctl(&["put", key, value]).unwrap();
         let data = Scratch::new();
-        start_and_upgrade(what, &on_etcd(&etcd, &data), |options| Gateway::launch(Scratch::new(), options, &[]));
+        start_and_upgrade(what, &on_etcd(&etcd, &data), |options| {
+            Gateway::launch(Scratch::new(), options, &[])
+        });
         etcd.ctl(&["del", key]).unwrap();
     }
     // What is served last is known to the node when most of it is gone.
