@@ -126,7 +126,8 @@ fn fill(etcd: &Etcd) {
         let mut steps = BufWriter::new(etcdctl.stdin.take().unwrap());
         writeln!(steps).unwrap();
         for at in first..ROUTES.min(first + TRANSACTION_MAX) {
-            writeln!(steps, "put /apisix/routes/r{at} '{}'", mock(&format!("r{at}"))).unwrap();
+            let route = mock(&format!("r{at}")).to_string();
+            writeln!(steps, "put /apisix/routes/r{at} {route:?}").unwrap();
         }
         write!(steps, "\n\n").unwrap();
         drop(steps);

@@ -24,7 +24,7 @@ fn state(count: usize) -> State {
     let first = Revision(1);
     let entry = |at: usize| {
         let uri = if at + 1 == count { "no slash".to_owned() } else { format!("/{at}") };
-        let json = format!("{{\"uri\":\"{uri}\",\"plugins\":{{\"mocking\":{{}}}}}}").into();
+        let json = format!("{{\"uri\":\"{uri}\",\"plugins\":{{\"mocking\":{{\"response_example\":\"x\"}}}}}}").into();
         let key = Key::new(Kind::Routes, at.to_string());
         (key, Entry { json, created: first, modified: first, expires_ms: None })
     };
