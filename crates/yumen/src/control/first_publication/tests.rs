@@ -23,8 +23,8 @@ fn control() -> Control {
 fn state(count: usize) -> State {
     let first = Revision(1);
     let entry = |at: usize| {
-        let uri = if at + 1 == count { "no slash".to_owned() } else { format!("/{at}") };
-        let json = format!("{{\"uri\":\"{uri}\",\"plugins\":{{\"mocking\":{{\"response_example\":\"x\"}}}}}}").into();
+        let settings = if at + 1 == count { "" } else { "\"response_example\":\"x\"" };
+        let json = format!("{{\"uri\":\"/{at}\",\"plugins\":{{\"mocking\":{{{settings}}}}}}}").into();
         let key = Key::new(Kind::Routes, at.to_string());
         (key, Entry { json, created: first, modified: first, expires_ms: None })
     };
