@@ -365,8 +365,7 @@ fn status_state(node: &NodeConfig, house: &House, admin: AdminState) -> StatusSt
         ready: Arc::new(move || match *duty.borrow() {
             // Nobody who asks shall send requests here that are not there already.
             Duty::End { .. } => Err("the gateway is ending: it finishes what it has begun".into()),
-            _ if !ready.is_published() => Err("no configuration has been compiled yet".into()),
-            _ => Ok(()),
+            _ => ready.readiness().map_err(str::to_owned),
         }),
         top: top(&counters, &house.control.shown),
         recent: node.observe.list_recent_requests.then(|| recent(&counters)),

@@ -31,6 +31,7 @@ mod embedded;
 mod endpoints;
 mod etcd;
 mod explain;
+mod first_publication;
 mod forward_auth;
 mod grpc;
 mod grpc_retries;
