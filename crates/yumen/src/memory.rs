@@ -16,6 +16,7 @@ const TRIM_PAUSE: Duration = Duration::from_secs(1);
 const TRIM_PAUSE_FACTOR: u32 = 20;
 /// Below it, or without one, so often, if the process has used less than so much of the processor since the last time
 /// and holds so much more than after its start.
+const LOOK: Duration = Duration::from_secs(1);
 const LEISURE: Duration = Duration::from_secs(60);
 const LEISURE_CPU: Duration = Duration::from_millis(600);
 const LEISURE_BYTES: u64 = 64 << 20;
@@ -35,8 +36,9 @@ pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
         match told {
             Some(told) => watch_bound(&mut trim, bytes_max, &told),
             None => loop {
-                std::thread::sleep(LEISURE);
+                std::thread::sleep(LOOK);
                 trim.at_leisure();
+                trim.if_asked();
             },
         }
     })?;
@@ -49,6 +51,7 @@ fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
         let was_full = told.load(Relaxed);
         let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
         trim.at_leisure();
+        trim.if_asked();
         let judged = match judge() {
             Some((_, true)) if trim.if_due() => judge(),
             judged => judged,
@@ -65,6 +68,8 @@ fn watch_bound(trim: &mut Trim, bytes_max: u64, told: &AtomicBool) {
 struct Trim {
     bytes_at_start: u64,
     due: Instant,
+    /// A worker has freed much since memory was last given back.
+    is_asked: bool,
     leisure_due: Instant,
     cpu: Duration,
 }
@@ -72,7 +77,7 @@ struct Trim {
 impl Trim {
     fn new(bytes_at_start: u64) -> Trim {
         let now = Instant::now();
-        Trim { bytes_at_start, due: now, leisure_due: now + LEISURE, cpu: cpu_time() }
+        Trim { bytes_at_start, due: now, is_asked: false, leisure_due: now + LEISURE, cpu: cpu_time() }
     }
 
     /// Gives back what is not used, unless that was done just now.
@@ -84,6 +89,14 @@ impl Trim {
         yumen_proxy::memory::give_back();
         self.due = begun + TRIM_PAUSE.max(TRIM_PAUSE_FACTOR * begun.elapsed());
         true
+    }
+
+    /// The same where a worker has freed much that peers had not taken: no leisure may come for long.
+    fn if_asked(&mut self) {
+        self.is_asked |= yumen_proxy::memory::is_wanted_back();
+        if self.is_asked && self.if_due() {
+            self.is_asked = false;
+        }
     }
 
     /// The same where it is much and nearly nobody can be kept waiting.
